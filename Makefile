@@ -1,0 +1,35 @@
+# Each target does its own set-up: `make run` and `make test` work on a fresh machine with Python 3.11+.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: run test check bench soak lock clean
+
+run: $(STAMP)
+	@$(BIN)/penstock compress examples/long_session.json --target-tokens 6000 -o out/long_session.compressed.json
+
+test: check
+	@$(BIN)/pytest
+
+check: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(STAMP)
+	@$(BIN)/python -m benchmarks
+
+lock:
+	@$(BIN)/pip install -q uv
+	@$(BIN)/uv pip compile -q --universal --no-emit-index-url --no-header --generate-hashes --python-version 3.11 --group dev pyproject.toml -o requirements.lock
+
+$(STAMP): pyproject.toml requirements.lock
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+clean:
+	rm -rf $(VENV) out

@@ -1,0 +1,1 @@
+"""Penstock: the context engine."""

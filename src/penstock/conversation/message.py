@@ -1,0 +1,111 @@
+"""A message and the closed union of parts it is made of.
+
+A `Message` stands for exactly one message (or item, or turn) on the wire. It keeps what it was decoded
+from in `origin`, so that a message that nobody rewrites is sent on exactly as it came. The parts are our
+reading of it, for measuring and planning; nothing is rebuilt from them unless a plan says so.
+
+What we do not understand becomes an `Opaque` part: kept, counted, never dropped.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+import msgspec
+
+__all__ = [
+    "Image",
+    "Message",
+    "Opaque",
+    "Part",
+    "Reasoning",
+    "Role",
+    "Summary",
+    "Text",
+    "ToolCall",
+    "ToolResult",
+]
+
+
+class Role(StrEnum):
+    """Who speaks. `developer` is read as SYSTEM, ShareGPT's `human` as USER and `gpt` as ASSISTANT."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+class Text(msgspec.Struct, frozen=True, tag=True):
+    """Words."""
+
+    text: str
+
+
+class Reasoning(msgspec.Struct, frozen=True, tag=True):
+    """A model's reasoning. `sealed` when it carries a signature or encrypted content that must stay whole."""
+
+    text: str
+    sealed: bool = False
+    seal: str = ""
+
+
+class ToolCall(msgspec.Struct, frozen=True, tag=True):
+    """A call. `arguments` is the text as the model wrote it, normally JSON."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+class Image(msgspec.Struct, frozen=True, tag=True):
+    """A picture. `digest` tells two pictures apart; width and height are 0 where the data does not say."""
+
+    media_type: str
+    size_bytes: int
+    digest: str
+    width: int = 0
+    height: int = 0
+
+
+class ToolResult(msgspec.Struct, frozen=True, tag=True):
+    """What a call returned: its text and the pictures in it."""
+
+    call_id: str
+    text: str
+    is_error: bool = False
+    images: tuple[Image, ...] = ()
+
+
+class Summary(msgspec.Struct, frozen=True, tag=True):
+    """A handoff that Penstock wrote earlier, known on the wire by its mark.
+
+    `text` is what stands inside the mark, `attributes` what the mark says (see `conversation.mark`).
+    """
+
+    text: str
+    version: int
+    attributes: dict[str, str] = {}
+
+
+class Opaque(msgspec.Struct, frozen=True, tag=True):
+    """Something on the wire that we do not understand. `text` is its JSON."""
+
+    kind: str
+    text: str
+
+
+Part: TypeAlias = Text | Reasoning | ToolCall | ToolResult | Image | Summary | Opaque
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One message, item or turn of a conversation.
+
+    `origin` is what it was decoded from: the exact JSON bytes (`msgspec.Raw`) or the caller's own object.
+    It is None for a message that we made.
+    """
+
+    role: Role
+    parts: tuple[Part, ...]
+    origin: Any = None
