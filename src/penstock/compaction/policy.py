@@ -1,0 +1,278 @@
+"""When a conversation is compacted and how much room each part gets: one policy for every entry point.
+
+Everything is a value. The policy is asked before a request (`preflight`), after a response, by the gateway's
+safety net (`hygiene`), by a person (`manual`) and after a provider's refusal (`overflow`), and answers
+`Compact` or `Wait`, each with the reason in words. What must be remembered between two questions the caller
+keeps and hands in as a `Guard`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+from penstock.errors import SettingsError
+from penstock.settings import CompressionSettings  # noqa: TC001 - a struct's field types are read at run time
+
+__all__ = [
+    "Budgets",
+    "Compact",
+    "Decision",
+    "Guard",
+    "Policy",
+    "Thrash",
+    "Trigger",
+    "Wait",
+    "budgets",
+    "share",
+    "summary_budget",
+    "worth_it",
+]
+
+FLOOR_TOKENS = 64_000
+"""No threshold is below this (or below 85 % of a window that is smaller): small windows fire less often."""
+SUMMARY_FLOOR_TOKENS = 2_000
+SUMMARY_CEILING_TOKENS = 12_000
+HYGIENE_MESSAGES = 4
+INEFFECTIVE_PASSES = 2
+_BANDS = ((10_000, 0.20), (30_001, 0.15), (100_001, 0.10))
+_LAST_BAND = 0.05
+
+
+class Budgets(msgspec.Struct, frozen=True, kw_only=True):
+    """Token budgets for one window. `window_tokens` is what is left of it after the reserved output."""
+
+    window_tokens: int
+    threshold_tokens: int
+    tail_tokens: int
+    tail_ceiling_tokens: int
+    summary_ceiling_tokens: int
+    hygiene_tokens: int
+    emergency_tokens: int
+
+    def target_tokens(self, head_tokens: int) -> int:
+        """What a compaction aims at where no target was given: head, summary and tail at their ceilings."""
+        return min(self.window_tokens, head_tokens + self.summary_ceiling_tokens + self.tail_ceiling_tokens)
+
+
+def share(part: float, tokens: int) -> int:
+    """A share of some tokens, rounded down, at least 1 (0.29 of 100 is 29, whatever binary fractions say)."""
+    return max(1, int(part * tokens + 1e-6))
+
+
+def budgets(
+    settings: CompressionSettings,
+    window_tokens: int,
+    reserved_output_tokens: int = 0,
+    *,
+    emergency: float = 0.95,
+) -> Budgets:
+    """The budgets for a window. `emergency` is the setting `pressure.emergency`.
+
+    Reserved output comes off the window first, but at most three quarters of it: a larger `max_tokens` is a
+    cap that nobody means to use up, and the prompt would be left with nothing. SettingsError for a window
+    without room.
+    """
+    if window_tokens < 1:
+        raise SettingsError(f"the context window is {window_tokens} tokens; allowed: 1 or more")
+    window = max(window_tokens - max(reserved_output_tokens, 0), window_tokens // 4, 1)
+    threshold = max(share(settings.threshold, window), min(FLOOR_TOKENS, share(0.85, window)))
+    tail = share(settings.target_ratio, threshold)
+    return Budgets(
+        window_tokens=window,
+        threshold_tokens=threshold,
+        tail_tokens=tail,
+        tail_ceiling_tokens=share(1.5, tail),
+        summary_ceiling_tokens=_summary_ceiling(window),
+        hygiene_tokens=share(settings.hygiene_threshold, window),
+        emergency_tokens=share(emergency, window),
+    )
+
+
+def summary_budget(settings: CompressionSettings, compacted_tokens: int, window_tokens: int) -> int:
+    """How long the summary of `compacted_tokens` may be, where no explicit target is given.
+
+    `flat` has a floor, `scaled` has none (its first band ends where the floor would begin); the ceiling binds
+    both and wins over the floor.
+    """
+    ceiling = _summary_ceiling(window_tokens)
+    if settings.summary_budget == "flat":
+        return min(max(share(0.20, compacted_tokens), SUMMARY_FLOOR_TOKENS), ceiling)
+    rate = next((rate for end, rate in _BANDS if compacted_tokens < end), _LAST_BAND)
+    return min(share(rate, compacted_tokens), ceiling)
+
+
+def worth_it(tokens_before: int, predicted_after: int, *, forced: bool) -> bool:
+    """Whether a plan may run: it saves at least 10 %, or anything at all where it is forced."""
+    saved = tokens_before - predicted_after
+    return saved > 0 and (forced or saved * 10 >= tokens_before)
+
+
+class Trigger(StrEnum):
+    """What made a compaction run."""
+
+    PREFLIGHT = "preflight"
+    RESPONSE = "response"
+    HYGIENE = "hygiene"
+    MANUAL = "manual"
+    OVERFLOW = "overflow"
+    EMERGENCY = "emergency"
+
+
+class Compact(msgspec.Struct, frozen=True, kw_only=True):
+    """Compact now. `forced`: also where less than 10 % would be saved."""
+
+    reason: str
+    trigger: Trigger
+    forced: bool = False
+
+    @property
+    def may_call_model(self) -> bool:
+        """Whether a model may write the summary; an emergency takes the deterministic path."""
+        return self.trigger is not Trigger.EMERGENCY
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """Do not compact now."""
+
+    reason: str
+
+
+Decision: TypeAlias = Compact | Wait
+
+
+class Thrash(msgspec.Struct, frozen=True, kw_only=True):
+    """The guard against compacting again and again for nothing.
+
+    Two ineffective passes in a row close it (a plan that was refused is one). It opens when the compressible
+    part has grown by 10 % of the threshold beyond what it was at the last ineffective pass; an ineffective
+    pass after that closes it again, an effective one starts the count anew. A new window or an undone
+    compaction deserves a fresh guard.
+    """
+
+    threshold_tokens: int
+    ineffective: int = 0
+    compressible_tokens: int = 0
+
+    def passed(self, *, effective: bool, compressible_tokens: int) -> Thrash:
+        """The guard after a pass that found `compressible_tokens` it was allowed to shrink."""
+        if effective:
+            return Thrash(threshold_tokens=self.threshold_tokens)
+        return Thrash(
+            threshold_tokens=self.threshold_tokens,
+            ineffective=self.ineffective + 1,
+            compressible_tokens=compressible_tokens,
+        )
+
+    def blocked(self, compressible_tokens: int) -> bool:
+        """Whether automatic compaction waits, given what is compressible now."""
+        return self.ineffective >= INEFFECTIVE_PASSES and compressible_tokens < self.opens_at_tokens
+
+    @property
+    def opens_at_tokens(self) -> int:
+        """How much must be compressible for a closed guard to open."""
+        return self.compressible_tokens + share(0.10, self.threshold_tokens)
+
+    def reason(self, compressible_tokens: int) -> str:
+        """Why it waits, in words; empty where it does not."""
+        if not self.blocked(compressible_tokens):
+            return ""
+        return (
+            f"the last {self.ineffective} compactions saved too little, so automatic compaction rests until "
+            f"{self.opens_at_tokens:,} tokens are compressible ({compressible_tokens:,} now)"
+        )
+
+
+class Guard(msgspec.Struct, frozen=True, kw_only=True):
+    """What may hold automatic compaction back; the default holds nothing back.
+
+    `compressible_tokens` is what could be shrunk now (everything but head, tail and pins). `fires_from_tokens`
+    is what `Pressure` says: above the threshold after a pass that could not get below it.
+    """
+
+    thrash: Thrash | None = None
+    compressible_tokens: int = 0
+    fires_from_tokens: int = 0
+
+    def objection(self, tokens: int) -> str:
+        """Why compaction at `tokens` has to wait, in words; empty where it need not."""
+        if tokens < self.fires_from_tokens:
+            return f"too dense to shrink further; the next attempt is at {self.fires_from_tokens:,} tokens ({tokens:,} now)"
+        return self.thrash.reason(self.compressible_tokens) if self.thrash is not None else ""
+
+
+_OPEN = Guard()
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """Decides when to compact. Off means off, everywhere but in a manual command."""
+
+    settings: CompressionSettings
+    budgets: Budgets
+
+    @classmethod
+    def of(
+        cls,
+        settings: CompressionSettings,
+        window_tokens: int,
+        reserved_output_tokens: int = 0,
+        *,
+        emergency: float = 0.95,
+    ) -> Policy:
+        """The policy for a window; the parameters are those of `budgets`."""
+        return cls(settings, budgets(settings, window_tokens, reserved_output_tokens, emergency=emergency))
+
+    def preflight(self, prompt_tokens: int, guard: Guard = _OPEN) -> Decision:
+        """Before a request, on the estimate of all of it."""
+        return self._from(Trigger.PREFLIGHT, prompt_tokens, self.budgets.threshold_tokens, guard)
+
+    def after_response(self, prompt_tokens: int, guard: Guard = _OPEN) -> Decision:
+        """After a response, on the prompt tokens that the provider reported."""
+        return self._from(Trigger.RESPONSE, prompt_tokens, self.budgets.threshold_tokens, guard)
+
+    def hygiene(self, tokens: int, messages: int, guard: Guard = _OPEN) -> Decision:
+        """The gateway's safety net, before the agent sees a message; conversations under 4 messages wait."""
+        if messages < HYGIENE_MESSAGES:
+            return Wait(reason=f"{messages} messages are too few; hygiene starts at {HYGIENE_MESSAGES}")
+        return self._from(Trigger.HYGIENE, tokens, self.budgets.hygiene_tokens, guard)
+
+    def manual(self, *, explicit_target: bool = False) -> Decision:
+        """A person asked: neither switch nor guard stands in the way, and an explicit target forces the pass."""
+        return Compact(trigger=Trigger.MANUAL, forced=explicit_target, reason="asked for by hand")
+
+    def overflow(self, attempt: int) -> Decision:
+        """The provider refused the prompt as too long; `attempt` counts from 1 within a turn."""
+        if not self.settings.enabled:
+            return _OFF
+        most = self.settings.max_attempts
+        if attempt > most:
+            return Wait(
+                reason=f"the prompt is still too long after {most} attempts (compression.max_attempts)"
+            )
+        reason = f"the provider refused the prompt as too long (attempt {attempt} of {most})"
+        return Compact(trigger=Trigger.OVERFLOW, forced=True, reason=reason)
+
+    def _from(self, trigger: Trigger, tokens: int, limit: int, guard: Guard) -> Decision:
+        """Compact from `limit` on unless the guard objects; from the emergency level on in any case."""
+        if not self.settings.enabled:
+            return _OFF
+        budgets = self.budgets
+        if tokens >= budgets.emergency_tokens:
+            reason = f"{tokens:,} of the {budgets.window_tokens:,} tokens of the window are used"
+            return Compact(trigger=Trigger.EMERGENCY, forced=True, reason=reason)
+        if tokens < limit:
+            return Wait(reason=f"{tokens:,} tokens are below the {trigger} limit of {limit:,}")
+        if objection := guard.objection(tokens):
+            return Wait(reason=objection)
+        return Compact(
+            trigger=trigger, reason=f"{tokens:,} tokens have reached the {trigger} limit of {limit:,}"
+        )
+
+
+_OFF = Wait(reason="automatic compaction is off (compression.enabled is false)")
+
+
+def _summary_ceiling(window_tokens: int) -> int:
+    return min(share(0.05, window_tokens), SUMMARY_CEILING_TOKENS)

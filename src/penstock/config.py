@@ -1,0 +1,181 @@
+"""Where settings come from: `config.yaml`, then the environment, then flags; later ones win.
+
+The only module of the package that reads the environment. What the settings are is in `penstock.settings`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import SettingsError
+from penstock.settings import (
+    AuxiliarySettings,
+    CompressionSettings,
+    ContextSettings,
+    ModelSettings,
+    PluginsSettings,
+    PressureSettings,
+    Settings,
+    StoreSettings,
+    ToolsSettings,
+    known_keys,
+    nearest,
+    read_values,
+    settings_from,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import yaml
+
+__all__ = [
+    "AuxiliarySettings",
+    "CompressionSettings",
+    "ContextSettings",
+    "ModelSettings",
+    "PluginsSettings",
+    "PressureSettings",
+    "Settings",
+    "StoreSettings",
+    "ToolsSettings",
+    "config_path",
+    "load_settings",
+    "own_secrets",
+    "settings_from",
+    "variable_name",
+]
+
+PREFIX = "PENSTOCK_"
+NOT_SETTINGS = frozenset({"PENSTOCK_CONFIG", "PENSTOCK_CORPORA"})
+"""Variables of ours that are no settings: where the file is, and where benchmarks find their corpora."""
+
+
+def load_settings(
+    path: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Settings from the file, the environment and flags (dotted keys; None means the flag was not given).
+
+    Text in any of the three stands for what it spells (`yes`, `0.6`, `null`). SettingsError for a file that
+    was named but cannot be read, bad YAML, an unknown key or variable, or a value that is not allowed; the
+    message says which of the sources is at fault.
+    """
+    environ = os.environ if environ is None else environ
+    given = {key: value for key, value in (flags or {}).items() if value is not None}
+    file = config_path(path, environ)
+    values = _values_from(str(file), _read_file(file)) if file is not None else {}
+    values |= _environment_values(environ)
+    values |= _values_from("flags", given)
+    return settings_from(values)
+
+
+def config_path(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
+    """The file that settings are read from, or None where there is none.
+
+    The given path, else what PENSTOCK_CONFIG names, else `penstock/config.yaml` in the user's configuration
+    folder (XDG_CONFIG_HOME, or `.config` at home) if it exists.
+    """
+    environ = os.environ if environ is None else environ
+    if path is not None:
+        return path
+    if named := environ.get("PENSTOCK_CONFIG"):
+        return Path(named)
+    home = environ.get("HOME") or environ.get("USERPROFILE")
+    folder = environ.get("XDG_CONFIG_HOME", "")
+    if not Path(folder).is_absolute():  # the XDG specification: a relative path is to be ignored
+        if not home:
+            return None
+        folder = f"{home}/.config"
+    file = Path(folder) / "penstock" / "config.yaml"
+    return file if file.is_file() else None
+
+
+def variable_name(key: str) -> str:
+    """The environment variable of a dotted key: `compression.threshold` is PENSTOCK_COMPRESSION_THRESHOLD."""
+    return PREFIX + key.replace(".", "_").upper()
+
+
+def own_secrets(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """The values of the process's own secret variables, for the redactor. Never shown, never stored."""
+    from penstock.redaction import secret_variables  # noqa: PLC0415 - its rules cost time that `--help` must not pay
+
+    return tuple(secret_variables(os.environ if environ is None else environ))
+
+
+def _environment_values(environ: Mapping[str, str]) -> dict[str, Any]:
+    variables = {variable_name(key): key for key in known_keys()}
+    values: dict[str, Any] = {}
+    for variable, text in environ.items():
+        if not variable.startswith(PREFIX) or variable in NOT_SETTINGS:
+            continue
+        if variable not in variables:
+            near = nearest(variable, variables)
+            hint = f"did you mean {near}?" if near else "unset it or see the reference of settings"
+            raise SettingsError(f"environment: {variable} is not a setting; {hint}")
+        if text.strip():  # a variable that is set but empty counts as not set
+            values |= _values_from(f"environment, {variable}", {variables[variable]: text})
+    return values
+
+
+def _values_from(source: str, mapping: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return read_values(mapping, texts=True)
+    except SettingsError as error:
+        raise SettingsError(f"{source}: {error}") from None
+
+
+def _read_file(file: Path) -> Mapping[str, Any]:
+    """The file as nested mappings of text. Scalars stay text, so that `off` is a word and not a boolean."""
+    import yaml  # noqa: PLC0415 - only a file needs it
+
+    try:
+        node = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    except OSError as error:
+        raise SettingsError(
+            f"{file} cannot be read: {error.strerror}; name another file or leave it out"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{file} is not UTF-8 text (byte {error.start + 1}); save it as UTF-8") from error
+    except yaml.reader.ReaderError as error:
+        raise SettingsError(
+            f"{file} holds a character that YAML does not allow (character {error.position + 1})"
+        ) from error
+    except yaml.MarkedYAMLError as error:
+        raise SettingsError(
+            f"{file}: not valid YAML{_position(error.problem_mark)}: {error.problem}"
+        ) from error
+    except RecursionError:
+        raise SettingsError(f"{file}: nested too deeply; settings have at most three levels") from None
+    if node is None or node.value == "":
+        return {}
+    if not isinstance(node, yaml.MappingNode):
+        raise SettingsError(f"{file}: expected sections such as `compression:`, found a {node.id}")
+    return _plain(node, file)
+
+
+def _plain(node: yaml.MappingNode, file: Path, depth: int = 1) -> dict[str, Any]:
+    """A mapping node as a dict. Refuses what no setting has: lists, keys given twice, more than three levels."""
+    import yaml  # noqa: PLC0415 - as above
+
+    values: dict[str, Any] = {}
+    for key, value in node.value:
+        where = _position(key.start_mark)
+        if not isinstance(key, yaml.ScalarNode):
+            raise SettingsError(f"{file}: a key must be a word{where}")
+        if key.value in values:
+            raise SettingsError(f"{file}: {key.value} is given twice{where}; keep one of the two")
+        if isinstance(value, yaml.ScalarNode):
+            values[key.value] = value.value
+        elif isinstance(value, yaml.MappingNode) and depth < 3:
+            values[key.value] = _plain(value, file, depth + 1)
+        else:
+            raise SettingsError(f"{file}: {key.value}{where} holds a {value.id}; no setting does")
+    return values
+
+
+def _position(mark: yaml.Mark | None) -> str:
+    return f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
