@@ -1,0 +1,1 @@
+"""The example session and the script that builds it."""
