@@ -1,0 +1,1 @@
+"""What a conversation weighs, what a window holds, and what a request costs. Pure and offline."""

@@ -1,0 +1,157 @@
+"""Token usage as providers report it, normalised to one record.
+
+Providers disagree on what "input" means: Anthropic leaves cached tokens out of it, OpenAI counts them in.
+Here `input_tokens` is always what was neither read from the cache nor written to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+__all__ = ["Usage", "normalise_usage"]
+
+# More than any request can hold; a larger number is no count.
+_MOST_TOKENS = 10**15
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens of one request, or of many added up.
+
+    `cache_write_1h_tokens` is the part of `cache_write_tokens` that was written for an hour, where the provider
+    says so. `reasoning_tokens` is part of `output_tokens`.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Everything that was sent: what decides about pressure."""
+        return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+    @property
+    def total_tokens(self) -> int:
+        """Everything sent and received."""
+        return self.prompt_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
+
+def normalise_usage(usage: Any, dialect: str | None = None) -> Usage:
+    """One record from the usage of OpenAI Chat, OpenAI Responses, Anthropic, or a record of ours as a dict.
+
+    `usage` is a mapping or an SDK object. `dialect` ("chat", "responses", "anthropic") is only needed where the
+    field names leave it open; it gives way where none of its own fields is there. What is missing, null,
+    negative or no number counts as 0; nothing raises and nothing goes below 0.
+    """
+    if isinstance(usage, Usage):
+        return usage
+    read = _READERS.get(dialect or "")
+    if read is None or not any(_has(usage, name) for name in _OWN_FIELDS[dialect or ""]):
+        read = _recognise(usage)
+    return read(usage)
+
+
+def _recognise(usage: Any) -> _Reader:
+    if any(_has(usage, name) for name in _OWN_FIELDS["chat"]):
+        return _from_chat
+    if any(_has(usage, name) for name in ("cache_read_tokens", "cache_write_tokens")):
+        return _from_record
+    if any(
+        _has(usage, name)
+        for name in ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation")
+    ):
+        return _from_anthropic
+    return _from_responses
+
+
+def _from_chat(usage: Any) -> Usage:
+    prompt_details = _get(usage, "prompt_tokens_details")
+    read = (
+        _count(prompt_details, "cached_tokens")
+        or _count(usage, "prompt_cache_hit_tokens")
+        or _count(usage, "cache_read_input_tokens")
+    )
+    written = _count(prompt_details, "cache_write_tokens") or _count(usage, "cache_creation_input_tokens")
+    return Usage(
+        input_tokens=max(0, _count(usage, "prompt_tokens") - read - written),
+        output_tokens=_count(usage, "completion_tokens"),
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        reasoning_tokens=_count(_get(usage, "completion_tokens_details"), "reasoning_tokens"),
+    )
+
+
+def _from_responses(usage: Any) -> Usage:
+    details = _get(usage, "input_tokens_details")
+    read = _count(details, "cached_tokens")
+    written = _count(details, "cache_creation_tokens") or _count(details, "cache_write_tokens")
+    return Usage(
+        input_tokens=max(0, _count(usage, "input_tokens") - read - written),
+        output_tokens=_count(usage, "output_tokens"),
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        reasoning_tokens=_count(_get(usage, "output_tokens_details"), "reasoning_tokens"),
+    )
+
+
+def _from_anthropic(usage: Any) -> Usage:
+    split = _get(usage, "cache_creation")
+    hour = _count(split, "ephemeral_1h_input_tokens")
+    written = _count(usage, "cache_creation_input_tokens")
+    written = written or hour + _count(split, "ephemeral_5m_input_tokens")
+    return Usage(
+        input_tokens=_count(usage, "input_tokens"),
+        output_tokens=_count(usage, "output_tokens"),
+        cache_read_tokens=_count(usage, "cache_read_input_tokens"),
+        cache_write_tokens=written,
+        cache_write_1h_tokens=min(hour, written),
+        reasoning_tokens=_count(_get(usage, "output_tokens_details"), "thinking_tokens"),
+    )
+
+
+def _from_record(usage: Any) -> Usage:
+    record = Usage(*(_count(usage, name) for name in Usage.__struct_fields__))
+    hour = min(record.cache_write_1h_tokens, record.cache_write_tokens)
+    return msgspec.structs.replace(record, cache_write_1h_tokens=hour)
+
+
+_Reader: TypeAlias = Callable[[Any], Usage]
+_READERS: Mapping[str, _Reader] = {
+    "chat": _from_chat,
+    "responses": _from_responses,
+    "anthropic": _from_anthropic,
+}
+_OWN_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "chat": ("prompt_tokens", "completion_tokens"),
+    "responses": ("input_tokens", "output_tokens"),
+    "anthropic": ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
+}
+
+
+def _get(source: Any, name: str) -> Any:
+    """A field of a mapping or an attribute of an object; None where there is none."""
+    return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
+
+
+def _has(source: Any, name: str) -> bool:
+    return _get(source, name) is not None
+
+
+def _count(source: Any, name: str) -> int:
+    """A field as a count: whole, never negative, 0 for what is no number."""
+    value = _get(source, name)
+    if isinstance(value, str) and len(value) <= 15 and value.isascii() and value.isdigit():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    # NaN and the infinities fail the comparison too.
+    return int(value) if 0 <= value <= _MOST_TOKENS else 0

@@ -1,0 +1,107 @@
+"""What a message weighs: the tokens of its texts plus a fixed frame.
+
+A message is 4 + the tokens of its text parts joined by line breaks (results of tools included) + 8 for each
+call with the tokens of its name and arguments. Counted apart, since they are no text of the message:
+reasoning and its seal (as the text that stands on the wire: more than a provider charges, never less), what
+we do not understand (as its JSON) and pictures (by size).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.conversation import mark
+from penstock.conversation.message import (
+    Image,
+    Message,
+    Opaque,
+    Reasoning,
+    Summary,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from penstock.errors import InputError
+from penstock.measure.images import image_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.measure.tokens import Tokenizer
+
+__all__ = [
+    "CALL_FRAME",
+    "MESSAGE_FRAME",
+    "image_tokens",
+    "message_tokens",
+    "tools_tokens",
+    "weigh",
+]
+
+MESSAGE_FRAME = 4
+CALL_FRAME = 8
+
+
+def message_tokens(message: Message, tokenizer: Tokenizer) -> int:
+    """Tokens of one message."""
+    return weigh([message], tokenizer)[0]
+
+
+def weigh(messages: Sequence[Message], tokenizer: Tokenizer) -> list[int]:
+    """Tokens of each message, all texts counted in one batch."""
+    weights: list[int] = []
+    texts: list[str] = []
+    owners: list[int] = []
+    for index, message in enumerate(messages):
+        fixed, own = _pieces(message)
+        weights.append(fixed)
+        texts.extend(own)
+        owners.extend([index] * len(own))
+    for owner, tokens in zip(owners, tokenizer.count_many(texts), strict=True):
+        weights[owner] += tokens
+    return weights
+
+
+def tools_tokens(tools: Sequence[Any] | None, tokenizer: Tokenizer) -> int:
+    """Tokens of tool schemas: each as compact JSON, plus a frame. Raises InputError for what is no JSON."""
+    texts = [_compact_json(tool, position) for position, tool in enumerate(tools or (), start=1)]
+    return CALL_FRAME * len(texts) + sum(tokenizer.count_many(texts))
+
+
+def _pieces(message: Message) -> tuple[int, list[str]]:
+    """The fixed tokens of a message and the texts whose tokens come on top."""
+    fixed = MESSAGE_FRAME
+    joined: list[str] = []
+    apart: list[str] = []
+    for part in message.parts:
+        match part:
+            case Text():
+                joined.append(part.text)
+            case ToolResult():
+                joined.append(part.text)
+                fixed += sum(image_tokens(image) for image in part.images)
+            case ToolCall():
+                fixed += CALL_FRAME
+                apart += (part.name, part.arguments)
+            case Summary():
+                joined.append(mark.wrap(part.text, part.attributes))
+            case Reasoning():
+                apart += (part.text, part.seal)
+            case Opaque():
+                apart.append(part.text)
+            case Image():
+                fixed += image_tokens(part)
+    apart.append("\n".join(joined))
+    return fixed, [text for text in apart if text]
+
+
+def _compact_json(tool: Any, position: int) -> str:
+    try:
+        return msgspec.json.encode(tool).decode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"a tool schema cannot be written as JSON: {error}; give plain dicts, lists, strings and numbers",
+            position=f"tool {position}",
+        ) from error
