@@ -1,0 +1,77 @@
+"""What HTTP headers carry: authorisation of any scheme, and cookies."""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Iterator
+
+from penstock.redaction.secret import Rule, Secret
+from penstock.redaction.value import is_literal, is_masked, looks_random
+
+__all__ = ["RULES"]
+
+_BETWEEN = r"""[\\"'`\])]{0,8}[ \t]{0,8}(?:=>|[:=,])[ \t]{0,8}(?:[fbr]?\\{0,7}["'`])?"""
+_AUTHORIZATION = re.compile(
+    rf"""{_BETWEEN}(?:(?P<scheme>[A-Za-z][A-Za-z0-9_-]{{1,24}})[ ]+)?(?P<v>[^\s"'`\\,;<>(){{}}]{{6,}}+)"""
+)
+_SCHEME = re.compile(r"""[ ]{1,4}(?P<v>[A-Za-z0-9._~+/|:%-]{12,}+={0,2})""")
+_PARAMETER = re.compile(r"[A-Za-z]+=")
+_COOKIES = re.compile(rf"""{_BETWEEN}(?P<pairs>[^\n\r"'`\\]{{3,8000}})""")
+_PAIR = re.compile(r"""(?P<name>[^\s=;,]{1,128})=(?P<v>[^\s;,]{8,4096})""")
+_TELLING_COOKIE = re.compile(
+    r"sess|sid\b|auth|token|jwt|csrf|xsrf|remember|login|secret|\bid\b|access|credential", re.IGNORECASE
+)
+_ATTRIBUTES = frozenset(
+    {"path", "domain", "expires", "max-age", "samesite", "version", "comment", "priority"}
+)
+
+
+def _authorization(text: str, _start: int, end: int) -> Iterator[Secret]:
+    match = _AUTHORIZATION.match(text, end)
+    if match is None or text[match.end() : match.end() + 1] in {"(", "{"}:
+        return
+    value = match["v"]
+    if match["scheme"] and not _PARAMETER.match(value):
+        if not is_masked(value) and not value.startswith(("$", "%")) and any(map(str.isdigit, value)):
+            yield Secret(match.start("v"), match.end("v"), "authorization")
+    elif looks_random(value) and is_literal(value):
+        yield Secret(match.start("v"), match.end("v"), "authorization")
+
+
+def _bearer(text: str, _start: int, end: int) -> Iterator[Secret]:
+    match = _SCHEME.match(text, end)
+    if match and looks_random(match["v"]) and is_literal(match["v"]):
+        yield Secret(match.start("v"), match.end("v"), "authorization")
+
+
+def _basic(text: str, _start: int, end: int) -> Iterator[Secret]:
+    match = _SCHEME.match(text, end)
+    if match is None:
+        return
+    try:
+        decoded = binascii.a2b_base64(match["v"], strict_mode=True)
+    except binascii.Error:
+        return
+    if b":" in decoded and decoded.isascii():
+        yield Secret(match.start("v"), match.end("v"), "authorization")
+
+
+def _cookies(text: str, _start: int, end: int) -> Iterator[Secret]:
+    header = _COOKIES.match(text, end)
+    if header is None:
+        return
+    for pair in _PAIR.finditer(text, header.start("pairs"), header.end("pairs")):
+        name, value = pair["name"].lower(), pair["v"]
+        if name in _ATTRIBUTES or not is_literal(value):
+            continue
+        if looks_random(value) or (_TELLING_COOKIE.search(name) and any(map(str.isdigit, value))):
+            yield Secret(pair.start("v"), pair.end("v"), "cookie")
+
+
+RULES = (
+    Rule(("Authorization", "authorization", "AUTHORIZATION"), _authorization),
+    Rule(("Bearer", "bearer", "BEARER"), _bearer),
+    Rule(("Basic", "basic"), _basic),
+    Rule(("Cookie", "cookie", "COOKIE"), _cookies),
+)

@@ -1,0 +1,59 @@
+"""Private keys: armoured blocks, whole or cut off, on many lines or on one, and the same in base64."""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Iterator
+
+from penstock.redaction.secret import REDACTED, Rule, Secret
+
+__all__ = ["RULES"]
+
+_ARMOUR = re.compile(
+    r"-BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-{1,5}|- BEGIN SSH2 [A-Z ]{0,20}PRIVATE KEY -{2,5}"
+)
+# What stands between the lines of a key: breaks, real or escaped, quotes, line numbers, quote marks.
+_BETWEEN = r"""(?:[\s"'`,>|#*]|\\{1,4}[nrt]|\\{1,4}(?=["'\s])|[0-9]{1,6}(?:→|[:|\t]|\ (?=[|│])))"""
+_FIELDS = r"(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset|MessageID|Subject)\ ?:\ [^\n\\]{0,200})"
+_BODY = re.compile(
+    rf"""
+    (?:{_BETWEEN}{{0,40}}+ {_FIELDS}){{0,8}}+
+    {_BETWEEN}{{0,80}}+
+    (?P<key> [A-Za-z0-9+/]{{16,}}+={{0,2}}
+        (?: {_BETWEEN}{{1,80}}+ [A-Za-z0-9+/]{{16,}}+={{0,2}} )*+
+        (?: {_BETWEEN}{{1,80}}+                     # the last line is short, and PGP adds a checksum
+            (?: [A-Za-z0-9+/]{{8,15}}+={{0,2}} | [A-Za-z0-9+/]{{1,7}}={{1,2}} | =?[A-Za-z0-9+/]{{1,7}}={{0,2}}(?={_BETWEEN}{{0,80}}+-) )
+        ){{0,2}}+
+    )
+    """,
+    re.VERBOSE,
+)
+_PUTTY = re.compile(
+    r"Private-Lines: \d+(?:\s|\\{1,4}[nr])++(?P<key>[A-Za-z0-9+/=]{16,}(?:(?:\s|\\{1,4}[nr])+[A-Za-z0-9+/=]{16,})*)"
+)
+_ENCODED = re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/=]{40,}+")
+
+
+def _armoured(text: str, start: int, end: int) -> Iterator[Secret]:
+    armour = _ARMOUR.match(text, end - len("-BEGIN")) or _ARMOUR.match(text, end - len("- BEGIN"))
+    if armour and (body := _BODY.match(text, armour.end())) and REDACTED not in body["key"]:
+        yield Secret(body.start("key"), body.end("key"), "private-key")
+
+
+def _putty(text: str, start: int, end: int) -> Iterator[Secret]:
+    if match := _PUTTY.match(text, start):
+        yield Secret(match.start("key"), match.end("key"), "private-key")
+
+
+def _encoded(text: str, start: int, end: int) -> Iterator[Secret]:
+    match = _ENCODED.match(text, start)
+    if match and b"PRIVATE KEY" in binascii.a2b_base64(text[start : start + 72]):
+        yield Secret(match.start(), match.end(), "private-key")
+
+
+RULES = (
+    Rule(("--BEGIN", "-- BEGIN"), _armoured),
+    Rule(("Private-Lines: ",), _putty),
+    Rule(("LS0tLS1CRUdJTi",), _encoded),
+)

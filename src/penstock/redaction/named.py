@@ -1,0 +1,196 @@
+"""Values beside a telling name: `password=…`, `"apiKey": "…"`, `export TOKEN=…`, `--secret …`, `密码：…`.
+
+A quoted value is a literal. A bare one may be code, unless it stands where no code does: in a `.env` file, on
+a line of YAML, behind a flag, in a query. How much it must look like a secret depends on what its name tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from penstock.redaction.names import Tells, is_telling, spellings
+from penstock.redaction.secret import Find, Rule, Secret
+from penstock.redaction.value import is_literal, looks_chosen, looks_random
+
+__all__ = ["RULES"]
+
+_TAIL = re.compile(
+    r"""
+    (?P<suffix>[A-Za-z0-9_-]{0,24}+)
+    (?P<close>(?:\\{0,7}["'`]|\])*+)
+    (?:
+        (?P<typed>(?:\??[ \t]{0,3}:[ \t]{0,3}[&A-Za-z][\w\[\]&'.|<>\ ]{0,40}?|[ \t]string[ \t])
+            =[ \t]{0,3}(?=[A-Za-z&@$]{0,2}["']))
+      | (?P<assign>[ \t]{0,12}(?:=>|:=|\?=|<-|={1,3}|!==?|[:：＝])[ \t\u3000]{0,12})
+      | (?P<comma>[ \t]{0,4},[ \t]{0,4}(?=\\{0,7}["']))
+      | (?P<pair>\s{0,12},?\s{0,12}["']?[Vv]alue["']?[ \t]{0,4}[:=][ \t]{0,4})
+      | (?P<says>(?:\ (?:for|of|to|on|at)\ [\w .@/-]{1,40}?)?
+            (?:\ (?:is|was|ist|lautet|es|est|это)\ |是|为|為|は|는|은)[ ]?:?[ ]{0,3})
+      | (?P<element>>)
+      | (?P<space>[ \t]{1,4}(?=[^\s=:]))
+    )
+    """,
+    re.VERBOSE,
+)
+_VALUE = re.compile(
+    r"""
+    (?P<call>[A-Za-z_][\w.:]{0,40}\((?=["']))? [brfuBRFU@$&]{0,2}+
+    (?: \\{1,7}["'`](?P<escaped>[^\\\n"]{1,4000}+)
+      | "(?P<double>(?:[^"\\\n]|\\.){1,4000}+)
+      | '(?P<single>(?:[^'\\\n]|\\.){1,4000}+)
+      | `(?P<tick>[^`\n]{1,4000}+) )
+  | (?P<bare>(?:[^\s"'`,;&<>(){}\[\]\\|]|&(?![\w.-]+=)|\\(?![nrtu"'\\/])){1,256}+)
+    """,
+    re.VERBOSE,
+)
+_REST_OF_RUN = re.compile(r"""[^\s"'`,;&<>(){}\[\]\\|]*+""")
+_LINE_HEAD = re.compile(
+    r"""(?:\A|[\n\r]|\\n)[ \t>|+-]{0,40}(?:[0-9]{1,6}(?:→|[:|\t])[ \t]{0,40})?(?:(?:export|set|setx|ENV|ARG)\ )?["']?\Z"""
+)
+_LINE_END = re.compile(r"[ \t]*(?:\Z|[\n\r#]|\\[nr])")
+_NETRC = re.compile(r"\blogin\s+\S+\s+\Z")
+_IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
+
+
+class _Site(msgspec.Struct, frozen=True):
+    """Where a value stands: behind which name, how it is tied to it, and what follows."""
+
+    text: str
+    tells: Tells
+    begin: int  # of the name
+    name: str
+    how: str  # the alternative of _TAIL
+    tie: str
+    end: int  # of the value
+
+    @property
+    def before(self) -> str:
+        return self.text[self.begin - 1] if self.begin else ""
+
+    @property
+    def after(self) -> str:
+        return self.text[self.end : self.end + 1]
+
+    def is_flag(self) -> bool:
+        """Whether a space ties the value to its name: `--name value`, `setx NAME value`."""
+        return self.name.startswith("-") or self.text.endswith("setx ", 0, self.begin)
+
+    def is_setting(self) -> bool:
+        """Whether this is `NAME=value`, `--name=value`, `?name=value`, `;Name=value`, `a.b.name=value`."""
+        if self.tie == "=":
+            return self.name.isupper() or self.is_flag() or self.before in set("?&;") or "." in self.name
+        return self.is_flag() and self.tie.isspace()
+
+    def is_line(self) -> bool:
+        """Whether name and value have a line to themselves, as in YAML."""
+        head = self.text[max(0, self.begin - 60) : self.begin]
+        return _LINE_END.match(self.text, self.end) is not None and _LINE_HEAD.search(head) is not None
+
+
+def _rule(tells: Tells) -> Rule:
+    return Rule(spellings(tells.value), _finder(tells))
+
+
+def _finder(tells: Tells) -> Find:
+    def find(text: str, start: int, end: int) -> Iterator[Secret]:
+        tail = _TAIL.match(text, end)
+        if tail is None or (tail.lastgroup == "space" and not _may_follow_a_space(text, start, tells)):
+            return
+        begin = is_telling(text, start, tail["suffix"])
+        value = _VALUE.match(text, tail.end()) if begin is not None else None
+        if begin is None or value is None or value.lastgroup is None:
+            return
+        how = tail.lastgroup or ""
+        first, last = value.span(value.lastgroup)
+        bare = value.lastgroup == "bare"
+        if bare:
+            last = _end_of_bare(text, first, last)
+        site = _Site(text, tells, begin, text[begin : tail.end("suffix")], how, tail[how], last)
+        if (
+            _accepts_bare(site, text[first:last])
+            if bare
+            else _accepts_quoted(site, text[first:last], called=value["call"] is not None)
+        ):
+            yield Secret(first, last, tells.name.lower())
+
+    return find
+
+
+def _may_follow_a_space(text: str, start: int, tells: Tells) -> bool:
+    before = text[max(0, start - 24) : start]
+    return tells is Tells.PASSWORD or "--" in before or "setx " in before
+
+
+def _end_of_bare(text: str, first: int, last: int) -> int:
+    """A run longer than we judge is one value all the same; a full stop or colon behind it is not part of it."""
+    run = _REST_OF_RUN.match(text, last)
+    end = run.end() if run and last - first >= 256 else last
+    while end > first and text[end - 1] in ".:,":
+        end -= 1
+    return end
+
+
+def _accepts_quoted(site: _Site, value: str, *, called: bool) -> bool:
+    if not is_literal(value) or site.how == "element":
+        return False
+    if " " in value or called or site.tells is Tells.TOKEN:
+        return looks_random(value)
+    if site.how in {"comma", "space", "says"} or site.tells is Tells.SECRET:
+        return _is_phrase_or_drawn(site, value)
+    return True
+
+
+def _is_phrase_or_drawn(site: _Site, value: str) -> bool:
+    if site.tells is Tells.PASSWORD:
+        return looks_chosen(value) or site.name.isupper()
+    if looks_random(value):
+        return True
+    apart = any(mark in value for mark in "-_./: ")
+    return len(value) >= 8 and not apart and (looks_chosen(value) or len(value) >= 16 or site.name.isupper())
+
+
+def _accepts_bare(site: _Site, value: str) -> bool:
+    if not is_literal(value) or site.how in {"comma", "typed"}:
+        return False
+    if site.how == "element" and site.before != "<":
+        return False
+    if site.how == "space" and not (site.is_flag() and value[0] != "-") and not _is_netrc(site):
+        return False
+    if looks_random(value):
+        return True
+    if site.tells is Tells.TOKEN or (site.after in set("([{<") and site.how != "element"):
+        return False
+    return _accepts_word(site, value)
+
+
+def _is_netrc(site: _Site) -> bool:
+    return _NETRC.search(site.text[max(0, site.begin - 80) : site.begin]) is not None
+
+
+def _accepts_word(site: _Site, value: str) -> bool:
+    """Whether a bare value that does not look drawn is a secret: where no code can stand, yes."""
+    chosen = looks_chosen(value) and len(value) >= 6
+    if site.tells is Tells.SECRET:
+        return (
+            (chosen or len(value) >= 8)
+            if site.is_setting() and site.name.isupper()
+            else chosen and site.is_line()
+        )
+    if site.how in {"element", "space"} or site.is_setting():
+        return True
+    if site.how == "says":
+        return chosen
+    spaced = site.tie != site.tie.strip() and site.tie.strip() not in {":", "："}
+    if site.is_line() and not spaced:
+        return chosen or (value.isalpha() and value.islower() and len(value) >= 6)
+    if not chosen:
+        return False
+    if site.tie == "=" and site.after in {"", " ", "\n", "\r", "\t", '"', "'", "\\"}:
+        return True
+    return site.is_line() or _IDENTIFIER.fullmatch(value) is None
+
+
+RULES = tuple(_rule(tells) for tells in Tells)

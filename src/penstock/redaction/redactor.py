@@ -1,0 +1,122 @@
+"""The redactor: one pass for the anchors of all rules, then the rules, where their anchors stand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from ahocorasick_rs import AhoCorasick, Implementation
+
+from penstock.redaction import addresses, commands, headers, keys, named, tokens
+from penstock.redaction.environment import forms
+from penstock.redaction.secret import REDACTED, Detector, Find, Rule, Secret
+
+__all__ = ["Redactor"]
+
+_RULES: tuple[Rule, ...] = (
+    *keys.RULES,
+    *headers.RULES,
+    *addresses.RULES,
+    *commands.RULES,
+    *named.RULES,
+    *tokens.RULES,
+)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_BLOCK = 1 << 22  # characters searched at once, so that the list of anchors found stays small
+_SHORTEST = 6
+
+
+class Redactor:
+    """Finds secrets in text and blanks them. Immutable, and safe to share between threads.
+
+    `secret_values` are values that must never be shown, the process's own secrets; shorter ones than six
+    characters are left out. `detectors` are asked as well, about every text that is not empty.
+    """
+
+    __slots__ = ("_anchors", "_detectors", "_finds", "_overlap", "_own")
+
+    def __init__(self, secret_values: Iterable[str] = (), *, detectors: Iterable[Detector] = ()) -> None:
+        finds: dict[str, list[Find]] = {}
+        own = _own_rules(secret_values)
+        for rule in chain(own, _RULES):
+            for anchor in rule.anchors:
+                finds.setdefault(anchor, []).append(rule.find)
+        self._own = len({anchor for rule in own for anchor in rule.anchors})
+        self._finds = tuple(map(tuple, finds.values()))
+        self._overlap = max(map(len, finds)) - 1
+        self._anchors = AhoCorasick(list(finds), store_patterns=False, implementation=Implementation.DFA)
+        self._detectors = tuple(detectors)
+
+    def find(self, text: str) -> list[Secret]:
+        """The secrets in the text, in order, apart from each other: what `redact` would replace."""
+        found: list[Secret] = []
+        covered = 0
+        for which, start, end in self._hits(text):
+            # Inside a secret there is nothing left to find, but for an own value that reaches beyond it.
+            if start >= covered or which < self._own:
+                for find in self._finds[which]:
+                    for secret in find(text, start, end):
+                        found.append(secret)
+                        covered = max(covered, secret.end)
+        for detector in self._detectors:
+            found.extend(
+                secret for secret in detector(text) if REDACTED not in text[secret.start : secret.end]
+            )
+        return _apart(found) if found else found
+
+    def redact(self, text: str) -> str:
+        """The text with `[REDACTED]` in the place of each secret's value. Names and labels stay."""
+        secrets = self.find(text)
+        if not secrets:
+            return text
+        pieces: list[str] = []
+        done = 0
+        for secret in secrets:
+            pieces += (text[done : secret.start], REDACTED)
+            done = secret.end
+        return "".join((*pieces, text[done:]))
+
+    def _hits(self, text: str) -> Iterator[tuple[int, int, int]]:
+        for begin in range(0, len(text), _BLOCK):
+            block = text[begin : begin + _BLOCK + self._overlap] if len(text) > _BLOCK else text
+            try:
+                hits = self._anchors.find_matches_as_indexes(block, overlapping=True)
+            except UnicodeEncodeError:
+                block = _SURROGATE.sub("\ufffd", block)
+                hits = self._anchors.find_matches_as_indexes(block, overlapping=True)
+            if not begin and len(text) <= _BLOCK:
+                yield from hits
+            else:
+                yield from (
+                    (which, begin + start, begin + end) for which, start, end in hits if start < _BLOCK
+                )
+
+
+def _own_rules(values: Iterable[str]) -> list[Rule]:
+    return [
+        _own_rule(form)
+        for form in sorted({form for value in values if len(value) >= _SHORTEST for form in forms(value)})
+    ]
+
+
+def _own_rule(form: str) -> Rule:
+    def find(text: str, start: int, _end: int) -> Iterator[Secret]:
+        if text.startswith(form, start):
+            yield Secret(start, start + len(form), "own-variable")
+
+    # Long values are known by their beginning: a whole key as an anchor would swell the automaton.
+    return Rule((_SURROGATE.sub("\ufffd", form[:48]),), find)
+
+
+def _apart(found: list[Secret]) -> list[Secret]:
+    """Sorted, with overlapping ones joined under the kind of the first."""
+    found.sort()
+    apart = [found[0]]
+    for secret in found[1:]:
+        last = apart[-1]
+        if secret.start < last.end:
+            apart[-1] = Secret(last.start, max(last.end, secret.end), last.kind)
+        else:
+            apart.append(secret)
+    return apart
