@@ -1,0 +1,1 @@
+"""What a conversation is: messages and their parts, dialects, rules, identity, documents."""

@@ -1,0 +1,104 @@
+"""The four dialects, by name, and how one is told from another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from penstock.conversation.dialects.anthropic import ANTHROPIC
+from penstock.conversation.dialects.base import Dialect, describe, wire_of
+from penstock.conversation.dialects.chat import CHAT
+from penstock.conversation.dialects.linking import link_calls
+from penstock.conversation.dialects.responses import RESPONSES
+from penstock.conversation.dialects.sharegpt import SHAREGPT
+from penstock.conversation.rules.pairing import Pairing
+from penstock.errors import InputError, UnknownDialect
+
+if TYPE_CHECKING:
+    from penstock.conversation.message import Message
+
+__all__ = [
+    "DIALECTS",
+    "Dialect",
+    "candidates",
+    "decode_all",
+    "detect",
+    "dialect_named",
+    "link_calls",
+    "wire_of",
+]
+
+# In the order of preference where a conversation fits several.
+DIALECTS: Mapping[str, Dialect] = MappingProxyType(
+    {dialect.name: dialect for dialect in (CHAT, ANTHROPIC, RESPONSES, SHAREGPT)}
+)
+_NAMES = ", ".join(DIALECTS)
+
+
+def dialect_named(name: str) -> Dialect:
+    """The dialect of that name. Raises UnknownDialect with the names there are."""
+    if name not in DIALECTS:
+        raise UnknownDialect(f"there is no dialect {name!r}: use one of {_NAMES}")
+    return DIALECTS[name]
+
+
+def candidates(wires: Sequence[Any]) -> list[Dialect]:
+    """The dialects that all messages fit, in order of preference; reads no further than one is left.
+
+    Raises UnknownDialect at the first message that leaves none.
+    """
+    left: list[Dialect] = list(DIALECTS.values())
+    for number, wire in enumerate(wires, start=1):
+        fitting = [dialect for dialect in left if isinstance(wire, Mapping) and dialect.recognises(wire)]
+        if not fitting:
+            raise _unrecognised(wire, number, left)
+        left = fitting
+        if len(left) == 1:
+            break
+    return left
+
+
+def detect(wires: Sequence[Any]) -> Dialect:
+    """The dialect of a list of messages: chat where nothing in it tells."""
+    return candidates(wires)[0]
+
+
+def decode_all(
+    dialect: Dialect,
+    wires: Sequence[Any],
+    origins: Sequence[Any] | None = None,
+    *,
+    before: Sequence[Message] = (),
+) -> list[Message]:
+    """Every message, with ids for calls and results that have none of their own.
+
+    `before` is the whole conversation that they continue. An error says which message it is, counted from 1
+    and from the start of that conversation.
+    """
+    messages: list[Message] = []
+    decode = dialect.decode
+    try:
+        if origins is None:
+            for wire in wires:
+                messages.append(decode(wire))  # noqa: PERF401  # the length says where an error was
+        else:
+            for wire, origin in zip(wires, origins, strict=True):
+                messages.append(decode(wire, origin))
+    except InputError as error:
+        number = len(before) + len(messages) + 1
+        raise type(error)(str(error), position=f"message {number}") from None
+    return messages if dialect.pairing is Pairing.ANYWHERE else link_calls(messages, before)
+
+
+def _unrecognised(wire: Any, number: int, left: Sequence[Dialect]) -> UnknownDialect:
+    seen = describe(wire)
+    if isinstance(wire, Mapping) and any(dialect.recognises(wire) for dialect in DIALECTS.values()):
+        before = " or ".join(dialect.name for dialect in left)
+        text = f"{seen} does not fit the messages before it, which are {before}; name the dialect yourself: {_NAMES}"
+    else:
+        text = (
+            f"{seen} is not a message of a dialect known here ({_NAMES}): a message is an object with a role, "
+            "a type, or from and value"
+        )
+    return UnknownDialect(text, position=f"message {number}")

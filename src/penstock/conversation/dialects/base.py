@@ -1,0 +1,135 @@
+"""What a dialect does: read one wire message, write one, change one, each without touching the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from penstock.conversation.wire import parse_json
+from penstock.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.conversation.message import Message, Part, Role, ToolResult
+    from penstock.conversation.rules.base import Rule
+    from penstock.conversation.rules.pairing import Pairing
+
+__all__ = ["Dialect", "describe", "require_object", "unknown_role", "wire_of"]
+
+
+class Dialect(Protocol):
+    """A wire format. Stateless: one instance each.
+
+    Every method that returns a wire object returns a new one in which only what changes is copied; what
+    was given is never mutated.
+    """
+
+    @property
+    def name(self) -> str:
+        """`chat`, `responses`, `anthropic` or `sharegpt`."""
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules that its provider enforces."""
+
+    @property
+    def pairing(self) -> Pairing:
+        """Where results stand after their calls."""
+
+    @property
+    def results_share(self) -> Role | None:
+        """The role of the one message that holds all results of a batch; None where each has its own."""
+
+    def recognises(self, wire: Mapping[str, Any]) -> bool:
+        """Whether the object could be a message of this dialect."""
+
+    def decode(self, wire: Any, origin: Any = None) -> Message:
+        """One wire object as a Message; `origin` is the wire object unless given.
+
+        Raises InputError, without a position, for what cannot be a message of this dialect at all. A call
+        or result without an id of its own gets `""`: see `link_calls`.
+        """
+
+    def build(self, message: Message) -> dict[str, Any]:
+        """A wire object from the parts alone."""
+
+    def rewrite(self, message: Message, parts: Mapping[int, Part]) -> dict[str, Any]:
+        """The wire object with part i replaced by parts[i], and all else as it came.
+
+        A result may get another text and fewer images, a call other arguments, an image may become text.
+        What the place cannot hold (text for a computer's screenshot, say) leaves it as it was.
+        """
+
+    def keep(self, message: Message, parts: Sequence[int]) -> dict[str, Any]:
+        """The wire object with only these parts, in this order."""
+
+    def add_results(self, message: Message, results: Sequence[ToolResult]) -> dict[str, Any]:
+        """The wire object with these results after those it holds. Only where results share a message."""
+
+    def prepend_text(self, message: Message, text: str) -> dict[str, Any]:
+        """The text in front of the message's own content, as far in front as the provider allows.
+
+        Raises ValueError where the message cannot carry text (a call or a reasoning item of Responses).
+        """
+
+    def append_text(self, message: Message, text: str) -> dict[str, Any]:
+        """The text after the message's own content; otherwise as `prepend_text`."""
+
+    def text_message(self, role: Role, text: str) -> dict[str, Any]:
+        """A new plain message. Raises ValueError for TOOL, which needs a call."""
+
+    def can_follow(self, previous: Role | None, role: Role) -> bool:
+        """Whether a plain text message of `role` may stand after one of `previous`, or first for None."""
+
+
+def wire_of(message: Message, dialect: Dialect) -> Mapping[str, Any]:
+    """The wire object of the message: decoded from its bytes, the caller's own, or built from its parts."""
+    origin = message.origin
+    if origin is None:
+        return dialect.build(message)
+    if isinstance(origin, Mapping):
+        return origin
+    data = bytes(origin) if isinstance(origin, msgspec.Raw) else origin
+    decoded = parse_json(data)
+    if not isinstance(decoded, dict):
+        raise TypeError(f"the origin of a message is JSON of an object, not of {describe(decoded)}")
+    return decoded
+
+
+def require_object(wire: Any) -> Mapping[str, Any]:
+    """The wire object, or InputError where it is none."""
+    if type(wire) is dict or isinstance(wire, Mapping):  # the first is quicker, and nearly always true
+        return wire
+    raise InputError(f"a message must be a JSON object, not {describe(wire)}")
+
+
+def unknown_role(field: str, role: Any, allowed: Sequence[str]) -> InputError:
+    """The error for a role nobody knows."""
+    names = ", ".join(allowed)
+    if role is None:
+        return InputError(f"the message has no {field}: give one of {names}")
+    return InputError(f"{field} {_short(role)} is not known: use one of {names}")
+
+
+def describe(value: Any) -> str:
+    """What a JSON value is, in words, without its content."""
+    if isinstance(value, Mapping):
+        keys = ", ".join(_short(key) for key in list(value)[:6])
+        return f"an object with the keys {keys}" if keys else "an empty object"
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    if isinstance(value, str):
+        return "a string"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "a number" if isinstance(value, int | float) else f"a Python {type(value).__name__}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value) if isinstance(value, str) else f"({describe(value)})"
+    return text if len(text) <= 40 else f"{text[:36]}…'"

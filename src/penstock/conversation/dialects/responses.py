@@ -1,0 +1,298 @@
+"""OpenAI Responses: a list of typed items; messages, calls, outputs and reasoning are items of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.conversation.dialects.base import require_object, unknown_role, wire_of
+from penstock.conversation.dialects.content import (
+    opaque,
+    read_content,
+    read_image,
+    read_result,
+    rewrite_content,
+    rewrite_result,
+)
+from penstock.conversation.dialects.segments import text_of
+from penstock.conversation.message import (
+    Message,
+    Part,
+    Reasoning,
+    Role,
+    Summary,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from penstock.conversation.rules.batches import Batches
+from penstock.conversation.rules.pairing import Pairing
+from penstock.conversation.rules.pairs import Pairs
+from penstock.conversation.rules.reasoning import ReasoningStays
+from penstock.conversation.wire import json_text, parse_json
+
+__all__ = ["RESPONSES", "ResponsesDialect"]
+
+_ROLES = {
+    "user": Role.USER,
+    "assistant": Role.ASSISTANT,
+    "system": Role.SYSTEM,
+    "developer": Role.SYSTEM,
+}
+# Type of a call → the field with what it was given.
+_CALLS = {
+    "function_call": "arguments",
+    "custom_tool_call": "input",
+    "local_shell_call": "action",
+    "shell_call": "action",
+    "apply_patch_call": "operation",
+    "computer_call": "action",
+    "tool_search_call": "arguments",
+}
+# Type of an output → the field with what came back.
+_OUTPUTS = {
+    "function_call_output": "output",
+    "custom_tool_call_output": "output",
+    "local_shell_call_output": "output",
+    "shell_call_output": "output",
+    "apply_patch_call_output": "output",
+    "computer_call_output": "output",
+    "tool_search_output": "tools",
+}
+# Outputs whose field takes free text. What the others hold has a shape of its own and stays.
+_TEXT_OUTPUTS = frozenset(
+    ("function_call_output", "custom_tool_call_output", "local_shell_call_output", "apply_patch_call_output")
+)
+_FOREIGN_BLOCKS = frozenset(
+    (
+        "tool_use",
+        "tool_result",
+        "thinking",
+        "redacted_thinking",
+        "image_url",
+        "image",
+        "document",
+        "server_tool_use",
+    )
+)
+
+
+class ResponsesDialect:
+    """The items of a Responses request's `input`."""
+
+    name = "responses"
+    pairing = Pairing.ANYWHERE
+    results_share: Role | None = None
+    rules = (Pairs(Pairing.ANYWHERE), Batches(), ReasoningStays())
+
+    def recognises(self, wire: Mapping[str, Any]) -> bool:
+        """A typed item, or a message without a type that only this dialect or several could have sent."""
+        kind = wire.get("type")
+        if isinstance(kind, str) and kind != "message":
+            return "role" not in wire or wire["role"] in _ROLES
+        if wire.get("role") not in _ROLES or wire.get("tool_calls") or wire.get("function_call"):
+            return False
+        content = wire.get("content")
+        if not isinstance(content, list):
+            return True
+        return not any(
+            isinstance(block, Mapping) and block.get("type") in _FOREIGN_BLOCKS for block in content
+        )
+
+    def decode(self, wire: Any, origin: Any = None) -> Message:
+        """See `Dialect.decode`. An item of a type that we do not know is the assistant's and opaque."""
+        wire = require_object(wire)
+        role, parts = _read(wire)
+        return Message(role, parts, wire if origin is None else origin)
+
+    def build(self, message: Message) -> dict[str, Any]:
+        """One item. Of several calls or results it holds the first."""
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                call = {"call_id": part.call_id, "name": part.name, "arguments": part.arguments}
+                return {"type": "function_call", **call}
+            if isinstance(part, ToolResult):
+                return {"type": "function_call_output", "call_id": part.call_id, "output": part.text}
+        texts = [text_of(part) for part in message.parts if isinstance(part, Text | Summary)]
+        reasoning = [part for part in message.parts if isinstance(part, Reasoning)]
+        if reasoning and not texts:
+            return _build_reasoning(reasoning[0])
+        kind = _text_type(message.role)
+        blocks = [{"type": kind, "text": text} for text in texts]
+        return {"type": "message", "role": _role_name(message.role), "content": blocks}
+
+    def rewrite(self, message: Message, parts: Mapping[int, Part]) -> dict[str, Any]:
+        """See `Dialect.rewrite`."""
+        wire = dict(wire_of(message, self))
+        if _is_message(wire):
+            read = read_content(wire.get("content"), _read_block)
+            changes = {read[index].slot: part for index, part in parts.items()}
+            kind = _text_type(message.role)
+            wire["content"] = rewrite_content(
+                wire.get("content"), changes, lambda _, part: {"type": kind, "text": text_of(part)}
+            )
+            return wire
+        for index, part in parts.items():
+            _rewrite_item(wire, message.parts[index], part)
+        return wire
+
+    def keep(self, message: Message, parts: Sequence[int]) -> dict[str, Any]:
+        """See `Dialect.keep`. Only the blocks of a message can leave; every other item is one part."""
+        wire = dict(wire_of(message, self))
+        content = wire.get("content")
+        if _is_message(wire) and isinstance(content, list):
+            read = read_content(content, _read_block)
+            blocks = dict.fromkeys(read[index].slot.block for index in parts)
+            wire["content"] = [content[block] for block in blocks if block is not None]
+        return wire
+
+    def add_results(self, message: Message, results: Sequence[ToolResult]) -> dict[str, Any]:
+        """Never: each output is an item of its own here."""
+        raise ValueError(
+            f"an output is an item of its own, so {len(results)} cannot be added to {message.role}"
+        )
+
+    def prepend_text(self, message: Message, text: str) -> dict[str, Any]:
+        """See `Dialect.prepend_text`. An output takes text too; a call or reasoning does not."""
+        return self._with_text(message, text, in_front=True)
+
+    def append_text(self, message: Message, text: str) -> dict[str, Any]:
+        """See `Dialect.append_text`."""
+        return self._with_text(message, text, in_front=False)
+
+    def text_message(self, role: Role, text: str) -> dict[str, Any]:
+        """See `Dialect.text_message`."""
+        if role is Role.TOOL:
+            raise ValueError("an output needs the call that it answers")
+        content = [{"type": _text_type(role), "text": text}]
+        return {"type": "message", "role": _role_name(role), "content": content}
+
+    def can_follow(self, previous: Role | None, role: Role) -> bool:
+        """Items need not alternate. An assistant does not open."""
+        if role is Role.ASSISTANT:
+            return previous is not None
+        return role in (Role.USER, Role.SYSTEM)
+
+    def _with_text(self, message: Message, text: str, *, in_front: bool) -> dict[str, Any]:
+        wire = dict(wire_of(message, self))
+        kind = wire.get("type")
+        if _is_message(wire):
+            field, block = "content", {"type": _text_type(message.role), "text": text}
+        elif kind in _TEXT_OUTPUTS:
+            field, block = "output", {"type": "input_text", "text": text}
+        else:
+            raise ValueError(f"an item of type {kind} cannot carry text")
+        old = wire.get(field)
+        if isinstance(old, list):
+            wire[field] = [block, *old] if in_front else [*old, block]
+        elif isinstance(old, str) and old:
+            wire[field] = f"{text}\n\n{old}" if in_front else f"{old}\n\n{text}"
+        else:
+            wire[field] = text
+        return wire
+
+
+RESPONSES = ResponsesDialect()
+
+
+def _is_message(wire: Mapping[str, Any]) -> bool:
+    return wire.get("type", "message") in ("message", None)
+
+
+def _read(wire: Mapping[str, Any]) -> tuple[Role, tuple[Part, ...]]:
+    kind = wire.get("type")
+    if _is_message(wire):
+        role = _ROLES.get(wire["role"]) if isinstance(wire.get("role"), str) else None
+        if role is None:
+            raise unknown_role("role", wire.get("role"), tuple(_ROLES))
+        return role, tuple([part for _, part in read_content(wire.get("content"), _read_block)])
+    if not isinstance(kind, str):
+        raise unknown_role("type", kind, ("message", "reasoning", *_CALLS, *_OUTPUTS))
+    if kind in _CALLS:
+        return Role.ASSISTANT, (_read_call(wire, kind),)
+    if kind in _OUTPUTS:
+        return Role.TOOL, (_read_output(wire, kind),)
+    if kind == "reasoning":
+        return Role.ASSISTANT, (_read_reasoning(wire),)
+    role = _ROLES.get(wire["role"]) if isinstance(wire.get("role"), str) else None
+    return role or Role.ASSISTANT, (opaque(wire),)
+
+
+def _read_call(wire: Mapping[str, Any], kind: str) -> ToolCall:
+    given = wire.get(_CALLS[kind])
+    arguments = given if isinstance(given, str) else ("" if given is None else json_text(given))
+    name = wire.get("name")
+    named = name if isinstance(name, str) else kind.removesuffix("_call")
+    return ToolCall(_call_id(wire), named, arguments)
+
+
+def _read_output(wire: Mapping[str, Any], kind: str) -> ToolResult:
+    given = wire.get(_OUTPUTS[kind])
+    if kind == "computer_call_output" and isinstance(given, Mapping):
+        image = read_image({**given, "type": "input_image"})
+        if image is not None:
+            return ToolResult(_call_id(wire), "", images=(image,))
+    text, images = read_result(given)
+    return ToolResult(_call_id(wire), text, images=images)
+
+
+def _call_id(wire: Mapping[str, Any]) -> str:
+    for name in ("call_id", "id"):  # the output of a local shell names its call by `id`
+        value = wire.get(name)
+        if isinstance(value, str) and value:
+            return value
+    return ""
+
+
+def _read_reasoning(wire: Mapping[str, Any]) -> Reasoning:
+    texts: list[str] = []
+    for field in ("summary", "content"):
+        blocks = wire.get(field)
+        if isinstance(blocks, list):
+            texts += [
+                block["text"]
+                for block in blocks
+                if isinstance(block, Mapping) and isinstance(block.get("text"), str)
+            ]
+    seal = wire.get("encrypted_content")
+    seal = seal if isinstance(seal, str) else ""
+    return Reasoning("\n".join(texts), bool(seal), seal)
+
+
+def _build_reasoning(part: Reasoning) -> dict[str, Any]:
+    summary = [{"type": "summary_text", "text": part.text}] if part.text else []
+    wire: dict[str, Any] = {"type": "reasoning", "summary": summary}
+    if part.sealed:
+        wire["encrypted_content"] = part.seal
+    return wire
+
+
+def _read_block(block: Mapping[str, Any]) -> Part:
+    return (read_image(block) if block.get("type") == "input_image" else None) or opaque(block)
+
+
+def _text_type(role: Role) -> str:
+    return "output_text" if role is Role.ASSISTANT else "input_text"
+
+
+def _role_name(role: Role) -> str:
+    return "user" if role is Role.TOOL else str(role)
+
+
+def _rewrite_item(wire: dict[str, Any], old: Part, new: Part) -> None:
+    kind = wire["type"]
+    if isinstance(old, ToolCall) and isinstance(new, ToolCall):
+        field = _CALLS[kind]
+        if new.arguments != old.arguments:
+            was_text = isinstance(wire.get(field), str)
+            wire[field] = new.arguments if was_text else parse_json(new.arguments)
+        if new.name != old.name:
+            wire["name"] = new.name
+    elif isinstance(old, ToolResult) and isinstance(new, ToolResult) and kind in _TEXT_OUTPUTS:
+        wire["output"] = rewrite_result(wire.get("output"), old, new, "input_text")
+    if (
+        isinstance(old, ToolCall | ToolResult)
+        and isinstance(new, ToolCall | ToolResult)
+        and new.call_id != old.call_id
+    ):
+        wire["call_id" if isinstance(wire.get("call_id"), str) else "id"] = new.call_id

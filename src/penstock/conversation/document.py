@@ -1,0 +1,260 @@
+"""A conversation as bytes: a file or a request body, and the same with other messages in it.
+
+Four shapes are read: an array of messages; an object that holds them under `messages`, `input` or
+`conversations`; an object whose `input` is one string (Responses); one message per line. Each message keeps
+its exact bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from penstock.conversation.dialects import Dialect, candidates, decode_all, dialect_named
+from penstock.conversation.dialects.base import describe
+from penstock.conversation.slicing import decode_utf8, slice_array, slice_object, too_deep
+from penstock.conversation.wire import encode_wire, parse_json
+from penstock.errors import InputError, MalformedJSON, UnknownDialect
+
+if TYPE_CHECKING:
+    from penstock.conversation.message import Message
+
+__all__ = ["Document", "Shape", "read_document"]
+
+_LIST_KEYS = ("messages", "input", "conversations")
+_BOM = b"\xef\xbb\xbf"
+_SPACE = b" \t\r\n"
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Shape(StrEnum):
+    """How the messages stand in the bytes."""
+
+    ARRAY = "array"
+    OBJECT = "object"
+    STRING = "string"  # an object whose `input` is one string
+    LINES = "lines"
+
+
+class _Frame(msgspec.Struct, frozen=True):
+    """What stands around the messages."""
+
+    shape: Shape
+    envelope: dict[str, Any] = {}
+    key: str = ""
+    fields: dict[str, bytes] = {}
+    ends_line: bool = True
+
+
+class _Line(NamedTuple):
+    """A line of the input: its number from 0, its offset in bytes, and its text without the blanks around it."""
+
+    number: int
+    offset: int
+    text: bytes
+
+
+class Document(msgspec.Struct, frozen=True):
+    """A conversation that was read from bytes.
+
+    `raws`, `wires` and `messages` run in parallel: exact bytes, decoded object, Message whose origin is
+    those bytes.
+    """
+
+    dialect: Dialect
+    raws: list[bytes]
+    wires: list[Any]
+    messages: list[Message]
+    frame: _Frame
+
+    @property
+    def shape(self) -> Shape:
+        """How the messages stood in the bytes."""
+        return self.frame.shape
+
+    @property
+    def envelope(self) -> dict[str, Any]:
+        """What stood beside the messages (model, tools, system …), decoded."""
+        return self.frame.envelope
+
+    def with_messages(self, encoded: Sequence[bytes | Mapping[str, Any]]) -> bytes:
+        """The same document with these messages: bytes are put in exactly, objects as compact JSON."""
+        slices = [item if isinstance(item, bytes) else encode_wire(item) for item in encoded]
+        if self.shape is Shape.LINES:
+            # A line end inside a message can only be blank space between its tokens.
+            lines = b"\n".join(item.replace(b"\n", b" ") for item in slices)
+            return lines + b"\n" if lines and self.frame.ends_line else lines
+        array = b"[" + b",".join(slices) + b"]"
+        if self.shape is Shape.ARRAY:
+            return array
+        key, fields = self.frame.key, self.frame.fields
+        if self.shape is Shape.STRING and slices == self.raws:
+            array = fields[key]
+        written = {**fields, key: array}
+        return b"{" + b",".join(encode_wire(name) + b":" + value for name, value in written.items()) + b"}"
+
+
+def read_document(data: bytes, dialect: str = "auto") -> Document:
+    """Read a conversation. Raises InputError with the position of what is wrong and the next step."""
+    asked = None if dialect == "auto" else dialect_named(dialect)
+    body = data.removeprefix(_BOM)
+    skipped = len(data) - len(body)
+    start = body.lstrip(_SPACE)[:1]
+    if not start:
+        raise InputError(
+            "the input is empty: give a JSON array of messages, a request body, or one message per line"
+        )
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise InputError("the input is UTF-16: save the file as UTF-8", position="byte 0, line 1")
+    try:
+        if start == b"[":
+            return _document(asked, _Frame(Shape.ARRAY), _slices(body, skipped))
+        if start == b"{":
+            return _read_braces(asked, body, skipped)
+    except UnicodeDecodeError:  # found in one message: what helps is the place in the whole
+        decode_utf8(body, bytes_before=skipped)
+        raise
+    decode_utf8(body, bytes_before=skipped)
+    at = len(data) - len(body.lstrip(_SPACE))
+    line = data.count(b"\n", 0, at) + 1
+    raise MalformedJSON(
+        "the input is not JSON: a conversation begins with [ or {", position=f"byte {at}, line {line}"
+    )
+
+
+def _slices(body: bytes, skipped: int = 0) -> list[bytes]:
+    try:
+        return [bytes(raw) for raw in _ARRAY.decode(body)]
+    except RecursionError:
+        raise too_deep(body, bytes_before=skipped) from None
+    except (msgspec.DecodeError, UnicodeError):
+        return slice_array(decode_utf8(body, bytes_before=skipped), bytes_before=skipped)
+
+
+def _fields(body: bytes, lines_before: int = 0, bytes_before: int = 0) -> dict[str, bytes]:
+    try:
+        return {key: bytes(raw) for key, raw in _OBJECT.decode(body).items()}
+    except RecursionError:
+        raise too_deep(body, lines_before, bytes_before) from None
+    except (msgspec.DecodeError, UnicodeError):
+        return slice_object(decode_utf8(body, lines_before, bytes_before), lines_before, bytes_before)
+
+
+def _read_braces(asked: Dialect | None, body: bytes, skipped: int) -> Document:
+    """One object, or one message per line."""
+    try:
+        fields = _fields(body, bytes_before=skipped)
+    except MalformedJSON:
+        lines = _lines(body, skipped)
+        if len(lines) < 2 or not _is_object(lines[0].text):
+            raise
+        return _read_lines(asked, lines, _Frame(Shape.LINES, ends_line=body.endswith(b"\n")))
+    key = _list_key(fields)
+    if key is not None:
+        return _read_envelope(asked, fields, key)
+    raw = body.strip(_SPACE)
+    if not fields.keys() & {"role", "from", "type"}:
+        seen = describe(fields)
+        raise UnknownDialect(
+            f"{seen} is neither a message nor an object with a list of messages under {', '.join(_LIST_KEYS)}: "
+            "check that the file is a conversation"
+        )
+    return _document(asked, _Frame(Shape.LINES, ends_line=body.endswith(b"\n")), [raw])
+
+
+def _list_key(fields: Mapping[str, bytes]) -> str | None:
+    """The field with the messages. An item has a `type` of its own, and may have an `input` too."""
+    for key in _LIST_KEYS:
+        starts = (b"[", b'"') if key == "input" else (b"[",)
+        if key in fields and fields[key][:1] in starts and not (key == "input" and "type" in fields):
+            return key
+    return None
+
+
+def _read_envelope(asked: Dialect | None, fields: dict[str, bytes], key: str) -> Document:
+    envelope = {name: _envelope_value(name, raw) for name, raw in fields.items() if name != key}
+    if fields[key][:1] == b"[":
+        return _document(asked, _Frame(Shape.OBJECT, envelope, key, fields), _slices(fields[key]))
+    message = {"role": "user", "content": parse_json(fields[key])}
+    asked = asked or dialect_named("responses")
+    return _document(asked, _Frame(Shape.STRING, envelope, key, fields), [encode_wire(message)])
+
+
+def _envelope_value(name: str, raw: bytes) -> Any:
+    try:
+        return parse_json(raw)
+    except ValueError as error:
+        raise InputError(f"the field {name!r} cannot be read: {error}") from None
+
+
+def _lines(body: bytes, skipped: int) -> list[_Line]:
+    """The lines that are not blank."""
+    found: list[_Line] = []
+    offset = skipped
+    for number, line in enumerate(body.split(b"\n")):
+        text = line.strip(_SPACE)
+        if text:
+            found.append(_Line(number, offset, text))
+        offset += len(line) + 1
+    return found
+
+
+def _is_object(text: bytes) -> bool:
+    """Whether the first line alone is JSON: then the file was meant as one message per line."""
+    try:
+        return isinstance(parse_json(text), dict)
+    except ValueError:
+        return False
+
+
+def _read_lines(asked: Dialect | None, lines: list[_Line], frame: _Frame) -> Document:
+    for line in lines:
+        if line.text[:1] != b"{":
+            raise MalformedJSON(
+                "a line must hold one JSON object, a message",
+                position=f"byte {line.offset}, line {line.number + 1}",
+            )
+        fields = _fields(line.text, line.number, line.offset)
+        if _list_key(fields) is not None:
+            raise InputError(
+                f"each line holds a whole conversation ({len(lines)} of them): give one line at a time, "
+                "as a file of its own",
+                position=f"line {line.number + 1}",
+            )
+    return _document(asked, frame, [line.text for line in lines])
+
+
+def _document(asked: Dialect | None, frame: _Frame, raws: list[bytes]) -> Document:
+    wires = [_decoded(raw, number) for number, raw in enumerate(raws, start=1)]
+    dialect = asked or _detect(wires, frame.envelope, frame.key)
+    messages = decode_all(dialect, wires, raws)
+    return Document(dialect, raws, wires, messages, frame)
+
+
+def _decoded(raw: bytes, number: int) -> Any:
+    try:
+        return parse_json(raw)
+    except UnicodeDecodeError:
+        raise
+    except ValueError as error:
+        raise InputError(str(error), position=f"message {number}") from None
+
+
+def _detect(wires: Sequence[Any], envelope: Mapping[str, Any], key: str) -> Dialect:
+    """By the messages; where several dialects fit them, by what stands beside them."""
+    fitting = candidates(wires)
+    hint = _hint(envelope, key)
+    return next((dialect for dialect in fitting if dialect.name == hint), fitting[0])
+
+
+def _hint(envelope: Mapping[str, Any], key: str) -> str:
+    if key == "input":
+        return "responses"
+    tools = envelope.get("tools")
+    tool = tools[0] if isinstance(tools, list) and tools and isinstance(tools[0], Mapping) else {}
+    anthropic = "system" in envelope or "anthropic_version" in envelope or "input_schema" in tool
+    return "anthropic" if key == "messages" and anthropic else "chat"

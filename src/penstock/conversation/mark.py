@@ -1,0 +1,93 @@
+"""The versioned mark around a handoff on the wire.
+
+    <penstock-handoff v="1" handles="m4..m31">
+    …text…
+    </penstock-handoff>
+
+In log and store a handoff is known by its type; on the wire, where a stateless caller hands one back, by
+this mark. Whatever the text, `find(wrap(text, attributes))` gives both back.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["OPENING", "VERSION", "Marked", "find", "wrap"]
+
+VERSION = 1
+OPENING = "<penstock-handoff"
+CLOSING = "\n</penstock-handoff>"
+
+_OPEN_TAG = re.compile(r'<penstock-handoff v="(\d{1,9})"((?: [A-Za-z_][A-Za-z0-9_-]*="[^"<>\r\n]*")*)>\n')
+_ATTRIBUTE = re.compile(r' ([A-Za-z_][A-Za-z0-9_-]*)="([^"]*)"')
+_ATTRIBUTE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+# A closing tag inside the text gets a backslash before its slash; one that already has some gets one more.
+_PLAIN_CLOSING = re.compile(r"<(\\*)/penstock-handoff")
+_ESCAPED_CLOSING = re.compile(r"<\\(\\*)/penstock-handoff")
+# "&" first, so that what the other replacements write is not escaped again.
+_ESCAPES = (
+    ("&", "&amp;"),
+    ('"', "&quot;"),
+    ("<", "&lt;"),
+    (">", "&gt;"),
+    ("\n", "&#10;"),
+    ("\r", "&#13;"),
+)
+
+
+class Marked(NamedTuple):
+    """A whole mark: `text[start:end]` of the searched text is the mark with its tags."""
+
+    start: int
+    end: int
+    version: int
+    attributes: dict[str, str]
+    text: str
+
+
+def wrap(text: str, attributes: Mapping[str, str]) -> str:
+    """The text inside a mark of the current version.
+
+    An attribute name that is no plain identifier, or is `v`, raises ValueError.
+    """
+    for name in attributes:
+        if name == "v" or not _ATTRIBUTE_NAME.fullmatch(name):
+            raise ValueError(
+                f"{name!r} cannot be the name of a mark's attribute: use letters, digits, - and _"
+            )
+    written = "".join(f' {name}="{_escape(value)}"' for name, value in attributes.items())
+    body = _PLAIN_CLOSING.sub(r"<\1\\/penstock-handoff", text)
+    return f'{OPENING} v="{VERSION}"{written}>\n{body}{CLOSING}'
+
+
+def find(text: str, start: int = 0) -> Marked | None:
+    """The first whole mark at or after `start`, or None. Costs one substring search where there is none."""
+    at = text.find(OPENING, start)
+    while at >= 0:
+        opened = _OPEN_TAG.match(text, at)
+        if opened is None:
+            at = text.find(OPENING, at + len(OPENING))
+            continue
+        closed = text.find(CLOSING, opened.end())
+        if closed < 0:
+            return None
+        attributes = {name: _unescape(value) for name, value in _ATTRIBUTE.findall(opened[2])}
+        body = _ESCAPED_CLOSING.sub(r"<\1/penstock-handoff", text[opened.end() : closed])
+        return Marked(at, closed + len(CLOSING), int(opened[1]), attributes, body)
+    return None
+
+
+def _escape(value: str) -> str:
+    for plain, escaped in _ESCAPES:
+        value = value.replace(plain, escaped)
+    return value
+
+
+def _unescape(value: str) -> str:
+    for plain, escaped in reversed(_ESCAPES):
+        value = value.replace(escaped, plain)
+    return value

@@ -1,0 +1,205 @@
+"""Which call a result answers.
+
+The dialects differ in where the results of a batch of calls may stand; `Pairing` names the ways, `match`
+finds the pairs and what is left over.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.conversation.message import Message, Opaque, Reasoning, Role, Text, ToolCall, ToolResult
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Matching", "Pairing", "Place", "has_call", "has_result", "match", "results_end", "trailing_start"]
+
+
+class Pairing(StrEnum):
+    """Where the results of a batch of calls stand."""
+
+    ADJACENT = "adjacent"  # in the messages directly after the one message with the calls
+    MERGED = "merged"  # as above, but neighbouring assistant messages count as one; ids are never used twice
+    TURNS = "turns"  # as ADJACENT, but a result may also follow an assistant turn whose calls we cannot read
+    ANYWHERE = "anywhere"  # anywhere after their call
+
+
+class Place(NamedTuple):
+    """A part: the index of its message, and its own within it."""
+
+    message: int
+    part: int
+
+
+class Matching(NamedTuple):
+    """The pairs of a conversation, and what has no partner.
+
+    `pairs` holds call and result; a result that belongs to a whole turn has part -1 for its call. `unanswered` calls have no result and are
+    followed by something else; `open` ones have none yet, at the end of the list. `repeated` calls bear an
+    id that a call they could be confused with bears already.
+    """
+
+    pairs: list[tuple[Place, Place]]
+    orphans: list[Place]
+    unanswered: list[Place]
+    open: list[Place]
+    repeated: list[Place]
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """First and last message of each pair."""
+        return [(call.message, result.message) for call, result in self.pairs]
+
+
+def has_call(message: Message) -> bool:
+    """Whether the message makes a call."""
+    for part in message.parts:  # noqa: SIM110  # asked of every message: `any` with a generator costs thrice as much
+        if type(part) is ToolCall:
+            return True
+    return False
+
+
+def has_result(message: Message) -> bool:
+    """Whether the message holds a result."""
+    for part in message.parts:  # noqa: SIM110  # as above
+        if type(part) is ToolResult:
+            return True
+    return False
+
+
+def trailing_start(messages: Sequence[Message]) -> int:
+    """Where the run of calls, results and bare reasoning at the end begins: what may still be under way."""
+    start = len(messages)
+    while start and _under_way(messages[start - 1]):
+        start -= 1
+    return start
+
+
+def _under_way(message: Message) -> bool:
+    if has_call(message) or has_result(message):
+        return True
+    return message.role is Role.ASSISTANT and all(type(part) in (Reasoning, Opaque) for part in message.parts)
+
+
+def match(messages: Sequence[Message], pairing: Pairing) -> Matching:
+    """Pair every result with its call, in one pass."""
+    if pairing is Pairing.ANYWHERE:
+        return _match_anywhere(messages)
+    return _match_batches(messages, pairing)
+
+
+def results_end(messages: Sequence[Message], index: int, pairing: Pairing) -> int:
+    """Where the run of results that begins at `index` ends.
+
+    Where messages of one role merge, a system message may stand inside the run: it is no turn of its own.
+    """
+    end = at = index
+    while at < len(messages):
+        message = messages[at]
+        if has_result(message) and not has_call(message):
+            at = end = at + 1
+        elif pairing is Pairing.MERGED and message.role is Role.SYSTEM:
+            at += 1
+        else:
+            break
+    return end
+
+
+def _match_anywhere(messages: Sequence[Message]) -> Matching:
+    found = Matching([], [], [], [], [])
+    waiting: dict[str, list[Place]] = {}
+    referenced = False  # an item_reference may stand for a call that the provider keeps
+    for index, message in enumerate(messages):
+        for number, part in enumerate(message.parts):
+            kind = type(part)
+            if kind is Text:
+                continue
+            place = Place(index, number)
+            if isinstance(part, ToolCall):
+                if waiting.get(part.call_id):
+                    found.repeated.append(place)
+                waiting.setdefault(part.call_id, []).append(place)
+            elif isinstance(part, ToolResult):
+                calls = waiting.get(part.call_id)
+                if calls:
+                    found.pairs.append((calls.pop(0), place))
+                elif not referenced:
+                    found.orphans.append(place)
+            referenced = referenced or (isinstance(part, Opaque) and part.kind == "item_reference")
+    start = trailing_start(messages)
+    for place in sorted(place for calls in waiting.values() for place in calls):
+        (found.open if place.message >= start else found.unanswered).append(place)
+    return found
+
+
+def _match_batches(messages: Sequence[Message], pairing: Pairing) -> Matching:
+    found = Matching([], [], [], [], [])
+    seen: set[str] | None = set() if pairing is Pairing.MERGED else None
+    index = 0
+    while index < len(messages):
+        message = messages[index]
+        if has_call(message):
+            start = index
+            index = _batch_end(messages, index, pairing)
+            end = results_end(messages, index, pairing)
+            _match_run(
+                messages, range(start, index), range(index, end), found, set() if seen is None else seen
+            )
+            index = end
+        elif has_result(message):
+            end = results_end(messages, index, pairing)
+            loose = pairing is Pairing.TURNS and index > 0 and messages[index - 1].role is Role.ASSISTANT
+            for place, _ in _ids(messages, range(index, end), ToolResult):
+                if loose:
+                    found.pairs.append((Place(index - 1, -1), place))
+                else:
+                    found.orphans.append(place)
+            index = end
+        else:
+            index += 1
+    return found
+
+
+def _batch_end(messages: Sequence[Message], index: int, pairing: Pairing) -> int:
+    """Where the calls that begin at `index` end: neighbouring assistant messages may count as one."""
+    end = index + 1
+    if pairing is Pairing.MERGED and messages[index].role is Role.ASSISTANT:
+        while end < len(messages) and messages[end].role is Role.ASSISTANT:
+            end += 1
+    return end
+
+
+def _ids(
+    messages: Sequence[Message], span: range, kind: type[ToolCall | ToolResult]
+) -> list[tuple[Place, str]]:
+    return [
+        (Place(index, number), part.call_id)
+        for index in span
+        for number, part in enumerate(messages[index].parts)
+        if isinstance(part, kind)
+    ]
+
+
+def _match_run(
+    messages: Sequence[Message], batch: range, run: range, found: Matching, taken: set[str]
+) -> None:
+    """Match the calls of a batch with the run of results after it."""
+    waiting: dict[str, list[Place]] = {}
+    for place, call_id in _ids(messages, batch, ToolCall):
+        if call_id in taken:
+            found.repeated.append(place)
+        taken.add(call_id)
+        waiting.setdefault(call_id, []).append(place)
+    for place, call_id in _ids(messages, run, ToolResult):
+        partners = waiting.get(call_id)
+        if partners:
+            found.pairs.append((partners.pop(0), place))
+        else:
+            found.orphans.append(place)
+    # No dialect has calls and results in one message.
+    found.orphans.extend(place for place, _ in _ids(messages, batch, ToolResult))
+    left = sorted(place for partners in waiting.values() for place in partners)
+    if left:
+        (found.open if run.stop == len(messages) else found.unanswered).extend(left)
