@@ -100,7 +100,8 @@ class AnthropicDialect:
         wire = dict(wire_of(message, self))
         read = read_content(wire.get("content"), _read_block)
         changes = {read[index].slot: part for index, part in parts.items()}
-        wire["content"] = rewrite_content(wire.get("content"), changes, _write_block)
+        if changes:
+            wire["content"] = rewrite_content(wire.get("content"), changes, _write_block)
         return wire
 
     def keep(self, message: Message, parts: Sequence[int]) -> dict[str, Any]:

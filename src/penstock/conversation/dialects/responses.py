@@ -124,6 +124,8 @@ class ResponsesDialect:
     def rewrite(self, message: Message, parts: Mapping[int, Part]) -> dict[str, Any]:
         """See `Dialect.rewrite`."""
         wire = dict(wire_of(message, self))
+        if not parts:
+            return wire
         if _is_message(wire):
             read = read_content(wire.get("content"), _read_block)
             changes = {read[index].slot: part for index, part in parts.items()}

@@ -168,7 +168,8 @@ def _read(wire: Mapping[str, Any], role: Role) -> list[Segment]:
     if not isinstance(value, str):
         return [] if value is None else [Segment(opaque(value, "value"), 0, 0)]
     if role is Role.TOOL:
-        return _tagged(value, (_RESPONSE,)) or [Segment(_read_response("", value), 0, len(value))]
+        tagged = _tagged(value, (_RESPONSE,), 0, len(value))
+        return tagged or [Segment(_read_response("", value), 0, len(value))]
     if role is not Role.ASSISTANT:
         return marked_segments(value)
     if wire["from"] in _BARE_CALLS and f"<{_CALL}>" not in value:
@@ -179,52 +180,50 @@ def _read(wire: Mapping[str, Any], role: Role) -> list[Segment]:
 
 
 def _read_assistant(value: str) -> list[Segment]:
-    tagged = _tagged(value, (_THINK, _CALL))
-    if not tagged:
-        return marked_segments(value)
+    """Handoffs first: what stands inside one may quote tags."""
     found: list[Segment] = []
     at = 0
-    for segment in [*tagged, None]:
-        end = len(value) if segment is None else segment.start
-        found += _words(value, at, end)
-        if segment is not None:
-            found.append(segment)
+    for segment in marked_segments(value) if mark.OPENING in value else ():
+        if isinstance(segment.part, Summary):
+            found += [*_read_between(value, at, segment.start), segment]
             at = segment.end
-    return found
+    return found + _read_between(value, at, len(value))
 
 
-def _words(value: str, start: int, end: int) -> list[Segment]:
-    piece = value[start:end]
-    if mark.OPENING not in piece:
-        return text_segment(value, start, end)
-    return [Segment(part, start + first, start + last) for part, first, last in marked_segments(piece)]
+def _read_between(value: str, start: int, end: int) -> list[Segment]:
+    found: list[Segment] = []
+    for segment in _tagged(value, (_THINK, _CALL), start, end):
+        found += [*text_segment(value, start, segment.start), segment]
+        start = segment.end
+    return found + text_segment(value, start, end)
 
 
-def _tagged(value: str, tags: Sequence[str]) -> list[Segment]:
+def _tagged(value: str, tags: Sequence[str], start: int, end: int) -> list[Segment]:
     """The blocks with one of these tags, in order. A tag that is not closed is words."""
     found: list[Segment] = []
-    at = 0
-    starts = {tag: value.find(f"<{tag}>") for tag in tags}
+    at = start
+    opened = {tag: value.find(f"<{tag}>", at, end) for tag in tags}
     while True:
-        tag = min((tag for tag in tags if starts[tag] >= 0), key=starts.__getitem__, default=None)
+        tag = min((tag for tag in tags if opened[tag] >= 0), key=opened.__getitem__, default=None)
         if tag is None:
             return found
-        start = starts[tag]
-        body_start = start + len(tag) + 2
-        body_end = _closing(value, tag, body_start)
+        body_start = opened[tag] + len(tag) + 2
+        body_end = _closing(value, tag, body_start, end)
         if body_end < 0:
-            starts[tag] = -1
+            opened[tag] = -1
             continue
         at = body_end + len(tag) + 3
-        found.append(Segment(_read_tag(tag, value[body_start:body_end]), start, at))
-        starts = {name: value.find(f"<{name}>", at) if 0 <= was < at else was for name, was in starts.items()}
+        found.append(Segment(_read_tag(tag, value[body_start:body_end]), opened[tag], at))
+        opened = {
+            name: value.find(f"<{name}>", at, end) if 0 <= was < at else was for name, was in opened.items()
+        }
 
 
-def _closing(value: str, tag: str, start: int) -> int:
+def _closing(value: str, tag: str, start: int, limit: int) -> int:
     """Where the closing tag of a block begins, or -1. One inside a JSON string does not close it."""
     closing = f"</{tag}>"
-    first = value.find(closing, start)
-    if first < 0 or tag == _THINK or value.find(closing, first + 1) < 0:
+    first = value.find(closing, start, limit)
+    if first < 0 or tag == _THINK or value.find(closing, first + 1, limit) < 0:
         return first
     body = start
     while body < first and value[body].isspace():
@@ -237,7 +236,7 @@ def _closing(value: str, tag: str, start: int) -> int:
         return first
     while end < len(value) and value[end].isspace():
         end += 1
-    return end if value.startswith(closing, end) else first
+    return end if value.startswith(closing, end, limit) else first
 
 
 def _read_tag(tag: str, body: str) -> Part:
