@@ -239,3 +239,9 @@ def test_keeping_some_calls():
     message = CHAT.decode({"role": "assistant", "content": "t", "tool_calls": [call("a"), call("b")]})
     assert CHAT.keep(message, [0, 2])["tool_calls"] == [call("b")]
     assert "tool_calls" not in CHAT.keep(message, [0])
+
+
+def test_line_ends_of_the_words_beside_a_handoff_are_kept():
+    message = CHAT.decode({"role": "user", "content": "\n\n a \n\n"})
+    for wire in (CHAT.prepend_text(message, wrap("s", {})), CHAT.append_text(message, wrap("s", {}))):
+        assert Text("\n\n a \n\n") in CHAT.decode(wire).parts
