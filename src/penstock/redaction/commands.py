@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from penstock.redaction.secret import Find, Rule, Secret
 from penstock.redaction.value import is_masked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["RULES"]
 
 _WORD = r"""(?:\\{0,7}"(?P<d>[^"\\\n]{1,256})|\\{0,7}'(?P<s>[^'\\\n]{1,256})|(?P<b>[^\s"'\\|;<>()]{1,256}))"""
 _ATTACHED = re.compile(_WORD)
 _NEXT = re.compile(r"[ \t=]+" + _WORD)
+_QUOTED = re.compile(r"""[ \t]+(?:\\{0,7}"(?P<d>[^"\\\n]{1,256})|\\{0,7}'(?P<s>[^'\\\n]{1,256}))""")
 _USER_AND_PASSWORD = re.compile(
     r"""[ \t=]+\\{0,7}(?:"[^":\s]{1,128}:(?P<d>[^"\\\n]{1,256})|'[^':\s]{1,128}:(?P<s>[^'\\\n]{1,256})"""
     r"""|[^\s:"'\\]{1,128}:(?P<b>[^\s"'\\|;<>()]{1,256}))"""
@@ -40,7 +44,8 @@ RULES = (
     Rule((" -u", " --user"), _after(_USER_AND_PASSWORD, "curl", "http ", "wget")),
     Rule((" -p",), _after(_ATTACHED, "mysql", "mariadb")),
     Rule((" -p",), _after(_NEXT, "sshpass", "docker login", "az login", "podman login", "helm registry")),
+    Rule((" -P",), _after(_NEXT, "sqlcmd", "bcp ", "tsql")),
     Rule((" -a",), _after(_NEXT, "redis-cli")),
-    Rule(("IDENTIFIED BY", "identified by", "Identified By"), _after(_NEXT)),
+    Rule(("IDENTIFIED BY", "identified by"), _after(_QUOTED)),
     Rule((":5432:",), _after(_PGPASS)),
 )

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from penstock.redaction.value import is_literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["forms", "secret_variables"]
 
@@ -44,10 +47,11 @@ def _is_secret(value: str) -> bool:
 
 
 def forms(value: str) -> set[str]:
-    """The value itself, JSON-escaped, percent-encoded, and as it looks inside base64 at each of three offsets."""
+    """The value itself, JSON-escaped once and twice, percent-encoded, and as it looks inside base64 at each of three offsets."""
     data = value.encode("utf-8", "surrogatepass")
     percent = "".join(chr(byte) if chr(byte) in _UNRESERVED else f"%{byte:02X}" for byte in data)
-    found = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    found = {value, json.dumps(value, ensure_ascii=False)[1:-1]}
+    found |= {once := json.dumps(value)[1:-1], json.dumps(once)[1:-1]}  # arguments are JSON inside JSON
     found |= {percent, percent.replace("%20", "+"), re.sub("%..", lambda match: match[0].lower(), percent)}
     for offset in range(3):
         # The characters that also carry bits of the neighbours are cut off at both ends.

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from penstock.redaction.secret import Rule, Secret
 from penstock.redaction.value import is_literal, is_masked, looks_random
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["RULES"]
 
@@ -17,11 +20,11 @@ _AUTHORIZATION = re.compile(
 )
 _SCHEME = re.compile(r"""[ ]{1,4}(?P<v>[A-Za-z0-9._~+/|:%-]{12,}+={0,2})""")
 _PARAMETER = re.compile(r"[A-Za-z]+=")
-_COOKIES = re.compile(rf"""{_BETWEEN}(?P<pairs>[^\n\r"'`\\]{{3,8000}})""")
-_PAIR = re.compile(r"""(?P<name>[^\s=;,]{1,128})=(?P<v>[^\s;,]{8,4096})""")
+_COOKIES = re.compile(rf"""{_BETWEEN}(?P<pairs>[^\n\r"'`\\]{{3,}}+)""")
 _TELLING_COOKIE = re.compile(
     r"sess|sid\b|auth|token|jwt|csrf|xsrf|remember|login|secret|\bid\b|access|credential", re.IGNORECASE
 )
+_LONGEST_HEADER = 8192
 _ATTRIBUTES = frozenset(
     {"path", "domain", "expires", "max-age", "samesite", "version", "comment", "priority"}
 )
@@ -58,15 +61,25 @@ def _basic(text: str, _start: int, end: int) -> Iterator[Secret]:
 
 
 def _cookies(text: str, _start: int, end: int) -> Iterator[Secret]:
-    header = _COOKIES.match(text, end)
+    # Up to the next cookie header at most: so no stretch of text is read twice.
+    following = text.find("ookie", end, end + _LONGEST_HEADER)
+    header = _COOKIES.match(text, end, following if following >= 0 else end + _LONGEST_HEADER)
     if header is None:
         return
-    for pair in _PAIR.finditer(text, header.start("pairs"), header.end("pairs")):
-        name, value = pair["name"].lower(), pair["v"]
-        if name in _ATTRIBUTES or not is_literal(value):
-            continue
-        if looks_random(value) or (_TELLING_COOKIE.search(name) and any(map(str.isdigit, value))):
-            yield Secret(pair.start("v"), pair.end("v"), "cookie")
+    begin = header.start("pairs")
+    for pair in header["pairs"].split(";"):
+        name, _, value = pair.partition("=")
+        start = begin + len(name) + 1
+        begin += len(pair) + 1
+        value = value.rstrip()
+        if name.strip().lower() not in _ATTRIBUTES and len(value) >= 8 and _is_session(name, value[:256]):
+            yield Secret(start, start + len(value), "cookie")
+
+
+def _is_session(name: str, value: str) -> bool:
+    if not is_literal(value):
+        return False
+    return looks_random(value) or (_TELLING_COOKIE.search(name) is not None and any(map(str.isdigit, value)))
 
 
 RULES = (

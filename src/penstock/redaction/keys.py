@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from penstock.redaction.secret import REDACTED, Rule, Secret
+from penstock.redaction.secret import Rule, Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["RULES"]
 
@@ -32,24 +35,29 @@ _BODY = re.compile(
 _PUTTY = re.compile(
     r"Private-Lines: \d+(?:\s|\\{1,4}[nr])++(?P<key>[A-Za-z0-9+/=]{16,}(?:(?:\s|\\{1,4}[nr])+[A-Za-z0-9+/=]{16,})*)"
 )
-_ENCODED = re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/=]{40,}+")
+_ENCODED_HEAD = re.compile(r"[A-Za-z0-9+/]{72}")
+_ENCODED = re.compile(r"[A-Za-z0-9+/]*+={0,2}")
 
 
-def _armoured(text: str, start: int, end: int) -> Iterator[Secret]:
+def _armoured(text: str, _start: int, end: int) -> Iterator[Secret]:
     armour = _ARMOUR.match(text, end - len("-BEGIN")) or _ARMOUR.match(text, end - len("- BEGIN"))
-    if armour and (body := _BODY.match(text, armour.end())) and REDACTED not in body["key"]:
+    if armour and (body := _BODY.match(text, armour.end())):
         yield Secret(body.start("key"), body.end("key"), "private-key")
 
 
-def _putty(text: str, start: int, end: int) -> Iterator[Secret]:
+def _putty(text: str, start: int, _end: int) -> Iterator[Secret]:
     if match := _PUTTY.match(text, start):
         yield Secret(match.start("key"), match.end("key"), "private-key")
 
 
-def _encoded(text: str, start: int, end: int) -> Iterator[Secret]:
-    match = _ENCODED.match(text, start)
-    if match and b"PRIVATE KEY" in binascii.a2b_base64(text[start : start + 72]):
-        yield Secret(match.start(), match.end(), "private-key")
+def _encoded(text: str, start: int, _end: int) -> Iterator[Secret]:
+    match = _ENCODED_HEAD.match(text, start)
+    if (
+        match
+        and b"PRIVATE KEY" in binascii.a2b_base64(match[0])
+        and (rest := _ENCODED.match(text, match.end()))
+    ):
+        yield Secret(start, rest.end(), "private-key")
 
 
 RULES = (

@@ -7,13 +7,16 @@ a line of YAML, behind a flag, in a query. How much it must look like a secret d
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock.redaction.names import Tells, is_telling, spellings
 from penstock.redaction.secret import Find, Rule, Secret
 from penstock.redaction.value import is_literal, looks_chosen, looks_random
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["RULES"]
 
@@ -24,7 +27,7 @@ _TAIL = re.compile(
     (?:
         (?P<typed>(?:\??[ \t]{0,3}:[ \t]{0,3}[&A-Za-z][\w\[\]&'.|<>\ ]{0,40}?|[ \t]string[ \t])
             =[ \t]{0,3}(?=[A-Za-z&@$]{0,2}["']))
-      | (?P<assign>[ \t]{0,12}(?:=>|:=|\?=|<-|={1,3}|!==?|[:：＝])[ \t\u3000]{0,12})
+      | (?P<assign>(?:\ (?:for|of)\ [\w.@-]{1,40})?[ \t]{0,12}(?:=>|:=|\?=|<-|={1,3}|!==?|[:：＝])[ \t\u3000]{0,12})
       | (?P<comma>[ \t]{0,4},[ \t]{0,4}(?=\\{0,7}["']))
       | (?P<pair>\s{0,12},?\s{0,12}["']?[Vv]alue["']?[ \t]{0,4}[:=][ \t]{0,4})
       | (?P<says>(?:\ (?:for|of|to|on|at)\ [\w .@/-]{1,40}?)?
@@ -42,17 +45,22 @@ _VALUE = re.compile(
       | "(?P<double>(?:[^"\\\n]|\\.){1,4000}+)
       | '(?P<single>(?:[^'\\\n]|\\.){1,4000}+)
       | `(?P<tick>[^`\n]{1,4000}+) )
-  | (?P<bare>(?:[^\s"'`,;&<>(){}\[\]\\|]|&(?![\w.-]+=)|\\(?![nrtu"'\\/])){1,256}+)
+  | (?P<bare>(?:[^\s"'`,;&<>(){}\[\]\\|]|&(?![\w.-]+=)|\\(?![nrtu"'\\/])){1,64}+)
     """,
     re.VERBOSE,
 )
 _REST_OF_RUN = re.compile(r"""[^\s"'`,;&<>(){}\[\]\\|]*+""")
+_JUDGED = 64  # characters of a value that are enough to judge it by
 _LINE_HEAD = re.compile(
     r"""(?:\A|[\n\r]|\\n)[ \t>|+-]{0,40}(?:[0-9]{1,6}(?:→|[:|\t])[ \t]{0,40})?(?:(?:export|set|setx|ENV|ARG)\ )?["']?\Z"""
 )
 _LINE_END = re.compile(r"[ \t]*(?:\Z|[\n\r#]|\\[nr])")
 _NETRC = re.compile(r"\blogin\s+\S+\s+\Z")
+_ENDS_A_PAIR = frozenset({"", " ", "\n", "\r", "\t", '"', "'", "\\"})
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
+_CAMEL_CASE = re.compile(r"[A-Za-z_$]*[A-Z_$][A-Za-z_$]*")  # the name of a type or a variable
+_LONG_RUN = re.compile(r"[A-Za-z0-9+/_.~-]{20}")
+_TOKEN = re.compile(r"[A-Za-z0-9+/_.~-]+={0,2}")
 
 
 class _Site(msgspec.Struct, frozen=True):
@@ -91,13 +99,13 @@ class _Site(msgspec.Struct, frozen=True):
 
 
 def _rule(tells: Tells) -> Rule:
-    return Rule(spellings(tells.value), _finder(tells))
+    return Rule(spellings(tells), _finder(tells))
 
 
 def _finder(tells: Tells) -> Find:
     def find(text: str, start: int, end: int) -> Iterator[Secret]:
         tail = _TAIL.match(text, end)
-        if tail is None or (tail.lastgroup == "space" and not _may_follow_a_space(text, start, tells)):
+        if tail is None or (tail["space"] and not _may_follow_a_space(text, start, tail.end(), tells)):
             return
         begin = is_telling(text, start, tail["suffix"])
         value = _VALUE.match(text, tail.end()) if begin is not None else None
@@ -106,37 +114,48 @@ def _finder(tells: Tells) -> Find:
         how = tail.lastgroup or ""
         first, last = value.span(value.lastgroup)
         bare = value.lastgroup == "bare"
-        if bare:
-            last = _end_of_bare(text, first, last)
+        last = _end_of_bare(text, first, last) if bare else last
         site = _Site(text, tells, begin, text[begin : tail.end("suffix")], how, tail[how], last)
-        if (
-            _accepts_bare(site, text[first:last])
-            if bare
-            else _accepts_quoted(site, text[first:last], called=value["call"] is not None)
-        ):
-            yield Secret(first, last, tells.name.lower())
+        judged = text[first : min(last, first + _JUDGED)]
+        accepts = _accepts_bare if bare else _accepts_call if value["call"] else _accepts_quoted
+        if accepts(site, judged):
+            rest = _REST_OF_RUN.match(text, last) if last - first >= _JUDGED else None
+            yield Secret(first, rest.end() if rest else last, tells.name.lower())
 
     return find
 
 
-def _may_follow_a_space(text: str, start: int, tells: Tells) -> bool:
+def _may_follow_a_space(text: str, start: int, end: int, tells: Tells) -> bool:
     before = text[max(0, start - 24) : start]
-    return tells is Tells.PASSWORD or "--" in before or "setx " in before
+    return (
+        tells is Tells.PASSWORD
+        or "--" in before
+        or "setx " in before
+        or _LONG_RUN.match(text, end) is not None
+    )
 
 
 def _end_of_bare(text: str, first: int, last: int) -> int:
-    """A run longer than we judge is one value all the same; a full stop or colon behind it is not part of it."""
-    run = _REST_OF_RUN.match(text, last)
-    end = run.end() if run and last - first >= 256 else last
-    while end > first and text[end - 1] in ".:,":
-        end -= 1
-    return end
+    """A full stop or colon behind a bare value is not part of it."""
+    while last > first and text[last - 1] in ".:,":
+        last -= 1
+    return last
 
 
-def _accepts_quoted(site: _Site, value: str, *, called: bool) -> bool:
+def _accepts_call(site: _Site, value: str) -> bool:
+    """Whether what a call is given is a secret: `Secret("…")` may hold one, `getenv("…")` does not."""
+    return site.how != "element" and is_literal(value) and looks_random(value)
+
+
+def _accepts_quoted(site: _Site, value: str) -> bool:
     if not is_literal(value) or site.how == "element":
         return False
-    if " " in value or called or site.tells is Tells.TOKEN:
+    if site.after in {"", "\n"} and not _TOKEN.fullmatch(value):
+        return False  # the quote that we took for the first was the last of something else
+    if "phrase" in site.name.lower() and value.count(" ") >= 2:
+        return True
+    in_a_list = site.how == "comma" and (site.tells is Tells.SECRET or not value.isalnum())
+    if " " in value or in_a_list or site.tells is Tells.TOKEN:
         return looks_random(value)
     if site.how in {"comma", "space", "says"} or site.tells is Tells.SECRET:
         return _is_phrase_or_drawn(site, value)
@@ -144,21 +163,22 @@ def _accepts_quoted(site: _Site, value: str, *, called: bool) -> bool:
 
 
 def _is_phrase_or_drawn(site: _Site, value: str) -> bool:
+    capitals = site.name.isupper() and site.how != "comma"
     if site.tells is Tells.PASSWORD:
-        return looks_chosen(value) or site.name.isupper()
+        return looks_chosen(value) or capitals
     if looks_random(value):
         return True
     apart = any(mark in value for mark in "-_./: ")
-    return len(value) >= 8 and not apart and (looks_chosen(value) or len(value) >= 16 or site.name.isupper())
+    return len(value) >= 8 and not apart and (looks_chosen(value) or len(value) >= 16 or capitals)
 
 
 def _accepts_bare(site: _Site, value: str) -> bool:
     if not is_literal(value) or site.how in {"comma", "typed"}:
         return False
-    if site.how == "element" and site.before != "<":
+    if site.how == "element" and (site.before, site.after) != ("<", "<"):
         return False
     if site.how == "space" and not (site.is_flag() and value[0] != "-") and not _is_netrc(site):
-        return False
+        return len(value) >= 20 and _TOKEN.fullmatch(value) is not None and looks_random(value)
     if looks_random(value):
         return True
     if site.tells is Tells.TOKEN or (site.after in set("([{<") and site.how != "element"):
@@ -179,18 +199,22 @@ def _accepts_word(site: _Site, value: str) -> bool:
             if site.is_setting() and site.name.isupper()
             else chosen and site.is_line()
         )
-    if site.how in {"element", "space"} or site.is_setting():
+    if site.how == "space":
+        return chosen or _is_netrc(site)
+    if site.how == "element" or site.is_setting():
         return True
-    if site.how == "says":
+    if site.how == "says" or (chosen and site.tie == "=" and site.after in _ENDS_A_PAIR):
         return chosen
-    spaced = site.tie != site.tie.strip() and site.tie.strip() not in {":", "："}
-    if site.is_line() and not spaced:
-        return chosen or (value.isalpha() and value.islower() and len(value) >= 6)
-    if not chosen:
-        return False
-    if site.tie == "=" and site.after in {"", " ", "\n", "\r", "\t", '"', "'", "\\"}:
-        return True
-    return site.is_line() or _IDENTIFIER.fullmatch(value) is None
+    if not site.is_line():
+        return chosen and not _IDENTIFIER.fullmatch(value)
+    spaced = site.tie.strip() not in {":", "："} and site.tie != site.tie.strip()
+    return chosen or (
+        not spaced and (not _IDENTIFIER.fullmatch(value) or (_is_lower_word(value) and len(value) >= 6))
+    )
+
+
+def _is_lower_word(value: str) -> bool:
+    return value.isalpha() and value.islower()
 
 
 RULES = tuple(_rule(tells) for tells in Tells)

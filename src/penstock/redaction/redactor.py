@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from ahocorasick_rs import AhoCorasick, Implementation
 
 from penstock.redaction import addresses, commands, headers, keys, named, tokens
 from penstock.redaction.environment import forms
 from penstock.redaction.secret import REDACTED, Detector, Find, Rule, Secret
+from penstock.redaction.spans import apart, blank, unblank
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["Redactor"]
 
@@ -25,6 +29,7 @@ _RULES: tuple[Rule, ...] = (
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BLOCK = 1 << 22  # characters searched at once, so that the list of anchors found stays small
 _SHORTEST = 6
+_PASSES = 4  # more than one secret hiding another is rare, a chain of them is made up
 
 
 class Redactor:
@@ -49,7 +54,25 @@ class Redactor:
         self._detectors = tuple(detectors)
 
     def find(self, text: str) -> list[Secret]:
-        """The secrets in the text, in order, apart from each other: what `redact` would replace."""
+        """The secrets in the text, in order, apart from each other: what `redact` would replace.
+
+        Blanking one secret can bring another to light, whose anchor or border it had covered. So what was
+        found is blanked and looked at again, until there is nothing more: a text without secrets is read once.
+        """
+        secrets = found = self._scan(text)
+        for _ in range(_PASSES):
+            if not found:
+                break
+            found = self._scan(blank(text, secrets))
+            secrets = apart(secrets + unblank(secrets, found))
+        return secrets
+
+    def redact(self, text: str) -> str:
+        """The text with `[REDACTED]` in the place of each secret's value. Names and labels stay."""
+        secrets = self.find(text)
+        return blank(text, secrets) if secrets else text
+
+    def _scan(self, text: str) -> list[Secret]:
         found: list[Secret] = []
         covered = 0
         for which, start, end in self._hits(text):
@@ -63,19 +86,7 @@ class Redactor:
             found.extend(
                 secret for secret in detector(text) if REDACTED not in text[secret.start : secret.end]
             )
-        return _apart(found) if found else found
-
-    def redact(self, text: str) -> str:
-        """The text with `[REDACTED]` in the place of each secret's value. Names and labels stay."""
-        secrets = self.find(text)
-        if not secrets:
-            return text
-        pieces: list[str] = []
-        done = 0
-        for secret in secrets:
-            pieces += (text[done : secret.start], REDACTED)
-            done = secret.end
-        return "".join((*pieces, text[done:]))
+        return apart(found) if found else found
 
     def _hits(self, text: str) -> Iterator[tuple[int, int, int]]:
         for begin in range(0, len(text), _BLOCK):
@@ -107,16 +118,3 @@ def _own_rule(form: str) -> Rule:
 
     # Long values are known by their beginning: a whole key as an anchor would swell the automaton.
     return Rule((_SURROGATE.sub("\ufffd", form[:48]),), find)
-
-
-def _apart(found: list[Secret]) -> list[Secret]:
-    """Sorted, with overlapping ones joined under the kind of the first."""
-    found.sort()
-    apart = [found[0]]
-    for secret in found[1:]:
-        last = apart[-1]
-        if secret.start < last.end:
-            apart[-1] = Secret(last.start, max(last.end, secret.end), last.kind)
-        else:
-            apart.append(secret)
-    return apart

@@ -30,8 +30,8 @@ Detector: TypeAlias = Callable[[str], Iterable[Secret]]
 class Rule(msgspec.Struct, frozen=True):
     """Literal strings without which there can be no such secret, and what to do where one stands.
 
-    `find` looks only near the anchor, so that a text costs what its anchors cost. What it returns never
-    holds `REDACTED`, so that redacting twice is redacting once.
+    `find` looks only near the anchor and reads a bounded number of characters unless it finds something, so
+    that a text costs no more than its length. It takes `REDACTED` for no secret.
     """
 
     anchors: tuple[str, ...]

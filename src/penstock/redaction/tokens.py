@@ -8,13 +8,16 @@ for a little less than the issuers promise, since issuers have changed lengths b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock.redaction.secret import Rule, Secret
-from penstock.redaction.value import is_masked
+from penstock.redaction.value import is_masked, looks_random
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["RULES"]
 
@@ -24,6 +27,7 @@ class _Shape(msgspec.Struct, frozen=True):
     anchors: str  # apart by spaces
     pattern: str
     before: tuple[int, ...] = (0,)
+    vague: bool = False  # the prefix alone is not proof: the rest must look drawn
 
 
 _A = "[A-Za-z0-9]"
@@ -39,7 +43,7 @@ _CLOUD = (
     _Shape("google", "ya29.", r"ya29\.[A-Za-z0-9_.-]{20,}"),
     _Shape("google", "GOCSPX-", f"GOCSPX-{_W}{{20,}}"),
     _Shape("google", "1//0", f"1//0{_W}{{40,}}"),
-    _Shape("azure", "7Q~ 8Q~ 9Q~", rf"[A-Za-z0-9_~.-]{{3}}[789]Q~[A-Za-z0-9_.~-]{{30,}}", (3,)),
+    _Shape("azure", "7Q~ 8Q~ 9Q~", r"[A-Za-z0-9_~.-]{3}[789]Q~[A-Za-z0-9_.~-]{30,}", (3,)),
     _Shape("azure", "JQQJ9", f"{_A}{{52}}JQQJ9{_A}{{20,30}}", (52,)),
     _Shape("azure", "AZDO", f"{_A}{{76}}AZDO{_A}{{4}}", (76,)),
     _Shape("digitalocean", "dop_v1_ doo_v1_ dor_v1_", f"do[por]_v1_{_H}{{64}}"),
@@ -55,7 +59,7 @@ _CLOUD = (
     _Shape("scaleway", "SCW", f"SCW{_A}{{17}}(?!{_A})(?<=[0-9A-Z]{{17}})"),
     _Shape("databricks", "dapi", f"dapi{_H}{{32}}(?:-[0-9])?(?!{_A})"),
     _Shape("vault", "hvs. hvb. hvr.", rf"hv[sbr]\.{_W}{{20,}}"),
-    _Shape("terraform", ".atlasv1.", rf"{_A}{{14}}\.atlasv1\.{_W}{{60,}}", (14,)),
+    _Shape("terraform", ".atlasv1.", rf"{_A}{{14}}\.atlasv1\.[A-Za-z0-9_=-]{{60,}}", (14,)),
     _Shape("pulumi", "pul-", f"pul-{_H}{{40}}"),
     _Shape(
         "doppler", "dp.pt. dp.st. dp.ct. dp.sa. dp.scim. dp.audit.", r"dp\.[a-z]{2,5}\.[A-Za-z0-9_.-]{30,}"
@@ -88,20 +92,21 @@ _CODE = (
     _Shape("typeform", "tfp_", r"tfp_[A-Za-z0-9_.=-]{50,}"),
     _Shape("readme", "rdme_", f"rdme_{_A}{{60,}}"),
     _Shape("prefect", "pnu_ pnb_", f"pn[ub]_{_A}{{36}}"),
-    _Shape("1password", "ops_eyJ", f"ops_eyJ{_W}{{200,}}"),
+    _Shape("1password", "ops_eyJ", r"ops_eyJ[A-Za-z0-9+/_-]{200,}=*"),
     _Shape("1password", "A3-", r"A3-[A-Z0-9]{6}-(?:[A-Z0-9]{5,11}-){3,5}[A-Z0-9]{5,11}"),
     _Shape("grafana", "glsa_ glc_", f"(?:glsa_{_A}{{32}}_[A-Fa-f0-9]{{8}}|glc_[A-Za-z0-9+/]{{32,}}=*)"),
     _Shape("new-relic", "NRAK- NRJS- NRII- NRAL- NRAA-", f"NR(?:AK|JS|II|AL|AA)-{_W}{{19,}}"),
-    _Shape("dynatrace", "dt0", r"dt0[a-z][0-9]{2}\.[A-Z0-9]{8,24}\.[A-Z0-9]{64}"),
+    _Shape("dynatrace", "dt0", r"dt0[a-z][0-9]{2}\.[A-Za-z0-9]{8,24}\.[A-Za-z0-9]{64}"),
     _Shape("sentry", "sntrys_ sntryu_", r"sntry[su]_[A-Za-z0-9+/=_-]{40,}"),
     _Shape("posthog", "phx_ phs_", f"ph[xs]_{_A}{{40,}}"),
 )
 _MODELS = (
-    _Shape("model-provider", "sk-", f"sk-(?=[A-Za-z_-]*[0-9]{_W}*[0-9])(?={_W}*{_A}{{16}}){_W}{{20,}}"),
+    _Shape("model-provider", "sk-", f"sk-{_W}{{20,}}", vague=True),
     _Shape(
         "model-provider",
         "gsk_ xai- pplx- r8_ fw_ nvapi- csk- tgp_v1_ jina_ tvly- e2b_ lsv2_pt_ lsv2_sk_ pcsk_ fc- wandb_v1_",
-        f"(?:[a-z0-9]{{2,5}}|lsv2_[ps][tk]|tgp_v1|wandb_v1)[_-](?={_W}*[0-9]{_W}*[0-9]){_W}{{22,}}",
+        f"{_W}{{26,}}",
+        vague=True,
     ),
     _Shape("hugging-face", "hf_ api_org_", f"(?:hf|api_org)_{_A}{{30,}}"),
 )
@@ -121,9 +126,10 @@ _MESSAGING = (
     _Shape(
         "teams", "webhook.office.com/webhookb2/", r"webhook\.office\.com/webhookb2/(?P<v>[A-Za-z0-9@/-]{40,})"
     ),
+    _Shape("telegram", "/bot", f"/bot(?P<v>[0-9]{{8,10}}:AA{_W}{{32,34}})(?!{_W})"),
     _Shape("telegram", ":AA", f"[0-9]{{8,10}}:AA{_W}{{32,34}}(?!{_W})", (8, 9, 10)),
     _Shape("twilio", " ".join(f"SK{digit}" for digit in _HEX_STARTS), f"SK{_H}{{32}}(?!{_A})"),
-    _Shape("sendgrid", "SG.", rf"SG\.{_W}{{16,}}\.{_W}{{32,}}"),
+    _Shape("sendgrid", "SG.", r"SG\.[A-Za-z0-9_=.-]{50,}"),
     _Shape("mailgun", "key-", f"key-{_H}{{32}}(?!{_A})"),
     _Shape("mailchimp", "-us", f"{_H}{{32}}-us[0-9]{{1,2}}(?!{_A})", (32,)),
     _Shape("brevo", "xkeysib- xsmtpsib-", f"x(?:key|smtp)sib-{_H}{{60,}}-{_A}{{16}}"),
@@ -150,11 +156,11 @@ _PAYMENTS = (
     _Shape("airtable", "pat", rf"pat{_A}{{14}}\.{_H}{{64}}"),
 )
 _CRYPTO = (
-    _Shape("age", "AGE-SECRET-KEY-1", f"AGE-SECRET-KEY-1[A-Z0-9]{{50,}}"),
+    _Shape("age", "AGE-SECRET-KEY-1", "AGE-SECRET-KEY-1[A-Z0-9]{50,}"),
     _Shape(
         "jwt",
         "eyJ",
-        rf"(?<![+/.])eyJ{_W}{{8,}}+\.(?:(?:eyJ)?{_W}{{8,}}+(?:\.{_W}{{8,}}+){{1,3}}|eyJ{_W}{{8,}}+)",
+        rf"(?<![+/.])eyJ{_W}{{8,}}\.(?:{_W}{{8,}}(?:\.{_W}{{8,}}){{1,3}}|eyJ{_W}{{8,}})",
     ),
     _Shape("password-hash", "$2a$ $2b$ $2y$", r"\$2[aby]\$[0-9]{2}\$[./A-Za-z0-9]{53}"),
     _Shape(
@@ -165,33 +171,67 @@ _CRYPTO = (
     _Shape("password-hash", "$apr1$", r"\$apr1\$[^\s:\"'$]{1,16}\$[./A-Za-z0-9]{22}"),
     _Shape("password-hash", "$argon2", r"\$argon2(?:id|i|d)\$[A-Za-z0-9+/=,$]{40,}"),
 )
+_OTHER_ISSUERS = (
+    # Prefixes that no one else uses: behind them any drawn run will do.
+    "AIK_CI_ AIK_SECRET_ apify_api_ p8e- $aact_prod_ BBDC- BSAA bkpt_ bkua_ CCIPAT_ CCIPRJ_ cfut_ cfat_ csa_ CCDB1_ "
+    "configcat-sdk-1/ AstraCS: ddp_ ddo_ dvc_server_ apk_user_ cog_ SWMTKN-1- SWMKEY-1- duffel_live_ duffel_test_ essu_ "
+    "fio-u- ico- ion_ lip_ llx- mlsn. mercury_production_ mergify_application_key_ napi_ nyk_ API- os_v2_ api_live. "
+    "api_live_us. api_live_ca. api_sandbox. sha256~ pdl_live_apikey_ pdl_sdbx_apikey_ persona_production_ pina_ polar_at_ "
+    "polar_oat_ polar_pat_ rpa_ rnd_ rootly_ samsara_api_ tk-us- tk-eu- sgp_ sm_aat_ sm_pat_ sm_sat_ tss_ unkey_ ucat_ vtwn_ "
+    "vck_ vca_ vcr_ vci_ vcp_ waka_ xnd_production_ zpka_ packagist_ort_ packagist_out_ packagist_acs_ sk_car_ AQ.Ab pa- "
+    "bedrock-api-key- endr+ sk-lf- STS. wandb_v1_ atlas_ mdb_sa_sk_ key_live_ scp_ gitea_ lsk_ ATATT AGE-PLUGIN- sb_secret_"
+)
+_ISSUED = (_Shape("issued-token", _OTHER_ISSUERS, r"[A-Za-z0-9$][A-Za-z0-9$_:~+/.-]{19,}={0,2}", vague=True),)
+
+
+_LONGEST = 4000
+_JUDGED = 256  # characters of a token that are enough to judge it by
+_OPEN_END = re.compile(r"(?<=[\]\w)]\{)([0-9]+),\}")
+_REST_OF_RUN = re.compile(r"[A-Za-z0-9_-]*+")
 
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """Compiled when an anchor is first seen: most texts hold none."""
-    return re.compile(pattern)
+    """Compiled when an anchor is first seen: most texts hold none.
+
+    No part of it takes more than so many characters, and gives none back, so that what a hostile text can
+    make it read is bounded.
+    """
+    return re.compile(_OPEN_END.sub(rf"\1,{_LONGEST}}}+", pattern))
 
 
-def _is_token(text: str, start: int, end: int) -> bool:
-    """Whether a match stands free of the word before it and is not filled with xxxx."""
-    if start and (text[start - 1].isalnum() or text[start - 1] == "_"):
+def _stands_free(text: str, start: int) -> bool:
+    """Whether the token is not the rest of a word or of base64."""
+    before = text[start - 1] if start else " "
+    if before in "+/" and text[start : start + 4].isalnum():
         return False
-    token = text[start:end]
+    return not (before.isalnum() or before in "_-")
+
+
+def _is_filled(token: str) -> bool:
+    """Whether it is not all xxxx or 0000."""
     return len(set(token)) >= 9 and not is_masked(token)
 
 
 def _rule(shape: _Shape) -> Rule:
+    is_secret = looks_random if shape.vague else _is_filled
+    led_to = "(?P<v>" in shape.pattern
+
     def find(text: str, start: int, _end: int) -> Iterator[Secret]:
-        pattern = _compiled(shape.pattern)
         for before in shape.before:
-            match = pattern.match(text, start - before) if start >= before else None
-            if match is not None:
-                first = match.start("v" if pattern.groups else 0)
-                if _is_token(text, first, match.end()):
-                    yield Secret(first, match.end(), shape.kind)
+            begin = start - before
+            if begin < 0 or not (led_to or _stands_free(text, begin)):
+                continue
+            match = _compiled(shape.pattern).match(text, begin)
+            if match and is_secret(match["v" if led_to else 0][:_JUDGED]):
+                rest = _REST_OF_RUN.match(text, match.end())
+                yield Secret(
+                    match.start("v" if led_to else 0), rest.end() if rest else match.end(), shape.kind
+                )
 
     return Rule(tuple(shape.anchors.split()), find)
 
 
-RULES = tuple(_rule(shape) for shape in (*_CLOUD, *_CODE, *_MODELS, *_MESSAGING, *_PAYMENTS, *_CRYPTO))
+RULES = tuple(
+    _rule(shape) for shape in (*_CLOUD, *_CODE, *_MODELS, *_MESSAGING, *_PAYMENTS, *_CRYPTO, *_ISSUED)
+)

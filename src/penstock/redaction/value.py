@@ -10,46 +10,49 @@ import re
 
 __all__ = ["is_literal", "is_masked", "is_placeholder", "looks_chosen", "looks_random"]
 
+# What nobody puts into a secret: someone else's redaction, a filler, a template.
+_MASKS = (
+    "REDACTED", "MASKED", "FILTERED", "[HIDDEN]", "[secret", "***", "•••", "…", "...", "xxxxxx", "XXXXXX", "____", "####",
+    "${", "$(", "{{", "}}", "#{", "<%", "%s",
+)  # fmt: skip
 _MASKED = re.compile(
     r"""
-      \[?REDACTED | \[?\bMASKED\b | \[?FILTERED\]? | \[?HIDDEN\] | \[secret   # someone redacted it before us
-    | \*{3} | •{3} | …| \.{3} | [xX]{6} | _{4} | \#{4} | ─{3}         # filled in with something
-    | ^[xX]{3,}$ | ^[-.*_•#]+$
-    | \$\{ | \$\( | \{\{ | \}\} | \#\{ | <%                          # templates
-    | ^\$[A-Za-z_]\w*$ | ^%\w+%$ | ^%[sdr]$ | ^%\( | ^@\w+@$ | ^\{[\w.!:\[\]'"() ]*\}$ | ^\$\d$
-    | ^\\?<[^<>]*\\?>?$ | ^<\|                                        # <your-key>
+      [xX]{3,} | [-.*_•\#]+
+    | \$[A-Za-z_]\w* | \$[0-9] | %\w+% | %[sdr] | %\(.* | @\w+@ | \{[\w.!:\[\]'"()\ ]*\}
+    | \\?<[^<>]*>? | <\|.*
     """,
     re.VERBOSE,
 )
 _REFERENCE = re.compile(
     r"""
-      ^[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.|\#)[A-Za-z_$][\w$]*)+\.?$  # settings.API_KEY, user?.password
-    | ^(?:~|\.{1,2}|[A-Za-z]:)?[/\\][\w.@~-]+(?:[/\\][\w.@ ~-]*)*$    # a path
-    | ^[\w.@-]+(?:/[\w.@-]+)*/[\w-]+\.[a-z]{1,5}$                     # a path without a leading slash
-    | ^[a-z][a-z0-9+.-]*://                                           # an address: its own rule looks at it
-    | ^(?:arn|env|file|op|vault|ref|secretref|aws-ssm|gcp|ssm|sops|urn|keyring|cmd|sha(?:1|256|512)|md5)[:+]
-    | ^![A-Za-z]\w*$ | ^\*\w+$ | ^&\w+$                               # YAML tags, anchors
-    | ^[A-Z][A-Z]*(?:_[A-Z]+)+$                                       # the name of a variable
-    | ^\d{4}-\d\d-\d\d | ^v?\d+\.\d+(?:\.\d+)*                        # a date, a version
-    | ^\d{1,2}:\d\d
+      [A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.|\#)[A-Za-z_$][\w$]*)+\.?\Z  # settings.API_KEY, user?.password
+    | (?:~|\.{1,2}|[A-Za-z]:)?[/\\][\w.@~-]+(?:[/\\][\w.@\ ~-]*)*\Z    # a path
+    | (?:[\w.@-]+/)+[\w-]+\.[a-z]{1,5}\Z                              # a path without a leading slash
+    | [a-z][a-z0-9+.-]*://                                            # an address: its own rule looks at it
+    | (?:arn|env|file|op|vault|ref|secretref|aws-ssm|gcp|ssm|sops|urn|keyring|cmd|sha(?:1|256|512)|md5)[:+]
+    | ![A-Za-z]\w*\Z | \*\w+\Z | &\w+\Z                               # YAML tags, anchors
+    | [A-Z]+(?:_[A-Z]+)+\Z                                            # the name of a variable
+    | [0-9]{4}-[0-9]{2}-[0-9]{2} | v?[0-9]+\.[0-9]+ | [0-9]{1,2}:[0-9]{2}   # a date, a version, a time
     """,
     re.VERBOSE,
 )
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
-_PLAIN_WORDS = frozenset(
-    """
-    a an and any api app apikey auth authorization authtoken bar base bearer basic baz boolean bool bytes change
-    changed changeme char client cookie credential credentials current custom db default demo digest disabled dummy
-    empty enabled enter env error example expired fail failed fake false file foo for form from has header here
-    hidden id in incorrect input insert int invalid is it jwt key len length login me missing mock must my name nil
-    no none not null number oauth obj object of ok old on one optional option or out param pass passed passphrase
-    passwd password passwords passwort path placeholder private prompt public put pw pwd random read replace
-    required reset sample secret secrets set signing some str string stub test tested testing text that the this
-    to todo token tokens true type undefined unknown unset url use user username val valid value varchar via void
-    was weak with wrong xxx yes you your yours contraseña senha пароль 密码 パスワード
-    secretstr strings optionalstr any self new kennwort wachtwoord redacted access service account session
-    """.split()
-)
+# Words that stand where a secret would: placeholders, types, labels, and what error messages say of one.
+_PLAIN = """
+    a access account an and any api apikey app auth authorization authtoken bar base basic baz
+    bearer bool boolean bytes change changed changeme char client contraseña cookie credential
+    credentials current custom db default demo digest disabled dummy empty enabled enter env error
+    example expired fail failed fake false file foo for form from has header here hidden id in
+    incorrect input insert int invalid is it jwt kennwort key len length login me missing mock must
+    my name new nil no none not null number oauth obj object of ok old on one option optional
+    optionalstr or out param pass passed passphrase passwd password passwords passwort path
+    placeholder private prompt public put pw pwd random read redacted replace required reset sample
+    secret secrets secretstr self senha service session set signing some str string strings stub
+    test tested testing text that the this to todo token tokens true type undefined unknown unset
+    url use user username val valid value varchar via void wachtwoord was weak with wrong xxx yes
+    you your yours пароль パスワード 密码
+"""
+_PLAIN_WORDS = frozenset(_PLAIN.split())
 _WORD_BREAK = re.compile(r"[^A-Za-z0-9\u0080-\U0010ffff]+|(?<=[a-z])(?=[A-Z])")
 _NOT_ALNUM = re.compile(r"[^A-Za-z0-9]+")
 _CHUNK = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
@@ -58,7 +61,9 @@ _SYMBOL = re.compile(r"[!@#$%^&*+=?~|:/\\]")
 
 def is_masked(value: str) -> bool:
     """Whether the value is a blank, a mask or a template: by its form alone, nobody's secret."""
-    return not value or _MASKED.search(value) is not None or len(set(value)) < 2
+    if len(set(value)) < 2 or _MASKED.fullmatch(value):
+        return True
+    return any(mask in value for mask in _MASKS)
 
 
 def is_placeholder(value: str) -> bool:
@@ -66,12 +71,17 @@ def is_placeholder(value: str) -> bool:
     if is_masked(value):
         return True
     words = [word for word in _WORD_BREAK.split(value) if word]
-    return all(word.lower() in _PLAIN_WORDS or (word.isdigit() and len(word) < 2) for word in words)
+    return all(_is_plain(word) for word in words)
+
+
+def _is_plain(word: str) -> bool:
+    stem = word[:-1] if word[-1].isdigit() else word
+    return not stem or stem.lower() in _PLAIN_WORDS
 
 
 def is_literal(value: str) -> bool:
     """Whether the value is neither a placeholder nor a reference to where the secret really is."""
-    return len(value) >= 4 and not is_placeholder(value) and _REFERENCE.search(value) is None
+    return len(value) >= 4 and not is_placeholder(value) and _REFERENCE.match(value) is None
 
 
 def looks_chosen(value: str) -> bool:
@@ -102,7 +112,8 @@ def _is_drawn(segment: str) -> bool:
         return False
     chunks = len(_CHUNK.findall(segment))
     if segment.isalpha():
-        return size >= 12 and not segment.islower() and not segment.isupper() and size <= 2.3 * chunks
+        mixed = not segment.islower() and not segment.isupper()
+        return size >= 12 and mixed and size <= (3.2 if size >= 20 else 2.3) * chunks
     if segment.isdigit():
         return False
     return size <= (3.6 if size >= 20 else 2.9) * chunks

@@ -233,9 +233,7 @@ HELD_OUT: tuple[Planted, ...] = (
     Planted(
         "openssh key, end cut off",
         "$ cat ~/.ssh/id_ed25519\n-----BEGIN OPENSSH PRIVATE "
-        + "KEY-----\n"
-        + "\n".join(pem_body("ho-cut"))
-        + "\n[output truncated]",
+        "KEY-----\n" + "\n".join(pem_body("ho-cut")) + "\n[output truncated]",
         tuple(pem_body("ho-cut")),
         ("$ cat ~/.ssh/id_ed25519",),
     ),

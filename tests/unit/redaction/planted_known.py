@@ -34,12 +34,7 @@ _entra = alnum(3, "k-entra") + "8" + "Q~" + filler(URLSAFE, 34, "k-entra2")
 _slack_bot = "xox" + "b-" + "1" * 11 + "-" + "2" * 12 + "-" + alnum(24, "k-slack")
 _slack_hook = (
     "https://hooks.slack"
-    + ".com/services/T"
-    + filler(UPPER, 8, "k-t")
-    + "/B"
-    + filler(UPPER, 10, "k-b")
-    + "/"
-    + alnum(24, "k-h")
+    ".com/services/T" + filler(UPPER, 8, "k-t") + "/B" + filler(UPPER, 10, "k-b") + "/" + alnum(24, "k-h")
 )
 _stripe = "sk" + "_live_" + alnum(24, "k-stripe")
 _openai = "sk" + "-" + alnum(48, "k-openai")
@@ -305,4 +300,52 @@ KNOWN: tuple[Planted, ...] = (
         ("secret_key_base: ",),
     ),
     Planted("hex key", f"ENCRYPTION_KEY={filler(HEX, 64, 'k-enc')}", (filler(HEX, 64, "k-enc"),)),
+    Planted(
+        "api key in mixed capitals",
+        f"-H 'X-API-Key: {_long}' -d @body.json",
+        (_long,),
+        ("X-API-Key: ", "-d @body.json"),
+    ),
+    Planted(
+        "secret behind a space",
+        f"aws configure set aws_secret_access_key {_aws_secret}",
+        (_aws_secret,),
+        ("aws configure set",),
+    ),
+    Planted(
+        "token in a sentence",
+        f"the token {_long} was rejected with 401",
+        (_long,),
+        ("was rejected with 401",),
+    ),
+    Planted(
+        "go address",
+        f"sql.Open('mysql', 'app:{_mixed}@tcp(db1:3306)/shop')",
+        (_mixed,),
+        ("@tcp(db1:3306)/shop",),
+    ),
+    Planted("sqlcmd", f"sqlcmd -S db1 -U sa -P {_mixed} -Q 'select 1'", (_mixed,), ("-Q 'select 1'",)),
+    Planted(
+        "passphrase",
+        "ssh_passphrase = 'correct horse battery staple'",
+        ("horse battery",),
+        ("ssh_passphrase = ",),
+    ),
+    Planted("asked for and answered", f"Password for ann: {_mixed}", (_mixed,), ("Password for ann: ",)),
+    Planted(
+        "property behind dots", f"spring.redis.password: {_mixed}", (_mixed,), ("spring.redis.password: ",)
+    ),
+    Planted("variable that ends in key", f"MY_APP_KEY={_long}", (_long,), ("MY_APP_KEY=",)),
+    Planted(
+        "base64 of a key",
+        f"tls.key: {b64(pem('PRIVATE KEY', 'k-tls'))}",
+        (b64(pem("PRIVATE KEY", "k-tls")),),
+        ("tls.key: ",),
+    ),
+    Planted(
+        "putty key",
+        "Private-Lines: 7\n" + "\n".join(pem_body("k-ppk")[:-1]) + "\nPrivate-MAC: 0",
+        tuple(pem_body("k-ppk")[:-1]),
+        ("Private-MAC: 0",),
+    ),
 )
