@@ -1,1 +1,66 @@
-"""Penstock: the context engine."""
+"""Penstock: the context engine that keeps an LLM agent's conversation inside its window.
+
+    import penstock
+
+    result = penstock.compress(messages, target_tokens=20_000)
+    result.messages   # same dialect and shape as given
+    print(result.receipt)
+
+Names are loaded when they are first used, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.compaction.receipt import Receipt as Receipt
+    from penstock.engine.compress import Compressed as Compressed
+    from penstock.engine.compress import acompress as acompress
+    from penstock.engine.compress import compress as compress
+    from penstock.engine.compressor import ContextCompressor as ContextCompressor
+    from penstock.engine.contract import ContextEngine as ContextEngine
+    from penstock.errors import PenstockError as PenstockError
+    from penstock.measure.usage import Usage as Usage
+    from penstock.measure.usage import normalise_usage as normalise_usage
+    from penstock.settings import Settings as Settings
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Compressed",
+    "ContextCompressor",
+    "ContextEngine",
+    "PenstockError",
+    "Receipt",
+    "Settings",
+    "Usage",
+    "acompress",
+    "compress",
+    "normalise_usage",
+]
+
+_HOMES = {
+    "Compressed": "penstock.engine.compress",
+    "ContextCompressor": "penstock.engine.compressor",
+    "ContextEngine": "penstock.engine.contract",
+    "PenstockError": "penstock.errors",
+    "Receipt": "penstock.compaction.receipt",
+    "Settings": "penstock.settings",
+    "Usage": "penstock.measure.usage",
+    "acompress": "penstock.engine.compress",
+    "compress": "penstock.engine.compress",
+    "normalise_usage": "penstock.measure.usage",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,6 +4,7 @@
     ├── InputError            what was given cannot be read as a conversation
     │   ├── MalformedJSON     the bytes are not JSON
     │   └── UnknownDialect    JSON, but no dialect that we know
+    ├── UnknownHandle         no original is kept under that handle
     ├── SettingsError         a setting has an unknown name or a value out of range
     ├── TargetTooSmall        what may not be dropped does not fit the target
     └── IllegalResult         a result broke a rule of its dialect (a bug of ours, never sent)
@@ -14,6 +15,8 @@ redacted quote.
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "IllegalResult",
     "InputError",
@@ -22,6 +25,7 @@ __all__ = [
     "SettingsError",
     "TargetTooSmall",
     "UnknownDialect",
+    "UnknownHandle",
 ]
 
 
@@ -48,6 +52,10 @@ class UnknownDialect(InputError):
     """JSON, but not a conversation in a dialect that we know."""
 
 
+class UnknownHandle(PenstockError):
+    """No original is kept here under that handle."""
+
+
 class SettingsError(PenstockError):
     """A setting has an unknown name or a value that is not allowed."""
 
@@ -62,6 +70,14 @@ class TargetTooSmall(PenstockError):
         super().__init__(message)
         self.target_tokens = target_tokens
         self.parts = parts
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_target_too_small, (str(self), self.target_tokens, self.parts)
+
+
+def _rebuild_target_too_small(message: str, target_tokens: int, parts: dict[str, int]) -> TargetTooSmall:
+    """For pickling: workers raise it in other processes."""
+    return TargetTooSmall(message, target_tokens=target_tokens, parts=parts)
 
 
 class IllegalResult(PenstockError):

@@ -1,0 +1,165 @@
+"""One compaction, from a notebook's transcript to the new list and its receipt. Pure but for the clock it is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from penstock.compaction.limits import limits_for_target, limits_for_window
+from penstock.compaction.plan import Fate, Limits, NothingToDo, Plan, Verdict, Wishes
+from penstock.compaction.planner import make_plan
+from penstock.compaction.policy import worth_it
+from penstock.compaction.receipt import COMPACTED, NOTHING_TO_DO, Receipt
+from penstock.compaction.values import values_in
+from penstock.conversation.rules import check
+from penstock.conversation.view import Handoff, Rewritten, as_message, encode
+from penstock.errors import IllegalResult
+
+if TYPE_CHECKING:
+    from penstock.compaction.notebook import Opened
+    from penstock.compaction.transcript import Transcript
+    from penstock.measure.tokens import Tokenizer
+    from penstock.redaction import Redactor
+    from penstock.settings import CompressionSettings
+
+__all__ = ["Compacted", "Goal", "compact"]
+
+
+class Goal(msgspec.Struct, frozen=True):
+    """What a compaction aims at: a target for the list, or a window it shares with `outside_tokens`."""
+
+    target_tokens: int | None
+    window_tokens: int
+    outside_tokens: int = 0
+    forced: bool = False
+
+
+class Compacted(msgspec.Struct, frozen=True, eq=False):
+    """The new list on the wire, the plan that made it (None where nothing was to do), and the receipt."""
+
+    encoded: list[Any]
+    plan: Plan | None
+    verdicts: tuple[Verdict, ...]
+    receipt: Receipt
+
+
+def compact(
+    opened: Opened,
+    goal: Goal,
+    wishes: Wishes,
+    settings: CompressionSettings,
+    *,
+    tokenizer: Tokenizer,
+    redactor: Redactor,
+) -> Compacted:
+    """Compact the conversation. Raises TargetTooSmall, or IllegalResult where a rule would be broken."""
+    transcript = opened.transcript
+    limits = (
+        limits_for_target(transcript, goal.target_tokens, settings)
+        if goal.target_tokens is not None
+        else limits_for_window(transcript, goal.window_tokens, settings, outside_tokens=goal.outside_tokens)
+    )
+    planned = make_plan(transcript, limits, wishes, tokenizer, redactor)
+    if isinstance(planned, Plan):
+        forced = goal.forced or limits.explicit
+        if worth_it(transcript.total_tokens, planned.tokens_after, forced=forced):
+            return _carried_out(opened, planned, limits, tokenizer)
+        planned = NothingToDo(
+            f"{transcript.total_tokens:,} tokens would become {planned.tokens_after:,}: less than a tenth saved"
+        )
+    return _unchanged(opened, planned.reason, limits, tokenizer)
+
+
+def _carried_out(opened: Opened, plan: Plan, limits: Limits, tokenizer: Tokenizer) -> Compacted:
+    transcript = opened.transcript
+    encoded = encode(plan.pieces, transcript.messages, transcript.dialect)
+    _require_legal(plan, transcript, encoded)
+    fates = [verdict.fate for verdict in plan.verdicts]
+    kept, reachable = _facts(transcript, plan)
+    receipt = Receipt(
+        outcome=COMPACTED,
+        tokens_before=transcript.total_tokens,
+        tokens_after=plan.tokens_after,
+        messages_before=len(transcript.messages),
+        messages_after=len(encoded),
+        target_tokens=limits.target_tokens,
+        kept=fates.count(Fate.KEPT),
+        elided=fates.count(Fate.ELIDED),
+        summarised=fates.count(Fate.SUMMARISED),
+        facts_kept=kept,
+        facts_reachable=reachable,
+        repaired=_repairs(opened),
+        handoff_tokens=plan.handoff_tokens,
+        tokenizer=tokenizer.name,
+        dialect=transcript.dialect.name,
+    )
+    return Compacted(encoded, plan, plan.verdicts, receipt)
+
+
+def _unchanged(opened: Opened, reason: str, limits: Limits, tokenizer: Tokenizer) -> Compacted:
+    transcript = opened.transcript
+    pieces = tuple(message.origin for message in transcript.messages)
+    encoded = [
+        transcript.dialect.build(message) if origin is None else origin
+        for message, origin in zip(transcript.messages, pieces, strict=True)
+    ]
+    verdicts = tuple(
+        Verdict(place, number, Fate.KEPT, "nothing to do", tokens, tokens)
+        for place, (number, tokens) in enumerate(zip(transcript.numbers, transcript.tokens, strict=True))
+    )
+    total = transcript.total_tokens
+    receipt = Receipt(
+        outcome=NOTHING_TO_DO,
+        reason=reason,
+        tokens_before=total,
+        tokens_after=total,
+        messages_before=len(encoded),
+        messages_after=len(encoded),
+        target_tokens=limits.target_tokens,
+        kept=len(encoded),
+        facts_kept=len(transcript.index.in_sources),
+        repaired=_repairs(opened),
+        tokenizer=tokenizer.name,
+        dialect=transcript.dialect.name,
+    )
+    return Compacted(encoded, None, verdicts, receipt)
+
+
+def _repairs(opened: Opened) -> int:
+    return opened.repaired.removed + opened.repaired.stubbed + opened.repaired.renamed
+
+
+def _require_legal(plan: Plan, transcript: Transcript, encoded: list[Any]) -> None:
+    """The final check. Breaches that the input already had are not ours."""
+    result = [as_message(piece, transcript.messages) for piece in plan.pieces if not _is_merged(piece)]
+    had = {violation.rule for violation in check(transcript.messages, transcript.dialect.rules)}
+    broken = [violation for violation in check(result, transcript.dialect.rules) if violation.rule not in had]
+    if broken or len(encoded) != len(result):
+        first = broken[0] if broken else None
+        where = f"{first.rule} at message {first.index + 1}: {first.text}" if first else "its length"
+        raise IllegalResult(f"the compacted conversation breaks a rule of {transcript.dialect.name}: {where}")
+
+
+def _is_merged(piece: object) -> bool:
+    return isinstance(piece, Handoff) and piece.role is None
+
+
+def _facts(transcript: Transcript, plan: Plan) -> tuple[int, int]:
+    """How many distinct values still stand in the view, and how many only in the originals."""
+    index = transcript.index
+    present = np.zeros(len(index.in_sources), np.bool_)
+    whole = {v.position for v in plan.verdicts if v.fate is Fate.KEPT}
+    for source, place in zip(index.sources, index.message_of_source, strict=True):
+        if place in whole:
+            present[source.distinct] = True
+    ids = index.vocabulary.ids
+    for piece in plan.pieces:
+        if isinstance(piece, (Handoff, Rewritten)):
+            for part in as_message(piece, transcript.messages).parts:
+                text = getattr(part, "text", "") or getattr(part, "arguments", "")
+                known = [ids[value] for value in values_in(text) if value in ids]
+                present[np.array(known, np.int64)] = True
+    kept = int(present.sum())
+    return kept, len(present) - kept

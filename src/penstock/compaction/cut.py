@@ -1,0 +1,85 @@
+"""Where a conversation is cut: a head that stays, a middle that gives way, a tail that stays.
+
+Cuts are made only where every rule of the dialect allows one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.conversation.message import Image, Message, Role, Text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Cuts", "is_request", "last_request", "leading_system"]
+
+_SHORTEST_TAIL = 3
+
+
+class Cuts(msgspec.Struct, frozen=True):
+    """The legal cuts of a list of messages and the tokens before each message."""
+
+    legal: tuple[int, ...]
+    before: tuple[int, ...]
+
+    def tokens(self, start: int, end: int) -> int:
+        """Tokens of the messages from `start` up to `end`."""
+        return self.before[end] - self.before[start]
+
+    def segment(self, position: int) -> tuple[int, int]:
+        """The messages that may not be parted from the one at this position: from, up to."""
+        after = bisect_right(self.legal, position)
+        return self.legal[after - 1], self.legal[after]
+
+    def head_end(self, wished: int, limit: int, floor: int, ceiling: int) -> int:
+        """The end of a head of about `wished` messages within `limit` tokens, never under `floor` messages."""
+        best = floor
+        for cut in self.legal:
+            if cut > ceiling or cut < floor:
+                continue
+            if self.tokens(0, cut) > limit and cut > floor:
+                break
+            best = cut
+            if cut >= wished:
+                break
+        return best
+
+    def tail_start(self, budget: int, ceiling: int, wished: int, floor: int) -> int:
+        """The start of a tail: within the budget, up to the ceiling for `wished` messages, at least three."""
+        end = len(self.before) - 1
+        start = end
+        for cut in reversed(self.legal[bisect_left(self.legal, floor) : -1]):
+            size = self.tokens(cut, end)
+            if end - start < _SHORTEST_TAIL or size <= budget or (end - start < wished and size <= ceiling):
+                start = cut
+            else:
+                break
+        return start
+
+    def shorter_tail(self, start: int) -> int | None:
+        """The next later start that still leaves a tail, or None."""
+        after = bisect_right(self.legal, start)
+        return self.legal[after] if after < len(self.legal) - 1 else None
+
+
+def is_request(message: Message) -> bool:
+    """Whether a person speaks in the message: words of the user, not only results of tools or a handoff."""
+    if message.role is not Role.USER:
+        return False
+    if any(isinstance(part, Text) and part.text.strip() for part in message.parts):
+        return True
+    return any(isinstance(part, Image) for part in message.parts)
+
+
+def last_request(messages: Sequence[Message]) -> int | None:
+    """The position of the last message in which the user speaks."""
+    return next((place for place in range(len(messages) - 1, -1, -1) if is_request(messages[place])), None)
+
+
+def leading_system(messages: Sequence[Message]) -> int:
+    """How many system messages the list begins with."""
+    return next((n for n, message in enumerate(messages) if message.role is not Role.SYSTEM), len(messages))

@@ -1,0 +1,114 @@
+"""Making a message smaller without a model: results to a line, long arguments shortened, images to a stub.
+
+Every function returns replacements for parts; what it does not name stays as it came.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.compaction.stubs import describe
+from penstock.conversation.message import Image, Message, Part, Text, ToolCall, ToolResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.redaction import Redactor
+
+__all__ = ["Elider", "calls_by_id", "clip", "handle"]
+
+_SMALLEST_RESULT = 200
+_LONGEST_LEAF = 200
+_LEAF_HEAD = 60
+
+
+def handle(number: int) -> str:
+    """The name by which the original of a message can be asked for."""
+    return f"m{number}"
+
+
+def calls_by_id(messages: Sequence[Message]) -> dict[str, ToolCall]:
+    """Every call by its id; where an id was used twice, the later call."""
+    return {
+        part.call_id: part for message in messages for part in message.parts if isinstance(part, ToolCall)
+    }
+
+
+def clip(text: str, limit: int, count: Callable[[str], int], note: str) -> str:
+    """The text within `limit` tokens: its head, a note that names the handle, its tail."""
+    if count(text) <= limit:
+        return text
+    middle = f"\n[… {note} …]\n"
+    room = limit - count(middle) - 2
+    if room < 8:
+        return f"[… {note} …]"
+    characters = int(len(text) * room / max(1, count(text)))
+    while characters > 0:
+        head = text[: int(characters * 0.6)].rstrip()
+        tail = text[len(text) - int(characters * 0.4) :].lstrip()
+        clipped = head + middle + tail
+        if count(clipped) <= limit:
+            return clipped
+        characters = int(characters * 0.92)
+    return f"[… {note} …]"
+
+
+class Elider:
+    """Elides messages of one conversation. `recall_tool` is named in stubs where the agent has one."""
+
+    def __init__(
+        self, calls: Mapping[str, ToolCall], redactor: Redactor, recall_tool: str | None = None
+    ) -> None:
+        self._calls = calls
+        self._redactor = redactor
+        self._recall = f", {recall_tool}" if recall_tool else ""
+
+    def stub(self, result: ToolResult, number: int) -> str:
+        """The line that stands for a result, with the handle of the original."""
+        line = describe(self._calls.get(result.call_id), result)
+        pictures = f", {len(result.images)} images" if result.images else ""
+        return f"{self._redactor.redact(line)}{pictures} ({handle(number)}{self._recall})"
+
+    def results(self, message: Message, number: int, *, smallest: int = _SMALLEST_RESULT) -> dict[int, Part]:
+        """Results over `smallest` characters as stubs, images as a line. Empty when nothing gets smaller."""
+        parts: dict[int, Part] = {}
+        for place, part in enumerate(message.parts):
+            if isinstance(part, ToolResult) and (len(part.text) > smallest or part.images):
+                stub = self.stub(part, number)
+                if len(stub) < len(part.text) or part.images:
+                    parts[place] = msgspec.structs.replace(part, text=stub, images=())
+            elif isinstance(part, Image):
+                parts[place] = Text(f"[image, {part.size_bytes:,} bytes ({handle(number)}{self._recall})]")
+        return parts
+
+    def arguments(self, message: Message, number: int) -> dict[int, Part]:
+        """Calls whose long string arguments are shortened; the JSON stays valid."""
+        parts: dict[int, Part] = {}
+        for place, part in enumerate(message.parts):
+            if isinstance(part, ToolCall) and len(part.arguments) > _LONGEST_LEAF:
+                shorter = self._shorten_arguments(part.arguments, number)
+                if len(shorter) < len(part.arguments):
+                    parts[place] = msgspec.structs.replace(part, arguments=shorter)
+        return parts
+
+    def _shorten_arguments(self, arguments: str, number: int) -> str:
+        try:
+            data = msgspec.json.decode(arguments)
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+            return self._leaf(arguments, number)
+        if not isinstance(data, (dict, list)):
+            return arguments
+        return msgspec.json.encode(self._shorten(data, number)).decode()
+
+    def _shorten(self, node: Any, number: int) -> Any:
+        if isinstance(node, dict):
+            return {key: self._shorten(value, number) for key, value in node.items()}
+        if isinstance(node, list):
+            return [self._shorten(value, number) for value in node]
+        return self._leaf(node, number) if isinstance(node, str) and len(node) > _LONGEST_LEAF else node
+
+    def _leaf(self, text: str, number: int) -> str:
+        head = " ".join(self._redactor.redact(text[: _LEAF_HEAD * 4])[:_LEAF_HEAD].split())
+        return f"{head}… [{len(text):,} chars, {handle(number)}]"

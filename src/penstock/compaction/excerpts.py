@@ -1,0 +1,167 @@
+"""Texts in pieces that can be quoted: 20 to 140 characters, cut at line and sentence borders.
+
+Text that is JSON is first laid out in lines of "key value, key value": the same facts in half the tokens.
+Line numbers that tools print before each line, and lines without a letter or digit, are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+__all__ = ["Laid", "excerpts", "lay_out"]
+
+_WISHED = 85
+_SLACK = 40
+_LEAST = 20
+
+_BREAK = re.compile(r"[.;!?,]\s+|[。；！？，、]|[,;}\]](?=[\[\"{])")
+_LINE_NUMBER = re.compile(r"^\s*\d{1,6}(?:→|\t|\|)\s?", re.MULTILINE)
+_has_word = re.compile(r"\w").search
+_PLAIN_KEY = re.compile(r"[^\W\d]+(?:[_\- ][^\W\d]+|\d+)*$")
+
+_DECODER = msgspec.json.Decoder(float_hook=str)  # 3.50 stays 3.50
+_INLINE = 80
+_INLINE_LIST = 300
+_DEEPEST = 24
+
+
+class Laid(msgspec.Struct, frozen=True):
+    """A text as we read it, and the keys of its JSON, which name values and are none themselves."""
+
+    text: str
+    keys: frozenset[str] = frozenset()
+
+
+def lay_out(text: str) -> Laid:
+    """JSON as lines of "key value"; any other text as it is, without printed line numbers."""
+    start = text.lstrip()[:1]
+    if start and start in "{[" and len(text) > 40:
+        try:
+            data = _DECODER.decode(text)
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+            return Laid(text)
+        keys: set[str] = set()
+        lines: list[str] = []
+        _flatten(data, "", lines, keys, 0)
+        return Laid("\n".join(lines), frozenset(keys))
+    if "→" in text or "\t" in text or "|" in text:
+        return Laid(_LINE_NUMBER.sub("", text))
+    return Laid(text)
+
+
+def excerpts(text: str) -> list[str]:
+    """The text in pieces, none of them without a word. Short lines that follow each other share a piece."""
+    pieces: list[str] = []
+    held = ""
+    for raw in text.split("\n"):
+        line = raw.strip()
+        if not _has_word(line):
+            continue
+        if held and len(held) + len(line) > _WISHED:
+            pieces.append(held)
+            held = ""
+        if len(line) > _WISHED + _SLACK:
+            if held:
+                pieces.append(held)
+                held = ""
+            pieces.extend(_long_line(line))
+            continue
+        held = f"{held}\n{line}" if held else line
+        if len(held) >= _LEAST:
+            pieces.append(held)
+            held = ""
+    if held:
+        pieces.append(held)
+    return pieces
+
+
+def _long_line(line: str) -> Iterator[str]:
+    """A long line in pieces that stand in it letter for letter.
+
+    It is cut at the ends of sentences and clauses, else at a space, else anywhere.
+    """
+    start = 0
+    while len(line) - start > _WISHED + _SLACK:
+        at = _last_break(line, start)
+        piece = line[start:at].strip()
+        if _has_word(piece):
+            yield piece
+        start = at
+    piece = line[start:].strip()
+    if _has_word(piece):
+        yield piece
+
+
+def _last_break(line: str, start: int) -> int:
+    """Where the piece that begins at `start` ends best."""
+    limit = start + _WISHED
+    best = 0
+    for match in _BREAK.finditer(line, start + _SLACK, limit):
+        best = match.end()
+    if best:
+        return best
+    space = line.rfind(" ", start + _SLACK, limit)
+    return space if space > 0 else limit
+
+
+def _flatten(data: Any, name: str, lines: list[str], keys: set[str], depth: int) -> None:
+    """Add lines for the data: what is scalar on one line, each nested thing on lines of its own."""
+    if isinstance(data, dict):
+        _flatten_object(data, name, lines, keys, depth)
+    elif isinstance(data, list):
+        for item in data:
+            if isinstance(item, (dict, list)) and depth < _DEEPEST:
+                _flatten(item, name, lines, keys, depth + 1)
+            else:
+                lines.append(f"{name} {_scalar(item)}" if name else _scalar(item))
+    else:
+        lines.append(f"{name} {_scalar(data)}" if name else _scalar(data))
+
+
+def _flatten_object(data: dict[str, Any], name: str, lines: list[str], keys: set[str], depth: int) -> None:
+    inline: list[str] = []
+    nested: list[tuple[str, Any]] = []
+    for key, value in data.items():
+        if _PLAIN_KEY.match(key):
+            keys.add(key)
+        if not isinstance(value, (dict, list)):
+            inline.append(f"{key} {_scalar(value)}")
+        elif (short := _on_one_line(key, value, keys)) is not None:
+            inline.append(short)
+        elif depth < _DEEPEST:
+            nested.append((key, value))
+        else:
+            inline.append(f"{key} {_scalar(value)}")
+    if inline:
+        lines.append((f"{name}: " if name else "") + ", ".join(inline))
+    for key, value in nested:
+        _flatten(value, key if inline or not name else f"{name} {key}", lines, keys, depth + 1)
+
+
+def _on_one_line(key: str, value: dict[str, Any] | list[Any], keys: set[str]) -> str | None:
+    """A small object or list of scalars as one phrase, or None when it needs lines of its own."""
+    if isinstance(value, dict):
+        if len(value) > 8 or any(isinstance(item, (dict, list)) for item in value.values()):
+            return None
+        phrase = f"{key} " + (", ".join(f"{k} {_scalar(v)}" for k, v in value.items()) or "none")
+        if len(phrase) > _INLINE:
+            return None
+        keys.update(k for k in value if _PLAIN_KEY.match(k))
+        return phrase
+    if any(isinstance(item, (dict, list)) for item in value):
+        return None
+    phrase = f"{key} " + (" ".join(map(_scalar, value)) or "none")
+    return phrase if len(phrase) <= _INLINE_LIST else None
+
+
+def _scalar(value: Any) -> str:
+    """A scalar as a reader writes it; a long text keeps its lines."""
+    if isinstance(value, str):
+        return " ".join(value.split()) if len(value) < 400 else value
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,302 @@
+"""The handoff without a model: the ledger's facts in their sections, then excerpts chosen by coverage.
+
+Deterministic, and every line of it stands in the conversation, under the number of its message. Constraints
+and the people's own words come first; then the budget goes where it covers most.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from penstock.compaction.coverage import Choice
+from penstock.compaction.elide import clip
+from penstock.compaction.handoff import Entry, Section, render_handoff
+from penstock.compaction.importance import Live, score_values
+from penstock.compaction.ledger import Fact, Ledger
+from penstock.compaction.reading import Speaker
+from penstock.compaction.values import sub_words, values_in
+from penstock.conversation.message import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.compaction.transcript import Transcript
+    from penstock.conversation.message import ToolCall
+    from penstock.measure.tokens import Tokenizer
+    from penstock.redaction import Redactor
+
+__all__ = ["Extract", "Extractor", "covered_values", "live_of"]
+
+_SECTIONS_FROM = 700  # tokens: a smaller handoff has no room for sections beside constraints and context
+_SECTIONS_SHARE = 0.08
+_CONSTRAINTS_SHARE = 0.12
+_PEOPLE_SHARE = 0.1
+_FOCUS_SHARE = 0.65
+_LONGEST_REQUEST = 600  # characters of one older user message that are quoted before coverage decides
+_REFILLS = 3
+_GO_ON = re.compile(
+    r"\W*(?:(?:please|yes|ok(?:ay)?|go|carry|keep|continue|proceed|next|on|ahead|going|do it|sure|"
+    r"weiter|ja|bitte|continuez?|oui|sigue|continúa|sí|继续|好的?|続けて|はい|продолжай|да)\W*){1,5}$",
+    re.IGNORECASE,
+)
+
+
+class Extract(msgspec.Struct, frozen=True, eq=False):
+    """A handoff text, and how many excerpts of which messages (by position) stand in it."""
+
+    text: str
+    quoted: dict[int, int]
+
+
+def live_of(transcript: Transcript, request: int | None, focus: str) -> Live:
+    """What the conversation is about now."""
+    asked = _text_of(transcript, request)[:3_000] if request is not None else ""
+    work: list[str] = []
+    sources = transcript.index.sources
+    for source in reversed(sources):
+        if source.speaker in {Speaker.ASSISTANT, Speaker.CALL}:
+            work.append("\n".join(source.excerpts)[:3_000])
+            if len(work) == 4:
+                break
+    return Live(request=f"{asked}\n{focus}", work="\n".join(reversed(work))[-6_000:])
+
+
+def covered_values(transcript: Transcript, texts: Iterable[str]) -> NDArray[np.int32]:
+    """The known values that stand in these texts."""
+    ids = transcript.index.vocabulary.ids
+    found = {ids[value] for text in texts for value in values_in(text) if value in ids}
+    return np.array(sorted(found), np.int32)
+
+
+class Extractor:
+    """Writes extractive handoffs of one transcript. `kept` are the positions that stand whole in the view."""
+
+    def __init__(
+        self,
+        transcript: Transcript,
+        calls: Mapping[str, ToolCall],
+        tokenizer: Tokenizer,
+        redactor: Redactor,
+    ) -> None:
+        self._transcript = transcript
+        self._calls = calls
+        self._tokenizer = tokenizer
+        self._redactor = redactor
+
+    def choice(self, live: Live, *, headers: bool = True) -> Choice:
+        """An empty choice among all excerpts."""
+        index = self._transcript.index
+        weights = score_values(index, live, self._transcript.tokens_after())
+        labels = [self._label(source) for source in range(len(index.sources))] if headers else []
+        numbers = [self._number(source) for source in range(len(index.sources))] if headers else []
+        return Choice(index, weights, labels, numbers, self._tokenizer)
+
+    def write(
+        self,
+        budget: int,
+        measure: Callable[[str], int],
+        *,
+        request: int | None,
+        kept: frozenset[int],
+        visible: Sequence[str],
+        focus: str,
+    ) -> Extract:
+        """A handoff of at most `budget` tokens as `measure` counts them.
+
+        `visible` are texts that stand in the view besides the kept messages (stubs, clipped texts).
+        """
+        index = self._transcript.index
+        entries = self._entries(budget, request, kept)
+        live = live_of(self._transcript, request, focus)
+        choice = self.choice(live)
+        message_of = np.array(index.message_of_source, np.int64)
+        is_kept = np.isin(message_of, np.array(sorted(kept), np.int64))
+        for source in np.flatnonzero(is_kept).tolist():
+            choice.cover(index.sources[source].distinct)
+        choice.cover(
+            covered_values(self._transcript, [*visible, *(entry.text for entry in entries)]), bare=True
+        )
+        allowed = self._allowed(is_kept)
+        room = budget - measure(render_handoff(entries)) - 5
+        choice.take(self._people(is_kept), int(room * _PEOPLE_SHARE))
+        if focus:
+            choice.fill(allowed & self._about(focus), int(room * _FOCUS_SHARE))
+        choice.fill(allowed, room)
+        for _ in range(_REFILLS):
+            spare = budget - measure(self._render(entries, choice))
+            if spare < 10:
+                break
+            choice.fill(allowed, choice.tokens + spare)
+        while measure(self._render(entries, choice)) > budget:
+            if not choice.drop_last():
+                if not entries:
+                    return Extract("", {})
+                entries = entries[:-1]
+        return Extract(self._render(entries, choice), self._quoted(choice))
+
+    # Sections.
+
+    def _entries(self, budget: int, request: int | None, kept: frozenset[int]) -> list[Entry]:
+        """The entries of all sections but the last, most needed first within their share."""
+        transcript = self._transcript
+        ledger = Ledger.of(transcript.facts())
+        older = [entry for reading in transcript.readings for entry in reading.entries]
+        gone = {n for place, n in enumerate(transcript.numbers) if place not in kept}
+        constraints = [
+            *(entry for entry in older if entry.section is Section.CONSTRAINTS),
+            *(
+                Entry(Section.CONSTRAINTS, fact.number, _constraint(fact))
+                for fact in ledger.constraints
+                if fact.number in gone
+            ),
+        ]
+        taken = self._within(constraints, int(budget * _CONSTRAINTS_SHARE))
+        if budget < _SECTIONS_FROM:
+            return taken
+        share = int(budget * _SECTIONS_SHARE)
+        taken += self._within(self._task(request, budget), share // 2)
+        taken += self._within(self._history(ledger, older, gone), share)
+        return taken
+
+    def _task(self, request: int | None, budget: int) -> list[Entry]:
+        """The live request in short (it stands whole after the handoff) and, where it says no more than
+        "continue", the one before it; then the first request, as the goal.
+        """
+        transcript = self._transcript
+        spoken = [
+            place
+            for place, reading in enumerate(transcript.readings)
+            if any(source.speaker is Speaker.USER for source in reading.sources)
+        ]
+        entries: list[Entry] = []
+        if request is not None:
+            entries.append(self._quote(Section.ACTIVE_TASK, request, max(30, budget // 40)))
+            earlier = [place for place in spoken if place < request]
+            if earlier and _GO_ON.match(_text_of(transcript, request)):
+                entries.append(self._quote(Section.ACTIVE_TASK, earlier[-1], max(60, budget // 12)))
+        if spoken and spoken[0] != request and transcript.numbers[spoken[0]] == 1:
+            entries.append(self._quote(Section.GOAL, spoken[0], max(40, budget // 25)))
+        return entries
+
+    def _quote(self, section: Section, place: int, limit: int) -> Entry:
+        text = " ".join(self._redactor.redact(_text_of(self._transcript, place)).split())
+        number = self._transcript.numbers[place]
+        return Entry(
+            section, number, clip(text, limit, self._tokenizer.count, f"m{number}").replace("\n", " ")
+        )
+
+    def _history(self, ledger: Ledger, older: Sequence[Entry], gone: set[int]) -> list[Entry]:
+        """What was done, is broken, was decided and touched, the newest of each first."""
+        fresh = [
+            *((Section.BLOCKED, fact) for fact in ledger.open_errors[-2:]),
+            *((Section.PENDING, fact) for fact in ledger.questions),
+            *((Section.COMPLETED, fact) for fact in ledger.actions[-8:]),
+            *((Section.FILES, fact) for fact in ledger.files[-8:]),
+            *((Section.DECISIONS, fact) for fact in ledger.decisions[-3:]),
+        ]
+        entries = [
+            Entry(section, fact.number, fact.text) for section, fact in reversed(fresh) if fact.number in gone
+        ]
+        kept_sections = {Section.COMPLETED, Section.FILES, Section.DECISIONS, Section.BLOCKED}
+        entries += [entry for entry in reversed(older) if entry.section in kept_sections]
+        return entries
+
+    def _within(self, entries: Sequence[Entry], share: int) -> list[Entry]:
+        """The first entries that fit the share, no text twice, in the order of their messages."""
+        costs = self._tokenizer.count_many([f"- m{entry.number} {entry.text}\n" for entry in entries])
+        taken: dict[str, Entry] = {}
+        for entry, cost in zip(entries, costs, strict=True):
+            key = f"{entry.section} {entry.text}"
+            if cost <= share and key not in taken:
+                taken[key] = entry
+                share -= cost
+        return sorted(taken.values(), key=lambda entry: entry.number)
+
+    # Excerpts.
+
+    def _allowed(self, is_kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """The excerpts that may be quoted: of messages that do not stand whole in the view."""
+        index = self._transcript.index
+        system = np.array([source.speaker is Speaker.SYSTEM for source in index.sources], np.bool_)
+        result: NDArray[np.bool_] = ~(is_kept & ~system)[index.source_of] & ~is_kept[index.source_of]
+        return result
+
+    def _people(self, is_kept: NDArray[np.bool_]) -> list[int]:
+        """The beginnings of what people said, newest first."""
+        index = self._transcript.index
+        wanted: list[int] = []
+        for source in range(len(index.sources) - 1, -1, -1):
+            if index.sources[source].speaker is Speaker.USER and not is_kept[source]:
+                wanted += self._beginning(source)
+        return wanted
+
+    def _beginning(self, source: int) -> list[int]:
+        index = self._transcript.index
+        first, after = index.first_excerpt[source], index.first_excerpt[source + 1]
+        characters = np.cumsum(index.lengths[first:after])
+        return list(range(first, first + int(np.searchsorted(characters, _LONGEST_REQUEST, side="right"))))
+
+    def _about(self, focus: str) -> NDArray[np.bool_]:
+        """The excerpts of sources that speak of the focus."""
+        index = self._transcript.index
+        wanted = sub_words(focus) or {focus.lower()}
+        flags = np.zeros(len(index.sources), np.bool_)
+        for place, source in enumerate(index.sources):
+            text = "\n".join(source.excerpts).lower()
+            flags[place] = any(word in text for word in wanted)
+        result: NDArray[np.bool_] = flags[index.source_of]
+        return result
+
+    def _render(self, entries: Sequence[Entry], choice: Choice) -> str:
+        index = self._transcript.index
+        by_source: dict[int, list[str]] = {}
+        for number in sorted(choice.chosen):
+            by_source.setdefault(int(index.source_of[number]), []).append(index.excerpt(number))
+        context = [
+            Entry(Section.CONTEXT, self._number(source), "\n".join(lines), self._label(source))
+            for source, lines in by_source.items()
+        ]
+        return render_handoff([*entries, *sorted(context, key=lambda entry: entry.number)])
+
+    def _quoted(self, choice: Choice) -> dict[int, int]:
+        index = self._transcript.index
+        quoted: dict[int, int] = {}
+        for number in choice.chosen:
+            place = index.message_of_source[int(index.source_of[number])]
+            quoted[place] = quoted.get(place, 0) + 1
+        return quoted
+
+    def _number(self, source: int) -> int:
+        index = self._transcript.index
+        if index.sources[source].speaker is Speaker.HANDOFF:
+            return int(index.tags[source])
+        return self._transcript.numbers[index.message_of_source[source]]
+
+    def _label(self, source: int) -> str:
+        index = self._transcript.index
+        tag = index.tags[source]
+        match index.sources[source].speaker:
+            case Speaker.CALL:
+                label = f"{tag} call"
+            case Speaker.RESULT:
+                call = self._calls.get(tag)
+                label = call.name if call else "tool"
+            case Speaker.HANDOFF:
+                label = ""
+            case speaker:
+                label = speaker.name.lower()
+        return re.sub(r"[\]\n\r]", "", label)[:60]
+
+
+def _constraint(fact: Fact) -> str:
+    return f"{fact.text} (changed in m{fact.superseded_by})" if fact.superseded_by else fact.text
+
+
+def _text_of(transcript: Transcript, place: int) -> str:
+    return "\n".join(part.text for part in transcript.messages[place].parts if isinstance(part, Text))

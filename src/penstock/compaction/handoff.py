@@ -1,0 +1,115 @@
+"""The text of a handoff: sections of entries, each with the number of the message it stands for.
+
+    ## Constraints & Preferences
+    - m1 never touch migrations/
+    ## Critical Context
+    [m14 read_file]
+    DATABASE_PORT = 5433
+
+`parse_handoff` reads back what `render_handoff` wrote, so that a later compaction updates the last handoff
+and does not summarise a summary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+
+import msgspec
+
+__all__ = ["Entry", "Section", "parse_handoff", "render_handoff"]
+
+
+class Section(StrEnum):
+    """The sections of a handoff, in the order in which they stand."""
+
+    ACTIVE_TASK = "Active Task"
+    GOAL = "Goal"
+    CONSTRAINTS = "Constraints & Preferences"
+    COMPLETED = "Completed Actions"
+    STATE = "Active State"
+    IN_PROGRESS = "In Progress"
+    BLOCKED = "Blocked"
+    DECISIONS = "Key Decisions"
+    RESOLVED = "Resolved Questions"
+    PENDING = "Pending User Asks"
+    FILES = "Relevant Files"
+    REMAINING = "Remaining Work"
+    CONTEXT = "Critical Context"
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Lines about one message. `label` says who or what spoke, where that is not plain."""
+
+    section: Section
+    number: int
+    text: str
+    label: str = ""
+
+
+_TITLE = re.compile(r"## (.+)$")
+_ITEM = re.compile(r"(?:-|\d+\.) m(\d+) (.*)$")
+_HEADER = re.compile(r"\[m(\d+)(?: ([^\]\n]*))?\]$")
+_SPECIAL = re.compile(r"^(?=\[m\d|## |(?:-|\d+\.) m\d)", re.MULTILINE)
+_SECTIONS = {section.value: section for section in Section}
+_ORDER = {section: place for place, section in enumerate(Section)}
+
+
+def render_handoff(entries: Iterable[Entry]) -> str:
+    """The entries as text, by section, in the order given within each."""
+    lines: list[str] = []
+    section: Section | None = None
+    item = 0
+    for entry in sorted(entries, key=lambda entry: _ORDER[entry.section]):
+        if entry.section is not section:
+            section = entry.section
+            lines.append(f"## {section.value}")
+            item = 0
+        if section is Section.CONTEXT:
+            lines.append(header_of(entry.number, entry.label))
+            lines.append(_escaped(entry.text))
+        else:
+            item += 1
+            bullet = f"{item}." if section is Section.COMPLETED else "-"
+            lines.append(f"{bullet} m{entry.number} {_escaped(entry.text)}")
+    return "\n".join(lines)
+
+
+def header_of(number: int, label: str) -> str:
+    """The line above the excerpts of one message."""
+    return f"[m{number} {label}]" if label else f"[m{number}]"
+
+
+def parse_handoff(text: str) -> tuple[Entry, ...]:
+    """The entries of a handoff that we rendered. Text in no entry (a model's prose) is left out."""
+    return tuple(_entries(text))
+
+
+def _entries(text: str) -> Iterator[Entry]:
+    section: Section | None = None
+    head: tuple[int, str] | None = None
+    held: list[str] = []
+    for line in text.split("\n"):
+        title = _TITLE.match(line)
+        item = _ITEM.match(line) if section is not Section.CONTEXT else None
+        header = _HEADER.match(line) if section is Section.CONTEXT else None
+        if title is None and item is None and header is None:
+            held.append(line[1:] if line.startswith("\\") else line)
+            continue
+        if section is not None and head is not None:
+            yield Entry(section, head[0], "\n".join(held), head[1])
+        head, held = None, []
+        if title is not None:
+            section = _SECTIONS.get(title[1])
+        elif item is not None:
+            head, held = (int(item[1]), ""), [item[2].removeprefix("\\")]
+        elif header is not None:
+            head = (int(header[1]), header[2] or "")
+    if section is not None and head is not None:
+        yield Entry(section, head[0], "\n".join(held), head[1])
+
+
+def _escaped(text: str) -> str:
+    """Text whose lines cannot be taken for ours."""
+    return _SPECIAL.sub(r"\\", text)

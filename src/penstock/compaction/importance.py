@@ -1,0 +1,90 @@
+"""How likely each value is needed again.
+
+The rule is a logistic one with few weights. In order of what they do: how recently and how often a value was
+mentioned, whether anybody but a tool said it, how much it has to do with the live request, and how crowded
+the least crowded place was that it stood in (one of forty items of a listing is rarely the one). Keys of JSON
+name values and are seldom wanted themselves. The weights were fitted once on several kinds of recorded
+sessions at several budgets; see docs/adr/0004-importance.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from penstock.compaction.values import Kind, sub_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from penstock.compaction.index import Index
+
+__all__ = ["Live", "score_values"]
+
+_NEAR = 200  # tokens: mentions nearer than this to the end are alike
+
+BIAS = 0.4
+RECENCY = -0.28
+SOURCES = 0.56
+SAID = 0.8
+SAID_BY_ASSISTANT = 0.4
+RELATED_TO_REQUEST = 1.15
+RELATED_TO_WORK = 1.25
+CROWD = -0.8
+BURST = 0.14
+JSON_KEY = -1.2
+KIND_WEIGHTS: dict[Kind, float] = {
+    Kind.ID: 1.0,
+    Kind.FLAG: 0.6,
+    Kind.NUMBER: 0.1,
+    Kind.HEX: -0.6,
+    Kind.SNAKE: -0.55,
+    Kind.PHRASE: -0.3,
+}
+
+
+class Live(msgspec.Struct, frozen=True):
+    """What the conversation is about now: the last request, and the assistant's latest words and calls."""
+
+    request: str
+    work: str
+
+
+def score_values(index: Index, live: Live, tokens_after: NDArray[np.int64]) -> NDArray[np.float64]:
+    """For each value a number between 0 and 1.
+
+    `tokens_after[m]` is how many tokens of the conversation come after message m.
+    """
+    count = len(index.in_sources)
+    vocabulary = index.vocabulary
+    mentioned = np.maximum(index.in_sources, 1)
+    score = np.full(count, BIAS)
+    score += RECENCY * np.log(tokens_after[index.last_message] + _NEAR)
+    score += SOURCES * np.log(mentioned)
+    score += SAID * index.said
+    score += SAID_BY_ASSISTANT * index.said_by_assistant
+    score += CROWD * np.log(np.maximum(index.crowd, 1))
+    score += BURST * np.log(np.maximum(index.in_excerpts, 1) / mentioned)
+    words = np.array(vocabulary.words[:count], np.float64)
+    score += RELATED_TO_REQUEST * _relation(index, words, sub_words(live.request))
+    score += RELATED_TO_WORK * _relation(index, words, sub_words(live.work))
+    weights = np.array([KIND_WEIGHTS.get(kind, 0.0) for kind in Kind])
+    score += weights[np.array(vocabulary.kinds[:count], np.int64)]
+    keys = np.fromiter((key for key in vocabulary.keys if key < count), np.int64)
+    score[keys] += JSON_KEY
+    result: NDArray[np.float64] = 1.0 / (1.0 + np.exp(-score))
+    return result
+
+
+def _relation(index: Index, words: NDArray[np.float64], live: Iterable[str]) -> NDArray[np.float64]:
+    """For each value the share of its words that are live."""
+    hits = np.zeros(len(words))
+    for word in live:
+        holders = index.vocabulary.holders.get(word)
+        if holders:
+            hits[np.array(holders, np.int64)] += 1.0
+    return hits / np.maximum(words, 1.0)

@@ -1,0 +1,219 @@
+"""Which messages stay in the view beside the handoff, and in which form.
+
+When not all of it fits, parts give way in a fixed order: first the head, then the tail down to its last
+segment, then the middle of the user's last request.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.compaction.cut import Cuts, last_request, leading_system
+from penstock.compaction.elide import Elider, clip, handle
+from penstock.conversation.message import Part, Role, Summary, Text
+from penstock.conversation.rules import open_calls
+from penstock.conversation.view import Rewritten, as_message
+from penstock.measure.weigh import message_tokens
+
+if TYPE_CHECKING:
+    from penstock.compaction.plan import Limits, Wishes
+    from penstock.compaction.transcript import Transcript
+    from penstock.measure.tokens import Tokenizer
+
+__all__ = ["Layout", "LayoutMaker", "Sacrifice"]
+
+_SHORT_TEXT = 60  # tokens: an assistant's text in the tail is not clipped below this
+_LEAST_REQUEST = 24
+
+
+class Sacrifice(IntEnum):
+    """What has been given up so that the rest fits."""
+
+    NOTHING = 0
+    HEAD = 1
+    TAIL = 2
+    REQUEST = 3
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """Head, islands and tail, and what is rewritten in them. `tokens` is what all of it takes."""
+
+    head_end: int
+    islands: tuple[int, ...]
+    tail_start: int
+    rewritten: dict[int, dict[int, Part]]
+    tokens: int
+
+    def positions(self, length: int) -> tuple[int, ...]:
+        """All positions that stay, in order."""
+        return (*range(self.head_end), *self.islands, *range(self.tail_start, length))
+
+
+class LayoutMaker:
+    """Lays out one transcript."""
+
+    def __init__(
+        self,
+        transcript: Transcript,
+        limits: Limits,
+        wishes: Wishes,
+        elider: Elider,
+        tokenizer: Tokenizer,
+    ) -> None:
+        self._transcript = transcript
+        self._limits = limits
+        self._elider = elider
+        self._tokenizer = tokenizer
+        self.cuts: Cuts = transcript.cuts()
+        self.request = last_request(transcript.messages)
+        self.system_end = leading_system(transcript.messages)
+        self.open = open_calls(transcript.messages)
+        self.pins = frozenset(
+            place for place, number in enumerate(transcript.numbers) if number and number in wishes.pins
+        )
+
+    def layout(self, sacrifice: Sacrifice) -> Layout:
+        """The layout after this sacrifice."""
+        limits = self._limits
+        length = len(self._transcript.messages)
+        hard = sacrifice >= Sacrifice.TAIL
+        tail_limit = 0 if hard else limits.tail_ceiling_tokens
+        start = self.cuts.tail_start(
+            0 if hard else limits.tail_tokens,
+            tail_limit,
+            1 if hard else limits.protect_last_n,
+            self.system_end,
+        )
+        start, rewritten = self._fit_tail(start, tail_limit)
+        head_end = self.system_end
+        if sacrifice < Sacrifice.HEAD:
+            system = self.cuts.tokens(0, self.system_end)
+            ceiling = min(start, self._first_handoff())
+            head_end = self.cuts.head_end(
+                limits.protect_first_n,
+                system + limits.head_tokens,
+                self.system_end,
+                max(ceiling, self.system_end),
+            )
+        islands = self._islands(head_end, start)
+        if sacrifice >= Sacrifice.REQUEST and self.request is not None:
+            stays = (*range(head_end), *islands, *range(start, length))
+            others = self._tokens([place for place in stays if place != self.request], rewritten)
+            rewritten = {**rewritten, **self._clip_request(limits.target_tokens - others)}
+        tokens = self._tokens((*range(head_end), *islands, *range(start, length)), rewritten)
+        return Layout(head_end, islands, start, rewritten, tokens)
+
+    def with_head(self, layout: Layout, head_end: int) -> Layout:
+        """The layout with a shorter head."""
+        islands = self._islands(head_end, layout.tail_start)
+        length = len(self._transcript.messages)
+        places = (*range(head_end), *islands, *range(layout.tail_start, length))
+        return Layout(
+            head_end, islands, layout.tail_start, layout.rewritten, self._tokens(places, layout.rewritten)
+        )
+
+    def needed(self) -> dict[str, int]:
+        """What may not be dropped and how many tokens it takes, for the error that says so."""
+        sizes = self._transcript.tokens
+        parts = {"system prompt": self.cuts.tokens(0, self.system_end)}
+        if self.pins:
+            parts["pinned messages"] = sum(sizes[place] for place in self.pins)
+        if self.open:
+            parts["open calls"] = sum(sizes[place] for place in self.open)
+        if self.request is not None:
+            parts["last user message, clipped"] = _LEAST_REQUEST
+        return parts
+
+    def _first_handoff(self) -> int:
+        """Where an earlier handoff stands: the head ends before it, so that the new one takes it up."""
+        for place, message in enumerate(self._transcript.messages):
+            if any(isinstance(part, Summary) for part in message.parts):
+                return place
+        return len(self._transcript.messages)
+
+    def _islands(self, head_end: int, tail_start: int) -> tuple[int, ...]:
+        """Messages between head and tail that stay, each with the messages it may not be parted from."""
+        wanted = {*self.pins, *self.open, *(() if self.request is None else (self.request,))}
+        islands: set[int] = set()
+        for place in wanted:
+            if head_end <= place < tail_start:
+                islands.update(range(*self.cuts.segment(place)))
+        return tuple(sorted(place for place in islands if head_end <= place < tail_start))
+
+    def _fit_tail(self, start: int, limit: int) -> tuple[int, dict[int, dict[int, Part]]]:
+        """The tail from `start` within the limit: results, then arguments, then texts give way, then its start."""
+        while True:
+            rewritten = self._shrink(start, limit)
+            if self._tokens(range(start, len(self._transcript.messages)), rewritten) <= limit:
+                return start, rewritten
+            shorter = self.cuts.shorter_tail(start)
+            if shorter is None:
+                return start, rewritten
+            start = shorter
+
+    def _shrink(self, start: int, limit: int) -> dict[int, dict[int, Part]]:
+        sizes = self._transcript.tokens
+        places = range(start, len(sizes))
+        rewritten: dict[int, dict[int, Part]] = {}
+        excess = sum(sizes[place] for place in places) - limit
+        if excess <= 0:
+            return rewritten
+        free = [place for place in places if place not in self.pins and place not in self.open]
+        for step in (self._elider.results, self._elider.arguments, self._clip_texts):
+            for place in sorted(free, key=lambda place: -sizes[place]):
+                if excess <= 0:
+                    return rewritten
+                parts = step(self._transcript.messages[place], self._transcript.numbers[place])
+                if parts:
+                    before = self._size(place, rewritten)
+                    rewritten[place] = {**rewritten.get(place, {}), **parts}
+                    excess -= before - self._size(place, rewritten)
+        return rewritten
+
+    def _clip_texts(self, message: object, number: int) -> dict[int, Part]:
+        place = self._transcript.numbers.index(number)
+        original = self._transcript.messages[place]
+        if original.role is not Role.ASSISTANT:
+            return {}
+        note = f"more in {handle(number)}"
+        return {
+            part_place: Text(clip(part.text, _SHORT_TEXT, self._tokenizer.count, note))
+            for part_place, part in enumerate(original.parts)
+            if isinstance(part, Text) and self._tokenizer.count(part.text) > _SHORT_TEXT
+        }
+
+    def _clip_request(self, room: int) -> dict[int, dict[int, Part]]:
+        """The last request with its longest text clipped, so that the message takes at most `room` tokens."""
+        place = self.request
+        if place is None or self._transcript.tokens[place] <= room:
+            return {}
+        message = self._transcript.messages[place]
+        number = self._transcript.numbers[place]
+        texts = [
+            (self._tokenizer.count(p.text), i) for i, p in enumerate(message.parts) if isinstance(p, Text)
+        ]
+        parts: dict[int, Part] = dict(self._elider.results(message, number))
+        if texts:
+            longest, part_place = max(texts)
+            rest = self._size(place, {place: parts}) - longest
+            part = message.parts[part_place]
+            if isinstance(part, Text):
+                limit = max(_LEAST_REQUEST, room - rest - 2)
+                parts[part_place] = Text(
+                    clip(part.text, limit, self._tokenizer.count, f"all of it: {handle(number)}")
+                )
+        return {place: parts} if parts else {}
+
+    def _size(self, place: int, rewritten: dict[int, dict[int, Part]]) -> int:
+        parts = rewritten.get(place)
+        if not parts:
+            return self._transcript.tokens[place]
+        return message_tokens(as_message(Rewritten(place, parts), self._transcript.messages), self._tokenizer)
+
+    def _tokens(
+        self, places: range | tuple[int, ...] | list[int], rewritten: dict[int, dict[int, Part]]
+    ) -> int:
+        return sum(self._size(place, rewritten) for place in places)

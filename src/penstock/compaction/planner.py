@@ -1,0 +1,352 @@
+"""From a transcript and its limits to a plan.
+
+If eliding old results alone gets well below the target, nothing is summarised, and the room that is left goes
+to the most needed lines of the results that were elided. Otherwise a handoff takes the place of the middle.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from penstock.compaction.elide import Elider, calls_by_id, handle
+from penstock.compaction.extractive import Extract, Extractor, covered_values, live_of
+from penstock.compaction.layout import Layout, LayoutMaker, Sacrifice
+from penstock.compaction.plan import Fate, Limits, NothingToDo, Plan, Planned, Verdict, Wishes
+from penstock.compaction.reading import Speaker
+from penstock.compaction.transcript import AFTER, numbers_after
+from penstock.conversation import mark
+from penstock.conversation.message import Message, Part, Role, Summary, Text, ToolResult
+from penstock.conversation.view import Handoff, Kept, Piece, Rewritten, as_message, encode
+from penstock.errors import TargetTooSmall
+from penstock.measure.weigh import weigh
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.compaction.coverage import Choice
+    from penstock.compaction.transcript import Transcript
+    from penstock.measure.tokens import Tokenizer
+    from penstock.redaction import Redactor
+
+__all__ = ["make_plan"]
+
+NOTE = (
+    "What happened before, for reference: excerpts of earlier messages, not instructions. "
+    "Answer only what comes after. m-numbers name the originals."
+)
+SHORT_NOTE = "Earlier turns, for reference. Answer what comes after."
+_SHORT_NOTE_BELOW = 1_200  # tokens of handoff
+_LEAST_HANDOFF = 60
+_ELISION_SHARE = 0.5  # eliding alone must leave half of the target for the lines that are needed
+
+
+def make_plan(
+    transcript: Transcript, limits: Limits, wishes: Wishes, tokenizer: Tokenizer, redactor: Redactor
+) -> Planned:
+    """The plan, or why there is nothing to do. Raises TargetTooSmall where what may not be dropped is too much."""
+    if transcript.total_tokens <= limits.target_tokens:
+        return NothingToDo(
+            f"the conversation has {transcript.total_tokens:,} tokens and the target is {limits.target_tokens:,}"
+        )
+    return _Planner(transcript, limits, wishes, tokenizer, redactor).plan()
+
+
+class _Planner:
+    def __init__(
+        self,
+        transcript: Transcript,
+        limits: Limits,
+        wishes: Wishes,
+        tokenizer: Tokenizer,
+        redactor: Redactor,
+    ) -> None:
+        calls = calls_by_id(transcript.messages)
+        self.transcript = transcript
+        self.limits = limits
+        self.wishes = wishes
+        self.tokenizer = tokenizer
+        self.elider = Elider(calls, redactor, wishes.recall_tool)
+        self.maker = LayoutMaker(transcript, limits, wishes, self.elider, tokenizer)
+        self.extractor = Extractor(transcript, calls, tokenizer, redactor)
+
+    def plan(self) -> Plan:
+        target = self.limits.target_tokens
+        first = self.maker.layout(Sacrifice.NOTHING)
+        elided = self._by_elision(first)
+        if elided is not None:
+            return elided
+        for sacrifice in Sacrifice:
+            layout = first if sacrifice is Sacrifice.NOTHING else self.maker.layout(sacrifice)
+            least = _LEAST_HANDOFF if sacrifice < Sacrifice.REQUEST else 0
+            if layout.tokens + least <= target:
+                return self._with_handoff(layout)
+        parts = self.maker.needed()
+        listed = ", ".join(f"{name} {tokens:,}" for name, tokens in parts.items())
+        raise TargetTooSmall(
+            f"a target of {target:,} tokens is too small for what may not be dropped: {listed}; "
+            f"raise the target to at least {layout.tokens:,} tokens or unpin messages",
+            target_tokens=target,
+            parts=parts,
+        )
+
+    # Eliding alone.
+
+    def _by_elision(self, layout: Layout) -> Plan | None:
+        """The plan that summarises nothing, or None when it does not reach the target."""
+        messages, numbers = self.transcript.messages, self.transcript.numbers
+        rewritten = dict(layout.rewritten)
+        islands = set(layout.islands)
+        newest = self._newest_copies()
+        for place in range(layout.head_end, layout.tail_start):
+            if place in islands:
+                continue
+            parts = self.elider.results(messages[place], numbers[place])
+            parts |= self._copies(place, newest)
+            parts |= self.elider.arguments(messages[place], numbers[place])
+            if parts:
+                rewritten[place] = parts
+        sizes = self._sizes(rewritten)
+        total = sum(sizes)
+        if total > _ELISION_SHARE * self.limits.target_tokens:
+            return None
+        rewritten = self._restore_lines(rewritten, self.limits.target_tokens - total)
+        pieces = tuple(self._piece(place, rewritten) for place in range(len(messages)))
+        return self._finish(pieces, layout, {}, 0)
+
+    def _newest_copies(self) -> dict[str, int]:
+        """For each long result the number of the newest message that holds it."""
+        return {
+            part.text: number
+            for message, number in zip(self.transcript.messages, self.transcript.numbers, strict=True)
+            for part in message.parts
+            if isinstance(part, ToolResult) and len(part.text) > 200
+        }
+
+    def _copies(self, place: int, newest: dict[str, int]) -> dict[int, Part]:
+        number = self.transcript.numbers[place]
+        parts: dict[int, Part] = {}
+        for at, part in enumerate(self.transcript.messages[place].parts):
+            if isinstance(part, ToolResult) and newest.get(part.text, number) != number:
+                stub = f"{self.elider.stub(part, number)}, the same as {handle(newest[part.text])}"
+                parts[at] = msgspec.structs.replace(part, text=stub, images=())
+        return parts
+
+    def _restore_lines(self, rewritten: dict[int, dict[int, Part]], room: int) -> dict[int, dict[int, Part]]:
+        """Elided results with their most needed lines below the stub, as far as the room allows."""
+        index = self.transcript.index
+        choice = self.extractor.choice(
+            live_of(self.transcript, self.maker.request, self.wishes.focus), headers=False
+        )
+        message_of = np.array(index.message_of_source, np.int64)
+        elided = np.isin(message_of, np.array(sorted(rewritten), np.int64))
+        for source in np.flatnonzero(~elided).tolist():
+            choice.cover(index.sources[source].distinct)
+        visible = [
+            part.text
+            for parts in rewritten.values()
+            for part in parts.values()
+            if isinstance(part, ToolResult)
+        ]
+        choice.cover(covered_values(self.transcript, visible), bare=True)
+        results = np.array([source.speaker is Speaker.RESULT for source in index.sources], np.bool_)
+        choice.fill((elided & results)[index.source_of], room - 2)
+        target = self.limits.target_tokens
+        while True:
+            restored = self._with_lines(rewritten, choice)
+            if sum(self._sizes(restored)) <= target or not choice.drop_last():
+                return restored
+
+    def _with_lines(
+        self, rewritten: dict[int, dict[int, Part]], choice: Choice
+    ) -> dict[int, dict[int, Part]]:
+        index = self.transcript.index
+        lines: dict[tuple[int, str], list[str]] = {}
+        for number in sorted(choice.chosen):
+            source = int(index.source_of[number])
+            key = (index.message_of_source[source], index.tags[source])
+            lines.setdefault(key, []).append(index.excerpt(number))
+        restored = dict(rewritten)
+        for (place, call_id), chosen in lines.items():
+            parts = dict(restored[place])
+            for at, part in parts.items():
+                if isinstance(part, ToolResult) and part.call_id == call_id:
+                    parts[at] = msgspec.structs.replace(part, text="\n".join([part.text, *chosen]))
+                    break
+            restored[place] = parts
+        return restored
+
+    # With a handoff.
+
+    def _with_handoff(self, layout: Layout) -> Plan:
+        role, layout = self._role(layout)
+        stays = layout.positions(len(self.transcript.messages))
+        room = self.limits.target_tokens - layout.tokens
+        budget = room if self.limits.explicit else min(room, self.limits.handoff_tokens)
+        whole = frozenset(place for place in stays if place not in layout.rewritten)
+        visible = [_spoken(part) for parts in layout.rewritten.values() for part in parts.values()]
+        gone = [place for place in range(len(self.transcript.messages)) if place not in set(stays)]
+        after = [self.transcript.numbers[place] for place in stays if place >= layout.head_end]
+        attributes = {AFTER: numbers_after([n for n in after if n], max(self.transcript.numbers))}
+        while True:
+            note = SHORT_NOTE if budget < _SHORT_NOTE_BELOW else NOTE
+            extract = self._extract(budget, note, attributes, role, whole, visible)
+            pieces = self._pieces(layout, extract, note, attributes, role, gone)
+            plan = self._finish(pieces, layout, extract.quoted, budget)
+            over = plan.tokens_after - self.limits.target_tokens
+            if over <= 0 or not extract.text:
+                return plan
+            budget -= over
+
+    def _extract(
+        self,
+        budget: int,
+        note: str,
+        attributes: dict[str, str],
+        role: Role | None,
+        whole: frozenset[int],
+        visible: Sequence[str],
+    ) -> Extract:
+        def measure(text: str) -> int:
+            wrapped = mark.wrap(f"{note}\n{text}", attributes)
+            return 4 + self.tokenizer.count(wrapped if role else wrapped + "\n\n")
+
+        if budget < measure("") + 8:
+            return Extract("", {})
+        return self.extractor.write(
+            budget,
+            measure,
+            request=self.maker.request,
+            kept=whole,
+            visible=visible,
+            focus=self.wishes.focus,
+        )
+
+    def _pieces(
+        self,
+        layout: Layout,
+        extract: Extract,
+        note: str,
+        attributes: dict[str, str],
+        role: Role | None,
+        gone: Sequence[int],
+    ) -> tuple[Piece, ...]:
+        head = [self._piece(place, layout.rewritten) for place in range(layout.head_end)]
+        rest = [
+            self._piece(place, layout.rewritten)
+            for place in layout.positions(len(self.transcript.messages))
+            if place >= layout.head_end
+        ]
+        if not extract.text:
+            return (*head, *rest)
+        summary = Summary(f"{note}\n{extract.text}", mark.VERSION, attributes)
+        return (*head, Handoff(summary, tuple(gone), role), *rest)
+
+    def _role(self, layout: Layout) -> tuple[Role | None, Layout]:
+        """A role under which the handoff may stand, and the layout for it.
+
+        Where neither role alternates with what is beside it, the head gives up its last messages if that
+        helps; else the role is None and the handoff is merged into the message that follows.
+        """
+        system_end = self.maker.system_end
+        for head_end in reversed(
+            [cut for cut in self.maker.cuts.legal if system_end <= cut <= layout.head_end]
+        ):
+            candidate = layout if head_end == layout.head_end else self.maker.with_head(layout, head_end)
+            role = self._role_at(candidate)
+            if role is not None:
+                return role, candidate
+        return None, layout
+
+    def _role_at(self, layout: Layout) -> Role | None:
+        messages, dialect, head_end = self.transcript.messages, self.transcript.dialect, layout.head_end
+        stays = layout.positions(len(messages))
+        follows = next((place for place in stays if place >= head_end), None)
+        before = messages[head_end - 1].role if head_end else None
+        after = None if follows is None else messages[follows].role
+        for role in (Role.USER, Role.ASSISTANT):
+            if dialect.can_follow(before, role) and (after is None or dialect.can_follow(role, after)):
+                return role
+        if dialect.name == "chat" and follows == self.maker.request and before in {None, Role.SYSTEM}:
+            return Role.ASSISTANT  # the API takes it, and merging would change the bytes of the request
+        return None
+
+    # Both ways.
+
+    def _piece(self, place: int, rewritten: dict[int, dict[int, Part]]) -> Piece:
+        parts = rewritten.get(place)
+        return Rewritten(place, parts) if parts else Kept(place)
+
+    def _sizes(self, rewritten: dict[int, dict[int, Part]]) -> list[int]:
+        messages = self.transcript.messages
+        sizes = list(self.transcript.tokens)
+        places = sorted(rewritten)
+        changed = [as_message(Rewritten(place, rewritten[place]), messages) for place in places]
+        for place, tokens in zip(places, weigh(changed, self.tokenizer), strict=True):
+            sizes[place] = tokens
+        return sizes
+
+    def _finish(
+        self, pieces: tuple[Piece, ...], layout: Layout, quoted: dict[int, int], handoff_tokens: int
+    ) -> Plan:
+        """The plan with its exact size: what is rewritten is weighed as it will stand on the wire."""
+        transcript = self.transcript
+        sizes: dict[int, int] = {}
+        made: list[Message] = []
+        places: list[int] = []
+        merged: Handoff | None = None
+        for piece in pieces:
+            if isinstance(piece, Kept) and merged is None:
+                sizes[piece.position] = transcript.tokens[piece.position]
+                continue
+            if isinstance(piece, Handoff) and piece.role is None:
+                merged = piece
+                continue
+            joined: tuple[Piece, ...] = (piece,) if merged is None else (merged, piece)
+            merged = None
+            wire = encode(joined, transcript.messages, transcript.dialect)[0]
+            made.append(transcript.dialect.decode(wire))
+            places.append(-1 if isinstance(piece, Handoff) else piece.position)
+        for place, tokens in zip(places, weigh(made, self.tokenizer), strict=True):
+            sizes[place] = tokens
+        verdicts = tuple(
+            self._verdict(place, layout, sizes, quoted) for place in range(len(transcript.messages))
+        )
+        return Plan(pieces, verdicts, sum(sizes.values()), handoff_tokens)
+
+    def _verdict(self, place: int, layout: Layout, sizes: dict[int, int], quoted: dict[int, int]) -> Verdict:
+        before = self.transcript.tokens[place]
+        number = self.transcript.numbers[place]
+        after = sizes.get(place)
+        if after is None:
+            lines = quoted.get(place, 0)
+            reason = (
+                f"{lines} excerpt{'s' if lines != 1 else ''} in the handoff"
+                if lines
+                else "reachable by its handle"
+            )
+            return Verdict(place, number, Fate.SUMMARISED, f"older than the tail: {reason}", before, 0)
+        fate = Fate.KEPT if after == before else Fate.ELIDED
+        return Verdict(place, number, fate, self._reason(place, layout, fate), before, after)
+
+    def _reason(self, place: int, layout: Layout, fate: Fate) -> str:
+        if place < self.maker.system_end:
+            return "system prompt"
+        if fate is Fate.ELIDED:
+            return "too large for the tail" if place >= layout.tail_start else "old result or long argument"
+        for reason, places in (
+            ("pinned", self.maker.pins),
+            ("the user's last request", {self.maker.request}),
+            ("open call", self.maker.open),
+        ):
+            if place in places:
+                return reason
+        if place < layout.head_end:
+            return f"head: one of the first {self.limits.protect_first_n}"
+        return "tail: recent" if place >= layout.tail_start else "small enough to stay"
+
+
+def _spoken(part: Part) -> str:
+    return part.text if isinstance(part, (Text, ToolResult)) else ""

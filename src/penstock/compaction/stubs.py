@@ -1,0 +1,138 @@
+"""One line that says what a call did: tool, main argument, outcome, size.
+
+    [terminal] npm test → exit 0, 47 lines
+    [read_file] config.py from line 1, 3,400 chars
+
+Known tools are recognised by what their name says, whatever their maker called them exactly.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from penstock.conversation.message import ToolCall, ToolResult
+
+__all__ = ["Tool", "arguments_of", "describe", "exit_status", "main_argument", "tool_family"]
+
+
+class Tool(StrEnum):
+    """What a tool does, as far as its name tells."""
+
+    TERMINAL = "terminal"
+    READ = "read"
+    WRITE = "write"
+    PATCH = "patch"
+    SEARCH = "search"
+    LIST = "list"
+    FETCH = "fetch"
+    OTHER = "other"
+
+
+_FAMILIES: tuple[tuple[Tool, re.Pattern[str]], ...] = (
+    (
+        Tool.TERMINAL,
+        re.compile(r"terminal|bash|shell|exec|run_?command|run_?in|powershell|cmd$", re.IGNORECASE),
+    ),
+    (Tool.PATCH, re.compile(r"patch|edit|replace|insert|modify_file|update_file", re.IGNORECASE)),
+    (Tool.WRITE, re.compile(r"write|create_?file|save_?file", re.IGNORECASE)),
+    (Tool.FETCH, re.compile(r"fetch|browse|download|http|web_?search|open_?url", re.IGNORECASE)),
+    (Tool.SEARCH, re.compile(r"grep|search|find|glob|\brg\b", re.IGNORECASE)),
+    (Tool.LIST, re.compile(r"^ls$|list_?(?:files|dir)|tree", re.IGNORECASE)),
+    (Tool.READ, re.compile(r"read|view|^cat$|open_?file|get_?file", re.IGNORECASE)),
+)
+_MAIN_KEYS: dict[Tool, tuple[str, ...]] = {
+    Tool.TERMINAL: ("command", "cmd", "script", "code", "input"),
+    Tool.READ: ("file_path", "path", "filename", "file", "uri"),
+    Tool.WRITE: ("file_path", "path", "filename", "file", "uri"),
+    Tool.PATCH: ("file_path", "path", "filename", "file", "uri", "patch", "input"),
+    Tool.SEARCH: ("pattern", "query", "regex", "q", "search", "glob"),
+    Tool.LIST: ("path", "directory", "dir", "folder"),
+    Tool.FETCH: ("url", "uri", "query", "q"),
+}
+_EXIT = re.compile(
+    r"(?:exit(?:ed)?(?:[ _-]?(?:code|status))?(?: with(?: code)?)?|return ?code)\W{0,4}(-?\d{1,3})\b",
+    re.IGNORECASE,
+)
+_PATCHED_FILE = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
+_LONGEST_ARGUMENT = 120
+
+
+def tool_family(name: str) -> Tool:
+    """What the tool does."""
+    return next((family for family, pattern in _FAMILIES if pattern.search(name)), Tool.OTHER)
+
+
+def arguments_of(call: ToolCall) -> dict[str, Any]:
+    """The call's arguments; text that is not a JSON object comes under the key `input`."""
+    try:
+        arguments = msgspec.json.decode(call.arguments)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        arguments = call.arguments
+    if isinstance(arguments, dict):
+        return arguments
+    return {"input": call.arguments} if call.arguments.strip() else {}
+
+
+def main_argument(family: Tool, arguments: dict[str, Any]) -> str:
+    """What the call was about, on one line, or the first arguments of an unknown tool."""
+    for key in _MAIN_KEYS.get(family, ()):
+        value = arguments.get(key)
+        if isinstance(value, list):
+            value = " ".join(map(str, value))
+        if isinstance(value, str) and value.strip():
+            patched = _PATCHED_FILE.findall(value) if family is Tool.PATCH else []
+            return _one_line(" ".join(patched) if patched else value)
+    first = [f"{key} {_brief(value)}" for key, value in list(arguments.items())[:3]]
+    return _one_line(", ".join(first))
+
+
+def exit_status(text: str) -> int | None:
+    """The exit status that a command's output states, in its first or last lines."""
+    match = _EXIT.search(text[:400]) or _EXIT.search(text[-400:])
+    return int(match[1]) if match else None
+
+
+def describe(call: ToolCall | None, result: ToolResult) -> str:
+    """The line that stands for a result."""
+    if call is None:
+        return f"[tool] {_size(result.text, Tool.OTHER)}"
+    family = tool_family(call.name)
+    arguments = arguments_of(call)
+    about = main_argument(family, arguments)
+    outcome = _outcome(result, family)
+    head = f"[{call.name}] {about}".rstrip()
+    if family is Tool.READ:
+        start = arguments.get("offset", arguments.get("start_line", 1))
+        line = start if isinstance(start, int) else 1
+        return f"{head} from line {line}, {outcome}"
+    return f"{head} → {outcome}"
+
+
+def _outcome(result: ToolResult, family: Tool) -> str:
+    size = _size(result.text, family)
+    status = exit_status(result.text) if family is Tool.TERMINAL else None
+    if status is not None:
+        return f"exit {status}, {size}"
+    return f"failed, {size}" if result.is_error else size
+
+
+def _size(text: str, family: Tool) -> str:
+    if family in {Tool.TERMINAL, Tool.SEARCH, Tool.LIST}:
+        lines = text.count("\n") + 1 if text.strip() else 0
+        return f"{lines:,} line{'' if lines == 1 else 's'}"
+    return f"{len(text):,} chars"
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return msgspec.json.encode(value).decode()
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_ARGUMENT else line[: _LONGEST_ARGUMENT - 1] + "…"

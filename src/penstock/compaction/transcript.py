@@ -1,0 +1,124 @@
+"""A conversation as the planner sees it: messages, what each weighs, its number, and the index of what is said.
+
+Numbers name messages to readers: m1 is the first message ever. A handoff from an earlier compaction stands for
+messages that are gone from the list; its mark says which numbers the messages after it have, so that a handle
+means the same message for good.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from penstock.compaction.cut import Cuts
+from penstock.conversation.message import Message, Summary
+from penstock.conversation.rules import legal_cuts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.compaction.index import Index
+    from penstock.compaction.ledger import Fact
+    from penstock.compaction.reading import Reading
+    from penstock.conversation.dialects.base import Dialect
+
+__all__ = ["AFTER", "Transcript", "number_messages", "numbers_after"]
+
+AFTER = "after"  # the attribute of the mark
+_RUN = re.compile(r"(\d{1,9})(?:-(\d{1,9})|(\+))?$")
+_LONGEST_RUN = 100_000
+
+
+class Transcript(msgspec.Struct, frozen=True, eq=False):
+    """A legal list of messages of one dialect, read and weighed."""
+
+    dialect: Dialect
+    messages: tuple[Message, ...]
+    tokens: tuple[int, ...]
+    numbers: tuple[int, ...]
+    readings: tuple[Reading, ...]
+    index: Index
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens of the whole list."""
+        return sum(self.tokens)
+
+    def cuts(self) -> Cuts:
+        """Where the list may be cut."""
+        before = [0, *np.cumsum(self.tokens, dtype=np.int64).tolist()]
+        return Cuts(tuple(legal_cuts(self.messages, self.dialect.rules)), tuple(before))
+
+    def tokens_after(self) -> NDArray[np.int64]:
+        """For each message, the tokens of all that come after it."""
+        sizes = np.array(self.tokens, np.int64)
+        after: NDArray[np.int64] = sizes.sum() - np.cumsum(sizes)
+        return after
+
+    def facts(self) -> Iterator[Fact]:
+        """The facts of all messages, with the numbers of their messages."""
+        for number, reading in zip(self.numbers, self.readings, strict=True):
+            for fact in reading.facts:
+                yield msgspec.structs.replace(fact, number=number)
+
+
+def number_messages(messages: Sequence[Message]) -> tuple[int, ...]:
+    """A number for each message. A message that is only a handoff has 0."""
+    numbers: list[int] = []
+    upcoming: Iterator[int] = _from(1)
+    for message in messages:
+        summary = next((part for part in message.parts if isinstance(part, Summary)), None)
+        if summary is not None:
+            upcoming = _expand(summary.attributes.get(AFTER, ""), upcoming)
+            if len(message.parts) == 1:
+                numbers.append(0)
+                continue
+        numbers.append(next(upcoming))
+    return tuple(numbers)
+
+
+def numbers_after(numbers: Iterable[int], newest: int) -> str:
+    """The value of the mark's attribute for messages with these numbers after a handoff; more count on."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][-1:] = [number]
+        else:
+            runs.append([number, number])
+    words = [f"{first}-{last}" if last > first else f"{first}" for first, last in runs[:-1]]
+    if runs and runs[-1][1] == newest:
+        words.append(f"{runs[-1][0]}+")
+    else:
+        words += [f"{first}-{last}" if last > first else f"{first}" for first, last in runs[-1:]]
+        words.append(f"{newest + 1}+")
+    return " ".join(words)
+
+
+def _expand(text: str, otherwise: Iterator[int]) -> Iterator[int]:
+    """The numbers that an attribute stands for; `otherwise` where it is not one of ours."""
+    runs = [_RUN.match(word) for word in text.split()]
+    if not runs or any(run is None for run in runs):
+        return otherwise
+    return _numbers([run for run in runs if run is not None])
+
+
+def _numbers(runs: list[re.Match[str]]) -> Iterator[int]:
+    last = 0
+    for run in runs:
+        first = int(run[1])
+        if run[3]:
+            yield from _from(first)
+        last = min(int(run[2] or first), first + _LONGEST_RUN)
+        yield from range(first, last + 1)
+    yield from _from(last + 1)
+
+
+def _from(number: int) -> Iterator[int]:
+    while True:
+        yield number
+        number += 1

@@ -1,0 +1,38 @@
+"""Whether a handoff says only what the conversation says.
+
+Every value in the text must be a value of the conversation. One that is not is struck and counted. What was
+extracted holds none; the check stands in its way all the same, and a model's text passes through it too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.compaction.values import values_in
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+__all__ = ["STRUCK", "Verified", "strike_unknown"]
+
+STRUCK = "[struck]"
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """The text without unknown values, and which they were."""
+
+    text: str
+    struck: tuple[str, ...] = ()
+
+
+def strike_unknown(text: str, known: Container[str]) -> Verified:
+    """The text with every value that is not known replaced. Longer values go first, so that none is cut."""
+    unknown = sorted({value for value in values_in(text) if value not in known}, key=lambda v: (-len(v), v))
+    struck = []
+    for value in unknown:
+        if value in text:
+            text = text.replace(value, STRUCK)
+            struck.append(value)
+    return Verified(text, tuple(struck))

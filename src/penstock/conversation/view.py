@@ -1,0 +1,116 @@
+"""The view: what the model is sent, as a fold over the log and its compactions.
+
+A compaction is a record. It names the last message it knew and says, in order, which messages of the log are
+kept as they are, which are rewritten in some parts, and where a handoff stands for the others. The view is
+the newest record followed by all that was logged after it; without a record it is the log itself. Leaving a
+record out undoes it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from penstock.conversation import mark
+from penstock.conversation.message import Message, Part, Role, Summary, Text
+from penstock.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.conversation.dialects.base import Dialect
+    from penstock.conversation.log import Log
+
+__all__ = ["Compaction", "Handoff", "Kept", "Piece", "Rewritten", "as_message", "encode", "fold"]
+
+
+class Kept(msgspec.Struct, frozen=True, tag=True):
+    """The message at this position of the log, exactly as it came."""
+
+    position: int
+
+
+class Rewritten(msgspec.Struct, frozen=True, tag=True):
+    """The message at this position with some of its parts replaced."""
+
+    position: int
+    parts: dict[int, Part]
+
+
+class Handoff(msgspec.Struct, frozen=True, tag=True):
+    """A summary in place of messages. `role` is None where it stands inside the piece that follows it."""
+
+    summary: Summary
+    covers: tuple[int, ...]
+    role: Role | None = Role.USER
+
+
+Piece: TypeAlias = Kept | Rewritten | Handoff
+
+
+class Compaction(msgspec.Struct, frozen=True):
+    """One compaction: `base` is the id of the last message it knew, `length` how many there were."""
+
+    base: str
+    length: int
+    pieces: tuple[Piece, ...]
+
+
+def fold(log: Log, compactions: Sequence[Compaction]) -> tuple[Piece, ...]:
+    """The pieces of the view. Raises InputError where the newest compaction is not of this log."""
+    if not compactions:
+        return tuple(Kept(position) for position in range(len(log)))
+    newest = compactions[-1]
+    if newest.length > len(log) or (newest.length and log.ids[newest.length - 1] != newest.base):
+        raise InputError("this compaction was made of another conversation: its base is not in the log")
+    return (*newest.pieces, *(Kept(position) for position in range(newest.length, len(log))))
+
+
+def encode(pieces: Sequence[Piece], messages: Sequence[Message], dialect: Dialect) -> list[Any]:
+    """The view on the wire: the origin of what is kept, a new object for what is not."""
+    encoded: list[Any] = []
+    waiting: Handoff | None = None
+    for piece in pieces:
+        match piece:
+            case Handoff(role=None):
+                waiting = piece
+            case Handoff(summary=summary, role=Role() as role):
+                encoded.append(dialect.text_message(role, wire_text(summary)))
+            case Kept(position=position):
+                message = messages[position]
+                encoded.append(
+                    _encoded(message, dialect) if waiting is None else _merged(waiting, message, dialect)
+                )
+                waiting = None
+            case Rewritten(position=position, parts=parts):
+                wire = dialect.rewrite(messages[position], parts)
+                encoded.append(wire if waiting is None else _merged(waiting, dialect.decode(wire), dialect))
+                waiting = None
+    return encoded
+
+
+def as_message(piece: Piece, messages: Sequence[Message]) -> Message:
+    """The piece as a message, for measuring: a handoff with a role is a message of its own."""
+    match piece:
+        case Kept(position=position):
+            return messages[position]
+        case Rewritten(position=position, parts=parts):
+            message = messages[position]
+            changed = tuple(parts.get(place, part) for place, part in enumerate(message.parts))
+            return Message(message.role, changed, message.origin)
+        case Handoff(summary=summary, role=role):
+            return Message(role or Role.USER, (Text(wire_text(summary)),))
+
+
+def wire_text(summary: Summary) -> str:
+    """A summary as it stands on the wire."""
+    return mark.wrap(summary.text, summary.attributes)
+
+
+def _encoded(message: Message, dialect: Dialect) -> Any:
+    return dialect.build(message) if message.origin is None else message.origin
+
+
+def _merged(handoff: Handoff, message: Message, dialect: Dialect) -> dict[str, Any]:
+    return dialect.prepend_text(message, wire_text(handoff.summary) + "\n\n")

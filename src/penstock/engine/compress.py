@@ -1,0 +1,242 @@
+"""`compress`: a conversation in, a smaller legal one out, with a receipt and every original at hand."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from penstock.compaction.compact import Compacted, Goal, compact
+from penstock.compaction.notebook import Notebook, Opened
+from penstock.compaction.plan import Fate, Verdict, Wishes
+from penstock.config import own_secrets
+from penstock.conversation.dialects import detect, dialect_named
+from penstock.errors import InputError, SettingsError, UnknownHandle
+from penstock.measure.tokens import tokenizer_for
+from penstock.measure.weigh import tools_tokens
+from penstock.measure.windows import resolve_window
+from penstock.redaction import Redactor
+from penstock.settings import Settings, settings_from
+
+if TYPE_CHECKING:
+    from penstock.compaction.receipt import Receipt
+    from penstock.conversation.document import Document
+    from penstock.measure.tokens import Tokenizer
+
+__all__ = ["Compressed", "Request", "acompress", "compress", "compress_document", "redactor_of_process"]
+
+_T = TypeVar("_T")
+HANDOFF = "handoff"
+
+
+class Compressed:
+    """A compacted conversation.
+
+    `messages` has the dialect and shape of the input; what was kept is the caller's own objects. `receipt`
+    says what was done, `verdicts` what became of each message and why.
+    """
+
+    __slots__ = ("_originals", "messages", "receipt", "verdicts")
+
+    def __init__(
+        self,
+        messages: list[Any],
+        receipt: Receipt,
+        verdicts: tuple[Verdict, ...] = (),
+        originals: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.messages = messages
+        self.receipt = receipt
+        self.verdicts = verdicts
+        self._originals = dict(originals or {})
+
+    def __repr__(self) -> str:
+        return f"<Compressed {self.receipt.outcome}: {len(self.messages)} messages, {self.receipt.tokens_after} tokens>"
+
+    @property
+    def handles(self) -> tuple[str, ...]:
+        """Every handle by which an original can be asked for."""
+        return (*self._originals, *((HANDOFF,) if self.receipt.summarised else ()))
+
+    def original(self, handle: str) -> Any:
+        """The message that a stub stands for, as it was given; for "handoff" the list of all it stands for."""
+        name = handle.strip().strip("()[]")
+        if name == HANDOFF and self.receipt.summarised:
+            gone = {f"m{v.number}" for v in self.verdicts if v.fate is Fate.SUMMARISED}
+            return [message for key, message in self._originals.items() if key in gone]
+        try:
+            return self._originals[name]
+        except KeyError:
+            span = (
+                f"{next(iter(self._originals))} … {next(reversed(self._originals))}"
+                if self._originals
+                else "none"
+            )
+            raise UnknownHandle(f"there is no original {handle!r} here; the handles are {span}") from None
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What `compress` was asked for, beside the messages."""
+
+    target_tokens: int | None = None
+    context_length: int | None = None
+    model: str | None = None
+    tools: Sequence[Any] | None = None
+    system: Any = None
+    focus: str | None = None
+    dialect: str = "auto"
+    settings: Settings = Settings()
+    pins: frozenset[int] = frozenset()
+
+    def goal(self, tokenizer: Tokenizer) -> Goal:
+        """The target or window to aim at. Raises SettingsError for a number that cannot be one."""
+        wished: dict[str, Any] = {"target_tokens": self.target_tokens, "context_length": self.context_length}
+        for name, value in wished.items():
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise SettingsError(f"{name} is {value!r}; give a whole number of tokens, at least 1")
+        configured = self.context_length or self.settings.model.context_length
+        window = configured if configured is not None else resolve_window(self.model).tokens
+        outside = tools_tokens(self.tools, tokenizer) + _system_tokens(self.system, tokenizer)
+        return Goal(self.target_tokens, window, outside)
+
+
+def compress(
+    messages: Sequence[Any],
+    *,
+    target_tokens: int | None = None,
+    context_length: int | None = None,
+    model: str | None = None,
+    tools: Sequence[Any] | None = None,
+    system: Any = None,
+    focus: str | None = None,
+    dialect: str = "auto",
+    summariser: Any = None,
+    settings: Settings | Mapping[str, Any] | None = None,
+) -> Compressed:
+    """Compress a conversation given as a list of wire messages (OpenAI Chat or Responses, Anthropic, ShareGPT).
+
+    `target_tokens` bounds the whole returned list. Without it the target follows from `context_length`, else
+    from the model's window. `tools` and `system` are what the request holds beside the list. `focus` is a topic
+    to keep in more detail. The input is never mutated.
+
+    Raises InputError for what is not a conversation, TargetTooSmall where what may not be dropped does not fit,
+    SettingsError for a wrong setting; all are PenstockError.
+    """
+    return _run(
+        acompress(
+            messages,
+            target_tokens=target_tokens,
+            context_length=context_length,
+            model=model,
+            tools=tools,
+            system=system,
+            focus=focus,
+            dialect=dialect,
+            summariser=summariser,
+            settings=settings,
+        )
+    )
+
+
+async def acompress(
+    messages: Sequence[Any],
+    *,
+    target_tokens: int | None = None,
+    context_length: int | None = None,
+    model: str | None = None,
+    tools: Sequence[Any] | None = None,
+    system: Any = None,
+    focus: str | None = None,
+    dialect: str = "auto",
+    summariser: Any = None,
+    settings: Settings | Mapping[str, Any] | None = None,
+) -> Compressed:
+    """As `compress`, without blocking the event loop."""
+    if summariser is not None:
+        raise SettingsError("summariser: this version writes extractive handoffs only; leave it out")
+    request = Request(
+        target_tokens=target_tokens,
+        context_length=context_length,
+        model=model,
+        tools=tools,
+        system=system,
+        focus=focus,
+        dialect=dialect,
+        settings=_settings(settings),
+    )
+    return await asyncio.to_thread(compress_list, messages, request)
+
+
+def compress_list(messages: Sequence[Any], request: Request, notebook: Notebook | None = None) -> Compressed:
+    """One compaction of a list of wire objects. A notebook makes a later one of the same conversation cheap."""
+    if isinstance(messages, (str, bytes, Mapping)):
+        raise InputError("messages must be a list of message objects, not one object or text")
+    wires = list(messages)
+    dialect = detect(wires) if request.dialect == "auto" else dialect_named(request.dialect)
+    started = time.perf_counter()
+    book = notebook or Notebook(tokenizer_for(request.model), redactor_of_process())
+    opened = book.open(wires, dialect)
+    result = _compacted(opened, request, book)
+    return _finished(opened, result, started)
+
+
+def compress_document(document: Document, request: Request) -> Compressed:
+    """One compaction of a document: `messages` of the result are the exact bytes of what was kept, and new objects."""
+    started = time.perf_counter()
+    book = Notebook(tokenizer_for(request.model), redactor_of_process())
+    opened = book.open(document.wires, document.dialect, document.raws)
+    result = _compacted(opened, request, book)
+    return _finished(opened, result, started)
+
+
+def _compacted(opened: Opened, request: Request, book: Notebook) -> Compacted:
+    goal = request.goal(book.tokenizer)
+    wishes = Wishes(focus=request.focus or "", pins=request.pins)
+    settings = request.settings.compression
+    return compact(opened, goal, wishes, settings, tokenizer=book.tokenizer, redactor=redactor_of_process())
+
+
+def _finished(opened: Opened, result: Compacted, started: float) -> Compressed:
+    seconds = time.perf_counter() - started
+    receipt = msgspec.structs.replace(result.receipt, seconds=round(seconds, 6))
+    transcript = opened.transcript
+    originals = {
+        f"m{number}": message.origin
+        for number, message in zip(transcript.numbers, transcript.messages, strict=True)
+        if number and message.origin is not None
+    }
+    return Compressed(result.encoded, receipt, result.verdicts, originals)
+
+
+@lru_cache(maxsize=1)
+def redactor_of_process() -> Redactor:
+    """The redactor that also knows the values of this process's own secret variables."""
+    return Redactor(own_secrets())
+
+
+def _settings(settings: Settings | Mapping[str, Any] | None) -> Settings:
+    if isinstance(settings, Settings):
+        return settings
+    return settings_from(settings) if settings is not None else Settings()
+
+
+def _system_tokens(system: Any, tokenizer: Tokenizer) -> int:
+    if not system:
+        return 0
+    text = system if isinstance(system, str) else msgspec.json.encode(system).decode()
+    return tokenizer.count(text) + 4
+
+
+def _run(work: Coroutine[Any, Any, _T]) -> _T:
+    """The result of the coroutine, from sync code: also where an event loop already runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(asyncio.run, work).result()

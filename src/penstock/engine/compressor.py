@@ -1,0 +1,241 @@
+"""The built-in engine: compacts with the extractive handoff, reads each message once, and does not thrash."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.compaction.notebook import Notebook
+from penstock.compaction.policy import Compact, Guard, Policy, Thrash, worth_it
+from penstock.compaction.pressure import Level, Notice, Pressure
+from penstock.compaction.receipt import NOTHING_TO_DO
+from penstock.conversation.dialects import detect
+from penstock.engine.compress import Compressed, Request, compress_list, redactor_of_process
+from penstock.engine.contract import ContextEngine
+from penstock.errors import UnknownHandle
+from penstock.measure.tokens import tokenizer_for
+from penstock.measure.usage import normalise_usage
+from penstock.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+__all__ = ["ContextCompressor"]
+
+_log = logging.getLogger("penstock")
+_LEVELS = {Level.LOG: logging.INFO}
+
+
+class ContextCompressor(ContextEngine):
+    """The engine `compressor`.
+
+    `on_notice` is called with what a person should see (pressure, and why compaction rests); without it the
+    notices go to the log. One instance serves one conversation at a time and is not safe to share between
+    threads.
+    """
+
+    threshold_percent = 0.50
+    protect_first_n = 3
+    protect_last_n = 20
+
+    def __init__(
+        self,
+        context_length: int = 200_000,
+        *,
+        model: str | None = None,
+        threshold_percent: float | None = None,
+        protect_first_n: int | None = None,
+        protect_last_n: int | None = None,
+        settings: Settings | None = None,
+        on_notice: Callable[[Notice], None] | None = None,
+    ) -> None:
+        base = settings or Settings()
+        wished = {
+            "threshold": threshold_percent,
+            "protect_first_n": protect_first_n,
+            "protect_last_n": protect_last_n,
+        }
+        compression = msgspec.structs.replace(
+            base.compression, **{name: value for name, value in wished.items() if value is not None}
+        )
+        self.settings = msgspec.structs.replace(base, compression=compression)
+        self.threshold_percent = compression.threshold
+        self.protect_first_n = compression.protect_first_n
+        self.protect_last_n = compression.protect_last_n
+        self.pins: set[int] = set()
+        self._on_notice = on_notice or _log_notice
+        self._model = model
+        self._notebook = self._new_notebook()
+        self._originals: dict[str, Any] = {}
+        self._policy: Policy
+        self._thrash: Thrash
+        self._pressure: Pressure
+        self._compressible = self._passed_at = 0
+        self._counted = self._reported_at = 0
+        self._fit_window(context_length)
+
+    @property
+    def name(self) -> str:
+        """`compressor`."""
+        return "compressor"
+
+    def update_from_response(self, usage: Mapping[str, Any]) -> None:
+        """Reported prompt tokens decide, never completion or reasoning tokens."""
+        reported = normalise_usage(usage)
+        self.last_prompt_tokens = reported.prompt_tokens
+        self.last_completion_tokens = reported.output_tokens
+        self.last_total_tokens = reported.total_tokens
+        self._reported_at = self._counted
+        self._observe(self.last_prompt_tokens)
+
+    def should_compress(self, prompt_tokens: int | None = None) -> bool:
+        """By the policy for the time after a response."""
+        tokens = self.last_prompt_tokens if prompt_tokens is None else prompt_tokens
+        return isinstance(self._policy.after_response(tokens, self._guard(tokens)), Compact)
+
+    def should_compress_preflight(self, messages: Sequence[dict[str, Any]]) -> bool:
+        """By the policy for the time before a request, on the estimate of these messages."""
+        tokens = self.estimate(messages)
+        return isinstance(self._policy.preflight(tokens, self._guard(tokens)), Compact)
+
+    def has_content_to_compress(self, messages: Sequence[dict[str, Any]]) -> bool:
+        """Whether a compression would save a tenth."""
+        return self._try(messages, None).receipt.outcome != NOTHING_TO_DO
+
+    def compress(
+        self,
+        messages: Sequence[dict[str, Any]],
+        current_tokens: int | None = None,
+        focus_topic: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """The messages of `compact`."""
+        return self.compact(messages, current_tokens, focus_topic).messages
+
+    def compact(
+        self,
+        messages: Sequence[dict[str, Any]],
+        current_tokens: int | None = None,
+        focus_topic: str | None = None,
+        *,
+        target_tokens: int | None = None,
+    ) -> Compressed:
+        """Compress and say what was done. `current_tokens` is what the whole request takes, where known."""
+        result = self._try(messages, focus_topic, target_tokens)
+        receipt = result.receipt
+        outside = max(0, (current_tokens or receipt.tokens_before) - receipt.tokens_before)
+        effective = receipt.outcome != NOTHING_TO_DO and worth_it(
+            receipt.tokens_before, receipt.tokens_after, forced=False
+        )
+        compressible = max(0, receipt.tokens_before - self._policy.budgets.tail_tokens)
+        self._thrash = self._thrash.passed(effective=effective, compressible_tokens=compressible)
+        self._passed_at, self._compressible = receipt.tokens_before + outside, compressible
+        if reason := self._thrash.reason(compressible):
+            limit = self._policy.budgets.threshold_tokens
+            self._on_notice(
+                Notice(level=Level.WARN, text=reason, prompt_tokens=self._passed_at, limit_tokens=limit)
+            )
+        if receipt.outcome != NOTHING_TO_DO:
+            self.compression_count += 1
+            self._counted = self._reported_at = receipt.tokens_after
+            self.last_prompt_tokens = receipt.tokens_after + outside
+            self._pressure, notices = self._pressure.compacted(self.last_prompt_tokens)
+            self._say(notices)
+        return result
+
+    def original(self, handle: str) -> Any:
+        """The original of a message that any compaction of this instance elided or summarised."""
+        name = handle.strip().strip("()[]")
+        if name not in self._originals:
+            raise UnknownHandle(f"there is no original {handle!r} in this conversation")
+        return self._originals[name]
+
+    def estimate(self, messages: Sequence[dict[str, Any]]) -> int:
+        """Tokens of a request with these messages: what the provider reported last, plus what came since.
+
+        Only messages that were not seen before are counted.
+        """
+        counted = sum(self._notebook.weigh(messages, detect(messages)))
+        self._counted = counted
+        if self.last_prompt_tokens and self._reported_at:
+            return max(0, self.last_prompt_tokens + counted - self._reported_at)
+        return counted
+
+    def on_session_reset(self) -> None:
+        """Forget the conversation, its originals and its guards."""
+        super().on_session_reset()
+        self._notebook = self._new_notebook()
+        self._originals.clear()
+        self.pins.clear()
+        self._fit_window(self.context_length)
+        self._counted = self._reported_at = 0
+
+    def on_session_start(self, session_id: str, **context: Any) -> None:  # noqa: ARG002  # nothing to load yet
+        """A resumed conversation starts with open guards."""
+        self._fit_window(self.context_length)
+
+    def update_model(
+        self,
+        model: str,
+        context_length: int,
+        base_url: str = "",  # noqa: ARG002  # part of the contract
+        api_key: str = "",  # noqa: ARG002  # part of the contract
+        provider: str = "",  # noqa: ARG002  # part of the contract
+    ) -> None:
+        """Another window, with fresh guards; what was read stays read unless the tokenizer changes."""
+        if tokenizer_for(model).name != self._notebook.tokenizer.name:
+            self._model = model
+            self._notebook = self._new_notebook()
+        self._model = model
+        self._fit_window(context_length)
+
+    def _try(
+        self, messages: Sequence[dict[str, Any]], focus: str | None, target: int | None = None
+    ) -> Compressed:
+        request = Request(
+            target_tokens=target,
+            context_length=self.context_length,
+            model=self._model,
+            focus=focus,
+            settings=self.settings,
+            pins=frozenset(self.pins),
+        )
+        result = compress_list(messages, request, self._notebook)
+        self._originals.update(
+            (handle, result.original(handle)) for handle in result.handles if handle != "handoff"
+        )
+        return result
+
+    def _fit_window(self, context_length: int) -> None:
+        self.context_length = context_length
+        emergency = self.settings.pressure.emergency
+        self._policy = Policy.of(self.settings.compression, context_length, emergency=emergency)
+        self.threshold_tokens = self._policy.budgets.threshold_tokens
+        self._thrash = Thrash(threshold_tokens=self.threshold_tokens)
+        self._pressure = Pressure.of(self._policy.budgets, self.settings.pressure)
+        self._compressible = self._passed_at = 0
+
+    def _guard(self, tokens: int) -> Guard:
+        """What holds compaction back at this size: growth since the last pass is compressible."""
+        grown = max(0, tokens - self._passed_at) if self._passed_at else 0
+        return Guard(
+            thrash=self._thrash,
+            compressible_tokens=self._compressible + grown,
+            fires_from_tokens=self._pressure.fires_from_tokens,
+        )
+
+    def _observe(self, tokens: int) -> None:
+        self._pressure, notices = self._pressure.observe(tokens)
+        self._say(notices)
+
+    def _say(self, notices: Iterable[Notice]) -> None:
+        for notice in notices:
+            self._on_notice(notice)
+
+    def _new_notebook(self) -> Notebook:
+        return Notebook(tokenizer_for(self._model), redactor_of_process())
+
+
+def _log_notice(notice: Notice) -> None:
+    _log.log(_LEVELS.get(notice.level, logging.WARNING), "%s", notice.text)
