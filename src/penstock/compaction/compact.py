@@ -8,13 +8,12 @@ import msgspec
 import numpy as np
 
 from penstock.compaction.limits import limits_for_target, limits_for_window
-from penstock.compaction.plan import Fate, Limits, NothingToDo, Plan, Verdict, Wishes
+from penstock.compaction.plan import Limits, NothingToDo, Plan, Wishes
 from penstock.compaction.planner import make_plan
 from penstock.compaction.policy import worth_it
 from penstock.compaction.receipt import COMPACTED, NOTHING_TO_DO, Receipt
-from penstock.compaction.values import values_in
 from penstock.conversation.rules import check
-from penstock.conversation.view import Handoff, Rewritten, as_message, encode
+from penstock.conversation.view import Handoff, Kept, Rewritten, as_message, encode
 from penstock.errors import IllegalResult
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ class Compacted(msgspec.Struct, frozen=True, eq=False):
 
     encoded: list[Any]
     plan: Plan | None
-    verdicts: tuple[Verdict, ...]
     receipt: Receipt
 
 
@@ -74,10 +72,10 @@ def compact(
 
 def _carried_out(opened: Opened, plan: Plan, limits: Limits, tokenizer: Tokenizer) -> Compacted:
     transcript = opened.transcript
-    encoded = encode(plan.pieces, transcript.messages, transcript.dialect)
+    encoded = encode(plan.pieces, transcript, transcript.dialect)
     _require_legal(plan, transcript, encoded)
-    fates = [verdict.fate for verdict in plan.verdicts]
-    kept, reachable = _facts(transcript, plan)
+    changed = len(plan.changed())
+    facts_kept, facts_reachable = _facts(transcript, plan)
     receipt = Receipt(
         outcome=COMPACTED,
         tokens_before=transcript.total_tokens,
@@ -85,46 +83,39 @@ def _carried_out(opened: Opened, plan: Plan, limits: Limits, tokenizer: Tokenize
         messages_before=len(transcript.messages),
         messages_after=len(encoded),
         target_tokens=limits.target_tokens,
-        kept=fates.count(Fate.KEPT),
-        elided=fates.count(Fate.ELIDED),
-        summarised=fates.count(Fate.SUMMARISED),
-        facts_kept=kept,
-        facts_reachable=reachable,
+        kept=len(plan.sizes) - changed,
+        elided=changed,
+        summarised=len(transcript.messages) - len(plan.sizes),
+        facts_kept=facts_kept,
+        facts_reachable=facts_reachable,
+        facts_struck=plan.struck,
         repaired=_repairs(opened),
         handoff_tokens=plan.handoff_tokens,
         tokenizer=tokenizer.name,
         dialect=transcript.dialect.name,
     )
-    return Compacted(encoded, plan, plan.verdicts, receipt)
+    return Compacted(encoded, plan, receipt)
 
 
 def _unchanged(opened: Opened, reason: str, limits: Limits, tokenizer: Tokenizer) -> Compacted:
     transcript = opened.transcript
-    pieces = tuple(message.origin for message in transcript.messages)
-    encoded = [
-        transcript.dialect.build(message) if origin is None else origin
-        for message, origin in zip(transcript.messages, pieces, strict=True)
-    ]
-    verdicts = tuple(
-        Verdict(place, number, Fate.KEPT, "nothing to do", tokens, tokens)
-        for place, (number, tokens) in enumerate(zip(transcript.numbers, transcript.tokens, strict=True))
-    )
+    pieces = [Kept(place) for place in range(len(transcript.messages))]
     total = transcript.total_tokens
     receipt = Receipt(
         outcome=NOTHING_TO_DO,
         reason=reason,
         tokens_before=total,
         tokens_after=total,
-        messages_before=len(encoded),
-        messages_after=len(encoded),
+        messages_before=len(pieces),
+        messages_after=len(pieces),
         target_tokens=limits.target_tokens,
-        kept=len(encoded),
+        kept=len(pieces),
         facts_kept=len(transcript.index.in_sources),
         repaired=_repairs(opened),
         tokenizer=tokenizer.name,
         dialect=transcript.dialect.name,
     )
-    return Compacted(encoded, None, verdicts, receipt)
+    return Compacted(encode(pieces, transcript, transcript.dialect), None, receipt)
 
 
 def _repairs(opened: Opened) -> int:
@@ -133,9 +124,11 @@ def _repairs(opened: Opened) -> int:
 
 def _require_legal(plan: Plan, transcript: Transcript, encoded: list[Any]) -> None:
     """The final check. Breaches that the input already had are not ours."""
-    result = [as_message(piece, transcript.messages) for piece in plan.pieces if not _is_merged(piece)]
-    had = {violation.rule for violation in check(transcript.messages, transcript.dialect.rules)}
-    broken = [violation for violation in check(result, transcript.dialect.rules) if violation.rule not in had]
+    result = [as_message(piece, transcript) for piece in plan.pieces if not _is_merged(piece)]
+    broken = check(result, transcript.dialect.rules)
+    if broken:
+        had = {violation.rule for violation in check(transcript.messages, transcript.dialect.rules)}
+        broken = [violation for violation in broken if violation.rule not in had]
     if broken or len(encoded) != len(result):
         first = broken[0] if broken else None
         where = f"{first.rule} at message {first.index + 1}: {first.text}" if first else "its length"
@@ -150,16 +143,16 @@ def _facts(transcript: Transcript, plan: Plan) -> tuple[int, int]:
     """How many distinct values still stand in the view, and how many only in the originals."""
     index = transcript.index
     present = np.zeros(len(index.in_sources), np.bool_)
-    whole = {v.position for v in plan.verdicts if v.fate is Fate.KEPT}
-    for source, place in zip(index.sources, index.message_of_source, strict=True):
-        if place in whole:
-            present[source.distinct] = True
-    ids = index.vocabulary.ids
-    for piece in plan.pieces:
-        if isinstance(piece, (Handoff, Rewritten)):
-            for part in as_message(piece, transcript.messages).parts:
-                text = getattr(part, "text", "") or getattr(part, "arguments", "")
-                known = [ids[value] for value in values_in(text) if value in ids]
-                present[np.array(known, np.int64)] = True
+    whole = np.array(sorted(plan.sizes.keys() - plan.changed()), np.int32)
+    for source in np.flatnonzero(np.isin(index.message_of_source, whole)).tolist():
+        present[index.sources[source].distinct] = True
+    texts = [
+        getattr(part, "text", "") or getattr(part, "arguments", "")
+        for piece in plan.pieces
+        if isinstance(piece, (Handoff, Rewritten))
+        for part in as_message(piece, transcript).parts
+    ]
+    known = index.vocabulary.known_in(texts)
+    present[known[known < len(present)]] = True
     kept = int(present.sum())
     return kept, len(present) - kept

@@ -5,6 +5,9 @@ the one that adds the most per token, given what is covered already: a value tha
 tail or in an excerpt chosen before adds nothing. A value counts in full only with plain words beside it, its
 own or those of a neighbouring excerpt that is chosen too; bare it counts for less. The first excerpt of a
 message also pays for the message's header.
+
+What an excerpt could add at most is worked out for all of them at once; what it adds now only for those that
+come to the top of the heap.
 """
 
 from __future__ import annotations
@@ -14,11 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.compaction.handoff import header_of
 from penstock.compaction.values import plain_words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -31,38 +33,48 @@ _BARE = 0.5  # what a value without plain words beside it is worth
 _WORDS = 2  # that many plain words make it usable
 _HEADER_SHARE = 0.5  # of the header's cost is charged to its first excerpt: more excerpts may follow
 _CHARACTERS_PER_TOKEN = 3.6
-_POOL = 12_000
+_SMALLEST_POOL = 1_500
+_LEAST_ROOM = 6  # tokens: nothing useful fits in less
+_NOTHING = 1e-9
 
 
 class Choice:
-    """Excerpts chosen so far, and what they cover. `order` is the order in which they were chosen."""
+    """Excerpts chosen so far, and what they cover. `order` is the order in which they were chosen.
+
+    `header` gives the line that stands above the excerpts of a source; None where they need no header.
+    """
 
     def __init__(
         self,
         index: Index,
         weights: NDArray[np.float64],
-        labels: Sequence[str],
-        numbers: Sequence[int],
         tokenizer: Tokenizer,
+        header: Callable[[int], str] | None = None,
     ) -> None:
         self.order: list[int] = []
         self.chosen: set[int] = set()
         self.tokens = 0
         self._index = index
         self._weights = weights
-        self._level = np.zeros(len(weights))
-        self._labels = labels
-        self._numbers = numbers
+        self._weight_of: list[float] = weights.tolist()
+        self._covered = np.zeros(len(weights))
+        self._level: list[float] = self._covered.tolist()
         self._tokenizer = tokenizer
+        self._header_of = header
         self._opened: set[int] = set()
-        self._cost: dict[int, int] = {}
         self._header: dict[int, int] = {}
-        self._plain: dict[int, int] = {}
+        self._cost: dict[int, int] = {}
+        self._source: dict[int, int] = {}
         self._values: dict[int, list[int]] = {}
+        self._plain: dict[int, int] = {}
+        self._heap: list[tuple[float, int]] = []
+        self._siblings: dict[int, list[int]] = {}
 
     def cover(self, ids: NDArray[np.int32], *, bare: bool = False) -> None:
         """Count these values as present already; `bare` where they stand without the words around them."""
-        self._level[ids] = np.maximum(self._level[ids], _BARE if bare else 1.0)
+        level = _BARE if bare else 1.0
+        for value in ids.tolist():
+            self._raise(value, level)
 
     def take(self, excerpts: Sequence[int], budget: int) -> None:
         """Choose these excerpts, in order, as long as the budget lasts."""
@@ -73,12 +85,16 @@ class Choice:
 
     def fill(self, allowed: NDArray[np.bool_], budget: int) -> None:
         """Choose among the allowed excerpts what adds most per token, until the budget is used."""
-        while self.tokens < budget:
-            pool = self._pool(allowed, budget - self.tokens)
+        while budget - self.tokens > _LEAST_ROOM:
+            self._gather(allowed, budget - self.tokens)
             before = len(self.order)
-            self._greedy(pool, budget)
+            self._greedy(budget)
             if len(self.order) == before:
                 return
+
+    def refill(self, budget: int) -> None:
+        """Go on where `fill` stopped, with a larger budget and what it had gathered."""
+        self._greedy(budget)
 
     def drop_last(self) -> bool:
         """Give up the excerpt that was chosen last; False when there is none."""
@@ -89,114 +105,130 @@ class Choice:
         self.tokens -= self._cost[number]
         return True
 
-    def _pool(self, allowed: NDArray[np.bool_], budget: int) -> list[int]:
-        """The excerpts worth looking at: those that could add most per character."""
+    def _gather(self, allowed: NDArray[np.bool_], room: int) -> None:
+        """A heap of the excerpts worth looking at, with what each could add at most per token."""
         index = self._index
-        open_gain = self._weights * (1.0 - self._level)
-        running = np.concatenate([[0.0], np.cumsum(open_gain[index.ids])])
-        gains = running[index.starts[1:]] - running[index.starts[:-1]]
-        density = gains / (index.lengths / _CHARACTERS_PER_TOKEN + 2.0)
-        candidates = np.flatnonzero(allowed & (gains > 1e-9))
-        most = max(_POOL, budget // 4)
+        gains = self._most_gain()
+        candidates = np.flatnonzero(allowed & (gains > _NOTHING))
+        most = max(_SMALLEST_POOL, room // 4)
         if len(candidates) > most:
-            best = np.argpartition(-density[candidates], most)[:most]
-            candidates = np.sort(candidates[best])
-        pool: list[int] = [number for number in candidates.tolist() if number not in self.chosen]
+            density = gains[candidates] / (index.lengths[candidates] / _CHARACTERS_PER_TOKEN + 2.0)
+            candidates = np.sort(candidates[np.argpartition(-density, most)[:most]])
+        pool = [number for number in candidates.tolist() if number not in self.chosen]
         self._prepare(pool)
-        return pool
+        self._siblings = {}
+        for number in pool:
+            self._siblings.setdefault(self._source[number], []).append(number)
+        self._heap = [
+            (-gain / self._charge(number), number)
+            for number, gain in zip(pool, gains[pool].tolist() if pool else [], strict=True)
+        ]
+        heapq.heapify(self._heap)
+
+    def _most_gain(self) -> NDArray[np.float64]:
+        """What each excerpt would add if all its values stood beside plain words."""
+        index = self._index
+        still_open = self._weights * (1.0 - self._covered)
+        running = np.concatenate([[0.0], np.cumsum(still_open[index.ids])])
+        gains: NDArray[np.float64] = running[index.starts[1:]] - running[index.starts[:-1]]
+        return gains
 
     def _prepare(self, pool: Sequence[int]) -> None:
         """Exact costs of these excerpts and of their headers, each counted once."""
         index = self._index
         fresh = [number for number in pool if number not in self._cost]
-        costs = self._tokenizer.count_many([index.excerpt(number) for number in fresh])
-        self._cost.update((number, cost + 1) for number, cost in zip(fresh, costs, strict=True))
-        for number in fresh:
-            self._values[number] = index.values_of(number).tolist()
-        sources = {int(index.source_of[number]) for number in fresh} - self._header.keys()
-        if not self._labels:
-            self._header.update(dict.fromkeys(sources, 0))
+        if not fresh:
             return
-        ordered = sorted(sources)
-        headers = [header_of(self._numbers[source], self._labels[source]) for source in ordered]
-        for source, cost in zip(ordered, self._tokenizer.count_many(headers), strict=True):
-            self._header[source] = cost + 1
+        costs = self._tokenizer.count_many([index.excerpt(number) for number in fresh])
+        sources = index.source_of[fresh].tolist()
+        starts, ends = index.starts[fresh].tolist(), index.starts[np.array(fresh) + 1].tolist()
+        for number, cost, source, start, end in zip(fresh, costs, sources, starts, ends, strict=True):
+            self._cost[number] = cost + 1
+            self._source[number] = source
+            self._values[number] = index.ids[start:end].tolist()
+        unknown = sorted(set(sources) - self._header.keys())
+        if self._header_of is None:
+            self._header.update(dict.fromkeys(unknown, 0))
+            return
+        headers = self._tokenizer.count_many([self._header_of(source) for source in unknown])
+        self._header.update((source, cost + 1) for source, cost in zip(unknown, headers, strict=True))
 
-    def _greedy(self, pool: list[int], budget: int) -> None:
-        heap = [(-self._density(number), number) for number in pool]
-        heapq.heapify(heap)
-        siblings: dict[int, list[int]] = {}
-        for number in pool:
-            siblings.setdefault(int(self._index.source_of[number]), []).append(number)
-        members = set(pool)
-        while heap and budget - self.tokens > 6:
+    def _greedy(self, budget: int) -> None:
+        heap, chosen, put_back = self._heap, self.chosen, []
+        while heap and budget - self.tokens > _LEAST_ROOM:
             _, number = heapq.heappop(heap)
-            if number in self.chosen:
+            if number in chosen:
                 continue
             density = self._density(number)
-            if density <= 1e-9:
+            if density <= _NOTHING:
                 continue
-            if heap and -density > heap[0][0] + 1e-12:
+            if heap and -density > heap[0][0]:
                 heapq.heappush(heap, (-density, number))
                 continue
             if self._price(number) > budget - self.tokens:
+                put_back.append((-density, number))
                 continue
-            source = int(self._index.source_of[number])
-            was_open = source in self._opened
-            self._choose(number)
-            again = self._neighbours(number) if was_open else siblings[source]
-            for other in again:
-                if other in members and other not in self.chosen:
-                    heapq.heappush(heap, (-self._density(other), other))
+            self._choose_from_heap(number)
+        for entry in put_back:
+            heapq.heappush(heap, entry)
+
+    def _choose_from_heap(self, number: int) -> None:
+        """Choose, and put those back that this made worth more: neighbours, and others under the same header."""
+        source = self._source[number]
+        siblings = self._siblings.get(source, ())
+        again = [n for n in siblings if abs(n - number) == 1] if source in self._opened else siblings
+        self._choose(number)
+        for other in again:
+            if other not in self.chosen:
+                heapq.heappush(self._heap, (-self._density(other), other))
 
     def _choose(self, number: int) -> None:
         self.tokens += self._price(number)
-        self._opened.add(int(self._index.source_of[number]))
+        self._opened.add(self._source[number])
         self.chosen.add(number)
         self.order.append(number)
-        self._raise_level(number, 1.0 if self._words_around(number) >= _WORDS else _BARE)
-        for other in self._neighbours(number):
-            if other in self.chosen and self._words_around(other) >= _WORDS:
-                self._raise_level(other, 1.0)
-
-    def _raise_level(self, number: int, level: float) -> None:
+        level = 1.0 if self._words_around(number) >= _WORDS else _BARE
         for value in self._values[number]:
-            self._level[value] = max(self._level[value], level)
+            self._raise(value, level)
+        for other in self._chosen_beside(number):
+            if self._words_around(other) >= _WORDS:
+                for value in self._values[other]:
+                    self._raise(value, 1.0)
+
+    def _raise(self, value: int, level: float) -> None:
+        if level > self._level[value]:
+            self._level[value] = self._covered[value] = level
 
     def _price(self, number: int) -> int:
-        source = int(self._index.source_of[number])
+        source = self._source[number]
         return self._cost[number] + (0 if source in self._opened else self._header[source])
+
+    def _charge(self, number: int) -> float:
+        """What the excerpt costs when it is compared with others."""
+        source = self._source[number]
+        return self._cost[number] + (0.0 if source in self._opened else self._header[source] * _HEADER_SHARE)
 
     def _density(self, number: int) -> float:
         """What the excerpt would add per token now."""
-        level = 1.0 if self._words_around(number) >= _WORDS else _BARE
+        levels, weights = self._level, self._weight_of
+        full = 1.0 if self._words_around(number) >= _WORDS else _BARE
         gain = 0.0
         for value in self._values[number]:
-            missing = level - self._level[value]
+            missing = full - levels[value]
             if missing > 0.0:
-                gain += self._weights[value] * missing
-        own = self._plain_words(number)
-        if own:
-            for other in self._neighbours(number):
-                if (
-                    other in self.chosen
-                    and self._words_around(other) < _WORDS <= self._plain_words(other) + own
-                ):
-                    gain += sum(
-                        self._weights[value] * max(0.0, 1.0 - self._level[value])
-                        for value in self._values[other]
-                    )
-        source = int(self._index.source_of[number])
-        header = 0.0 if source in self._opened else self._header[source] * _HEADER_SHARE
-        return float(gain / (self._cost[number] + header))
+                gain += weights[value] * missing
+        beside = self._chosen_beside(number)
+        if beside and (own := self._plain_words(number)):
+            for other in beside:
+                if self._words_around(other) < _WORDS <= self._plain_words(other) + own:
+                    gain += sum(weights[value] * (1.0 - levels[value]) for value in self._values[other])
+        return gain / self._charge(number)
 
     def _words_around(self, number: int) -> int:
         """Plain words in the excerpt and in those beside it that are chosen."""
         words = self._plain_words(number)
         if words < _WORDS:
-            words += sum(
-                self._plain_words(other) for other in self._neighbours(number) if other in self.chosen
-            )
+            words += sum(map(self._plain_words, self._chosen_beside(number)))
         return words
 
     def _plain_words(self, number: int) -> int:
@@ -205,11 +237,7 @@ class Choice:
             known = self._plain[number] = plain_words(self._index.excerpt(number))
         return known
 
-    def _neighbours(self, number: int) -> list[int]:
-        """The excerpts just before and after in the same source."""
-        source_of = self._index.source_of
-        return [
-            other
-            for other in (number - 1, number + 1)
-            if 0 <= other < len(source_of) and source_of[other] == source_of[number]
-        ]
+    def _chosen_beside(self, number: int) -> list[int]:
+        """The excerpts just before and after in the same source, where they are chosen."""
+        chosen, source = self.chosen, self._source
+        return [n for n in (number - 1, number + 1) if n in chosen and source[n] == source[number]]

@@ -20,6 +20,7 @@ _LEAST = 20
 
 _BREAK = re.compile(r"[.;!?,]\s+|[。；！？，、]|[,;}\]](?=[\[\"{])")
 _LINE_NUMBER = re.compile(r"^\s*\d{1,6}(?:→|\t|\|)\s?", re.MULTILINE)
+_OPENS_JSON = re.compile(r"\s*[{\[]").match
 _has_word = re.compile(r"\w").search
 _PLAIN_KEY = re.compile(r"[^\W\d]+(?:[_\- ][^\W\d]+|\d+)*$")
 
@@ -38,8 +39,7 @@ class Laid(msgspec.Struct, frozen=True):
 
 def lay_out(text: str) -> Laid:
     """JSON as lines of "key value"; any other text as it is, without printed line numbers."""
-    start = text.lstrip()[:1]
-    if start and start in "{[" and len(text) > 40:
+    if _OPENS_JSON(text):
         try:
             data = _DECODER.decode(text)
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
@@ -59,7 +59,7 @@ def excerpts(text: str) -> list[str]:
     held = ""
     for raw in text.split("\n"):
         line = raw.strip()
-        if not _has_word(line):
+        if not line or not (line[0].isalnum() or line[-1].isalnum() or _has_word(line)):
             continue
         if held and len(held) + len(line) > _WISHED:
             pieces.append(held)

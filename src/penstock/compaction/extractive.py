@@ -14,15 +14,15 @@ import numpy as np
 
 from penstock.compaction.coverage import Choice
 from penstock.compaction.elide import clip
-from penstock.compaction.handoff import Entry, Section, render_handoff
+from penstock.compaction.handoff import Entry, Section, header_of, render_handoff
 from penstock.compaction.importance import Live, score_values
 from penstock.compaction.ledger import Fact, Ledger
 from penstock.compaction.reading import Speaker
-from penstock.compaction.values import sub_words, values_in
+from penstock.compaction.values import sub_words
 from penstock.conversation.message import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
 
-__all__ = ["Extract", "Extractor", "covered_values", "live_of"]
+__all__ = ["Extract", "Extractor", "live_of"]
 
 _SECTIONS_FROM = 700  # tokens: a smaller handoff has no room for sections beside constraints and context
 _SECTIONS_SHARE = 0.08
@@ -67,13 +67,6 @@ def live_of(transcript: Transcript, request: int | None, focus: str) -> Live:
     return Live(request=f"{asked}\n{focus}", work="\n".join(reversed(work))[-6_000:])
 
 
-def covered_values(transcript: Transcript, texts: Iterable[str]) -> NDArray[np.int32]:
-    """The known values that stand in these texts."""
-    ids = transcript.index.vocabulary.ids
-    found = {ids[value] for text in texts for value in values_in(text) if value in ids}
-    return np.array(sorted(found), np.int32)
-
-
 class Extractor:
     """Writes extractive handoffs of one transcript. `kept` are the positions that stand whole in the view."""
 
@@ -93,9 +86,7 @@ class Extractor:
         """An empty choice among all excerpts."""
         index = self._transcript.index
         weights = score_values(index, live, self._transcript.tokens_after())
-        labels = [self._label(source) for source in range(len(index.sources))] if headers else []
-        numbers = [self._number(source) for source in range(len(index.sources))] if headers else []
-        return Choice(index, weights, labels, numbers, self._tokenizer)
+        return Choice(index, weights, self._tokenizer, self._header if headers else None)
 
     def write(
         self,
@@ -115,16 +106,15 @@ class Extractor:
         entries = self._entries(budget, request, kept)
         live = live_of(self._transcript, request, focus)
         choice = self.choice(live)
-        message_of = np.array(index.message_of_source, np.int64)
-        is_kept = np.isin(message_of, np.array(sorted(kept), np.int64))
+        is_kept = np.isin(index.message_of_source, np.array(sorted(kept), np.int32))
         for source in np.flatnonzero(is_kept).tolist():
             choice.cover(index.sources[source].distinct)
-        choice.cover(
-            covered_values(self._transcript, [*visible, *(entry.text for entry in entries)]), bare=True
-        )
-        allowed = self._allowed(is_kept)
+        written = [*visible, *(entry.text for entry in entries)]
+        choice.cover(index.vocabulary.known_in(written), bare=True)
+        allowed = ~is_kept[index.source_of]
         room = budget - measure(render_handoff(entries)) - 5
-        choice.take(self._people(is_kept), int(room * _PEOPLE_SHARE))
+        people = int(room * _PEOPLE_SHARE)
+        choice.take(self._people(is_kept, people), people)
         if focus:
             choice.fill(allowed & self._about(focus), int(room * _FOCUS_SHARE))
         choice.fill(allowed, room)
@@ -132,7 +122,7 @@ class Extractor:
             spare = budget - measure(self._render(entries, choice))
             if spare < 10:
                 break
-            choice.fill(allowed, choice.tokens + spare)
+            choice.refill(choice.tokens + spare)
         while measure(self._render(entries, choice)) > budget:
             if not choice.drop_last():
                 if not entries:
@@ -169,18 +159,15 @@ class Extractor:
         "continue", the one before it; then the first request, as the goal.
         """
         transcript = self._transcript
-        spoken = [
-            place
-            for place, reading in enumerate(transcript.readings)
-            if any(source.speaker is Speaker.USER for source in reading.sources)
-        ]
+        index = transcript.index
+        spoken = np.unique(index.message_of_source[index.speakers == Speaker.USER]).tolist()
         entries: list[Entry] = []
         if request is not None:
-            entries.append(self._quote(Section.ACTIVE_TASK, request, max(30, budget // 40)))
-            earlier = [place for place in spoken if place < request]
+            entries.append(self._quote(Section.ACTIVE_TASK, request, max(24, budget // 100)))
+            earlier = [place for place in spoken[-20:] if place < request]
             if earlier and _GO_ON.match(_text_of(transcript, request)):
                 entries.append(self._quote(Section.ACTIVE_TASK, earlier[-1], max(60, budget // 12)))
-        if spoken and spoken[0] != request and transcript.numbers[spoken[0]] == 1:
+        if spoken and spoken[0] != request and not transcript.handoffs:
             entries.append(self._quote(Section.GOAL, spoken[0], max(40, budget // 25)))
         return entries
 
@@ -220,20 +207,14 @@ class Extractor:
 
     # Excerpts.
 
-    def _allowed(self, is_kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """The excerpts that may be quoted: of messages that do not stand whole in the view."""
-        index = self._transcript.index
-        system = np.array([source.speaker is Speaker.SYSTEM for source in index.sources], np.bool_)
-        result: NDArray[np.bool_] = ~(is_kept & ~system)[index.source_of] & ~is_kept[index.source_of]
-        return result
-
-    def _people(self, is_kept: NDArray[np.bool_]) -> list[int]:
-        """The beginnings of what people said, newest first."""
+    def _people(self, is_kept: NDArray[np.bool_], share: int) -> list[int]:
+        """The beginnings of what people said, newest first, as many as could fit the share."""
         index = self._transcript.index
         wanted: list[int] = []
-        for source in range(len(index.sources) - 1, -1, -1):
-            if index.sources[source].speaker is Speaker.USER and not is_kept[source]:
-                wanted += self._beginning(source)
+        for source in np.flatnonzero((index.speakers == Speaker.USER) & ~is_kept)[::-1].tolist():
+            wanted += self._beginning(source)
+            if len(wanted) > share:
+                break
         return wanted
 
     def _beginning(self, source: int) -> list[int]:
@@ -268,15 +249,18 @@ class Extractor:
         index = self._transcript.index
         quoted: dict[int, int] = {}
         for number in choice.chosen:
-            place = index.message_of_source[int(index.source_of[number])]
+            place = int(index.message_of_source[index.source_of[number]])
             quoted[place] = quoted.get(place, 0) + 1
         return quoted
+
+    def _header(self, source: int) -> str:
+        return header_of(self._number(source), self._label(source))
 
     def _number(self, source: int) -> int:
         index = self._transcript.index
         if index.sources[source].speaker is Speaker.HANDOFF:
             return int(index.tags[source])
-        return self._transcript.numbers[index.message_of_source[source]]
+        return self._transcript.numbers[int(index.message_of_source[source])]
 
     def _label(self, source: int) -> str:
         index = self._transcript.index

@@ -18,7 +18,7 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["Entry", "Section", "parse_handoff", "render_handoff"]
+__all__ = ["Entry", "Section", "header_of", "parse_handoff", "render_handoff"]
 
 
 class Section(StrEnum):

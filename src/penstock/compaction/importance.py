@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from penstock.compaction.values import Kind, sub_words
+from penstock.compaction.values import sub_words
+from penstock.compaction.vocabulary import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
 
     from penstock.compaction.index import Index
@@ -69,22 +68,11 @@ def score_values(index: Index, live: Live, tokens_after: NDArray[np.int64]) -> N
     score += SAID_BY_ASSISTANT * index.said_by_assistant
     score += CROWD * np.log(np.maximum(index.crowd, 1))
     score += BURST * np.log(np.maximum(index.in_excerpts, 1) / mentioned)
-    words = np.array(vocabulary.words[:count], np.float64)
-    score += RELATED_TO_REQUEST * _relation(index, words, sub_words(live.request))
-    score += RELATED_TO_WORK * _relation(index, words, sub_words(live.work))
+    score += RELATED_TO_REQUEST * vocabulary.relation(sub_words(live.request))[:count]
+    score += RELATED_TO_WORK * vocabulary.relation(sub_words(live.work))[:count]
     weights = np.array([KIND_WEIGHTS.get(kind, 0.0) for kind in Kind])
-    score += weights[np.array(vocabulary.kinds[:count], np.int64)]
+    score += weights[vocabulary.kinds()[:count]]
     keys = np.fromiter((key for key in vocabulary.keys if key < count), np.int64)
     score[keys] += JSON_KEY
     result: NDArray[np.float64] = 1.0 / (1.0 + np.exp(-score))
     return result
-
-
-def _relation(index: Index, words: NDArray[np.float64], live: Iterable[str]) -> NDArray[np.float64]:
-    """For each value the share of its words that are live."""
-    hits = np.zeros(len(words))
-    for word in live:
-        holders = index.vocabulary.holders.get(word)
-        if holders:
-            hits[np.array(holders, np.int64)] += 1.0
-    return hits / np.maximum(words, 1.0)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.compaction.reading import Reading, Source, Vocabulary
+    from penstock.compaction.reading import Reading, Source
+    from penstock.compaction.vocabulary import Vocabulary
 
 __all__ = ["Index"]
 
@@ -35,7 +36,8 @@ class Index:
         self.messages = 0
         self.sources: list[Source] = []
         self.tags: list[str] = []
-        self.message_of_source: list[int] = []
+        self.message_of_source = np.zeros(0, np.int32)
+        self.speakers = np.zeros(0, np.int8)
         self.first_excerpt: list[int] = [0]
         self.source_of = np.zeros(0, np.int32)
         self.lengths = np.zeros(0, np.int32)
@@ -60,9 +62,12 @@ class Index:
         self.messages += len(readings)
         if fresh:
             self._add_excerpts(fresh)
-            self._add_values(fresh, np.array(at, np.int32))
+            places = np.array(at, np.int32)
+            self._add_values(fresh, places)
             self.sources += fresh
-            self.message_of_source += at
+            self.message_of_source = np.concatenate([self.message_of_source, places])
+            speakers = np.array([source.speaker for source in fresh], np.int8)
+            self.speakers = np.concatenate([self.speakers, speakers])
 
     def excerpt(self, number: int) -> str:
         """The text of an excerpt."""

@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.compaction.cut import Cuts, last_request, leading_system
 from penstock.compaction.elide import Elider, clip, handle
-from penstock.conversation.message import Part, Role, Summary, Text
+from penstock.conversation.message import Part, Role, Text
 from penstock.conversation.rules import open_calls
 from penstock.conversation.view import Rewritten, as_message
 from penstock.measure.weigh import message_tokens
@@ -129,10 +129,7 @@ class LayoutMaker:
 
     def _first_handoff(self) -> int:
         """Where an earlier handoff stands: the head ends before it, so that the new one takes it up."""
-        for place, message in enumerate(self._transcript.messages):
-            if any(isinstance(part, Summary) for part in message.parts):
-                return place
-        return len(self._transcript.messages)
+        return next(iter(self._transcript.handoffs), len(self._transcript.messages))
 
     def _islands(self, head_end: int, tail_start: int) -> tuple[int, ...]:
         """Messages between head and tail that stay, each with the messages it may not be parted from."""

@@ -7,6 +7,8 @@ share between threads.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from operator import is_, is_not
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,14 +17,14 @@ from penstock.compaction.index import Index
 from penstock.compaction.reading import Reader, Reading
 from penstock.compaction.transcript import Transcript, number_messages
 from penstock.conversation.dialects import link_calls
-from penstock.conversation.message import Message, Summary
-from penstock.conversation.rules import Repaired, repair
+from penstock.conversation.message import Message, Summary, ToolCall, ToolResult
+from penstock.conversation.rules import Repaired, legal_cuts, repair
 from penstock.conversation.rules.pairing import Pairing
 from penstock.errors import InputError
 from penstock.measure.weigh import weigh
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
     from penstock.conversation.dialects.base import Dialect
     from penstock.measure.tokens import Tokenizer
@@ -30,12 +32,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Notebook", "Opened"]
 
+_CUT_FREELY = frozenset({"chat", "responses"})  # dialects without a rule about how a list begins
+
 
 class _Known(msgspec.Struct, frozen=True, eq=False):
     """What is known of one message."""
 
     tokens: int
     reading: Reading
+
+
+class _Mended(msgspec.Struct, frozen=True, eq=False):
+    """A list of messages as it was decoded, mended, and where it may be cut."""
+
+    dialect: str
+    messages: list[Message]
+    linked: list[Message]
+    repaired: Repaired
+    legal: tuple[int, ...] = ()
 
 
 class Opened(msgspec.Struct, frozen=True, eq=False):
@@ -54,6 +68,7 @@ class Notebook:
         self._decoded: dict[Hashable, Message] = {}
         self._by_object: dict[int, _Known] = {}  # of the messages in _decoded, which are held there
         self._by_content: dict[Hashable, _Known] = {}  # of messages that were linked or mended
+        self._last = _Mended("", [], [], Repaired([]))
         self._index = Index(self._reader.vocabulary)
         self._indexed: list[Reading] = []
 
@@ -63,39 +78,85 @@ class Notebook:
         `origins` are the exact bytes of the wires, where they came as bytes. Raises InputError with the
         number of the message that cannot be read.
         """
-        messages = self._decode(wires, dialect, origins)
-        linked = messages if dialect.pairing is Pairing.ANYWHERE else link_calls(messages)
-        repaired = repair(linked, dialect)
-        known = self._learn(repaired.messages, messages)
+        messages = self._decode(wires, dialect)
+        given = wires if origins is None else [msgspec.Raw(origin) for origin in origins]
+        mended = self._mend(messages, dialect, given)
+        final = mended.repaired.messages
+        known = self._learn(final, messages)
         readings = [one.reading for one in known]
         transcript = Transcript(
             dialect=dialect,
-            messages=tuple(repaired.messages),
-            tokens=tuple(one.tokens for one in known),
-            numbers=number_messages(repaired.messages),
+            messages=tuple(final),
+            origins=tuple(given) if mended.linked is final else tuple([message.origin for message in final]),
+            tokens=tuple([one.tokens for one in known]),
+            numbers=number_messages(final, [place for place, one in enumerate(readings) if one.is_handoff]),
             readings=tuple(readings),
             index=self._index_of(readings),
+            legal=mended.legal,
         )
-        return Opened(transcript, repaired)
+        return Opened(transcript, mended.repaired)
+
+    def _mend(self, messages: list[Message], dialect: Dialect, given: Sequence[Any]) -> _Mended:
+        """The list with its faults mended and its legal cuts; what was sound before is not looked at again.
+
+        What is remembered of messages holds no object of a caller, who may change it later. So where
+        something must be mended, it is mended in messages that know what was given now.
+        """
+        start = self._sound_until(messages, dialect)
+        linked = _linked(messages, start, dialect)
+        repaired = repair(linked[start:], dialect)
+        if (
+            any(map(is_not, repaired.messages, linked[start:]))
+            or len(repaired.messages) != len(linked) - start
+        ):
+            start = 0
+            linked = [Message(one.role, one.parts, wire) for one, wire in zip(linked, given, strict=True)]
+            repaired = repair(linked, dialect)
+        else:
+            repaired = msgspec.structs.replace(repaired, messages=linked)
+        legal = legal_cuts(repaired.messages[start:], dialect.rules)
+        before = self._last.legal[: bisect_left(self._last.legal, start)] if start else ()
+        self._last = _Mended(
+            dialect.name, messages, linked, repaired, (*before, *(start + cut for cut in legal))
+        )
+        return self._last
+
+    def _sound_until(self, messages: list[Message], dialect: Dialect) -> int:
+        """Up to where the list is the last one, sound and whole there: a legal cut that no call reaches over."""
+        last = self._last
+        count = len(last.messages)
+        if (
+            dialect.name != last.dialect
+            or dialect.name not in _CUT_FREELY
+            or not 0 < count <= len(messages)
+            or last.repaired.messages is not last.linked
+            or not all(map(is_, last.messages, messages))
+        ):
+            return 0
+        start = last.legal[bisect_left(last.legal, count) - 1]
+        before = {id_ for message in messages[:start] for id_ in _call_ids(message)}
+        return (
+            0 if any(id_ in before for message in messages[start:] for id_ in _call_ids(message)) else start
+        )
 
     def weigh(self, wires: Sequence[Any], dialect: Dialect) -> list[int]:
         """Tokens of each message, without planning anything. Only what was not seen before is weighed."""
-        messages = self._decode(wires, dialect, None)
+        messages = self._decode(wires, dialect)
         return [known.tokens for known in self._learn(messages, messages)]
 
-    def _decode(
-        self, wires: Sequence[Any], dialect: Dialect, origins: Sequence[bytes] | None
-    ) -> list[Message]:
+    def _decode(self, wires: Sequence[Any], dialect: Dialect) -> list[Message]:
+        """Each wire object as a message that does not hold it. Equal objects give the same message."""
         messages: list[Message] = []
+        decoded, name = self._decoded, dialect.name
         for place, wire in enumerate(wires):
-            key = (dialect.name, _freeze(wire) if origins is None else origins[place])
-            message = self._decoded.get(key)
+            key = (name, _freeze(wire))
+            message = decoded.get(key)
             if message is None:
                 try:
-                    message = dialect.decode(wire, None if origins is None else msgspec.Raw(origins[place]))
+                    read = dialect.decode(wire)
                 except InputError as error:
                     raise type(error)(str(error), position=f"message {place + 1}") from None
-                self._decoded[key] = message
+                message = decoded[key] = Message(read.role, read.parts)
             messages.append(message)
         return messages
 
@@ -103,8 +164,9 @@ class Notebook:
         """Tokens and reading of each message; all texts that are new are weighed in one batch."""
         found = [self._recall(message) for message in messages]
         fresh = [place for place, known in enumerate(found) if known is None]
-        for place, tokens in zip(fresh, weigh([messages[p] for p in fresh], self.tokenizer), strict=True):
-            found[place] = self._remember(messages[place], tokens)
+        self._remember([messages[place] for place in fresh])
+        for place in fresh:
+            found[place] = self._recall(messages[place])
         for message in decoded:
             known = (
                 self._by_content.get(_content_key(message)) if id(message) not in self._by_object else None
@@ -117,20 +179,28 @@ class Notebook:
         known = self._by_object.get(id(message))
         return known if known is not None else self._by_content.get(_content_key(message))
 
-    def _remember(self, message: Message, tokens: int) -> _Known:
-        known = _Known(tokens, self._reader.read(message))
-        self._by_content[_content_key(message)] = known
-        return known
+    def _remember(self, messages: Sequence[Message]) -> None:
+        """Weigh and read what is new, all of it together."""
+        fresh = {_content_key(message): message for message in messages}
+        texts = list(fresh.values())
+        read = zip(fresh, weigh(texts, self.tokenizer), self._reader.read(texts), strict=True)
+        self._by_content.update((key, _Known(tokens, reading)) for key, tokens, reading in read)
 
     def _index_of(self, readings: list[Reading]) -> Index:
         """The index of these readings: the last one extended where they continue it."""
         done = len(self._indexed)
-        if len(readings) < done or any(a is not b for a, b in zip(self._indexed, readings, strict=False)):
+        if len(readings) < done or not all(map(is_, self._indexed, readings)):
             self._index = Index(self._reader.vocabulary)
             done = 0
         self._index.extend(readings[done:])
         self._indexed = readings
         return self._index
+
+
+def _call_ids(message: Message) -> Iterator[str]:
+    for part in message.parts:
+        if isinstance(part, (ToolCall, ToolResult)):
+            yield part.call_id
 
 
 def _content_key(message: Message) -> Hashable:
@@ -140,13 +210,21 @@ def _content_key(message: Message) -> Hashable:
     )
 
 
+def _linked(messages: list[Message], start: int, dialect: Dialect) -> list[Message]:
+    """The messages with ids for calls and results that have none."""
+    if dialect.pairing is Pairing.ANYWHERE:
+        return messages
+    tail = messages[start:]
+    linked = link_calls(tail, messages[:start])
+    return messages if all(map(is_, linked, tail)) else messages[:start] + linked
+
+
 def _freeze(node: Any) -> Hashable:
     """JSON as a value that can be a key: equal content, equal key, whatever object holds it."""
+    if type(node) is str or node is None:
+        return node
     if isinstance(node, dict):
-        return tuple(
-            [(key, value if isinstance(value, str) else _freeze(value)) for key, value in node.items()]
-        )
+        return tuple(node), tuple([v if type(v) is str else _freeze(v) for v in node.values()])
     if isinstance(node, (list, tuple)):
         return (list, *map(_freeze, node))
-    # 1, 1.0 and True are equal as keys but not as JSON.
-    return node if isinstance(node, str) or node is None else (type(node), node)
+    return type(node), node  # 1, 1.0 and True are equal as keys but not as JSON

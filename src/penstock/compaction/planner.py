@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 
 from penstock.compaction.elide import Elider, calls_by_id, handle
-from penstock.compaction.extractive import Extract, Extractor, covered_values, live_of
+from penstock.compaction.extractive import Extract, Extractor, live_of
 from penstock.compaction.layout import Layout, LayoutMaker, Sacrifice
-from penstock.compaction.plan import Fate, Limits, NothingToDo, Plan, Planned, Verdict, Wishes
+from penstock.compaction.plan import Limits, NothingToDo, Plan, Planned, Standing, Wishes
 from penstock.compaction.reading import Speaker
 from penstock.compaction.transcript import AFTER, numbers_after
 from penstock.conversation import mark
@@ -40,6 +40,8 @@ NOTE = (
 SHORT_NOTE = "Earlier turns, for reference. Answer what comes after."
 _SHORT_NOTE_BELOW = 1_200  # tokens of handoff
 _LEAST_HANDOFF = 60
+_HANDOFF = -1  # the key of a handoff among the sizes
+_LEAST_ELIDED = 6  # tokens that a message takes at least
 _ELISION_SHARE = 0.5  # eliding alone must leave half of the target for the lines that are needed
 
 
@@ -97,6 +99,8 @@ class _Planner:
     def _by_elision(self, layout: Layout) -> Plan | None:
         """The plan that summarises nothing, or None when it does not reach the target."""
         messages, numbers = self.transcript.messages, self.transcript.numbers
+        if _LEAST_ELIDED * len(messages) > self.limits.target_tokens:
+            return None
         rewritten = dict(layout.rewritten)
         islands = set(layout.islands)
         newest = self._newest_copies()
@@ -114,7 +118,7 @@ class _Planner:
             return None
         rewritten = self._restore_lines(rewritten, self.limits.target_tokens - total)
         pieces = tuple(self._piece(place, rewritten) for place in range(len(messages)))
-        return self._finish(pieces, layout, {}, 0)
+        return self._finish(pieces, layout, Extract("", {}))
 
     def _newest_copies(self) -> dict[str, int]:
         """For each long result the number of the newest message that holds it."""
@@ -140,8 +144,7 @@ class _Planner:
         choice = self.extractor.choice(
             live_of(self.transcript, self.maker.request, self.wishes.focus), headers=False
         )
-        message_of = np.array(index.message_of_source, np.int64)
-        elided = np.isin(message_of, np.array(sorted(rewritten), np.int64))
+        elided = np.isin(index.message_of_source, np.array(sorted(rewritten), np.int32))
         for source in np.flatnonzero(~elided).tolist():
             choice.cover(index.sources[source].distinct)
         visible = [
@@ -150,8 +153,8 @@ class _Planner:
             for part in parts.values()
             if isinstance(part, ToolResult)
         ]
-        choice.cover(covered_values(self.transcript, visible), bare=True)
-        results = np.array([source.speaker is Speaker.RESULT for source in index.sources], np.bool_)
+        choice.cover(index.vocabulary.known_in(visible), bare=True)
+        results = index.speakers == Speaker.RESULT
         choice.fill((elided & results)[index.source_of], room - 2)
         target = self.limits.target_tokens
         while True:
@@ -166,7 +169,7 @@ class _Planner:
         lines: dict[tuple[int, str], list[str]] = {}
         for number in sorted(choice.chosen):
             source = int(index.source_of[number])
-            key = (index.message_of_source[source], index.tags[source])
+            key = (int(index.message_of_source[source]), index.tags[source])
             lines.setdefault(key, []).append(index.excerpt(number))
         restored = dict(rewritten)
         for (place, call_id), chosen in lines.items():
@@ -194,7 +197,7 @@ class _Planner:
             note = SHORT_NOTE if budget < _SHORT_NOTE_BELOW else NOTE
             extract = self._extract(budget, note, attributes, role, whole, visible)
             pieces = self._pieces(layout, extract, note, attributes, role, gone)
-            plan = self._finish(pieces, layout, extract.quoted, budget)
+            plan = self._finish(pieces, layout, extract)
             over = plan.tokens_after - self.limits.target_tokens
             if over <= 0 or not extract.text:
                 return plan
@@ -288,10 +291,8 @@ class _Planner:
             sizes[place] = tokens
         return sizes
 
-    def _finish(
-        self, pieces: tuple[Piece, ...], layout: Layout, quoted: dict[int, int], handoff_tokens: int
-    ) -> Plan:
-        """The plan with its exact size: what is rewritten is weighed as it will stand on the wire."""
+    def _finish(self, pieces: tuple[Piece, ...], layout: Layout, extract: Extract) -> Plan:
+        """The plan with its exact size: what is new is weighed as it will stand on the wire."""
         transcript = self.transcript
         sizes: dict[int, int] = {}
         made: list[Message] = []
@@ -306,46 +307,24 @@ class _Planner:
                 continue
             joined: tuple[Piece, ...] = (piece,) if merged is None else (merged, piece)
             merged = None
-            wire = encode(joined, transcript.messages, transcript.dialect)[0]
+            wire = encode(joined, transcript, transcript.dialect)[0]
             made.append(transcript.dialect.decode(wire))
-            places.append(-1 if isinstance(piece, Handoff) else piece.position)
-        for place, tokens in zip(places, weigh(made, self.tokenizer), strict=True):
-            sizes[place] = tokens
-        verdicts = tuple(
-            self._verdict(place, layout, sizes, quoted) for place in range(len(transcript.messages))
+            places.append(_HANDOFF if isinstance(piece, Handoff) else piece.position)
+        sizes.update(zip(places, weigh(made, self.tokenizer), strict=True))
+        total = sum(sizes.values())
+        return Plan(pieces, sizes, extract.quoted, self._standing(layout), total, sizes.pop(_HANDOFF, 0))
+
+    def _standing(self, layout: Layout) -> Standing:
+        maker = self.maker
+        return Standing(
+            system_end=maker.system_end,
+            head_end=layout.head_end,
+            tail_start=layout.tail_start,
+            request=maker.request,
+            pins=maker.pins,
+            open=frozenset(maker.open),
+            protect_first_n=self.limits.protect_first_n,
         )
-        return Plan(pieces, verdicts, sum(sizes.values()), handoff_tokens)
-
-    def _verdict(self, place: int, layout: Layout, sizes: dict[int, int], quoted: dict[int, int]) -> Verdict:
-        before = self.transcript.tokens[place]
-        number = self.transcript.numbers[place]
-        after = sizes.get(place)
-        if after is None:
-            lines = quoted.get(place, 0)
-            reason = (
-                f"{lines} excerpt{'s' if lines != 1 else ''} in the handoff"
-                if lines
-                else "reachable by its handle"
-            )
-            return Verdict(place, number, Fate.SUMMARISED, f"older than the tail: {reason}", before, 0)
-        fate = Fate.KEPT if after == before else Fate.ELIDED
-        return Verdict(place, number, fate, self._reason(place, layout, fate), before, after)
-
-    def _reason(self, place: int, layout: Layout, fate: Fate) -> str:
-        if place < self.maker.system_end:
-            return "system prompt"
-        if fate is Fate.ELIDED:
-            return "too large for the tail" if place >= layout.tail_start else "old result or long argument"
-        for reason, places in (
-            ("pinned", self.maker.pins),
-            ("the user's last request", {self.maker.request}),
-            ("open call", self.maker.open),
-        ):
-            if place in places:
-                return reason
-        if place < layout.head_end:
-            return f"head: one of the first {self.limits.protect_first_n}"
-        return "tail: recent" if place >= layout.tail_start else "small enough to stay"
 
 
 def _spoken(part: Part) -> str:

@@ -1,8 +1,9 @@
 """Each message read once: what it says, in excerpts, with the values in each.
 
-A `Reader` gives every value it meets a number, so that a reading is a few small arrays and a long
-conversation can be scored with array operations. What is read is redacted first, on the whole text of a
-part, so that no excerpt can hold half of a secret.
+A `Reader` gives every value it meets a number, so that a reading is a few slices of arrays and a long
+conversation can be scored with array operations. What is read is redacted first, on the whole text of a part,
+so that no excerpt can hold half of a secret. Many messages are read together: their texts go through the
+vocabulary in blocks.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from penstock.compaction.excerpts import excerpts, lay_out
 from penstock.compaction.handoff import Entry, parse_handoff
 from penstock.compaction.ledger import Fact, facts_in
-from penstock.compaction.values import kind_of, sub_words, values_in
+from penstock.compaction.vocabulary import Vocabulary
 from penstock.conversation.message import (
     Message,
     Opaque,
@@ -29,13 +30,15 @@ from penstock.conversation.message import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from penstock.redaction import Redactor
 
-__all__ = ["Reader", "Reading", "Source", "Speaker", "Vocabulary"]
+__all__ = ["Reader", "Reading", "Source", "Speaker"]
+
+_BLOCK = 1_000_000  # characters that go through the vocabulary together
 
 
 class Speaker(IntEnum):
@@ -53,7 +56,7 @@ class Source(msgspec.Struct, frozen=True, eq=False):
     """One voice in one message: a text, a call or a result, cut into excerpts.
 
     `ids` are the distinct values of each excerpt, one excerpt after the other; `counts` says how many
-    belong to each.
+    belong to each; `distinct` are those of all excerpts.
     """
 
     speaker: Speaker
@@ -73,89 +76,105 @@ class Reading(msgspec.Struct, frozen=True, eq=False):
     sources: tuple[Source, ...]
     tags: tuple[str, ...]
     facts: tuple[Fact, ...]
+    is_handoff: bool = False
     entries: tuple[Entry, ...] = ()
 
 
-class Vocabulary:
-    """A number for every value, what it looks like, and which values hold a given word."""
+class _Draft(msgspec.Struct, eq=False):
+    """A source whose values are still to be found."""
 
-    def __init__(self) -> None:
-        self.ids: dict[str, int] = {}
-        self.values: list[str] = []
-        self.kinds: list[int] = []
-        self.words: list[int] = []
-        self.holders: dict[str, list[int]] = {}
-        self.keys: set[int] = set()
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def add(self, value: str) -> int:
-        """The number of a value that was not known before."""
-        number = len(self.values)
-        self.ids[value] = number
-        self.values.append(value)
-        self.kinds.append(kind_of(value))
-        words = sub_words(value)
-        self.words.append(len(words))
-        for word in words:
-            self.holders.setdefault(word, []).append(number)
-        return number
+    speaker: Speaker
+    excerpts: tuple[str, ...]
+    keys: frozenset[str]
+    characters: int
+    source: Source | None = None
 
 
 class Reader:
-    """Reads messages with one vocabulary and one redactor."""
+    """Reads messages with one vocabulary and one redactor. A result that was seen before is not read again."""
 
     def __init__(self, redactor: Redactor) -> None:
         self.vocabulary = Vocabulary()
         self._redactor = redactor
-        self._known: dict[str, Source] = {}
+        self._results: dict[str, _Draft] = {}
 
-    def read(self, message: Message) -> Reading:
-        """What the message says."""
-        sources: list[Source] = []
+    def read(self, messages: Sequence[Message]) -> list[Reading]:
+        """What each message says."""
+        drafted = [self._draft(message) for message in messages]
+        self._find_values([draft for drafts, _, _ in drafted for draft in drafts])
+        return [
+            Reading(
+                tuple([draft.source for draft in drafts if draft.source is not None]),
+                tags,
+                facts_in(message, self._redactor),
+                any(isinstance(part, Summary) for part in message.parts),
+                entries,
+            )
+            for message, (drafts, tags, entries) in zip(messages, drafted, strict=True)
+        ]
+
+    def _draft(self, message: Message) -> tuple[list[_Draft], tuple[str, ...], tuple[Entry, ...]]:
+        drafts: list[_Draft] = []
         tags: list[str] = []
         entries: list[Entry] = []
         for speaker, tag, text in _voices(message, entries):
-            source = self._source(speaker, text)
-            if source is not None and source.excerpts:
-                sources.append(source)
-                tags.append(tag)
-        return Reading(tuple(sources), tuple(tags), facts_in(message, self._redactor), tuple(entries))
+            if text and not text.isspace():
+                draft = self._cut(speaker, text)
+                if draft.excerpts:
+                    drafts.append(draft)
+                    tags.append(tag)
+        return drafts, tuple(tags), tuple(entries)
 
-    def _source(self, speaker: Speaker, text: str) -> Source | None:
-        """The text as a source; None where it says nothing. A result that was seen before is not read again."""
-        if not text or text.isspace():
-            return None
-        if speaker is not Speaker.RESULT:
-            return self._read_text(speaker, text)
-        known = self._known.get(text)
-        if known is None:
-            known = self._known[text] = self._read_text(speaker, text)
-        return known
-
-    def _read_text(self, speaker: Speaker, text: str) -> Source:
+    def _cut(self, speaker: Speaker, text: str) -> _Draft:
+        known = self._results.get(text) if speaker is Speaker.RESULT else None
+        if known is not None:
+            return known
         clean = self._redactor.redact(text)
-        laid = lay_out(clean) if speaker in {Speaker.RESULT, Speaker.CALL} else None
-        pieces = excerpts(laid.text if laid else clean)
+        keys: frozenset[str] = frozenset()
+        if speaker in {Speaker.RESULT, Speaker.CALL}:
+            laid = lay_out(clean)
+            clean, keys = laid.text, laid.keys
+        draft = _Draft(speaker, tuple(excerpts(clean)), keys, len(clean))
+        if speaker is Speaker.RESULT:
+            self._results[text] = draft
+        return draft
+
+    def _find_values(self, drafts: list[_Draft]) -> None:
+        """Turn the drafts into sources, a block of them at a time."""
+        block: list[_Draft] = []
+        characters = 0
+        for draft in dict.fromkeys(draft for draft in drafts if draft.source is None):
+            block.append(draft)
+            characters += draft.characters
+            if characters > _BLOCK:
+                self._find_block(block)
+                block, characters = [], 0
+        if block:
+            self._find_block(block)
+
+    def _find_block(self, block: list[_Draft]) -> None:
         vocabulary = self.vocabulary
-        ids = vocabulary.ids
-        add = vocabulary.add
-        flat: list[int] = []
-        counts: list[int] = []
-        for piece in pieces:
-            found = dict.fromkeys(values_in(piece))
-            flat += [ids[value] if value in ids else add(value) for value in found]
-            counts.append(len(found))
-        if laid:
-            vocabulary.keys.update(ids[key] for key in laid.keys if key in ids)
-        return Source(
-            speaker=speaker,
-            excerpts=tuple(pieces),
-            ids=np.array(flat, dtype=np.int32),
-            counts=np.array(counts, dtype=np.int32),
-            distinct=np.array(list(dict.fromkeys(flat)), dtype=np.int32),
-        )
+        found = vocabulary.find([text for draft in block for text in draft.excerpts])
+        counts = np.diff(found.starts).astype(np.int32)
+        sizes = np.array([len(draft.excerpts) for draft in block])
+        ends = np.cumsum(sizes)
+        source_of = np.repeat(np.repeat(np.arange(len(block)), sizes), counts)
+        width = max(1, len(vocabulary))
+        distinct = np.unique(source_of * width + found.ids)
+        values = (distinct % width).astype(np.int32)
+        edges = np.searchsorted(distinct, np.arange(len(block) + 1) * width).tolist()
+        spans = found.starts[np.concatenate([[0], ends])].tolist()
+        for place, draft in enumerate(block):
+            last = int(ends[place])
+            draft.source = Source(
+                speaker=draft.speaker,
+                excerpts=draft.excerpts,
+                ids=found.ids[spans[place] : spans[place + 1]],
+                counts=counts[last - len(draft.excerpts) : last],
+                distinct=values[edges[place] : edges[place + 1]],
+            )
+            if draft.keys:
+                vocabulary.keys.update(vocabulary.ids[key] for key in draft.keys if key in vocabulary.ids)
 
 
 def _voices(message: Message, entries: list[Entry]) -> Iterator[tuple[Speaker, str, str]]:

@@ -8,14 +8,15 @@ means the same message for good.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from penstock.compaction.cut import Cuts
+from penstock.compaction.ledger import FactKind
 from penstock.conversation.message import Message, Summary
-from penstock.conversation.rules import legal_cuts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -32,27 +33,43 @@ __all__ = ["AFTER", "Transcript", "number_messages", "numbers_after"]
 AFTER = "after"  # the attribute of the mark
 _RUN = re.compile(r"(\d{1,9})(?:-(\d{1,9})|(\+))?$")
 _LONGEST_RUN = 100_000
+_FACTS_OF = 1_000  # messages: what was done longer ago is not among the newest of anything
 
 
 class Transcript(msgspec.Struct, frozen=True, eq=False):
-    """A legal list of messages of one dialect, read and weighed."""
+    """A legal list of messages of one dialect, read and weighed.
+
+    `origins` are what the messages came as: the objects or bytes given this time, None for one that is ours.
+    """
 
     dialect: Dialect
     messages: tuple[Message, ...]
+    origins: tuple[Any, ...]
     tokens: tuple[int, ...]
     numbers: tuple[int, ...]
     readings: tuple[Reading, ...]
     index: Index
+    legal: tuple[int, ...]
 
     @property
     def total_tokens(self) -> int:
         """Tokens of the whole list."""
         return sum(self.tokens)
 
+    def __getitem__(self, place: int) -> Message:
+        """The message with its origin, for what is sent on."""
+        message = self.messages[place]
+        return Message(message.role, message.parts, self.origins[place])
+
+    @property
+    def handoffs(self) -> tuple[int, ...]:
+        """Where handoffs of earlier compactions stand."""
+        return tuple(place for place, reading in enumerate(self.readings) if reading.is_handoff)
+
     def cuts(self) -> Cuts:
         """Where the list may be cut."""
         before = [0, *np.cumsum(self.tokens, dtype=np.int64).tolist()]
-        return Cuts(tuple(legal_cuts(self.messages, self.dialect.rules)), tuple(before))
+        return Cuts(self.legal, tuple(before))
 
     def tokens_after(self) -> NDArray[np.int64]:
         """For each message, the tokens of all that come after it."""
@@ -61,24 +78,30 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         return after
 
     def facts(self) -> Iterator[Fact]:
-        """The facts of all messages, with the numbers of their messages."""
-        for number, reading in zip(self.numbers, self.readings, strict=True):
+        """The facts of the messages, with their numbers: all that the user stated, the rest of the newest."""
+        recent = len(self.messages) - _FACTS_OF
+        for place, (number, reading) in enumerate(zip(self.numbers, self.readings, strict=True)):
             for fact in reading.facts:
-                yield msgspec.structs.replace(fact, number=number)
+                if place >= recent or fact.kind is FactKind.CONSTRAINT:
+                    yield msgspec.structs.replace(fact, number=number)
 
 
-def number_messages(messages: Sequence[Message]) -> tuple[int, ...]:
-    """A number for each message. A message that is only a handoff has 0."""
+def number_messages(messages: Sequence[Message], handoffs: Iterable[int] | None = None) -> tuple[int, ...]:
+    """A number for each message. A message that is only a handoff has 0.
+
+    `handoffs` are the positions of messages with a handoff, where the caller knows them.
+    """
+    if handoffs is None:
+        handoffs = [n for n, one in enumerate(messages) if any(isinstance(part, Summary) for part in one.parts)]
     numbers: list[int] = []
-    upcoming: Iterator[int] = _from(1)
-    for message in messages:
-        summary = next((part for part in message.parts if isinstance(part, Summary)), None)
-        if summary is not None:
-            upcoming = _expand(summary.attributes.get(AFTER, ""), upcoming)
-            if len(message.parts) == 1:
-                numbers.append(0)
-                continue
-        numbers.append(next(upcoming))
+    upcoming: Iterator[int] = count(1)
+    for place in handoffs:
+        numbers += islice(upcoming, place - len(numbers))
+        parts = messages[place].parts
+        summary = next(part for part in parts if isinstance(part, Summary))
+        upcoming = _expand(summary.attributes.get(AFTER, ""), upcoming)
+        numbers.append(0 if len(parts) == 1 else next(upcoming))
+    numbers += islice(upcoming, len(messages) - len(numbers))
     return tuple(numbers)
 
 
@@ -112,13 +135,7 @@ def _numbers(runs: list[re.Match[str]]) -> Iterator[int]:
     for run in runs:
         first = int(run[1])
         if run[3]:
-            yield from _from(first)
+            yield from count(first)
         last = min(int(run[2] or first), first + _LONGEST_RUN)
         yield from range(first, last + 1)
-    yield from _from(last + 1)
-
-
-def _from(number: int) -> Iterator[int]:
-    while True:
-        yield number
-        number += 1
+    yield from count(last + 1)

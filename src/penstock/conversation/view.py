@@ -8,7 +8,7 @@ record out undoes it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.conversation.dialects.base import Dialect
     from penstock.conversation.log import Log
 
-__all__ = ["Compaction", "Handoff", "Kept", "Piece", "Rewritten", "as_message", "encode", "fold"]
+__all__ = ["Compaction", "Handoff", "Kept", "Messages", "Piece", "Rewritten", "as_message", "encode", "fold"]
 
 
 class Kept(msgspec.Struct, frozen=True, tag=True):
@@ -49,6 +49,13 @@ class Handoff(msgspec.Struct, frozen=True, tag=True):
 Piece: TypeAlias = Kept | Rewritten | Handoff
 
 
+class Messages(Protocol):
+    """Messages by their position in the log."""
+
+    def __getitem__(self, position: int, /) -> Message:
+        """The message at this position."""
+
+
 class Compaction(msgspec.Struct, frozen=True):
     """One compaction: `base` is the id of the last message it knew, `length` how many there were."""
 
@@ -67,7 +74,7 @@ def fold(log: Log, compactions: Sequence[Compaction]) -> tuple[Piece, ...]:
     return (*newest.pieces, *(Kept(position) for position in range(newest.length, len(log))))
 
 
-def encode(pieces: Sequence[Piece], messages: Sequence[Message], dialect: Dialect) -> list[Any]:
+def encode(pieces: Sequence[Piece], messages: Messages, dialect: Dialect) -> list[Any]:
     """The view on the wire: the origin of what is kept, a new object for what is not."""
     encoded: list[Any] = []
     waiting: Handoff | None = None
@@ -90,7 +97,7 @@ def encode(pieces: Sequence[Piece], messages: Sequence[Message], dialect: Dialec
     return encoded
 
 
-def as_message(piece: Piece, messages: Sequence[Message]) -> Message:
+def as_message(piece: Piece, messages: Messages) -> Message:
     """The piece as a message, for measuring: a handoff with a role is a message of its own."""
     match piece:
         case Kept(position=position):

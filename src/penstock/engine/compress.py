@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +14,7 @@ import msgspec
 
 from penstock.compaction.compact import Compacted, Goal, compact
 from penstock.compaction.notebook import Notebook, Opened
-from penstock.compaction.plan import Fate, Verdict, Wishes
+from penstock.compaction.plan import Fate, Verdict, Wishes, verdicts
 from penstock.config import own_secrets
 from penstock.conversation.dialects import detect, dialect_named
 from penstock.errors import InputError, SettingsError, UnknownHandle
@@ -28,9 +29,19 @@ if TYPE_CHECKING:
     from penstock.conversation.document import Document
     from penstock.measure.tokens import Tokenizer
 
-__all__ = ["Compressed", "Request", "acompress", "compress", "compress_document", "redactor_of_process"]
+__all__ = [
+    "Compressed",
+    "Request",
+    "acompress",
+    "compress",
+    "compress_document",
+    "compress_list",
+    "number_of",
+    "redactor_of_process",
+]
 
 _T = TypeVar("_T")
+_HANDLE = re.compile(r"[(\[]?m(\d{1,9})[)\]]?")
 HANDOFF = "handoff"
 
 
@@ -41,43 +52,59 @@ class Compressed:
     says what was done, `verdicts` what became of each message and why.
     """
 
-    __slots__ = ("_originals", "messages", "receipt", "verdicts")
+    __slots__ = ("_numbers", "_origins", "_plan", "_tokens", "messages", "receipt")
 
-    def __init__(
-        self,
-        messages: list[Any],
-        receipt: Receipt,
-        verdicts: tuple[Verdict, ...] = (),
-        originals: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.messages = messages
-        self.receipt = receipt
-        self.verdicts = verdicts
-        self._originals = dict(originals or {})
+    def __init__(self, opened: Opened, result: Compacted, seconds: float) -> None:
+        self.messages: list[Any] = result.encoded
+        self.receipt: Receipt = msgspec.structs.replace(result.receipt, seconds=round(seconds, 6))
+        self._plan = result.plan
+        self._numbers = opened.transcript.numbers
+        self._tokens = opened.transcript.tokens
+        self._origins = opened.transcript.origins
 
     def __repr__(self) -> str:
         return f"<Compressed {self.receipt.outcome}: {len(self.messages)} messages, {self.receipt.tokens_after} tokens>"
 
     @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """What became of each message of the input, and why."""
+        if self._plan is not None:
+            return verdicts(self._plan, self._numbers, self._tokens)
+        return tuple(
+            Verdict(place, number, Fate.KEPT, "nothing to do", tokens, tokens)
+            for place, (number, tokens) in enumerate(zip(self._numbers, self._tokens, strict=True))
+        )
+
+    @property
+    def originals(self) -> Iterable[tuple[int, Any]]:
+        """Every message of the input with its number."""
+        return zip(self._numbers, self._origins, strict=True)
+
+    @property
     def handles(self) -> tuple[str, ...]:
         """Every handle by which an original can be asked for."""
-        return (*self._originals, *((HANDOFF,) if self.receipt.summarised else ()))
+        names = tuple(f"m{number}" for number, origin in self.originals if number and origin is not None)
+        return (*names, HANDOFF) if self.receipt.summarised else names
 
     def original(self, handle: str) -> Any:
         """The message that a stub stands for, as it was given; for "handoff" the list of all it stands for."""
-        name = handle.strip().strip("()[]")
-        if name == HANDOFF and self.receipt.summarised:
-            gone = {f"m{v.number}" for v in self.verdicts if v.fate is Fate.SUMMARISED}
-            return [message for key, message in self._originals.items() if key in gone]
-        try:
-            return self._originals[name]
-        except KeyError:
-            span = (
-                f"{next(iter(self._originals))} … {next(reversed(self._originals))}"
-                if self._originals
-                else "none"
-            )
-            raise UnknownHandle(f"there is no original {handle!r} here; the handles are {span}") from None
+        if handle == HANDOFF and self._plan is not None and self.receipt.summarised:
+            return [origin for place, origin in enumerate(self._origins) if place not in self._plan.sizes]
+        number = number_of(handle)
+        for known, origin in self.originals:
+            if known == number and origin is not None:
+                return origin
+        raise UnknownHandle(
+            f"there is no original {handle!r} here; handles are m1, m2 and so on, or {HANDOFF!r}"
+        )
+
+
+def number_of(handle: str) -> int:
+    """The number in a handle such as `m12`; raises UnknownHandle where it is none."""
+    match = _HANDLE.fullmatch(handle.strip())
+    if match is None:
+        raise UnknownHandle(f"{handle!r} is not a handle: handles are m1, m2 and so on, or {HANDOFF!r}")
+    return int(match[1])
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +209,7 @@ def compress_list(messages: Sequence[Any], request: Request, notebook: Notebook 
     book = notebook or Notebook(tokenizer_for(request.model), redactor_of_process())
     opened = book.open(wires, dialect)
     result = _compacted(opened, request, book)
-    return _finished(opened, result, started)
+    return Compressed(opened, result, time.perf_counter() - started)
 
 
 def compress_document(document: Document, request: Request) -> Compressed:
@@ -191,7 +218,7 @@ def compress_document(document: Document, request: Request) -> Compressed:
     book = Notebook(tokenizer_for(request.model), redactor_of_process())
     opened = book.open(document.wires, document.dialect, document.raws)
     result = _compacted(opened, request, book)
-    return _finished(opened, result, started)
+    return Compressed(opened, result, time.perf_counter() - started)
 
 
 def _compacted(opened: Opened, request: Request, book: Notebook) -> Compacted:
@@ -199,18 +226,6 @@ def _compacted(opened: Opened, request: Request, book: Notebook) -> Compacted:
     wishes = Wishes(focus=request.focus or "", pins=request.pins)
     settings = request.settings.compression
     return compact(opened, goal, wishes, settings, tokenizer=book.tokenizer, redactor=redactor_of_process())
-
-
-def _finished(opened: Opened, result: Compacted, started: float) -> Compressed:
-    seconds = time.perf_counter() - started
-    receipt = msgspec.structs.replace(result.receipt, seconds=round(seconds, 6))
-    transcript = opened.transcript
-    originals = {
-        f"m{number}": message.origin
-        for number, message in zip(transcript.numbers, transcript.messages, strict=True)
-        if number and message.origin is not None
-    }
-    return Compressed(result.encoded, receipt, result.verdicts, originals)
 
 
 @lru_cache(maxsize=1)

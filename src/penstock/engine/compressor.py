@@ -12,7 +12,13 @@ from penstock.compaction.policy import Compact, Guard, Policy, Thrash, worth_it
 from penstock.compaction.pressure import Level, Notice, Pressure
 from penstock.compaction.receipt import NOTHING_TO_DO
 from penstock.conversation.dialects import detect
-from penstock.engine.compress import Compressed, Request, compress_list, redactor_of_process
+from penstock.engine.compress import (
+    Compressed,
+    Request,
+    compress_list,
+    number_of,
+    redactor_of_process,
+)
 from penstock.engine.contract import ContextEngine
 from penstock.errors import UnknownHandle
 from penstock.measure.tokens import tokenizer_for
@@ -68,7 +74,7 @@ class ContextCompressor(ContextEngine):
         self._on_notice = on_notice or _log_notice
         self._model = model
         self._notebook = self._new_notebook()
-        self._originals: dict[str, Any] = {}
+        self._originals: dict[int, Any] = {}
         self._policy: Policy
         self._thrash: Thrash
         self._pressure: Pressure
@@ -146,10 +152,10 @@ class ContextCompressor(ContextEngine):
 
     def original(self, handle: str) -> Any:
         """The original of a message that any compaction of this instance elided or summarised."""
-        name = handle.strip().strip("()[]")
-        if name not in self._originals:
+        number = number_of(handle)
+        if number not in self._originals:
             raise UnknownHandle(f"there is no original {handle!r} in this conversation")
-        return self._originals[name]
+        return self._originals[number]
 
     def estimate(self, messages: Sequence[dict[str, Any]]) -> int:
         """Tokens of a request with these messages: what the provider reported last, plus what came since.
@@ -202,9 +208,7 @@ class ContextCompressor(ContextEngine):
             pins=frozenset(self.pins),
         )
         result = compress_list(messages, request, self._notebook)
-        self._originals.update(
-            (handle, result.original(handle)) for handle in result.handles if handle != "handoff"
-        )
+        self._originals = {**dict(result.originals), **self._originals}
         return result
 
     def _fit_window(self, context_length: int) -> None:
@@ -213,7 +217,9 @@ class ContextCompressor(ContextEngine):
         self._policy = Policy.of(self.settings.compression, context_length, emergency=emergency)
         self.threshold_tokens = self._policy.budgets.threshold_tokens
         self._thrash = Thrash(threshold_tokens=self.threshold_tokens)
-        self._pressure = Pressure.of(self._policy.budgets, self.settings.pressure)
+        self._pressure = Pressure.of(
+            self._policy.budgets, self.settings.pressure, automatic=self.settings.compression.enabled
+        )
         self._compressible = self._passed_at = 0
 
     def _guard(self, tokens: int) -> Guard:
