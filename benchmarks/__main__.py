@@ -1,0 +1,130 @@
+"""`python -m benchmarks [speed|memory|fidelity|redaction|startup …]`: measure, and print tables."""
+
+import argparse
+import datetime as dt
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import fidelity, memory, redaction, speed, startup
+from benchmarks.clock import cores, machine
+from benchmarks.options import Options
+from benchmarks.report import LEGEND, Table, as_json, markdown, missed
+from benchmarks.written import replaced
+
+SUBJECTS: dict[str, Callable[[Options], list[Table]]] = {
+    "startup": startup.run,
+    "speed": speed.run,
+    "redaction": redaction.run,
+    "memory": memory.run,
+    "fidelity": fidelity.run,
+}
+
+
+def main() -> int:
+    """0, or 1 with `--strict` where a floor is missed, or 2 for what cannot be done."""
+    parser = _parser()
+    wished = parser.parse_args()
+    if unknown := [name for name in wished.subjects if name not in SUBJECTS]:
+        parser.error(f"there is no benchmark {unknown[0]!r}: use {', '.join(SUBJECTS)}")
+    if wished.write and not wished.write.is_file():
+        parser.error(f"there is no report {wished.write} to write into")
+    if wished.write and wished.quick:
+        parser.error("--quick figures are for trying; they are not to be written into a report")
+    options = _options(wished, parser)
+    where = machine()
+    measured = _measured(where, wished.quick)
+    print(f"{measured}\n{LEGEND}", flush=True)
+    tables: list[Table] = []
+    for name in wished.subjects or SUBJECTS:
+        new = SUBJECTS[name](options)
+        tables += new
+        print("".join(f"\n{markdown(table)}\n" for table in new), flush=True)
+    if wished.json:
+        wished.json.write_text(as_json(tables, where) + "\n", encoding="utf-8")
+    if wished.write:
+        _write(wished.write, tables, measured, parser)
+    under = missed(tables)
+    print(_verdict(tables, under, wished.quick))
+    return 1 if under and wished.strict else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure Penstock; all where none is named."
+    )
+    parser.add_argument("subjects", nargs="*", metavar="subject", help=", ".join(SUBJECTS))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE", help="put the tables in their places in a Markdown report"
+    )
+    parser.add_argument("--strict", action="store_true", help="exit with 1 where a floor is missed")
+    parser.add_argument("--quick", action="store_true", help="small inputs, few runs: to see that it works")
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs of what is timed (5)")
+    parser.add_argument(
+        "--jobs", type=int, default=cores(), metavar="N", help="processes for fidelity (all cores)"
+    )
+    parser.add_argument(
+        "--needles", choices=("theirs", "ours", "both"), default="both", help="on recorded sessions"
+    )
+    parser.add_argument(
+        "--baselines", action="store_true", help="run simple compactors on recorded sessions as well"
+    )
+    parser.add_argument(
+        "--limit", type=int, default=40, metavar="N", help="recorded sessions of a file, at most (40)"
+    )
+    return parser
+
+
+def _options(wished: argparse.Namespace, parser: argparse.ArgumentParser) -> Options:
+    named = os.environ.get("PENSTOCK_CORPORA")
+    folder = Path(named).resolve() if named else None
+    if folder is not None and not (folder / "future_recall.py").is_file():
+        parser.error(
+            f"PENSTOCK_CORPORA is {named!r}, where there is no future_recall.py: name another folder or none"
+        )
+    return Options(
+        repeat=2 if wished.quick else max(1, wished.repeat),
+        quick=wished.quick,
+        corpora=folder,
+        needles=wished.needles,
+        baselines=wished.baselines,
+        limit=min(4, wished.limit) if wished.quick else max(1, wished.limit),
+        jobs=max(1, wished.jobs),
+    )
+
+
+def _measured(where: dict[str, Any], quick: bool) -> str:
+    today = dt.datetime.now(tz=dt.UTC).date()
+    return (
+        f"Measured {today}, {where['python']}, {where['system']}, {where['cores']} cores, load "
+        f"{'unknown' if where['load'] is None else where['load']} at the start; `json.loads` "
+        f"{where['json_loads_mb_per_s']:.0f} MB/s, SHA-256 {where['sha256_mb_per_s']:,.0f} MB/s"
+        f"{' (--quick: small inputs, few runs)' if quick else ''}."
+    )
+
+
+def _verdict(tables: list[Table], under: list[str], quick: bool) -> str:
+    lines = (
+        ["Floors missed:", *(f"- {line}" for line in under)]
+        if under
+        else ["No floor that was measured is missed."]
+    )
+    lines += [f"Not measured: {table.title} (see above)." for table in tables if not table.columns]
+    if quick:
+        lines.append("Not measured with --quick: the floors for 20,000 messages.")
+    return "\n".join(lines)
+
+
+def _write(file: Path, tables: list[Table], measured: str, parser: argparse.ArgumentParser) -> None:
+    try:
+        report = replaced(file.read_text(encoding="utf-8"), tables, measured)
+    except ValueError as error:
+        parser.error(f"{file}: {error}")
+    file.write_text(report, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

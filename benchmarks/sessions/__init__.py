@@ -1,0 +1,1 @@
+"""The makers of generated conversations, by subject. `benchmarks.generate` names what they offer."""

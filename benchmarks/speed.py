@@ -1,0 +1,146 @@
+"""How long a compaction takes: from scratch, again with a little more, as the conversation grows, by dialect."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import penstock
+from benchmarks.clock import Times, note, timed
+from benchmarks.generate import coding_session, many_messages, window_200k
+from benchmarks.options import Options
+from benchmarks.report import Figure, Limit, Table
+
+__all__ = ["run"]
+
+WINDOW_TOKENS = 200_000
+MORE = 20
+DIALECTS = ("chat", "responses", "anthropic", "sharegpt")
+
+WINDOW_MS = Limit(300, 100)
+MANY_SECONDS = Limit(5, 1)
+AGAIN_MS = Limit(150, 30)
+GROWTH = Limit(12)
+
+Chat = list[dict[str, Any]]
+Line = tuple[str | Figure, ...]
+
+
+def run(options: Options) -> list[Table]:
+    warm()
+    count = 4_000 if options.quick else 20_000
+    few = max(2, options.repeat // 2 + 1)
+    note(f"speed: generating {count:,} messages")
+    rounds = 3 * few
+    more = many_messages(count + (rounds + 2) * MORE, 1_500 * (count + (rounds + 2) * MORE))
+    ends = _ends(more, count, rounds)
+    note("speed: a 200,000-token window")
+    rows = [_window(options.repeat)]
+    note(f"speed: {count:,} messages from scratch")
+    many, seconds, engine = _many(more[: ends[0]], few, None if options.quick else MANY_SECONDS)
+    note("speed: the same again, with 20 more messages at a time")
+    again = _again(engine, more, ends, None if options.quick else AGAIN_MS)
+    del engine, more
+    small = many_messages(count // 10, 150 * count)
+    little = _from_scratch(json.dumps(small).encode(), options.repeat)
+    growth = Figure(seconds / little.best, "×", None if options.quick else GROWTH)
+    rows += [many, *again, (f"growth, {count:,} against {count // 10:,} messages", growth, "", "", "")]
+    note("speed: each dialect")
+    dialects = tuple(_dialects(few))
+    columns = ("what", "best (floor · goal)", "median", "CPU, best", "best / json.loads of the same bytes")
+    return [
+        Table("speed", "Speed", columns, tuple(rows), _remark(options, few)),
+        Table("dialects", "A 200,000-token window in each dialect", ("what", "best", *columns[2:]), dialects),
+    ]
+
+
+def warm() -> None:
+    """Load the tokenizer and all modules, as in a process that has done this before."""
+    penstock.ContextCompressor(8_000).compress(coding_session(12_000, seed=9))
+
+
+def _remark(options: Options, few: int) -> str:
+    return (
+        f"One process with a loaded tokenizer; {options.repeat} runs of the window and of the small conversation, "
+        f"{few} of the others. Every input is parsed anew from JSON, outside the clock, except where the row says "
+        f"otherwise, and `json.loads` "
+        f"is timed in between. CPU is that of all threads. The engine is `ContextCompressor({WINDOW_TOKENS:_})`."
+    )
+
+
+def _row(what: str, times: Times, limit: Limit | None, unit: str) -> Line:
+    scale = 1_000 if unit == "ms" else 1
+    best, median, cpu = (seconds * scale for seconds in (times.best, times.median, times.cpu))
+    ratio = Figure(times.best / times.yardstick, "×")
+    return what, Figure(best, unit, limit), Figure(median, unit), Figure(cpu, unit), ratio
+
+
+def _from_scratch(data: bytes, repeat: int) -> Times:
+    def work(messages: Chat) -> None:
+        penstock.ContextCompressor(WINDOW_TOKENS).compress(messages)
+
+    return timed(work, lambda: json.loads(data), repeat, data)
+
+
+def _window(repeat: int) -> Line:
+    data = json.dumps(window_200k()).encode()
+    times = _from_scratch(data, repeat)
+    what = f"200,000-token window ({len(data) / 1e6:.1f} MB), from scratch"
+    return _row(what, times, WINDOW_MS, "ms")
+
+
+def _many(messages: Chat, repeat: int, limit: Limit | None) -> tuple[Line, float, penstock.ContextCompressor]:
+    """The row, the best time, and an engine that has compressed these very objects."""
+    data = json.dumps(messages).encode()
+    times = _from_scratch(data, max(1, repeat - 1))
+    engine = penstock.ContextCompressor(WINDOW_TOKENS)
+    times += timed(engine.compress, lambda: messages, 1)
+    what = f"{len(messages):,} messages ({len(data) / 1e6:.0f} MB), from scratch"
+    return _row(what, times, limit, "s"), times.best, engine
+
+
+def _again(
+    engine: penstock.ContextCompressor, more: Chat, ends: list[int], limit: Limit | None
+) -> list[Line]:
+    """The same instance, each time with about 20 messages more than it has seen."""
+    data = json.dumps(more[: ends[0]]).encode()
+    left = iter(ends[1:])
+    ways: dict[str, Callable[[Chat], Chat]] = {
+        "the same objects": list,
+        "deep copies": copy.deepcopy,
+        "parsed anew from JSON": lambda messages: json.loads(json.dumps(messages)),
+    }
+    rows = []
+    for way, take in ways.items():
+        times = timed(engine.compress, _taker(take, more, left), len(ends) // 3, data)
+        rows.append(_row(f"second compress, {MORE} more messages, {way}", times, limit, "ms"))
+    return rows
+
+
+def _taker(take: Callable[[Chat], Chat], messages: Chat, ends: Iterator[int]) -> Callable[[], Chat]:
+    return lambda: take(messages[: next(ends)])
+
+
+def _ends(messages: Chat, first: int, rounds: int) -> list[int]:
+    """`first` and then steps of 20, each moved back to where no call is parted from its result."""
+    ends = []
+    for step in range(rounds + 1):
+        end = first + step * MORE
+        while messages[end]["role"] == "tool":
+            end -= 1
+        ends.append(end)
+    return ends
+
+
+def _dialects(repeat: int) -> list[Line]:
+    rows = []
+    for dialect in DIALECTS:
+        data = json.dumps(coding_session(WINDOW_TOKENS, 1, dialect)).encode()
+
+        def work(messages: Chat, dialect: str = dialect) -> None:
+            penstock.compress(messages, context_length=WINDOW_TOKENS, dialect=dialect)
+
+        times = timed(work, partial(json.loads, data), repeat, data)
+        rows.append(_row(f"`penstock.compress`, {dialect}", times, None, "ms"))
+    return rows
