@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import SettingsError
 from penstock.settings import (
@@ -39,9 +39,12 @@ __all__ = [
     "PluginsSettings",
     "PressureSettings",
     "Settings",
+    "Sourced",
     "StoreSettings",
     "ToolsSettings",
+    "colour_is_wanted",
     "config_path",
+    "given_values",
     "load_settings",
     "own_secrets",
     "settings_from",
@@ -51,6 +54,13 @@ __all__ = [
 PREFIX = "PENSTOCK_"
 NOT_SETTINGS = frozenset({"PENSTOCK_CONFIG", "PENSTOCK_CORPORA"})
 """Variables of ours that are no settings: where the file is, and where benchmarks find their corpora."""
+
+
+class Sourced(NamedTuple):
+    """A value and where it was given: a file, the name of a variable, or `flag`."""
+
+    value: Any
+    source: str
 
 
 def load_settings(
@@ -64,13 +74,27 @@ def load_settings(
     was named but cannot be read, bad YAML, an unknown key or variable, or a value that is not allowed; the
     message says which of the sources is at fault.
     """
+    given = given_values(path, environ, flags)
+    return settings_from({key: found.value for key, found in given.items()})
+
+
+def given_values(
+    path: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> dict[str, Sourced]:
+    """The settings that were given, by dotted key; the rest have their defaults. As `load_settings` otherwise."""
     environ = os.environ if environ is None else environ
-    given = {key: value for key, value in (flags or {}).items() if value is not None}
     file = config_path(path, environ)
-    values = _values_from(str(file), _read_file(file)) if file is not None else {}
-    values |= _environment_values(environ)
-    values |= _values_from("flags", given)
-    return settings_from(values)
+    flagged = {key: value for key, value in (flags or {}).items() if value is not None}
+    values: dict[str, Sourced] = {}
+    if file is not None:
+        found = _values_from(str(file), _read_file(file))
+        values |= {key: Sourced(value, str(file)) for key, value in found.items()}
+    found = _environment_values(environ)
+    values |= {key: Sourced(value, variable_name(key)) for key, value in found.items()}
+    found = _values_from("flags", flagged)
+    return values | {key: Sourced(value, "flag") for key, value in found.items()}
 
 
 def config_path(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
@@ -104,6 +128,12 @@ def own_secrets(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     from penstock.redaction import secret_variables  # noqa: PLC0415 - its rules cost time that `--help` must not pay
 
     return tuple(secret_variables(os.environ if environ is None else environ))
+
+
+def colour_is_wanted(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether colour may be used on a terminal: not with NO_COLOR, nor on one that says it is dumb."""
+    environ = os.environ if environ is None else environ
+    return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def _environment_values(environ: Mapping[str, str]) -> dict[str, Any]:

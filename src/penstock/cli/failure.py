@@ -1,0 +1,72 @@
+"""Failures in words: one line that names the value, the limit and the next step, and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock import __version__
+from penstock.cli.layout import printable
+from penstock.errors import IllegalResult, InputError, PenstockError, TargetTooSmall
+
+__all__ = ["BAD_INPUT", "FAULT", "TOO_SMALL", "Failure", "failure_of"]
+
+FAULT, BAD_INPUT, TOO_SMALL = 1, 2, 3
+
+
+class Failure(NamedTuple):
+    """What to say and the exit code to leave with."""
+
+    text: str
+    code: int
+
+
+def failure_of(error: Exception, file: str | None = None) -> Failure:
+    """The failure that an exception stands for. `file` is the input, named where it is at fault."""
+    match error:
+        case TargetTooSmall():
+            text, code = str(error), TOO_SMALL
+        case IllegalResult():
+            text, code = f"{error}; nothing was written. {_report_it()}", FAULT
+        case InputError():
+            name = "standard input" if file == "-" else file
+            text, code = f"{name}: {_redacted(str(error))}", BAD_INPUT
+        case PenstockError():
+            text, code = str(error), BAD_INPUT
+        case MemoryError():
+            text, code = "there is not enough memory for this input: split it into smaller files", FAULT
+        case OSError():
+            where = error.filename if isinstance(error.filename, str) else "the output"
+            why = error.strerror or type(error).__name__
+            text, code = f"{where} cannot be written: {why}; choose another place for it", BAD_INPUT
+        case _:
+            text, code = f"unexpected {type(error).__name__}{_place(error)}. {_report_it()}", FAULT
+    return Failure(printable(text), code)
+
+
+def _report_it() -> str:
+    python = ".".join(map(str, sys.version_info[:3]))
+    return (
+        "This is a fault in Penstock: run it again with --debug and report the traceback "
+        f"(penstock {__version__}, Python {python}, {sys.platform})"
+    )
+
+
+def _place(error: Exception) -> str:
+    """Where it was raised. The error's own text is left out: it may quote the conversation."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    file = "/".join(Path(trace.tb_frame.f_code.co_filename).parts[-2:])
+    return f" in {file}:{trace.tb_lineno}"
+
+
+def _redacted(text: str) -> str:
+    """An error about the input may quote a word of it, and that word may be a secret."""
+    from penstock.config import own_secrets  # noqa: PLC0415 - only a failure needs it
+    from penstock.redaction import Redactor  # noqa: PLC0415 - as above
+
+    return Redactor(own_secrets()).redact(text)

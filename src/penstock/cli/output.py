@@ -1,0 +1,94 @@
+"""Writing a result: all of it or nothing, whatever happens on the way."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import stat
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["write_file", "write_stdout"]
+
+_TERMINATED = 143
+
+
+def write_file(name: str, data: bytes) -> None:
+    """Write the file. It holds all of `data` or what it held before, also after an interruption or a crash.
+
+    Folders are made. A link is followed; a device or a pipe is written to as it is. Raises OSError.
+    """
+    path = Path(name).resolve()
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
+        _make_folder(path.parent)
+        with _termination_unwinds():
+            _replace(path, data)
+    except OSError as error:  # told by the name that was given, not by that of a temporary file
+        raise OSError(error.errno, error.strerror, name) from error
+
+
+def write_stdout(data: bytes) -> None:
+    """Write to standard output. Raises OSError, BrokenPipeError where nobody reads any more."""
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "it is closed", "standard output")
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    if sys.stdout.isatty() and not data.endswith(b"\n"):
+        sys.stdout.buffer.write(b"\n")  # so that the report begins on a line of its own
+    sys.stdout.buffer.flush()
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:  # says nothing to a reader who asked for no folder
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
+
+
+def _replace(path: Path, data: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:80]}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(_mode_for(path))
+        Path(temporary).replace(path)
+    except BaseException:  # an interruption must not leave the temporary file behind either
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _mode_for(path: Path) -> int:
+    """The permissions that the file has, or that a new one would get."""
+    if path.exists():
+        return stat.S_IMODE(path.stat().st_mode)
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+@contextmanager
+def _termination_unwinds() -> Iterator[None]:
+    """Until the end of the block, a polite kill leaves through the `except` and `finally` blocks on the way."""
+
+    def leave(_number: int, _frame: object) -> None:
+        raise SystemExit(_TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,171 @@
+"""What can be typed: the commands of `penstock` and their options.
+
+Nothing of the engine is imported here, so that help and mistakes are answered at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import NoReturn
+
+from penstock import __version__
+from penstock.cli.layout import printable
+
+__all__ = ["COMMANDS", "DIALECT_NAMES", "build_parser", "key_and_value", "token_count"]
+
+DIALECT_NAMES = ("chat", "responses", "anthropic", "sharegpt")
+
+COMMANDS = {
+    "compress": "make a conversation smaller",
+    "explain": "say what would become of each message, and why",
+    "tokens": "show what fills the window",
+    "config": "show the settings and where each comes from",
+}
+
+_EXAMPLES = """\
+examples:
+  penstock compress session.json --target-tokens 20000 -o smaller.json
+  cat session.jsonl | penstock compress - --context-length 200k > smaller.jsonl
+  penstock explain session.json --target-tokens 20k
+  penstock tokens session.json --model gpt-4.1
+"""
+
+_EXITS = """\
+exit codes:
+  0 done, also when there was nothing to do     3 the target is too small
+  1 a fault in Penstock                         130 interrupted
+  2 bad input, bad usage, or no way to write    141 the reader of a pipe went away
+"""
+
+_REPORT = """\
+Without -o the compressed conversation goes to standard output and the report to standard error. With -o the
+report goes to standard output. The result has the shape of the input; messages that are kept have the same bytes.
+"""
+
+_TOKENS = re.compile(r"(\d{1,3}(?:[,_]\d{3})+|\d{1,12})([km]?)", re.IGNORECASE | re.ASCII)
+_UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Answers a mistake with one line that ends in the next step."""
+
+    def error(self, message: str) -> NoReturn:
+        text = message.removeprefix("argument ")
+        self.exit(2, f"penstock: {printable(text)}; see {self.prog} --help\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command."""
+    parser = _Parser(
+        prog="penstock",
+        description="Keep an LLM agent's conversation inside its window without losing what matters.",
+        epilog=f"{_EXAMPLES}\n{_EXITS}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"penstock {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
+    parsers = {
+        name: commands.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        for name, text in COMMANDS.items()
+    }
+    for name in ("compress", "explain", "tokens"):
+        _add_input(parsers[name])
+    _add_output(parsers["compress"])
+    for name in ("compress", "explain"):
+        goal = parsers[name].add_mutually_exclusive_group()
+        _add_target(goal)
+        _add_window(goal)
+        parsers[name].add_argument("--focus", metavar="TOPIC", help="a topic to keep in more detail")
+    _add_window(parsers["tokens"])
+    for each in parsers.values():
+        _add_shared(each)
+    return parser
+
+
+def _add_input(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="an array of messages, a request body, or one message per line; - for standard input",
+    )
+    parser.add_argument(
+        "--dialect",
+        metavar="NAME",
+        choices=("auto", *DIALECT_NAMES),
+        default="auto",
+        help=f"auto (default), {', '.join(DIALECT_NAMES)}",
+    )
+    parser.add_argument(
+        "--model", metavar="NAME", help="decides tokenizer and window; default: the one the input names"
+    )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="where to write the result: all of it or nothing; folders are made",
+    )
+    parser.epilog = _REPORT
+
+
+def _add_target(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--target-tokens",
+        metavar="N",
+        type=token_count,
+        help="tokens of the result at most, system messages included (20000, 20_000 or 20k)",
+    )
+
+
+def _add_window(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--context-length",
+        metavar="N",
+        type=token_count,
+        help="tokens of the model's window; default: what is known of the model",
+    )
+
+
+def _add_shared(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="report as JSON")
+    parser.add_argument("--config", metavar="FILE", help="settings file instead of the usual one")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        dest="settings",
+        action="append",
+        type=key_and_value,
+        default=[],
+        help="one setting, for example compression.protect_last_n=8; may be given again",
+    )
+    parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")
+
+
+def token_count(text: str) -> int:
+    """A number of tokens: `20000`, `20_000`, `20,000`, `20k`, `1m`. At least 1."""
+    found = _TOKENS.fullmatch(text.strip())
+    number = int(re.sub("[,_]", "", found[1])) * _UNITS[found[2].lower()] if found else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of tokens: give a whole number of at least 1, such as 20000 or 20k"
+        )
+    return number
+
+
+def key_and_value(text: str) -> tuple[str, str]:
+    """The two sides of KEY=VALUE."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        # The text may hold a secret where the key was forgotten, so it is not shown.
+        raise argparse.ArgumentTypeError("give KEY=VALUE, such as compression.threshold=0.6")
+    return key.strip(), value

@@ -1,0 +1,100 @@
+"""What a command works on: the bytes, the conversation in them, the settings, and the request that follows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.cli.progress import Progress
+from penstock.config import load_settings
+from penstock.conversation.document import Document, read_document
+from penstock.conversation.wire import json_text
+from penstock.errors import InputError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from penstock.settings import Settings
+
+__all__ = ["Given", "read_given", "settings_of"]
+
+
+class Given(msgspec.Struct, frozen=True, eq=False):
+    """The input of a command. `system` and `tools` are what stands beside the messages."""
+
+    data: bytes
+    document: Document
+    settings: Settings
+    model: str | None
+    system: str
+    tools: list[Any]
+
+
+def read_given(args: argparse.Namespace) -> Given:
+    """Read the file, or standard input for `-`. Raises InputError for what cannot be read, SettingsError."""
+    settings = settings_of(args)
+    with Progress("reading"):
+        data = _read_bytes(args.file)
+        document = read_document(data, args.dialect)
+    envelope = document.envelope
+    named = envelope.get("model")
+    return Given(
+        data=data,
+        document=document,
+        settings=settings,
+        model=args.model or (named if isinstance(named, str) else None),
+        system=_system(envelope),
+        tools=_tools(envelope.get("tools")),
+    )
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    """The settings with those of `--config` and `--set`."""
+    return load_settings(Path(args.config) if args.config else None, flags=dict(args.settings))
+
+
+def _read_bytes(name: str) -> bytes:
+    if name == "-":
+        return _read_stdin()
+    path = Path(name)
+    try:
+        if path.is_dir():
+            raise InputError("this is a folder: give one file of it, or - for standard input")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InputError("there is no such file: check the path, or give - for standard input") from None
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"the file cannot be read: {reason}; check its name and permissions") from None
+
+
+def _read_stdin() -> bytes:
+    if sys.stdin is None:
+        raise InputError("it is closed: give a file, or pipe a conversation into the command")
+    if sys.stdin.isatty() and sys.stderr is not None:
+        print("penstock: reading the terminal; end with Ctrl-D, leave with Ctrl-C", file=sys.stderr)
+    try:
+        return sys.stdin.buffer.read()
+    except OSError as error:
+        raise InputError(f"it cannot be read: {error.strerror}; give a file instead") from None
+
+
+def _system(envelope: Mapping[str, Any]) -> str:
+    """The system prompt beside the messages, as the text that is weighed."""
+    for name in ("system", "instructions"):
+        value = envelope.get(name)
+        if value and isinstance(value, (str, list)):
+            return value if isinstance(value, str) else json_text(value)
+    return ""
+
+
+def _tools(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise InputError("the field 'tools' must be a list of tool schemas: correct or remove it")
+    return value

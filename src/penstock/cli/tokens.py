@@ -1,0 +1,165 @@
+"""`penstock tokens`: what fills the window, by kind of content and by message."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.cli.fill import Fill, fill_of
+from penstock.cli.labels import Label, holds_handoff, labels_of
+from penstock.cli.layout import aligned, clipped, printable, width_of
+from penstock.cli.progress import Progress
+from penstock.cli.screen import Screen, screen_of
+from penstock.cli.source import Given, read_given
+from penstock.measure.tokens import Tokenizer, tokenizer_for
+from penstock.measure.weigh import MESSAGE_FRAME, tools_tokens
+from penstock.measure.windows import Window, resolve_window
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+__all__ = ["Measured", "lines", "run"]
+
+_LARGEST = 5
+_BAR_COLUMNS = 40
+_TOOL_COLUMNS = 20
+
+
+class Measured(msgspec.Struct, frozen=True, eq=False):
+    """A conversation, weighed."""
+
+    dialect: str
+    model: str | None
+    tokenizer: Tokenizer
+    window: Window
+    fill: Fill
+    labels: list[Label]
+
+    @property
+    def largest(self) -> list[int]:
+        """Positions of the largest messages, the largest first."""
+        sizes = self.fill.messages
+        return sorted(range(len(sizes)), key=lambda place: -sizes[place])[:_LARGEST]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure the file. Raises what `read_given` raises."""
+    given = read_given(args)
+    with Progress("counting"):
+        measured = _measured(given, args)
+    screen = screen_of(sys.stdout)
+    if args.json:
+        screen.say(json.dumps(_as_json(measured), indent=2))
+        return 0
+    for line in lines(measured, screen):
+        screen.say(line)
+    return 0
+
+
+def lines(measured: Measured, screen: Screen) -> Iterator[str]:
+    """The report: how full the window is, what by, and the largest messages."""
+    total, window = measured.fill.total_tokens, measured.window
+    share = total / window.tokens
+    yield screen.paint(f"{total:,} of {window.tokens:,} tokens, {_percent(share)} of the window", "bold")
+    if screen.bars:
+        room = min(_BAR_COLUMNS, screen.columns - 2)
+        bar = screen.bar(share, room)
+        rest = ("░" if screen.unicode else ".") * (room - len(bar))
+        yield screen.paint(bar, "yellow" if share > 1 else "cyan") + screen.paint(rest, "dim")
+    count = len(measured.fill.messages)
+    about = [
+        f"{count:,} message{'' if count == 1 else 's'}",
+        measured.dialect,
+        printable(measured.model or "no model named"),
+        printable(f"window: {window.detail}"),
+        measured.tokenizer.name + ("" if measured.tokenizer.exact else " (nearest)"),
+    ]
+    yield screen.paint(screen.clip(" · ".join(about), 0), "dim")
+    yield ""
+    rows = [[kind, f"{tokens:,}"] for kind, tokens in measured.fill.kinds.items()]
+    yield from _bars(rows, list(measured.fill.kinds.values()), total, screen)
+    if not measured.labels:
+        return
+    yield ""
+    yield screen.paint("largest messages", "bold")
+    chosen = measured.largest
+    rows = [_message_row(measured, place, screen) for place in chosen]
+    yield from _bars(rows, [measured.fill.messages[place] for place in chosen], total, screen)
+
+
+def _bars(rows: list[list[str]], sizes: list[int], total: int, screen: Screen) -> Iterator[str]:
+    """Rows whose last cell is a number of tokens, each with its share and, on a terminal, a bar."""
+    cells = [[*row, _percent(size / total if total else 0.0)] for row, size in zip(rows, sizes, strict=True)]
+    width = len(cells[0]) if cells else 0
+    for row, size in zip(aligned(cells, right={width - 1, width - 2}), sizes, strict=True):
+        text = "  " + "  ".join(row)
+        if not screen.bars:
+            yield text
+            continue
+        room = min(_BAR_COLUMNS, screen.columns - width_of(text) - 3)
+        yield f"{text}  {screen.paint(screen.bar(size / total if total else 0.0, max(room, 4)), 'cyan')}"
+
+
+def _message_row(measured: Measured, place: int, screen: Screen) -> list[str]:
+    label = measured.labels[place]
+    tools = clipped(label.tools_text, _TOOL_COLUMNS, screen.unicode)
+    return [label.handle or "-", label.role, tools, f"{measured.fill.messages[place]:,}"]
+
+
+def _percent(share: float) -> str:
+    if 0 < share < 0.0005:
+        return "<0.1%"
+    return f"{share:,.0%}" if share >= 0.0995 or share == 0 else f"{share:.1%}"
+
+
+def _measured(given: Given, args: argparse.Namespace) -> Measured:
+    from penstock.compaction.transcript import number_messages  # noqa: PLC0415 - slow to load, and last
+
+    document = given.document
+    tokenizer = tokenizer_for(given.model)
+    fill = fill_of(
+        document.messages,
+        tokenizer,
+        system_tokens=tokenizer.count(given.system) + MESSAGE_FRAME if given.system else 0,
+        tools_tokens=tools_tokens(given.tools, tokenizer),
+    )
+    messages = document.messages
+    handoffs = [place for place, message in enumerate(messages) if holds_handoff(message)]
+    return Measured(
+        dialect=document.dialect.name,
+        model=given.model,
+        tokenizer=tokenizer,
+        window=_window(given, args),
+        fill=fill,
+        labels=labels_of(messages, number_messages(messages, handoffs)),
+    )
+
+
+def _window(given: Given, args: argparse.Namespace) -> Window:
+    if args.context_length is not None:
+        return Window(args.context_length, "config", "--context-length")
+    return resolve_window(given.model, configured=given.settings.model.context_length)
+
+
+def _as_json(measured: Measured) -> dict[str, Any]:
+    total, window = measured.fill.total_tokens, measured.window
+    return {
+        "tokens": total,
+        "window_tokens": window.tokens,
+        "window_source": window.source,
+        "share_of_window": round(total / window.tokens, 4),
+        "model": measured.model,
+        "tokenizer": measured.tokenizer.name,
+        "exact": measured.tokenizer.exact,
+        "dialect": measured.dialect,
+        "kinds": measured.fill.kinds,
+        "messages": [
+            {"handle": label.handle, "role": label.role, "tools": list(label.tools), "tokens": tokens}
+            for label, tokens in zip(measured.labels, measured.fill.messages, strict=True)
+        ],
+        "largest": [measured.labels[place].handle for place in measured.largest],
+    }

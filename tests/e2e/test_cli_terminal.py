@@ -1,0 +1,145 @@
+"""The command at a terminal: a real pseudo-terminal stands where the person would sit."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from tests.e2e.cli_process import COMMAND, encoded, environment, penstock, user, work
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "long_session.json"
+
+
+class Terminal:
+    """A pseudo-terminal of 80 columns; `slave` is what a process is given, `read` what it showed there."""
+
+    def __init__(self) -> None:
+        self.master, self.slave = pty.openpty()
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.shown = b""
+
+    def read(self, until: bytes | None = None, seconds: float = 30) -> str:
+        """What was shown, up to these bytes, or until nothing more is there."""
+        limit = time.monotonic() + seconds
+        while time.monotonic() < limit and (until is None or until not in self.shown):
+            ready, _, _ = select.select([self.master], [], [], 0.2 if until is None else 1)
+            if ready:
+                self.shown += os.read(self.master, 65_536)
+            elif until is None:
+                break
+        return self.shown.decode()
+
+    def close(self) -> None:
+        os.close(self.master)
+        os.close(self.slave)
+
+
+@pytest.fixture
+def terminal():
+    opened = Terminal()
+    yield opened
+    opened.close()
+
+
+def shown_on(terminal: Terminal, *args: str | Path, **env: str) -> str:
+    subprocess.run(
+        [COMMAND, *map(str, args)], stdout=terminal.slave, env=environment(**env), timeout=60, check=True
+    )
+    return terminal.read()
+
+
+def test_colour_and_bars_on_a_terminal_within_its_columns(terminal):
+    shown = shown_on(terminal, "tokens", EXAMPLE, TERM="xterm-256color")
+    assert "\x1b[1m" in shown
+    assert "████" in shown
+    plain = shown.replace("\x1b[", "\0[")
+    for code in ("0m", "1m", "2m", "36m"):
+        plain = plain.replace(f"\0[{code}", "")
+    assert "\0" not in plain
+    assert max(len(line) for line in plain.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1", "TERM": "xterm"}, {"TERM": "dumb"}])
+def test_bars_without_colour(terminal, env):
+    shown = shown_on(terminal, "tokens", EXAMPLE, **env)
+    assert "\x1b" not in shown
+    assert "████" in shown
+
+
+def test_ascii_where_nothing_else_can_be_shown(terminal):
+    shown = shown_on(terminal, "tokens", EXAMPLE, PYTHONIOENCODING="ascii", TERM="dumb")
+    assert shown.isascii()
+    assert "#####" in shown
+
+
+def test_a_pipe_gets_neither(terminal):
+    shown = penstock("tokens", EXAMPLE, TERM="xterm").text
+    assert "\x1b" not in shown
+    assert "█" not in shown
+
+
+def test_ascii_reports_in_a_pipe(tmp_path):
+    file = tmp_path / "session.json"
+    file.write_bytes(encoded(work()))
+    ran = penstock("explain", file, "--target-tokens", "600", PYTHONIOENCODING="ascii")
+    assert ran.code == 0
+    assert ran.text.isascii()
+    assert "compressed 63 -> " in ran.text
+
+
+def test_a_document_on_a_terminal_ends_its_line_before_the_report(terminal, tmp_path):
+    file = tmp_path / "session.json"
+    file.write_bytes(encoded([user("hi")]))
+    subprocess.run(
+        [COMMAND, "compress", file],
+        stdout=terminal.slave,
+        stderr=terminal.slave,
+        env=environment(),
+        check=True,
+    )
+    assert '"hi"}]\r\n' in terminal.read()
+
+
+def test_a_progress_line_for_what_takes_long_and_none_is_left(terminal, tmp_path):
+    """A pipe that nobody writes to keeps the command reading for as long as the test needs."""
+    slow = tmp_path / "slow.json"
+    os.mkfifo(slow)
+    process = subprocess.Popen(
+        [COMMAND, "tokens", slow],
+        stdout=subprocess.DEVNULL,
+        stderr=terminal.slave,
+        env=environment(TERM="xterm"),
+    )
+    terminal.read(until=b"penstock: reading, 1 s")
+    slow.write_bytes(encoded([user("hi")]))
+    assert process.wait(timeout=20) == 0
+    shown = terminal.read()
+    assert "penstock: reading, 1 s" in shown
+    assert shown.endswith("\r\x1b[K")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_an_interruption_is_quiet_and_leaves_nothing(terminal, tmp_path, number, code):
+    """The command says that it waits for the terminal, so the signal surely meets it at work."""
+    out = tmp_path / "out.json"
+    process = subprocess.Popen(
+        [COMMAND, "compress", "-", "-o", out],
+        stdin=terminal.slave,
+        stderr=terminal.slave,
+        stdout=subprocess.DEVNULL,
+        env=environment(),
+    )
+    terminal.read(until=b"Ctrl-C\r\n")
+    process.send_signal(number)
+    assert process.wait(timeout=20) == code
+    assert terminal.read().count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,248 @@
+"""The commands, in this process: what they write, and what their options change."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from tests.e2e.cli_process import Ran, assert_one_clear_error, assistant, encoded, result, user, work
+
+from penstock.cli.main import main
+from penstock.conversation.document import read_document
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "long_session.json"
+
+
+@pytest.fixture
+def penstock(capfdbinary, monkeypatch):
+    """Runs the command with these arguments, bytes on standard input, and variables."""
+    monkeypatch.setenv("HOME", "/nonexistent")
+
+    def run(*args: str | Path, stdin: bytes = b"", **variables: str) -> Ran:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            code = main([str(arg) for arg in args])
+        written = capfdbinary.readouterr()
+        return Ran(code, written.out, written.err.decode())
+
+    return run
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Path:
+    file = tmp_path / "session.json"
+    file.write_bytes(encoded(work()))
+    return file
+
+
+class TestCompress:
+    def test_output_dash_is_stdout(self, penstock, session):
+        ran = penstock("compress", session, "--target-tokens", "600", "-o", "-")
+        assert json.loads(ran.out)
+        assert ran.err.startswith("compressed")
+
+    def test_the_receipt_as_json_stands_where_the_report_stands(self, penstock, session, tmp_path):
+        to_file = penstock("compress", session, "--target-tokens", "600", "-o", tmp_path / "o", "--json")
+        to_pipe = penstock("compress", session, "--target-tokens", "600", "--json")
+        for receipt in (json.loads(to_file.text), json.loads(to_pipe.err)):
+            assert receipt["outcome"] == "compacted"
+            assert receipt["tokens_after"] <= 600 == receipt["target_tokens"]
+            assert receipt["messages_before"] == 63
+        assert json.loads(to_pipe.out)
+
+    def test_nothing_to_do_gives_the_same_bytes_and_a_hint(self, penstock, tmp_path):
+        file = tmp_path / "pretty.json"
+        file.write_text(json.dumps({"messages": work(2), "model": "gpt-4.1"}, indent=4) + "\n")
+        ran = penstock("compress", file)
+        assert ran.code == 0
+        assert ran.out == file.read_bytes()
+        assert ran.err.startswith("nothing to compress: ")
+        assert "--target-tokens" in ran.err
+
+    def test_a_window_instead_of_a_target(self, penstock, tmp_path):
+        file = tmp_path / "long.json"
+        file.write_bytes(encoded(work(400)))
+        ran = penstock("compress", file, "--context-length", "16k", "--json")
+        receipt = json.loads(ran.err)
+        assert receipt["outcome"] == "compacted"
+        assert receipt["tokens_after"] <= receipt["target_tokens"] < 16_000
+
+    def test_the_model_decides_the_tokenizer(self, penstock, session):
+        def tokenizer(*more: str) -> str:
+            ran = penstock("compress", session, "--target-tokens", "600", "--json", *more)
+            return str(json.loads(ran.err)["tokenizer"])
+
+        assert tokenizer() == "o200k_base"
+        assert tokenizer("--model", "gpt-4") == "cl100k_base"
+
+    def test_what_stands_beside_the_messages_counts_against_the_window(self, penstock, tmp_path):
+        body = {"messages": work(120), "system": "be brief " * 3_000, "tools": [{"name": "search " * 500}]}
+        bare, full = tmp_path / "bare.json", tmp_path / "full.json"
+        bare.write_bytes(encoded({"messages": body["messages"]}))
+        full.write_bytes(encoded(body))
+        targets = [
+            json.loads(penstock("compress", file, "--context-length", "9k", "--json").err)["target_tokens"]
+            for file in (bare, full)
+        ]
+        assert targets[1] < targets[0]
+
+    def test_focus_and_settings_reach_the_engine(self, penstock, session):
+        plain = penstock("compress", session, "--target-tokens", "900")
+        focused = penstock("compress", session, "--target-tokens", "900", "--focus", "part_3.py 23757")
+        assert b"23757" in focused.out
+        assert focused.out != plain.out
+        more = penstock(
+            "compress", session, "--context-length", "2k", "--set", "compression.protect_first_n=0"
+        )
+        assert more.out != penstock("compress", session, "--context-length", "2k").out
+
+
+class TestShapes:
+    def kept_slices(self, before: bytes, after: bytes) -> list[bytes]:
+        raws = set(read_document(before).raws)
+        return [raw for raw in read_document(after).raws if raw in raws]
+
+    def test_an_array_with_odd_blanks_keeps_the_bytes_of_what_is_kept(self, penstock, tmp_path):
+        data = json.dumps(work(), indent=3, ensure_ascii=False).encode() + b"\n"
+        ran = penstock("compress", "-", "--target-tokens", "600", stdin=data)
+        assert ran.out.startswith(b"[")
+        assert ran.out.endswith(b"]\n")
+        kept = self.kept_slices(data, ran.out)
+        assert len(kept) >= 2
+        assert all(raw in ran.out for raw in kept)
+
+    def test_a_request_body_keeps_its_other_fields(self, penstock):
+        body = {"model": "gpt-4.1", "messages": work(), "temperature": 0.20, "metadata": {"a": [1, 2]}}
+        ran = penstock("compress", "-", "--target-tokens", "600", stdin=encoded(body))
+        after = json.loads(ran.out)
+        assert list(after) == list(body)
+        assert {**after, "messages": 0} == {**body, "messages": 0}
+        assert len(after["messages"]) < len(body["messages"])
+
+    def test_lines_stay_lines(self, penstock):
+        data = b"".join(encoded(message) + b"\n" for message in work())
+        ran = penstock("compress", "-", "--target-tokens", "600", stdin=data)
+        lines = ran.out.splitlines()
+        assert ran.out.endswith(b"}\n")
+        assert 2 <= len(lines) < 63
+        assert lines[-1] + b"\n" == encoded(work()[-1]) + b"\n"
+
+    @pytest.mark.parametrize("dialect", ["anthropic", "responses", "sharegpt"])
+    def test_other_dialects(self, penstock, dialect):
+        turns = [
+            (f"Please look at file_{n}.py, line {n * 37}.", f"Line {n * 37} is fine.") for n in range(60)
+        ]
+        messages = [message for pair in turns for message in _pair(dialect, *pair)] + [
+            _pair(dialect, "And now sum up.", "")[0]
+        ]
+        key = "input" if dialect == "responses" else "messages"
+        body = messages if dialect == "sharegpt" else {key: messages, "system": "Be exact."}
+        ran = penstock("compress", "-", "--target-tokens", "700", "--json", stdin=encoded(body))
+        assert json.loads(ran.err)["dialect"] == dialect
+        after = json.loads(ran.out)
+        shown = after if dialect == "sharegpt" else after[key]
+        assert shown[-1] == messages[-1]
+        assert len(shown) < len(messages)
+
+
+def _pair(dialect: str, asked: str, answered: str) -> list[dict]:
+    if dialect == "sharegpt":
+        return [{"from": "human", "value": asked}, {"from": "gpt", "value": answered}]
+    return [user(asked), assistant(answered)]
+
+
+class TestExplain:
+    def test_every_message_has_its_line(self, penstock, session):
+        ran = penstock("explain", session, "--target-tokens", "600")
+        assert ran.code == 0
+        lines = ran.text.splitlines()
+        assert [line.split()[0] for line in lines[1:64]] == [f"m{n}" for n in range(1, 64)]
+        assert "read_file" in lines[2]
+        assert "the user's last request" in lines[63]
+
+    def test_as_json(self, penstock, session):
+        told = json.loads(penstock("explain", session, "--target-tokens", "600", "--json").text)
+        fates = [message["fate"] for message in told["messages"]]
+        receipt = told["receipt"]
+        assert fates.count("kept") == receipt["kept"]
+        assert fates.count("summarised") == receipt["summarised"]
+        assert told["messages"][2]["tools"] == ["read_file"]
+        assert told["messages"][-1]["handle"] == "m63"
+        assert sum(message["tokens_before"] for message in told["messages"]) == receipt["tokens_before"]
+
+    def test_it_speaks_of_what_compress_does(self, penstock, session):
+        told = json.loads(penstock("explain", session, "--target-tokens", "600", "--json").text)["receipt"]
+        done = json.loads(penstock("compress", session, "--target-tokens", "600", "--json").err)
+        assert {**told, "seconds": 0} == {**done, "seconds": 0}
+
+    def test_a_mended_conversation_keeps_roles_and_verdicts_together(self, penstock):
+        """One result without a call is dropped before planning; the lines after it must not shift."""
+        messages = [*work(3)[:3], result("nobody", "stray " * 80), *work(3)[3:]]
+        told = json.loads(penstock("explain", "-", "--json", stdin=encoded(messages)).text)
+        assert [message["role"] for message in told["messages"]] == [m["role"] for m in work(3)]
+
+    def test_a_compressed_conversation_shows_its_handoff_and_old_numbers(self, penstock, session):
+        once = penstock("compress", session, "--target-tokens", "600").out
+        told = json.loads(penstock("explain", "-", "--json", stdin=once).text)["messages"]
+        assert "handoff" in [message["role"] for message in told]
+        assert told[-1]["handle"] == "m63"
+
+
+class TestTokens:
+    def test_the_kinds_add_up_to_the_messages_and_what_stands_beside_them(self, penstock):
+        told = json.loads(penstock("tokens", EXAMPLE, "--json").text)
+        messages = sum(message["tokens"] for message in told["messages"])
+        assert told["tokens"] == sum(told["kinds"].values()) == messages + told["kinds"]["tool schemas"]
+        assert max(told["kinds"], key=told["kinds"].get) == "tool results"
+        assert {"system prompt", "user", "assistant text", "tool calls", "images"} < set(told["kinds"])
+
+    def test_the_window_is_that_of_the_model_or_the_one_given(self, penstock):
+        assert "window: bundled table" in penstock("tokens", EXAMPLE).text
+        assert penstock("tokens", EXAMPLE, "--context-length", "40k").text.startswith(
+            "32,871 of 40,000 tokens"
+        )
+        other = json.loads(penstock("tokens", EXAMPLE, "--model", "gpt-4", "--json").text)
+        assert (other["window_tokens"], other["tokenizer"]) == (8_192, "cl100k_base")
+
+    def test_the_setting_counts_where_no_flag_does(self, penstock):
+        ran = penstock("tokens", EXAMPLE, "--set", "model.context_length=50000")
+        assert "of 50,000 tokens" in ran.text
+
+
+class TestConfig:
+    def test_values_and_where_they_come_from(self, penstock, tmp_path):
+        file = tmp_path / "c.yaml"
+        file.write_text("compression:\n  threshold: 0.6\n  protect_last_n: 7\n")
+        args = ("config", "--config", file, "--set", "compression.protect_last_n=9", "--json")
+        told = json.loads(penstock(*args, PENSTOCK_TOOLS_RESULT_CHARS="5000").text)
+        assert told["file"] == str(file)
+        settings = told["settings"]
+        assert settings["compression.threshold"] == {"value": 0.6, "source": str(file)}
+        assert settings["compression.protect_last_n"] == {"value": 9, "source": "flag"}
+        assert settings["tools.result_chars"] == {"value": 5_000, "source": "PENSTOCK_TOOLS_RESULT_CHARS"}
+        assert settings["pressure.warn"] == {"value": 0.85, "source": "default"}
+
+    def test_private_values_are_not_shown(self, penstock):
+        secret = "postgresql://penstock:" + "hunter2" + "@db.example/x"
+        for more in ((), ("--json",)):
+            ran = penstock("config", *more, PENSTOCK_STORE_URL=secret)
+            assert ran.code == 0
+            assert "hunter2" not in ran.text
+            assert "not shown" in ran.text
+
+    def test_a_secret_in_a_plain_setting_is_redacted(self, penstock):
+        token = "sk-" + "proj-" + "A1b2C3d4E5f6G7h8" * 3
+        ran = penstock("config", "--set", f"compression.summary_model={token}")
+        assert token not in ran.text
+        assert "[REDACTED]" in ran.text
+
+    def test_wrong_settings_are_one_line(self, penstock):
+        wrong = penstock("config", "--set", "compression.treshold=1")
+        assert_one_clear_error(wrong, "compression.treshold", "compression.threshold")
+        assert_one_clear_error(penstock("config", "--config", "/nowhere.yaml"), "/nowhere.yaml")
+        assert_one_clear_error(penstock("config", PENSTOCK_TOOLS_RESULT_CHARS="3"), "tools.result_chars")

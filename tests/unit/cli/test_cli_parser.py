@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+
+import pytest
+
+from penstock.cli.parser import COMMANDS, DIALECT_NAMES, build_parser, key_and_value, token_count
+from penstock.conversation.dialects import DIALECTS
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("1", 1),
+        ("20000", 20_000),
+        ("20_000", 20_000),
+        ("1,234,567", 1_234_567),
+        ("20k", 20_000),
+        ("1M", 1_000_000),
+    ],
+)
+def test_numbers_of_tokens(text, tokens):
+    assert token_count(text) == tokens
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "0k", "-5", "1.5k", "2_00", "1,23", "k", "1e4", "٣", "9" * 13, "20 k", "0x10", "nan"]
+)
+def test_what_is_no_number_of_tokens(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="such as 20000 or 20k"):
+        token_count(text)
+
+
+def test_a_value_may_hold_an_equals_sign():
+    assert key_and_value("store.url=sqlite:///x?a=b") == ("store.url", "sqlite:///x?a=b")
+
+
+@pytest.mark.parametrize("text", ["hunter2", "=hunter2", " =hunter2"])
+def test_a_setting_without_a_key_is_refused_and_not_shown(text):
+    with pytest.raises(argparse.ArgumentTypeError) as caught:
+        key_and_value(text)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_dialects_are_those_there_are():
+    """They are written down again so that help need not load them."""
+    assert set(DIALECT_NAMES) == set(DIALECTS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_its_module(command):
+    assert callable(import_module(f"penstock.cli.{command}").run)
+
+
+def test_later_settings_win():
+    args = build_parser().parse_args(["config", "--set", "a.b=1", "--set", "a.b=2"])
+    assert dict(args.settings) == {"a.b": "2"}

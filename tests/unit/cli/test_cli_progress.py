@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import os
+import pty
+import sys
+import threading
+
+import pytest
+
+from penstock.cli.progress import Progress
+
+
+class Terminal:
+    """A pseudo-terminal; `shown` ends it and gives what was written to it."""
+
+    def __init__(self) -> None:
+        self.master, slave = pty.openpty()
+        self.stream = os.fdopen(slave, "w")
+
+    def shown(self) -> str:
+        self.stream.write("END")
+        self.stream.flush()
+        text = b""
+        while not text.endswith(b"END"):
+            text += os.read(self.master, 4_096)
+        return text.decode().removesuffix("END")
+
+
+@pytest.fixture
+def terminal():
+    opened = Terminal()
+    yield opened
+    opened.stream.close()
+    os.close(opened.master)
+
+
+def work(*, fail: bool = False) -> None:
+    with Progress("counting", patience_seconds=0):
+        threading.Event().wait(0.3)
+        if fail:
+            raise ValueError("bad")
+
+
+def test_quick_work_says_nothing(terminal, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", terminal.stream)
+    with Progress("counting", patience_seconds=60):
+        pass
+    assert terminal.shown() == ""
+
+
+def test_long_work_says_what_it_does_and_wipes_the_line(terminal, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", terminal.stream)
+    work()
+    shown = terminal.shown()
+    assert shown.startswith("\r\x1b[Kpenstock: counting, 0 s")
+    assert shown.endswith("\r\x1b[K")
+
+
+def test_the_line_is_wiped_before_a_failure_is_told(terminal, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", terminal.stream)
+    with pytest.raises(ValueError, match="bad"):
+        work(fail=True)
+    assert terminal.shown().endswith("\r\x1b[K")
+
+
+def test_a_file_gets_no_progress(monkeypatch, tmp_path):
+    with (tmp_path / "err").open("w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        with Progress("counting", patience_seconds=0):
+            threading.Event().wait(0.05)
+    assert (tmp_path / "err").read_text() == ""
