@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -80,8 +81,8 @@ def test_the_receipt_in_the_readme_looks_like_a_real_one():
     import penstock
 
     shown = blocks(read("README.md"), "text")[0]
-    messages = [{"role": "user", "content": "word " * 500}, {"role": "user", "content": "go on"}]
-    real = str(penstock.compress(messages, target_tokens=200).receipt)
+    messages = json.loads(read("examples/long_session.json"))["messages"]
+    real = str(penstock.compress(messages, target_tokens=6_000).receipt)
     figures = re.compile(r"\d[\d,.]*")
     assert figures.sub("N", shown).strip() == figures.sub("N", real).strip()
 
