@@ -1,0 +1,1 @@
+"""Plan, summarise, verify, assemble: pure functions from a conversation to a smaller one."""

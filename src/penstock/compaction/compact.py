@@ -15,8 +15,11 @@ from penstock.compaction.receipt import COMPACTED, NOTHING_TO_DO, Receipt
 from penstock.conversation.rules import check
 from penstock.conversation.view import Handoff, Kept, Rewritten, as_message, encode
 from penstock.errors import IllegalResult
+from penstock.redaction import REDACTED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.compaction.notebook import Opened
     from penstock.compaction.transcript import Transcript
     from penstock.measure.tokens import Tokenizer
@@ -75,12 +78,13 @@ def _carried_out(opened: Opened, plan: Plan, limits: Limits, tokenizer: Tokenize
     encoded = encode(plan.pieces, transcript, transcript.dialect)
     _require_legal(plan, transcript, encoded)
     changed = len(plan.changed())
-    facts_kept, facts_reachable = _facts(transcript, plan)
+    written = _written(transcript, plan)
+    facts_kept, facts_reachable = _facts(transcript, plan, written)
     receipt = Receipt(
         outcome=COMPACTED,
         tokens_before=transcript.total_tokens,
         tokens_after=plan.tokens_after,
-        messages_before=len(transcript.messages),
+        messages_before=opened.given,
         messages_after=len(encoded),
         target_tokens=limits.target_tokens,
         kept=len(plan.sizes) - changed,
@@ -90,6 +94,7 @@ def _carried_out(opened: Opened, plan: Plan, limits: Limits, tokenizer: Tokenize
         facts_reachable=facts_reachable,
         facts_struck=plan.struck,
         repaired=_repairs(opened),
+        redacted=sum(text.count(REDACTED) for text in written),
         handoff_tokens=plan.handoff_tokens,
         tokenizer=tokenizer.name,
         dialect=transcript.dialect.name,
@@ -106,7 +111,7 @@ def _unchanged(opened: Opened, reason: str, limits: Limits, tokenizer: Tokenizer
         reason=reason,
         tokens_before=total,
         tokens_after=total,
-        messages_before=len(pieces),
+        messages_before=opened.given,
         messages_after=len(pieces),
         target_tokens=limits.target_tokens,
         kept=len(pieces),
@@ -127,7 +132,8 @@ def _require_legal(plan: Plan, transcript: Transcript, encoded: list[Any]) -> No
     result = [as_message(piece, transcript) for piece in plan.pieces if not _is_merged(piece)]
     broken = check(result, transcript.dialect.rules)
     if broken:
-        had = {violation.rule for violation in check(transcript.messages, transcript.dialect.rules)}
+        given = [transcript[place] for place in range(len(transcript.messages))]
+        had = {violation.rule for violation in check(given, transcript.dialect.rules)}
         broken = [violation for violation in broken if violation.rule not in had]
     if broken or len(encoded) != len(result):
         first = broken[0] if broken else None
@@ -139,20 +145,24 @@ def _is_merged(piece: object) -> bool:
     return isinstance(piece, Handoff) and piece.role is None
 
 
-def _facts(transcript: Transcript, plan: Plan) -> tuple[int, int]:
+def _facts(transcript: Transcript, plan: Plan, written: Sequence[str]) -> tuple[int, int]:
     """How many distinct values still stand in the view, and how many only in the originals."""
     index = transcript.index
     present = np.zeros(len(index.in_sources), np.bool_)
     whole = np.array(sorted(plan.sizes.keys() - plan.changed()), np.int32)
     for source in np.flatnonzero(np.isin(index.message_of_source, whole)).tolist():
         present[index.sources[source].distinct] = True
-    texts = [
+    known = index.vocabulary.known_in(written)
+    present[known[known < len(present)]] = True
+    kept = int(present.sum())
+    return kept, len(present) - kept
+
+
+def _written(transcript: Transcript, plan: Plan) -> list[str]:
+    """The texts of the view that are not as they came."""
+    return [
         getattr(part, "text", "") or getattr(part, "arguments", "")
         for piece in plan.pieces
         if isinstance(piece, (Handoff, Rewritten))
         for part in as_message(piece, transcript).parts
     ]
-    known = index.vocabulary.known_in(texts)
-    present[known[known < len(present)]] = True
-    kept = int(present.sum())
-    return kept, len(present) - kept

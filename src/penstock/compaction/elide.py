@@ -37,22 +37,36 @@ def calls_by_id(messages: Sequence[Message]) -> dict[str, ToolCall]:
 
 
 def clip(text: str, limit: int, count: Callable[[str], int], note: str) -> str:
-    """The text within `limit` tokens: its head, a note that names the handle, its tail."""
-    if count(text) <= limit:
+    """The text within `limit` tokens: its head, a note that names the handle, its tail, cut between words."""
+    whole = count(text)
+    if whole <= limit:
         return text
     middle = f"\n[… {note} …]\n"
     room = limit - count(middle) - 2
-    if room < 8:
-        return f"[… {note} …]"
-    characters = int(len(text) * room / max(1, count(text)))
+    characters = int(len(text) * room / whole) if room >= 8 else 0
     while characters > 0:
-        head = text[: int(characters * 0.6)].rstrip()
-        tail = text[len(text) - int(characters * 0.4) :].lstrip()
+        head, tail = _head(text, int(characters * 0.6)), _tail(text, int(characters * 0.4))
         clipped = head + middle + tail
         if count(clipped) <= limit:
             return clipped
         characters = int(characters * 0.92)
-    return f"[… {note} …]"
+    return middle.strip()
+
+
+def _head(text: str, length: int) -> str:
+    if length >= len(text) or text[length].isspace():
+        return text[:length].rstrip()
+    cut = max(text.rfind(" ", 0, length), text.rfind("\n", 0, length))
+    return text[: cut if cut > length // 2 else length].rstrip()
+
+
+def _tail(text: str, length: int) -> str:
+    start = len(text) - length
+    if start <= 0 or text[start - 1].isspace():
+        return text[max(0, start) :].lstrip()
+    cuts = [cut for cut in (text.find(" ", start), text.find("\n", start)) if cut >= 0]
+    cut = min(cuts, default=start)
+    return text[cut if cut < start + length // 2 else start :].lstrip()
 
 
 class Elider:
@@ -67,9 +81,9 @@ class Elider:
 
     def stub(self, result: ToolResult, number: int) -> str:
         """The line that stands for a result, with the handle of the original."""
-        line = describe(self._calls.get(result.call_id), result)
+        line = describe(self._calls.get(result.call_id), result, self._redactor.redact)
         pictures = f", {len(result.images)} images" if result.images else ""
-        return f"{self._redactor.redact(line)}{pictures} ({handle(number)}{self._recall})"
+        return f"{line}{pictures} ({handle(number)}{self._recall})"
 
     def results(self, message: Message, number: int, *, smallest: int = _SMALLEST_RESULT) -> dict[int, Part]:
         """Results over `smallest` characters as stubs, images as a line. Empty when nothing gets smaller."""
@@ -92,6 +106,10 @@ class Elider:
                 if len(shorter) < len(part.arguments):
                     parts[place] = msgspec.structs.replace(part, arguments=shorter)
         return parts
+
+    def clip(self, text: str, limit: int, number: int, count: Callable[[str], int]) -> str:
+        """The text within `limit` tokens, its head and its tail. What we write again is redacted."""
+        return clip(self._redactor.redact(text), limit, count, f"all of it: {handle(number)}{self._recall}")
 
     def _shorten_arguments(self, arguments: str, number: int) -> str:
         try:

@@ -7,10 +7,12 @@ Line numbers that tools print before each line, and lines without a letter or di
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["Laid", "excerpts", "lay_out"]
 
@@ -105,6 +107,8 @@ def _last_break(line: str, start: int) -> int:
     if best:
         return best
     space = line.rfind(" ", start + _SLACK, limit)
+    if space < 0:
+        space = line.find(" ", limit, limit + _SLACK)
     return space if space > 0 else limit
 
 
@@ -161,7 +165,7 @@ def _on_one_line(key: str, value: dict[str, Any] | list[Any], keys: set[str]) ->
 def _scalar(value: Any) -> str:
     """A scalar as a reader writes it; a long text keeps its lines."""
     if isinstance(value, str):
-        return " ".join(value.split()) if len(value) < 400 else value
+        return value if "\n" in value else " ".join(value.split())
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return msgspec.json.encode(value).decode()

@@ -19,6 +19,7 @@ from penstock.compaction.importance import Live, score_values
 from penstock.compaction.ledger import Fact, Ledger
 from penstock.compaction.reading import Speaker
 from penstock.compaction.values import sub_words
+from penstock.compaction.verify import strike_unknown
 from penstock.conversation.message import Text
 
 if TYPE_CHECKING:
@@ -34,12 +35,15 @@ if TYPE_CHECKING:
 __all__ = ["Extract", "Extractor", "live_of"]
 
 _SECTIONS_FROM = 700  # tokens: a smaller handoff has no room for sections beside constraints and context
-_SECTIONS_SHARE = 0.08
-_CONSTRAINTS_SHARE = 0.12
+_SECTIONS_SHARE = 0.06
+_CONSTRAINTS_SHARE = 0.08
 _PEOPLE_SHARE = 0.1
 _FOCUS_SHARE = 0.65
 _LONGEST_REQUEST = 600  # characters of one older user message that are quoted before coverage decides
 _REFILLS = 3
+_LIVE_MESSAGES = 3
+_LIVE_REQUEST = 3_000  # characters
+_LIVE_WORK = 6_000
 _GO_ON = re.compile(
     r"\W*(?:(?:please|yes|ok(?:ay)?|go|carry|keep|continue|proceed|next|on|ahead|going|do it|sure|"
     r"weiter|ja|bitte|continuez?|oui|sigue|continúa|sí|继续|好的?|続けて|はい|продолжай|да)\W*){1,5}$",
@@ -52,19 +56,18 @@ class Extract(msgspec.Struct, frozen=True, eq=False):
 
     text: str
     quoted: dict[int, int]
+    struck: int = 0
 
 
 def live_of(transcript: Transcript, request: int | None, focus: str) -> Live:
-    """What the conversation is about now."""
-    asked = _text_of(transcript, request)[:3_000] if request is not None else ""
-    work: list[str] = []
-    sources = transcript.index.sources
-    for source in reversed(sources):
-        if source.speaker in {Speaker.ASSISTANT, Speaker.CALL}:
-            work.append("\n".join(source.excerpts)[:3_000])
-            if len(work) == 4:
-                break
-    return Live(request=f"{asked}\n{focus}", work="\n".join(reversed(work))[-6_000:])
+    """What the conversation is about now: the last request, and what the assistant said and called last."""
+    index = transcript.index
+    asked = _text_of(transcript, request)[:_LIVE_REQUEST] if request is not None else ""
+    speaks = np.isin(index.speakers, (Speaker.ASSISTANT, Speaker.CALL))
+    latest = np.unique(index.message_of_source[speaks])[-_LIVE_MESSAGES:]
+    sources = np.flatnonzero(speaks & np.isin(index.message_of_source, latest)).tolist()
+    work = "\n".join("\n".join(index.sources[source].excerpts) for source in sources)
+    return Live(request=f"{asked}\n{focus}", work=work[-_LIVE_WORK:])
 
 
 class Extractor:
@@ -103,7 +106,7 @@ class Extractor:
         `visible` are texts that stand in the view besides the kept messages (stubs, clipped texts).
         """
         index = self._transcript.index
-        entries = self._entries(budget, request, kept)
+        entries, struck = self._verified(self._entries(budget, request, kept))
         live = live_of(self._transcript, request, focus)
         choice = self.choice(live)
         is_kept = np.isin(index.message_of_source, np.array(sorted(kept), np.int32))
@@ -114,7 +117,8 @@ class Extractor:
         allowed = ~is_kept[index.source_of]
         room = budget - measure(render_handoff(entries)) - 5
         people = int(room * _PEOPLE_SHARE)
-        choice.take(self._people(is_kept, people), people)
+        goals = {entry.number for entry in entries if entry.section is Section.GOAL}
+        choice.take(self._people(is_kept, people, goals), people)
         if focus:
             choice.fill(allowed & self._about(focus), int(room * _FOCUS_SHARE))
         choice.fill(allowed, room)
@@ -128,9 +132,21 @@ class Extractor:
                 if not entries:
                     return Extract("", {})
                 entries = entries[:-1]
-        return Extract(self._render(entries, choice), self._quoted(choice))
+        return Extract(self._render(entries, choice), self._quoted(choice), struck)
 
     # Sections.
+
+    def _verified(self, entries: list[Entry]) -> tuple[list[Entry], int]:
+        """The entries without values that the conversation does not hold, and how many those were.
+
+        Excerpts need no such check: they are the conversation.
+        """
+        checked = [strike_unknown(entry.text, self._transcript.index.vocabulary.ids) for entry in entries]
+        clean = [
+            msgspec.structs.replace(entry, text=one.text) if one.struck else entry
+            for entry, one in zip(entries, checked, strict=True)
+        ]
+        return clean, sum(len(one.struck) for one in checked)
 
     def _entries(self, budget: int, request: int | None, kept: frozenset[int]) -> list[Entry]:
         """The entries of all sections but the last, most needed first within their share."""
@@ -184,7 +200,7 @@ class Extractor:
             *((Section.BLOCKED, fact) for fact in ledger.open_errors[-2:]),
             *((Section.PENDING, fact) for fact in ledger.questions),
             *((Section.COMPLETED, fact) for fact in ledger.actions[-8:]),
-            *((Section.FILES, fact) for fact in ledger.files[-8:]),
+            *((Section.FILES, fact) for fact in ledger.files[-8:] if fact.label == "read"),
             *((Section.DECISIONS, fact) for fact in ledger.decisions[-3:]),
         ]
         entries = [
@@ -207,12 +223,16 @@ class Extractor:
 
     # Excerpts.
 
-    def _people(self, is_kept: NDArray[np.bool_], share: int) -> list[int]:
-        """The beginnings of what people said, newest first, as many as could fit the share."""
+    def _people(self, is_kept: NDArray[np.bool_], share: int, quoted: set[int]) -> list[int]:
+        """The beginnings of what people said, newest first, as many as could fit the share.
+
+        `quoted` are the numbers of messages that stand in a section already.
+        """
         index = self._transcript.index
         wanted: list[int] = []
         for source in np.flatnonzero((index.speakers == Speaker.USER) & ~is_kept)[::-1].tolist():
-            wanted += self._beginning(source)
+            if self._number(source) not in quoted:
+                wanted += self._beginning(source)
             if len(wanted) > share:
                 break
         return wanted
@@ -236,12 +256,14 @@ class Extractor:
 
     def _render(self, entries: Sequence[Entry], choice: Choice) -> str:
         index = self._transcript.index
-        by_source: dict[int, list[str]] = {}
+        by_header: dict[tuple[int, str], list[str]] = {}
         for number in sorted(choice.chosen):
-            by_source.setdefault(int(index.source_of[number]), []).append(index.excerpt(number))
+            source = int(index.source_of[number])
+            header = (self._number(source), self._label(source))
+            by_header.setdefault(header, []).append(index.excerpt(number))
         context = [
-            Entry(Section.CONTEXT, self._number(source), "\n".join(lines), self._label(source))
-            for source, lines in by_source.items()
+            Entry(Section.CONTEXT, number, "\n".join(lines), label)
+            for (number, label), lines in by_header.items()
         ]
         return render_handoff([*entries, *sorted(context, key=lambda entry: entry.number)])
 

@@ -13,10 +13,13 @@ and does not summarise a summary.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["Entry", "Section", "header_of", "parse_handoff", "render_handoff"]
 
@@ -95,7 +98,7 @@ def _entries(text: str) -> Iterator[Entry]:
         item = _ITEM.match(line) if section is not Section.CONTEXT else None
         header = _HEADER.match(line) if section is Section.CONTEXT else None
         if title is None and item is None and header is None:
-            held.append(line[1:] if line.startswith("\\") else line)
+            held.append(line.removeprefix("\\"))
             continue
         if section is not None and head is not None:
             yield Entry(section, head[0], "\n".join(held), head[1])

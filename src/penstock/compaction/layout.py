@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.compaction.cut import Cuts, last_request, leading_system
-from penstock.compaction.elide import Elider, clip, handle
 from penstock.conversation.message import Part, Role, Text
 from penstock.conversation.rules import open_calls
 from penstock.conversation.view import Rewritten, as_message
 from penstock.measure.weigh import message_tokens
 
 if TYPE_CHECKING:
+    from penstock.compaction.elide import Elider
     from penstock.compaction.plan import Limits, Wishes
     from penstock.compaction.transcript import Transcript
     from penstock.measure.tokens import Tokenizer
@@ -115,17 +115,24 @@ class LayoutMaker:
             head_end, islands, layout.tail_start, layout.rewritten, self._tokens(places, layout.rewritten)
         )
 
-    def needed(self) -> dict[str, int]:
-        """What may not be dropped and how many tokens it takes, for the error that says so."""
-        sizes = self._transcript.tokens
-        parts = {"system prompt": self.cuts.tokens(0, self.system_end)}
-        if self.pins:
-            parts["pinned messages"] = sum(sizes[place] for place in self.pins)
-        if self.open:
-            parts["open calls"] = sum(sizes[place] for place in self.open)
-        if self.request is not None:
-            parts["last user message, clipped"] = _LEAST_REQUEST
-        return parts
+    def parts_of(self, layout: Layout) -> dict[str, int]:
+        """What each part of the layout takes, for the error that says so; parts of nothing are left out."""
+        parts: dict[str, int] = {}
+        for place in layout.positions(len(self._transcript.messages)):
+            if place < self.system_end:
+                name = "system prompt"
+            elif place in self.pins:
+                name = "pinned messages"
+            elif place in self.open:
+                name = "open calls"
+            elif place == self.request:
+                name = "last user message"
+            else:
+                name = (
+                    "messages that belong to these" if place in layout.islands else "end of the conversation"
+                )
+            parts[name] = parts.get(name, 0) + self._size(place, layout.rewritten)
+        return {name: tokens for name, tokens in parts.items() if tokens}
 
     def _first_handoff(self) -> int:
         """Where an earlier handoff stands: the head ends before it, so that the new one takes it up."""
@@ -158,28 +165,33 @@ class LayoutMaker:
         excess = sum(sizes[place] for place in places) - limit
         if excess <= 0:
             return rewritten
-        free = [place for place in places if place not in self.pins and place not in self.open]
-        for step in (self._elider.results, self._elider.arguments, self._clip_texts):
+        fixed = {*self.pins, *self.open, self.request}
+        free = [place for place in places if place not in fixed]
+        for step in (self._elide_results, self._shorten_arguments, self._clip_texts):
             for place in sorted(free, key=lambda place: -sizes[place]):
                 if excess <= 0:
                     return rewritten
-                parts = step(self._transcript.messages[place], self._transcript.numbers[place])
-                if parts:
+                if parts := step(place):
                     before = self._size(place, rewritten)
                     rewritten[place] = {**rewritten.get(place, {}), **parts}
                     excess -= before - self._size(place, rewritten)
         return rewritten
 
-    def _clip_texts(self, message: object, number: int) -> dict[int, Part]:
-        place = self._transcript.numbers.index(number)
-        original = self._transcript.messages[place]
-        if original.role is not Role.ASSISTANT:
+    def _elide_results(self, place: int) -> dict[int, Part]:
+        return self._elider.results(self._transcript.messages[place], self._transcript.numbers[place])
+
+    def _shorten_arguments(self, place: int) -> dict[int, Part]:
+        return self._elider.arguments(self._transcript.messages[place], self._transcript.numbers[place])
+
+    def _clip_texts(self, place: int) -> dict[int, Part]:
+        message, number = self._transcript.messages[place], self._transcript.numbers[place]
+        if message.role is not Role.ASSISTANT:
             return {}
-        note = f"more in {handle(number)}"
+        count = self._tokenizer.count
         return {
-            part_place: Text(clip(part.text, _SHORT_TEXT, self._tokenizer.count, note))
-            for part_place, part in enumerate(original.parts)
-            if isinstance(part, Text) and self._tokenizer.count(part.text) > _SHORT_TEXT
+            at: Text(self._elider.clip(part.text, _SHORT_TEXT, number, count))
+            for at, part in enumerate(message.parts)
+            if isinstance(part, Text) and count(part.text) > _SHORT_TEXT
         }
 
     def _clip_request(self, room: int) -> dict[int, dict[int, Part]]:
@@ -187,21 +199,16 @@ class LayoutMaker:
         place = self.request
         if place is None or self._transcript.tokens[place] <= room:
             return {}
-        message = self._transcript.messages[place]
-        number = self._transcript.numbers[place]
-        texts = [
-            (self._tokenizer.count(p.text), i) for i, p in enumerate(message.parts) if isinstance(p, Text)
-        ]
-        parts: dict[int, Part] = dict(self._elider.results(message, number))
+        message, number = self._transcript.messages[place], self._transcript.numbers[place]
+        count = self._tokenizer.count
+        parts: dict[int, Part] = self._elider.results(message, number)
+        texts = [(count(part.text), at) for at, part in enumerate(message.parts) if isinstance(part, Text)]
         if texts:
-            longest, part_place = max(texts)
-            rest = self._size(place, {place: parts}) - longest
-            part = message.parts[part_place]
+            longest, at = max(texts)
+            part = message.parts[at]
+            limit = max(_LEAST_REQUEST, room - 2 - (self._size(place, {place: parts}) - longest))
             if isinstance(part, Text):
-                limit = max(_LEAST_REQUEST, room - rest - 2)
-                parts[part_place] = Text(
-                    clip(part.text, limit, self._tokenizer.count, f"all of it: {handle(number)}")
-                )
+                parts[at] = Text(self._elider.clip(part.text, limit, number, count))
         return {place: parts} if parts else {}
 
     def _size(self, place: int, rewritten: dict[int, dict[int, Part]]) -> int:

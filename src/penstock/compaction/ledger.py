@@ -8,17 +8,18 @@ error that went away is no longer open, and a constraint that was changed says b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.compaction.stubs import Tool, arguments_of, exit_status, main_argument, tool_family
+from penstock.compaction.stubs import Tool, arguments_of, exit_status, main_argument, shorten, tool_family
 from penstock.compaction.values import sub_words
 from penstock.conversation.message import Message, Role, Text, ToolCall, ToolResult
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from penstock.redaction import Redactor
 
 __all__ = ["Fact", "FactKind", "Ledger", "facts_in", "sentences"]
@@ -149,7 +150,7 @@ def _question(text: str, redactor: Redactor) -> list[Fact]:
 
 def _call(call: ToolCall, redactor: Redactor) -> Fact:
     family = tool_family(call.name)
-    about = redactor.redact(main_argument(family, arguments_of(call)))
+    about = shorten(redactor.redact(main_argument(family, arguments_of(call))))
     return Fact(FactKind.CALL, about, call_id=call.call_id, family=family, label=call.name)
 
 
@@ -163,7 +164,7 @@ def _outcome(result: ToolResult, redactor: Redactor) -> Fact:
     if failed:
         match = _ERROR.search(probe)
         first = match[0] if match else next((one for one in probe.split("\n") if one.strip()), "")
-        line = redactor.redact(first.strip())[:_LONGEST_SENTENCE]
+        line = shorten(redactor.redact(first.strip()), _LONGEST_SENTENCE)
     return Fact(FactKind.OUTCOME, line, call_id=result.call_id, status=status, failed=failed)
 
 
@@ -207,8 +208,9 @@ def _files(calls: _Pairs) -> Iterator[Fact]:
             touched[verb] = call.number
             done[call.text] = touched
     for path, touched in done.items():
-        newest = max(touched.values())
-        yield Fact(FactKind.CALL, f"{path} {', '.join(touched)}", number=newest, uses=len(touched))
+        only_read = "read" if set(touched) == {"read"} else ""
+        text = f"{path} {', '.join(touched)}"
+        yield Fact(FactKind.CALL, text, number=max(touched.values()), label=only_read, uses=len(touched))
 
 
 def _open_errors(calls: _Pairs) -> Iterator[Fact]:

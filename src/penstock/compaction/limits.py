@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 __all__ = ["limits_for_target", "limits_for_window"]
 
 _HEAD_SHARE = 0.08
-_TAIL_LEAST = 0.05
-_TAIL_SLOPE = 0.4
+_TAIL_LEAST = 0.02
+_TAIL_SLOPE = 0.45
 _TAIL_MOST = 0.16
 
 
 def limits_for_target(transcript: Transcript, target_tokens: int, settings: CompressionSettings) -> Limits:
     """Limits for a named target, which bounds the whole list.
 
-    The tail takes about a quarter of what the system prompt leaves, less where the target is a small share of
-    the conversation: there its tokens keep more as excerpts.
+    With its ceiling the tail takes up to a quarter of what the system prompt leaves, less where the target is a
+    small share of the conversation: there its tokens keep more as excerpts.
     """
     system_end = leading_system(transcript.messages)
     system = sum(transcript.tokens[:system_end])

@@ -53,10 +53,11 @@ class _Mended(msgspec.Struct, frozen=True, eq=False):
 
 
 class Opened(msgspec.Struct, frozen=True, eq=False):
-    """A conversation ready for planning, and what had to be mended in it."""
+    """A conversation ready for planning, what had to be mended in it, and how many messages were given."""
 
     transcript: Transcript
     repaired: Repaired
+    given: int
 
 
 class Notebook:
@@ -94,7 +95,7 @@ class Notebook:
             index=self._index_of(readings),
             legal=mended.legal,
         )
-        return Opened(transcript, mended.repaired)
+        return Opened(transcript, mended.repaired, len(wires))
 
     def _mend(self, messages: list[Message], dialect: Dialect, given: Sequence[Any]) -> _Mended:
         """The list with its faults mended and its legal cuts; what was sound before is not looked at again.

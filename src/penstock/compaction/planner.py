@@ -19,6 +19,7 @@ from penstock.compaction.reading import Speaker
 from penstock.compaction.transcript import AFTER, numbers_after
 from penstock.conversation import mark
 from penstock.conversation.message import Message, Part, Role, Summary, Text, ToolResult
+from penstock.conversation.rules.opening import UserOpens
 from penstock.conversation.view import Handoff, Kept, Piece, Rewritten, as_message, encode
 from penstock.errors import TargetTooSmall
 from penstock.measure.weigh import weigh
@@ -82,17 +83,35 @@ class _Planner:
             return elided
         for sacrifice in Sacrifice:
             layout = first if sacrifice is Sacrifice.NOTHING else self.maker.layout(sacrifice)
-            least = _LEAST_HANDOFF if sacrifice < Sacrifice.REQUEST else 0
+            least = self._least_handoff(layout, sacrifice)
             if layout.tokens + least <= target:
-                return self._with_handoff(layout)
-        parts = self.maker.needed()
+                plan = self._with_handoff(layout)
+                if plan.tokens_after <= target:
+                    return plan
+        parts = self.maker.parts_of(layout)
         listed = ", ".join(f"{name} {tokens:,}" for name, tokens in parts.items())
+        unpin = " or unpin messages" if self.maker.pins else ""
         raise TargetTooSmall(
             f"a target of {target:,} tokens is too small for what may not be dropped: {listed}; "
-            f"raise the target to at least {layout.tokens:,} tokens or unpin messages",
+            f"raise the target to at least {layout.tokens + least:,} tokens{unpin}",
             target_tokens=target,
             parts=parts,
         )
+
+    def _least_handoff(self, layout: Layout, sacrifice: Sacrifice) -> int:
+        """The tokens that must be left for a handoff: none in the end, unless the list cannot begin without."""
+        if sacrifice < Sacrifice.REQUEST or self._needs_opening(layout):
+            return _LEAST_HANDOFF
+        return 0
+
+    def _needs_opening(self, layout: Layout) -> bool:
+        """Whether what stays begins with a speaker who may not open a conversation of this dialect."""
+        if not any(isinstance(rule, UserOpens) for rule in self.transcript.dialect.rules):
+            return False
+        speakers = (
+            self.transcript.messages[place].role for place in layout.positions(len(self.transcript.messages))
+        )
+        return next((role for role in speakers if role is not Role.SYSTEM), Role.USER) is not Role.USER
 
     # Eliding alone.
 
@@ -201,7 +220,7 @@ class _Planner:
             over = plan.tokens_after - self.limits.target_tokens
             if over <= 0 or not extract.text:
                 return plan
-            budget -= over
+            budget -= over + 1
 
     def _extract(
         self,
@@ -236,16 +255,22 @@ class _Planner:
         role: Role | None,
         gone: Sequence[int],
     ) -> tuple[Piece, ...]:
-        head = [self._piece(place, layout.rewritten) for place in range(layout.head_end)]
-        rest = [
-            self._piece(place, layout.rewritten)
-            for place in layout.positions(len(self.transcript.messages))
-            if place >= layout.head_end
-        ]
-        if not extract.text:
-            return (*head, *rest)
-        summary = Summary(f"{note}\n{extract.text}", mark.VERSION, attributes)
-        return (*head, Handoff(summary, tuple(gone), role), *rest)
+        stays = layout.positions(len(self.transcript.messages))
+        pieces = [self._piece(place, layout.rewritten) for place in stays]
+        if not extract.text and not self._needs_opening(layout):
+            return tuple(pieces)
+        summary = Summary(f"{note}\n{extract.text}".rstrip(), mark.VERSION, attributes)
+        pieces.insert(self._place_of_handoff(layout), Handoff(summary, tuple(gone), role))
+        return tuple(pieces)
+
+    def _place_of_handoff(self, layout: Layout) -> int:
+        """Among what stays: after the head, and after system messages that follow it."""
+        messages = self.transcript.messages
+        stays = layout.positions(len(messages))
+        place = layout.head_end
+        while place < len(stays) and messages[stays[place]].role is Role.SYSTEM:
+            place += 1
+        return place
 
     def _role(self, layout: Layout) -> tuple[Role | None, Layout]:
         """A role under which the handoff may stand, and the layout for it.
@@ -253,10 +278,9 @@ class _Planner:
         Where neither role alternates with what is beside it, the head gives up its last messages if that
         helps; else the role is None and the handoff is merged into the message that follows.
         """
-        system_end = self.maker.system_end
-        for head_end in reversed(
-            [cut for cut in self.maker.cuts.legal if system_end <= cut <= layout.head_end]
-        ):
+        legal = self.maker.cuts.legal
+        shorter = [cut for cut in legal if self.maker.system_end <= cut < layout.head_end]
+        for head_end in (layout.head_end, *reversed(shorter)):
             candidate = layout if head_end == layout.head_end else self.maker.with_head(layout, head_end)
             role = self._role_at(candidate)
             if role is not None:
@@ -264,15 +288,17 @@ class _Planner:
         return None, layout
 
     def _role_at(self, layout: Layout) -> Role | None:
-        messages, dialect, head_end = self.transcript.messages, self.transcript.dialect, layout.head_end
+        messages, dialect = self.transcript.messages, self.transcript.dialect
         stays = layout.positions(len(messages))
-        follows = next((place for place in stays if place >= head_end), None)
-        before = messages[head_end - 1].role if head_end else None
-        after = None if follows is None else messages[follows].role
+        at = self._place_of_handoff(layout)
+        spoken = [messages[place].role for place in stays[:at] if messages[place].role is not Role.SYSTEM]
+        before = spoken[-1] if spoken else (Role.SYSTEM if at else None)
+        after = messages[stays[at]].role if at < len(stays) else None
         for role in (Role.USER, Role.ASSISTANT):
             if dialect.can_follow(before, role) and (after is None or dialect.can_follow(role, after)):
                 return role
-        if dialect.name == "chat" and follows == self.maker.request and before in {None, Role.SYSTEM}:
+        asks = at < len(stays) and stays[at] == self.maker.request
+        if dialect.name == "chat" and asks and before in {None, Role.SYSTEM}:
             return Role.ASSISTANT  # the API takes it, and merging would change the bytes of the request
         return None
 
@@ -312,7 +338,8 @@ class _Planner:
             places.append(_HANDOFF if isinstance(piece, Handoff) else piece.position)
         sizes.update(zip(places, weigh(made, self.tokenizer), strict=True))
         total = sum(sizes.values())
-        return Plan(pieces, sizes, extract.quoted, self._standing(layout), total, sizes.pop(_HANDOFF, 0))
+        handoff = sizes.pop(_HANDOFF, 0)
+        return Plan(pieces, sizes, extract.quoted, self._standing(layout), total, handoff, extract.struck)
 
     def _standing(self, layout: Layout) -> Standing:
         maker = self.maker

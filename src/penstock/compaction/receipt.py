@@ -51,18 +51,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         return self.tokens_after / self.tokens_before if self.tokens_before else 1.0
 
     def __str__(self) -> str:
-        if self.outcome == NOTHING_TO_DO:
-            return f"nothing to compress: {self.reason}"
-        lines = [
-            f"compressed {self.messages_before:,} → {self.messages_after:,} messages, "
-            f"{self.tokens_before:,} → {self.tokens_after:,} tokens ({self.ratio:.0%} of before)",
-            f"  messages   {self.kept:,} kept as they were, {self.elided:,} elided, {self.summarised:,} summarised",
-            f"  facts      {self.facts_kept:,} in the view, {self.facts_reachable:,} reachable by handle, "
-            f"{self.facts_struck:,} struck",
-            f"  target     {self.target_tokens:,} tokens, {self.tokenizer}; handoff {self.handoff_tokens:,}",
-            f"  took       {self.seconds * 1000:,.0f} ms, {_calls(self.model_calls)}, "
-            f"{'no cost' if self.cost is None else f'${self.cost:.4f}'}",
-        ]
+        lines = self._counts() if self.outcome != NOTHING_TO_DO else [f"nothing to compress: {self.reason}"]
         if self.repaired:
             lines.append(f"  repaired   {self.repaired:,} calls or results that had no partner")
         if self.redacted:
@@ -74,6 +63,24 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
                 "  note       fewer messages but more tokens: the handoff is longer than what it replaced"
             )
         return "\n".join(lines)
+
+    def _counts(self) -> list[str]:
+        return [
+            (
+                f"compressed {self.messages_before:,} → {self.messages_after:,} messages, "
+                f"{self.tokens_before:,} → {self.tokens_after:,} tokens ({self.ratio:.0%} of before)"
+            ),
+            f"  messages   {self.kept:,} kept as they were, {self.elided:,} elided, {self.summarised:,} summarised",
+            (
+                f"  facts      {self.facts_kept:,} in the view, {self.facts_reachable:,} reachable by handle, "
+                f"{self.facts_struck:,} struck"
+            ),
+            f"  target     {self.target_tokens:,} tokens, {self.tokenizer}; handoff {self.handoff_tokens:,}",
+            (
+                f"  took       {self.seconds * 1000:,.0f} ms, {_calls(self.model_calls)}, "
+                f"{'no cost' if self.cost is None else f'${self.cost:.4f}'}"
+            ),
+        ]
 
 
 def _calls(count: int) -> str:

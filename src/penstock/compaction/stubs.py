@@ -1,5 +1,8 @@
 """One line that says what a call did: tool, main argument, outcome, size.
 
+The main argument is returned whole; whoever writes it down redacts it first and shortens it then, so that no
+half of a secret is left.
+
     [terminal] npm test → exit 0, 47 lines
     [read_file] config.py from line 1, 3,400 chars
 
@@ -10,13 +13,24 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.conversation.message import ToolCall, ToolResult
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-__all__ = ["Tool", "arguments_of", "describe", "exit_status", "main_argument", "tool_family"]
+    from penstock.conversation.message import ToolCall, ToolResult
+
+__all__ = [
+    "Tool",
+    "arguments_of",
+    "describe",
+    "exit_status",
+    "main_argument",
+    "shorten",
+    "tool_family",
+]
 
 
 class Tool(StrEnum):
@@ -78,7 +92,7 @@ def arguments_of(call: ToolCall) -> dict[str, Any]:
 
 
 def main_argument(family: Tool, arguments: dict[str, Any]) -> str:
-    """What the call was about, on one line, or the first arguments of an unknown tool."""
+    """What the call was about, on one line and whole, or the first arguments of an unknown tool."""
     for key in _MAIN_KEYS.get(family, ()):
         value = arguments.get(key)
         if isinstance(value, list):
@@ -96,13 +110,21 @@ def exit_status(text: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def describe(call: ToolCall | None, result: ToolResult) -> str:
-    """The line that stands for a result."""
+def shorten(line: str, longest: int = _LONGEST_ARGUMENT) -> str:
+    """The line in at most `longest` characters, cut between words where it has any."""
+    if len(line) <= longest:
+        return line
+    at = line.rfind(" ", longest // 2, longest)
+    return line[: at if at > 0 else longest - 1].rstrip() + "…"
+
+
+def describe(call: ToolCall | None, result: ToolResult, redact: Callable[[str], str]) -> str:
+    """The line that stands for a result; arguments go through `redact`."""
     if call is None:
         return f"[tool] {_size(result.text, Tool.OTHER)}"
     family = tool_family(call.name)
     arguments = arguments_of(call)
-    about = main_argument(family, arguments)
+    about = shorten(redact(main_argument(family, arguments)))
     outcome = _outcome(result, family)
     head = f"[{call.name}] {about}".rstrip()
     if family is Tool.READ:
@@ -134,5 +156,4 @@ def _brief(value: Any) -> str:
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_ARGUMENT else line[: _LONGEST_ARGUMENT - 1] + "…"
+    return " ".join(text.split())

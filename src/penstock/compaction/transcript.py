@@ -92,7 +92,9 @@ def number_messages(messages: Sequence[Message], handoffs: Iterable[int] | None 
     `handoffs` are the positions of messages with a handoff, where the caller knows them.
     """
     if handoffs is None:
-        handoffs = [n for n, one in enumerate(messages) if any(isinstance(part, Summary) for part in one.parts)]
+        handoffs = [
+            n for n, one in enumerate(messages) if any(isinstance(part, Summary) for part in one.parts)
+        ]
     numbers: list[int] = []
     upcoming: Iterator[int] = count(1)
     for place in handoffs:

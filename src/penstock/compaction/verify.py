@@ -6,6 +6,7 @@ extracted holds none; the check stands in its way all the same, and a model's te
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["STRUCK", "Verified", "strike_unknown"]
 
 STRUCK = "[struck]"
+_HANDLE = re.compile(r"m\d+")
 
 
 class Verified(msgspec.Struct, frozen=True):
@@ -28,10 +30,13 @@ class Verified(msgspec.Struct, frozen=True):
 
 
 def strike_unknown(text: str, known: Container[str]) -> Verified:
-    """The text with every value that is not known replaced. Longer values go first, so that none is cut."""
-    unknown = sorted({value for value in values_in(text) if value not in known}, key=lambda v: (-len(v), v))
+    """The text with every value that is not known replaced; handles are ours and stay.
+
+    Longer values go first, so that none is cut.
+    """
+    unknown = {value for value in values_in(text) if value not in known and not _HANDLE.fullmatch(value)}
     struck = []
-    for value in unknown:
+    for value in sorted(unknown, key=lambda value: (-len(value), value)):
         if value in text:
             text = text.replace(value, STRUCK)
             struck.append(value)

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.compaction.values import SUB_WORD, TOKEN, values_in_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
 
 __all__ = ["Found", "Kind", "Vocabulary"]
 
@@ -125,6 +126,8 @@ class Vocabulary:
     def find(self, texts: Sequence[str]) -> Found:
         """The values of each text. New ones get numbers."""
         joined = _END_OF_TEXT.join([*texts, ""])
+        if joined.count(_END) > len(texts):
+            joined = _END_OF_TEXT.join([*(text.replace(_END, " ") for text in texts), ""])
         codes = np.fromiter(map(self._tokens.__getitem__, _TOKEN_OR_END.findall(joined)), np.int64)
         first = np.array(self._tokens.first, np.int64)
         counts = first[codes + 1] - first[codes]

@@ -17,9 +17,10 @@ from penstock.compaction.notebook import Notebook, Opened
 from penstock.compaction.plan import Fate, Verdict, Wishes, verdicts
 from penstock.config import own_secrets
 from penstock.conversation.dialects import detect, dialect_named
+from penstock.conversation.wire import json_text
 from penstock.errors import InputError, SettingsError, UnknownHandle
 from penstock.measure.tokens import tokenizer_for
-from penstock.measure.weigh import tools_tokens
+from penstock.measure.weigh import MESSAGE_FRAME, tools_tokens
 from penstock.measure.windows import resolve_window
 from penstock.redaction import Redactor
 from penstock.settings import Settings, settings_from
@@ -120,19 +121,26 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings = Settings()
     pins: frozenset[int] = frozenset()
 
-    def goal(self, tokenizer: Tokenizer) -> Goal:
-        """The target or window to aim at. Raises SettingsError for a number that cannot be one."""
-        wished: dict[str, Any] = {"target_tokens": self.target_tokens, "context_length": self.context_length}
-        for name, value in wished.items():
+    def __post_init__(self) -> None:
+        """Raises SettingsError for a value that cannot be meant."""
+        numbers: dict[str, Any] = {"target_tokens": self.target_tokens, "context_length": self.context_length}
+        for name, value in numbers.items():
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise SettingsError(f"{name} is {value!r}; give a whole number of tokens, at least 1")
+        texts: dict[str, Any] = {"model": self.model, "focus": self.focus, "dialect": self.dialect}
+        for name, value in texts.items():
+            if value is not None and not isinstance(value, str):
+                raise SettingsError(f"{name} is {value!r}; give a text")
+
+    def goal(self, tokenizer: Tokenizer) -> Goal:
+        """The target or window to aim at."""
         configured = self.context_length or self.settings.model.context_length
         window = configured if configured is not None else resolve_window(self.model).tokens
         outside = tools_tokens(self.tools, tokenizer) + _system_tokens(self.system, tokenizer)
         return Goal(self.target_tokens, window, outside)
 
 
-def compress(
+def compress(  # noqa: PLR0913  # the public signature
     messages: Sequence[Any],
     *,
     target_tokens: int | None = None,
@@ -170,7 +178,7 @@ def compress(
     )
 
 
-async def acompress(
+async def acompress(  # noqa: PLR0913  # the public signature
     messages: Sequence[Any],
     *,
     target_tokens: int | None = None,
@@ -243,8 +251,7 @@ def _settings(settings: Settings | Mapping[str, Any] | None) -> Settings:
 def _system_tokens(system: Any, tokenizer: Tokenizer) -> int:
     if not system:
         return 0
-    text = system if isinstance(system, str) else msgspec.json.encode(system).decode()
-    return tokenizer.count(text) + 4
+    return tokenizer.count(system if isinstance(system, str) else json_text(system)) + MESSAGE_FRAME
 
 
 def _run(work: Coroutine[Any, Any, _T]) -> _T:

@@ -46,7 +46,7 @@ class ContextCompressor(ContextEngine):
     protect_first_n = 3
     protect_last_n = 20
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # all but the first by name
         self,
         context_length: int = 200_000,
         *,

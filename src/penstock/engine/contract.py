@@ -55,11 +55,11 @@ class ContextEngine(ABC):
     ) -> list[dict[str, Any]]:
         """A smaller list, or the same messages where there is nothing to do."""
 
-    def should_compress_preflight(self, messages: Sequence[dict[str, Any]]) -> bool:  # noqa: ARG002  # the contract's default
+    def should_compress_preflight(self, messages: Sequence[dict[str, Any]]) -> bool:
         """Whether to compress before a request with these messages is sent."""
         return False
 
-    def has_content_to_compress(self, messages: Sequence[dict[str, Any]]) -> bool:  # noqa: ARG002  # the contract's default
+    def has_content_to_compress(self, messages: Sequence[dict[str, Any]]) -> bool:
         """Whether a compression of these messages could do anything."""
         return True
 
@@ -81,7 +81,7 @@ class ContextEngine(ABC):
         """Tools that the host should offer to the model on the engine's behalf."""
         return []
 
-    def handle_tool_call(self, name: str, args: Mapping[str, Any], **context: Any) -> str:  # noqa: ARG002  # the contract's default
+    def handle_tool_call(self, name: str, args: Mapping[str, Any], **context: Any) -> str:
         """The result of one of those tools, as JSON."""
         return json.dumps({"error": f"this engine has no tool {name!r}"})
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from penstock.conversation import mark
 from penstock.conversation.message import (
     Image,
@@ -23,6 +21,7 @@ from penstock.conversation.message import (
     ToolCall,
     ToolResult,
 )
+from penstock.conversation.wire import json_text
 from penstock.errors import InputError
 from penstock.measure.images import image_tokens
 
@@ -99,8 +98,8 @@ def _pieces(message: Message) -> tuple[int, list[str]]:
 
 def _compact_json(tool: Any, position: int) -> str:
     try:
-        return msgspec.json.encode(tool).decode()
-    except (TypeError, ValueError, RecursionError) as error:
+        return json_text(tool)
+    except (InputError, ValueError) as error:
         raise InputError(
             f"a tool schema cannot be written as JSON: {error}; give plain dicts, lists, strings and numbers",
             position=f"tool {position}",
