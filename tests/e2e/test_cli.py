@@ -8,6 +8,7 @@ import resource
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,17 @@ class TestWriting:
         assert done.returncode == 2
         assert done.stderr.startswith(f"penstock: {out} cannot be written: ")
         assert list(out.parent.iterdir()) == []
+
+    def test_a_kill_in_the_middle_of_writing_leaves_nothing_behind(self, tmp_path):
+        """The write is long enough to be met: the signal is sent as soon as the temporary file is there."""
+        script = "import sys; from penstock.cli.output import write_file; write_file(sys.argv[1], bytes(100_000_000))"
+        process = subprocess.Popen([sys.executable, "-c", script, tmp_path / "out.json"], env=environment())
+        limit = time.monotonic() + 20
+        while not list(tmp_path.iterdir()) and time.monotonic() < limit:
+            time.sleep(0.001)
+        process.terminate()
+        assert process.wait(timeout=20) == 143
+        assert list(tmp_path.iterdir()) == []
 
     def test_permissions_of_an_existing_file_stay(self, session, tmp_path):
         out = tmp_path / "out.json"

@@ -95,7 +95,7 @@ def test_a_repair_alone_is_said_too():
     ran = penstock("compress", "-", stdin=encoded(messages))
     assert json.loads(ran.out) == work(2)
     assert ran.err.startswith("nothing to compress")
-    assert "1 calls or results that had no partner" in ran.err
+    assert ran.err.count("1 calls or results that had no partner") == 1
 
 
 def test_two_calls_with_one_id_keep_their_own_results():
@@ -122,30 +122,11 @@ def test_an_escaped_nul_and_lone_surrogates_are_kept():
         assert penstock(command, "-", stdin=encoded([assistant("\udfff"), last])).code == 0
 
 
-def test_lone_surrogates_beside_the_messages():
-    body = {"messages": [user("hi")], "system": [{"type": "text", "text": "\ud800"}], "model": "m\ud800"}
-    for command in ("compress", "explain", "tokens"):
-        ran = penstock(command, "-", stdin=encoded(body))
-        assert ran.code == 0, ran.err
-
-
 def test_deep_nesting_inside_text_is_only_text():
     nested = deep(10_000).decode()
     messages = [*work(10), call("deep", arguments=f'{{"a": {nested}}}'), result("deep", nested), user("and?")]
     _, after = compressed(messages)
     assert after[-1] == messages[-1]
-
-
-def test_an_empty_conversation_is_nothing_to_do():
-    for data in (b"[]", b'{"messages": []}'):
-        ran = penstock("compress", "-", stdin=data)
-        assert (ran.code, ran.out) == (0, data)
-        assert penstock("explain", "-", stdin=data).code == penstock("tokens", "-", stdin=data).code == 0
-
-
-@pytest.mark.parametrize("model", [5, None, [], {"a": 1}, "", "no-such-model"])
-def test_a_model_that_is_none(model):
-    assert penstock("tokens", "-", stdin=encoded({"model": model, "messages": [user("hi")]})).code == 0
 
 
 def test_a_giant_message(tmp_path):

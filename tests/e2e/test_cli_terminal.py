@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -20,11 +21,11 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "long_session.json"
 
 
 class Terminal:
-    """A pseudo-terminal of 80 columns; `slave` is what a process is given, `read` what it showed there."""
+    """A pseudo-terminal of 64 columns; `slave` is what a process is given, `read` what it showed there."""
 
     def __init__(self) -> None:
         self.master, self.slave = pty.openpty()
-        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 64, 0, 0))
         self.shown = b""
 
     def read(self, until: bytes | None = None, seconds: float = 30) -> str:
@@ -57,32 +58,46 @@ def shown_on(terminal: Terminal, *args: str | Path, **env: str) -> str:
     return terminal.read()
 
 
+def without_colour(shown: str) -> str:
+    plain = re.sub(r"\x1b\[\d+m", "", shown)
+    assert "\x1b" not in plain
+    return plain
+
+
 def test_colour_and_bars_on_a_terminal_within_its_columns(terminal):
-    shown = shown_on(terminal, "tokens", EXAMPLE, TERM="xterm-256color")
+    shown = shown_on(terminal, "tokens", EXAMPLE, "--context-length", "40k", TERM="xterm-256color")
     assert "\x1b[1m" in shown
     assert "████" in shown
-    plain = shown.replace("\x1b[", "\0[")
-    for code in ("0m", "1m", "2m", "36m"):
-        plain = plain.replace(f"\0[{code}", "")
-    assert "\0" not in plain
-    assert max(len(line) for line in plain.splitlines()) <= 80
+    assert max(map(len, without_colour(shown).splitlines())) <= 64
+
+
+def test_long_reasons_are_cut_at_the_edge_of_the_terminal(terminal, tmp_path):
+    file = tmp_path / "session.json"
+    file.write_bytes(encoded(work()))
+    plain = without_colour(shown_on(terminal, "explain", file, "--target-tokens", "600", TERM="xterm"))
+    table = [line for line in plain.splitlines() if re.match(r" *m\d+ ", line)]
+    assert len(table) == 63
+    assert max(map(len, table)) == 64
+    assert any(line.endswith("…") for line in table)
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1", "TERM": "xterm"}, {"TERM": "dumb"}])
 def test_bars_without_colour(terminal, env):
-    shown = shown_on(terminal, "tokens", EXAMPLE, **env)
+    shown = shown_on(terminal, "tokens", EXAMPLE, "--context-length", "40k", **env)
     assert "\x1b" not in shown
     assert "████" in shown
 
 
 def test_ascii_where_nothing_else_can_be_shown(terminal):
-    shown = shown_on(terminal, "tokens", EXAMPLE, PYTHONIOENCODING="ascii", TERM="dumb")
+    shown = shown_on(
+        terminal, "tokens", EXAMPLE, "--context-length", "40k", PYTHONIOENCODING="ascii", TERM="dumb"
+    )
     assert shown.isascii()
     assert "#####" in shown
 
 
 def test_a_pipe_gets_neither(terminal):
-    shown = penstock("tokens", EXAMPLE, TERM="xterm").text
+    shown = penstock("tokens", EXAMPLE, "--context-length", "40k", TERM="xterm").text
     assert "\x1b" not in shown
     assert "█" not in shown
 

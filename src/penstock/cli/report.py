@@ -22,9 +22,5 @@ def receipt_lines(receipt: Receipt, screen: Screen, *, aimed: bool) -> Iterator[
     yield screen.paint(first, "bold")
     for line in rest:
         yield f"  {screen.paint(line[2 : 2 + _LABEL], 'dim')}{line[2 + _LABEL :]}"
-    if receipt.outcome != NOTHING_TO_DO:
-        return
-    if receipt.repaired:
-        yield f"  {screen.paint('repaired', 'dim')}   {receipt.repaired:,} calls or results that had no partner"
-    if not aimed:
+    if receipt.outcome == NOTHING_TO_DO and not aimed:
         yield f"  {screen.paint('hint', 'dim')}       name a smaller target with --target-tokens N"

@@ -64,6 +64,12 @@ class TestCompress:
         assert ran.err.startswith("nothing to compress: ")
         assert "--target-tokens" in ran.err
 
+    def test_no_hint_for_somebody_who_named_a_target(self, penstock, session):
+        for aim in ("--target-tokens", "--context-length"):
+            ran = penstock("compress", session, aim, "90k")
+            assert ran.err.startswith("nothing to compress: ")
+            assert "hint" not in ran.err
+
     def test_a_window_instead_of_a_target(self, penstock, tmp_path):
         file = tmp_path / "long.json"
         file.write_bytes(encoded(work(400)))
@@ -209,6 +215,13 @@ class TestTokens:
         other = json.loads(penstock("tokens", EXAMPLE, "--model", "gpt-4", "--json").text)
         assert (other["window_tokens"], other["tokenizer"]) == (8_192, "cl100k_base")
 
+    @pytest.mark.parametrize("name", ["system", "instructions"])
+    @pytest.mark.parametrize("prompt", ["Be exact. " * 50, [{"type": "text", "text": "Be exact. " * 50}]])
+    def test_a_system_prompt_beside_the_messages_counts(self, penstock, name, prompt):
+        body = {"messages": [user("hi")], name: prompt}
+        told = json.loads(penstock("tokens", "-", "--json", stdin=encoded(body)).text)
+        assert 150 <= told["kinds"]["system prompt"] < 200
+
     def test_the_setting_counts_where_no_flag_does(self, penstock):
         ran = penstock("tokens", EXAMPLE, "--set", "model.context_length=50000")
         assert "of 50,000 tokens" in ran.text
@@ -246,3 +259,22 @@ class TestConfig:
         assert_one_clear_error(wrong, "compression.treshold", "compression.threshold")
         assert_one_clear_error(penstock("config", "--config", "/nowhere.yaml"), "/nowhere.yaml")
         assert_one_clear_error(penstock("config", PENSTOCK_TOOLS_RESULT_CHARS="3"), "tools.result_chars")
+
+
+@pytest.mark.parametrize("model", [5, None, [], {"a": 1}, "", "no-such-model"])
+def test_a_model_that_is_none(penstock, model):
+    assert penstock("tokens", "-", stdin=encoded({"model": model, "messages": [user("hi")]})).code == 0
+
+
+def test_lone_surrogates_beside_the_messages(penstock):
+    body = {"messages": [user("hi")], "system": [{"type": "text", "text": "\ud800"}], "model": "m\ud800"}
+    for command in ("compress", "explain", "tokens"):
+        ran = penstock(command, "-", stdin=encoded(body))
+        assert ran.code == 0, ran.err
+
+
+def test_an_empty_conversation_is_nothing_to_do(penstock):
+    for data in (b"[]", b'{"messages": []}'):
+        ran = penstock("compress", "-", stdin=data)
+        assert (ran.code, ran.out) == (0, data)
+        assert penstock("explain", "-", stdin=data).code == penstock("tokens", "-", stdin=data).code == 0
