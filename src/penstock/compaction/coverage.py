@@ -55,10 +55,10 @@ class Choice:
         self.chosen: set[int] = set()
         self.tokens = 0
         self._index = index
-        self._weights = weights
-        self._weight_of: list[float] = weights.tolist()
-        self._covered = np.zeros(len(weights))
-        self._level: list[float] = self._covered.tolist()
+        self._weights = weights.astype(np.float32)
+        self._covered = np.zeros(len(weights), np.float32)
+        self._weight_of: dict[int, float] = {}  # of the values of all excerpts that were looked at
+        self._level: dict[int, float] = {}
         self._tokenizer = tokenizer
         self._header_of = header
         self._opened: set[int] = set()
@@ -72,9 +72,8 @@ class Choice:
 
     def cover(self, ids: NDArray[np.int32], *, bare: bool = False) -> None:
         """Count these values as present already; `bare` where they stand without the words around them."""
-        level = _BARE if bare else 1.0
-        for value in ids.tolist():
-            self._raise(value, level)
+        self._covered[ids] = np.maximum(self._covered[ids], _BARE if bare else 1.0)
+        self._level.update(zip(ids.tolist(), self._covered[ids].tolist(), strict=True))
 
     def take(self, excerpts: Sequence[int], budget: int) -> None:
         """Choose these excerpts, in order, as long as the budget lasts."""
@@ -125,12 +124,14 @@ class Choice:
         ]
         heapq.heapify(self._heap)
 
-    def _most_gain(self) -> NDArray[np.float64]:
+    def _most_gain(self) -> NDArray[np.float32]:
         """What each excerpt would add if all its values stood beside plain words."""
         index = self._index
         still_open = self._weights * (1.0 - self._covered)
-        running = np.concatenate([[0.0], np.cumsum(still_open[index.ids])])
-        gains: NDArray[np.float64] = running[index.starts[1:]] - running[index.starts[:-1]]
+        some = np.flatnonzero(np.diff(index.starts))
+        gains = np.zeros(len(index.lengths), np.float32)
+        if len(some):
+            gains[some] = np.add.reduceat(still_open[index.ids], index.starts[some])
         return gains
 
     def _prepare(self, pool: Sequence[int]) -> None:
@@ -146,12 +147,18 @@ class Choice:
             self._cost[number] = cost + 1
             self._source[number] = source
             self._values[number] = index.ids[start:end].tolist()
+        self._look_up({value for number in fresh for value in self._values[number]})
         unknown = sorted(set(sources) - self._header.keys())
         if self._header_of is None:
             self._header.update(dict.fromkeys(unknown, 0))
             return
         headers = self._tokenizer.count_many([self._header_of(source) for source in unknown])
         self._header.update((source, cost + 1) for source, cost in zip(unknown, headers, strict=True))
+
+    def _look_up(self, values: set[int]) -> None:
+        new = np.array(sorted(values - self._weight_of.keys()), np.int64)
+        self._weight_of.update(zip(new.tolist(), self._weights[new].tolist(), strict=True))
+        self._level.update(zip(new.tolist(), self._covered[new].tolist(), strict=True))
 
     def _greedy(self, budget: int) -> None:
         heap, chosen, put_back = self._heap, self.chosen, []

@@ -103,7 +103,7 @@ class Elider:
         for place, part in enumerate(message.parts):
             if isinstance(part, ToolCall) and len(part.arguments) > _LONGEST_LEAF:
                 shorter = self._shorten_arguments(part.arguments, number)
-                if len(shorter) < len(part.arguments):
+                if shorter is not None:
                     parts[place] = msgspec.structs.replace(part, arguments=shorter)
         return parts
 
@@ -111,14 +111,18 @@ class Elider:
         """The text within `limit` tokens, its head and its tail. What we write again is redacted."""
         return clip(self._redactor.redact(text), limit, count, f"all of it: {handle(number)}{self._recall}")
 
-    def _shorten_arguments(self, arguments: str, number: int) -> str:
+    def _shorten_arguments(self, arguments: str, number: int) -> str | None:
+        """The arguments with their long texts shortened; None where they have none.
+
+        What is written again is redacted, as a whole: a secret is often told by the key it stands under.
+        """
         try:
-            data = msgspec.json.decode(arguments)
+            if not _has_long_leaf(msgspec.json.decode(arguments)):
+                return None
+            clean = msgspec.json.decode(self._redactor.redact(arguments))
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
             return self._leaf(arguments, number)
-        if not isinstance(data, (dict, list)):
-            return arguments
-        return msgspec.json.encode(self._shorten(data, number)).decode()
+        return msgspec.json.encode(self._shorten(clean, number)).decode()
 
     def _shorten(self, node: Any, number: int) -> Any:
         if isinstance(node, dict):
@@ -130,3 +134,11 @@ class Elider:
     def _leaf(self, text: str, number: int) -> str:
         head = " ".join(self._redactor.redact(text[: _LEAF_HEAD * 4])[:_LEAF_HEAD].split())
         return f"{head}… [{len(text):,} chars, {handle(number)}]"
+
+
+def _has_long_leaf(node: Any) -> bool:
+    if isinstance(node, dict):
+        return any(map(_has_long_leaf, node.values()))
+    if isinstance(node, list):
+        return any(map(_has_long_leaf, node))
+    return isinstance(node, str) and len(node) > _LONGEST_LEAF

@@ -66,7 +66,7 @@ def live_of(transcript: Transcript, request: int | None, focus: str) -> Live:
     speaks = np.isin(index.speakers, (Speaker.ASSISTANT, Speaker.CALL))
     latest = np.unique(index.message_of_source[speaks])[-_LIVE_MESSAGES:]
     sources = np.flatnonzero(speaks & np.isin(index.message_of_source, latest)).tolist()
-    work = "\n".join("\n".join(index.sources[source].excerpts) for source in sources)
+    work = "\n".join(index.sources[source].text for source in sources)
     return Live(request=f"{asked}\n{focus}", work=work[-_LIVE_WORK:])
 
 
@@ -132,7 +132,7 @@ class Extractor:
                 if not entries:
                     return Extract("", {})
                 entries = entries[:-1]
-        return Extract(self._render(entries, choice), self._quoted(choice), struck)
+        return Extract(self._render(entries, choice), self._quoted(entries, choice), struck)
 
     # Sections.
 
@@ -167,7 +167,7 @@ class Extractor:
             return taken
         share = int(budget * _SECTIONS_SHARE)
         taken += self._within(self._task(request, budget), share // 2)
-        taken += self._within(self._history(ledger, older, gone), share)
+        taken += self._within(self._history(ledger, older, gone, request), share)
         return taken
 
     def _task(self, request: int | None, budget: int) -> list[Entry]:
@@ -194,13 +194,18 @@ class Extractor:
             section, number, clip(text, limit, self._tokenizer.count, f"m{number}").replace("\n", " ")
         )
 
-    def _history(self, ledger: Ledger, older: Sequence[Entry], gone: set[int]) -> list[Entry]:
+    def _history(
+        self, ledger: Ledger, older: Sequence[Entry], gone: set[int], request: int | None
+    ) -> list[Entry]:
         """What was done, is broken, was decided and touched, the newest of each first."""
+        asked = self._transcript.numbers[request] if request is not None else 0
+        done = ledger.actions[-8:]
+        named = "\n".join(fact.text for fact in done)
         fresh = [
             *((Section.BLOCKED, fact) for fact in ledger.open_errors[-2:]),
-            *((Section.PENDING, fact) for fact in ledger.questions),
-            *((Section.COMPLETED, fact) for fact in ledger.actions[-8:]),
-            *((Section.FILES, fact) for fact in ledger.files[-8:] if fact.label == "read"),
+            *((Section.PENDING, fact) for fact in ledger.questions if fact.number > asked),
+            *((Section.COMPLETED, fact) for fact in done),
+            *((Section.FILES, fact) for fact in ledger.files[-10:] if fact.label not in named),
             *((Section.DECISIONS, fact) for fact in ledger.decisions[-3:]),
         ]
         entries = [
@@ -249,7 +254,7 @@ class Extractor:
         wanted = sub_words(focus) or {focus.lower()}
         flags = np.zeros(len(index.sources), np.bool_)
         for place, source in enumerate(index.sources):
-            text = "\n".join(source.excerpts).lower()
+            text = source.text.lower()
             flags[place] = any(word in text for word in wanted)
         result: NDArray[np.bool_] = flags[index.source_of]
         return result
@@ -267,9 +272,13 @@ class Extractor:
         ]
         return render_handoff([*entries, *sorted(context, key=lambda entry: entry.number)])
 
-    def _quoted(self, choice: Choice) -> dict[int, int]:
+    def _quoted(self, entries: Sequence[Entry], choice: Choice) -> dict[int, int]:
         index = self._transcript.index
+        place_of = {number: place for place, number in enumerate(self._transcript.numbers)}
         quoted: dict[int, int] = {}
+        for entry in entries:
+            if (place := place_of.get(entry.number)) is not None:
+                quoted[place] = quoted.get(place, 0) + 1
         for number in choice.chosen:
             place = int(index.message_of_source[index.source_of[number]])
             quoted[place] = quoted.get(place, 0) + 1

@@ -42,7 +42,7 @@ class Section(StrEnum):
     CONTEXT = "Critical Context"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """Lines about one message. `label` says who or what spoke, where that is not plain."""
 
     section: Section

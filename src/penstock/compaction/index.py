@@ -42,7 +42,7 @@ class Index:
         self.source_of = np.zeros(0, np.int32)
         self.lengths = np.zeros(0, np.int32)
         self.ids = np.zeros(0, np.int32)
-        self.starts = np.zeros(1, np.int64)
+        self.starts = np.zeros(1, np.int32)
         # One row per value.
         self.in_sources = np.zeros(0, np.int32)
         self.in_excerpts = np.zeros(0, np.int32)
@@ -72,30 +72,29 @@ class Index:
     def excerpt(self, number: int) -> str:
         """The text of an excerpt."""
         source = int(self.source_of[number])
-        return self.sources[source].excerpts[number - self.first_excerpt[source]]
+        return self.sources[source].excerpt(number - self.first_excerpt[source])
 
     def values_of(self, number: int) -> NDArray[np.int32]:
         """The values of an excerpt."""
         return self.ids[self.starts[number] : self.starts[number + 1]]
 
     def _add_excerpts(self, fresh: list[Source]) -> None:
-        sizes = [len(source.excerpts) for source in fresh]
+        sizes = [source.end_excerpt - source.first_excerpt for source in fresh]
         first = len(self.sources)
         self.source_of = np.concatenate(
             [self.source_of, np.repeat(np.arange(first, first + len(fresh), dtype=np.int32), sizes)]
         )
         for size in sizes:
             self.first_excerpt.append(self.first_excerpt[-1] + size)
-        lengths = np.fromiter((len(text) for source in fresh for text in source.excerpts), np.int32)
-        self.lengths = np.concatenate([self.lengths, lengths])
+        self.lengths = np.concatenate([self.lengths, *(source.lengths for source in fresh)])
         counts = np.concatenate([source.counts for source in fresh])
         self.ids = np.concatenate([self.ids, *(source.ids for source in fresh)])
-        self.starts = np.concatenate([self.starts, self.starts[-1] + np.cumsum(counts, dtype=np.int64)])
+        self.starts = np.concatenate([self.starts, self.starts[-1] + np.cumsum(counts, dtype=np.int32)])
 
     def _add_values(self, fresh: list[Source], at: NDArray[np.int32]) -> None:
         self._grow(len(self.vocabulary))
         total = len(self.in_sources)
-        sizes = np.array([len(source.distinct) for source in fresh])
+        sizes = np.array([source.end_distinct - source.first_distinct for source in fresh])
         distinct = np.concatenate([source.distinct for source in fresh])
         self.in_sources += np.bincount(distinct, minlength=total).astype(np.int32)
         occurrences = np.concatenate([source.ids for source in fresh])

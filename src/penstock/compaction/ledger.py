@@ -35,7 +35,7 @@ class FactKind(StrEnum):
     QUESTION = "question"
 
 
-class Fact(msgspec.Struct, frozen=True):
+class Fact(msgspec.Struct, frozen=True, gc=False):
     """One fact, in the words of its source. `number` is the message, `call_id` ties calls and outcomes."""
 
     kind: FactKind
@@ -208,9 +208,8 @@ def _files(calls: _Pairs) -> Iterator[Fact]:
             touched[verb] = call.number
             done[call.text] = touched
     for path, touched in done.items():
-        only_read = "read" if set(touched) == {"read"} else ""
         text = f"{path} {', '.join(touched)}"
-        yield Fact(FactKind.CALL, text, number=max(touched.values()), label=only_read, uses=len(touched))
+        yield Fact(FactKind.CALL, text, number=max(touched.values()), label=path, uses=len(touched))
 
 
 def _open_errors(calls: _Pairs) -> Iterator[Fact]:

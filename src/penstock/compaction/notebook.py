@@ -35,7 +35,7 @@ __all__ = ["Notebook", "Opened"]
 _CUT_FREELY = frozenset({"chat", "responses"})  # dialects without a rule about how a list begins
 
 
-class _Known(msgspec.Struct, frozen=True, eq=False):
+class _Known(msgspec.Struct, frozen=True, eq=False, gc=False):
     """What is known of one message."""
 
     tokens: int

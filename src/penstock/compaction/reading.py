@@ -17,7 +17,7 @@ import numpy as np
 from penstock.compaction.excerpts import excerpts, lay_out
 from penstock.compaction.handoff import Entry, parse_handoff
 from penstock.compaction.ledger import Fact, facts_in
-from penstock.compaction.vocabulary import Vocabulary
+from penstock.compaction.vocabulary import Found, Vocabulary, sorted_distinct
 from penstock.conversation.message import (
     Message,
     Opaque,
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 __all__ = ["Reader", "Reading", "Source", "Speaker"]
 
 _BLOCK = 1_000_000  # characters that go through the vocabulary together
+_TYPICAL_EXCERPT = 80
+_LONGEST_TEXT = 4_000_000  # characters: of a longer one, the middle is reachable by its handle only
 
 
 class Speaker(IntEnum):
@@ -52,21 +54,59 @@ class Speaker(IntEnum):
     HANDOFF = 5
 
 
-class Source(msgspec.Struct, frozen=True, eq=False):
-    """One voice in one message: a text, a call or a result, cut into excerpts.
+class _Block(msgspec.Struct, frozen=True, eq=False):
+    """The arrays of many sources, one after the other."""
 
-    `ids` are the distinct values of each excerpt, one excerpt after the other; `counts` says how many
-    belong to each; `distinct` are those of all excerpts.
-    """
-
-    speaker: Speaker
-    excerpts: tuple[str, ...]
-    ids: NDArray[np.int32]
+    lengths: NDArray[np.int32]
     counts: NDArray[np.int32]
+    ids: NDArray[np.int32]
     distinct: NDArray[np.int32]
 
 
-class Reading(msgspec.Struct, frozen=True, eq=False):
+class Source(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """One voice in one message: a text, a call or a result, cut into excerpts.
+
+    The excerpts stand one after the other in `text`, with a line break between them.
+    """
+
+    speaker: Speaker
+    text: str
+    block: _Block
+    first_excerpt: int
+    end_excerpt: int
+    first_id: int
+    end_id: int
+    first_distinct: int
+    end_distinct: int
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """The characters of each excerpt."""
+        return self.block.lengths[self.first_excerpt : self.end_excerpt]
+
+    @property
+    def counts(self) -> NDArray[np.int32]:
+        """How many distinct values each excerpt has."""
+        return self.block.counts[self.first_excerpt : self.end_excerpt]
+
+    @property
+    def ids(self) -> NDArray[np.int32]:
+        """The distinct values of each excerpt, one excerpt after the other."""
+        return self.block.ids[self.first_id : self.end_id]
+
+    @property
+    def distinct(self) -> NDArray[np.int32]:
+        """The distinct values of all excerpts."""
+        return self.block.distinct[self.first_distinct : self.end_distinct]
+
+    def excerpt(self, place: int) -> str:
+        """The excerpt at this place."""
+        lengths = self.lengths
+        start = int(lengths[:place].sum()) + place
+        return self.text[start : start + int(lengths[place])]
+
+
+class Reading(msgspec.Struct, frozen=True, eq=False, gc=False):
     """What one message says: its sources, each with a tag, its facts, and the entries of an older handoff.
 
     The tag of a call is the tool's name, that of a result the id of its call, and that of a source quoted
@@ -86,7 +126,6 @@ class _Draft(msgspec.Struct, eq=False):
     speaker: Speaker
     excerpts: tuple[str, ...]
     keys: frozenset[str]
-    characters: int
     source: Source | None = None
 
 
@@ -100,18 +139,34 @@ class Reader:
 
     def read(self, messages: Sequence[Message]) -> list[Reading]:
         """What each message says."""
-        drafted = [self._draft(message) for message in messages]
-        self._find_values([draft for drafts, _, _ in drafted for draft in drafts])
-        return [
-            Reading(
+        readings: list[Reading] = []
+        block: list[tuple[Message, list[_Draft], tuple[str, ...], tuple[Entry, ...]]] = []
+        characters = 0
+        for message in messages:
+            drafts, tags, entries = self._draft(message)
+            block.append((message, drafts, tags, entries))
+            characters += sum(len(text) for draft in drafts for text in draft.excerpts)
+            if characters > _BLOCK:
+                readings += self._finished(block)
+                block, characters = [], 0
+        readings += self._finished(block)
+        return readings
+
+    def _finished(
+        self, block: list[tuple[Message, list[_Draft], tuple[str, ...], tuple[Entry, ...]]]
+    ) -> Iterator[Reading]:
+        """The readings of a block of drafts, whose values are found together."""
+        fresh = [draft for _, drafts, _, _ in block for draft in drafts if draft.source is None]
+        if fresh:
+            self._find_values(list(dict.fromkeys(fresh)))
+        for message, drafts, tags, entries in block:
+            yield Reading(
                 tuple([draft.source for draft in drafts if draft.source is not None]),
                 tags,
                 facts_in(message, self._redactor),
                 any(isinstance(part, Summary) for part in message.parts),
                 entries,
             )
-            for message, (drafts, tags, entries) in zip(messages, drafted, strict=True)
-        ]
 
     def _draft(self, message: Message) -> tuple[list[_Draft], tuple[str, ...], tuple[Entry, ...]]:
         drafts: list[_Draft] = []
@@ -120,7 +175,7 @@ class Reader:
         for speaker, tag, text in _voices(message, entries):
             if text and not text.isspace():
                 draft = self._cut(speaker, text)
-                if draft.excerpts:
+                if draft.excerpts or draft.source is not None:
                     drafts.append(draft)
                     tags.append(tag)
         return drafts, tuple(tags), tuple(entries)
@@ -129,52 +184,66 @@ class Reader:
         known = self._results.get(text) if speaker is Speaker.RESULT else None
         if known is not None:
             return known
-        clean = self._redactor.redact(text)
+        clean = self._redactor.redact(_readable(text))
         keys: frozenset[str] = frozenset()
         if speaker in {Speaker.RESULT, Speaker.CALL}:
             laid = lay_out(clean)
             clean, keys = laid.text, laid.keys
-        draft = _Draft(speaker, tuple(excerpts(clean)), keys, len(clean))
+        draft = _Draft(speaker, tuple(excerpts(clean)), keys)
         if speaker is Speaker.RESULT:
             self._results[text] = draft
         return draft
 
-    def _find_values(self, drafts: list[_Draft]) -> None:
-        """Turn the drafts into sources, a block of them at a time."""
-        block: list[_Draft] = []
-        characters = 0
-        for draft in dict.fromkeys(draft for draft in drafts if draft.source is None):
-            block.append(draft)
-            characters += draft.characters
-            if characters > _BLOCK:
-                self._find_block(block)
-                block, characters = [], 0
-        if block:
-            self._find_block(block)
-
-    def _find_block(self, block: list[_Draft]) -> None:
+    def _find_values(self, block: list[_Draft]) -> None:
+        """Turn the drafts into sources."""
         vocabulary = self.vocabulary
-        found = vocabulary.find([text for draft in block for text in draft.excerpts])
+        texts = [text for draft in block for text in draft.excerpts]
+        found = _find_in_pieces(vocabulary, texts)
+        lengths = np.fromiter(map(len, texts), np.int32, len(texts))
         counts = np.diff(found.starts).astype(np.int32)
         sizes = np.array([len(draft.excerpts) for draft in block])
         ends = np.cumsum(sizes)
         source_of = np.repeat(np.repeat(np.arange(len(block)), sizes), counts)
         width = max(1, len(vocabulary))
-        distinct = np.unique(source_of * width + found.ids)
-        values = (distinct % width).astype(np.int32)
+        distinct = sorted_distinct(source_of * width + found.ids)
+        values = _Block(lengths, counts, found.ids, (distinct % width).astype(np.int32))
         edges = np.searchsorted(distinct, np.arange(len(block) + 1) * width).tolist()
-        spans = found.starts[np.concatenate([[0], ends])].tolist()
+        borders = [0, *ends.tolist()]
+        spans = found.starts[borders].tolist()
         for place, draft in enumerate(block):
-            last = int(ends[place])
             draft.source = Source(
-                speaker=draft.speaker,
-                excerpts=draft.excerpts,
-                ids=found.ids[spans[place] : spans[place + 1]],
-                counts=counts[last - len(draft.excerpts) : last],
-                distinct=values[edges[place] : edges[place + 1]],
+                draft.speaker,
+                "\n".join(draft.excerpts),
+                values,
+                borders[place],
+                borders[place + 1],
+                spans[place],
+                spans[place + 1],
+                edges[place],
+                edges[place + 1],
             )
+            draft.excerpts = ()
             if draft.keys:
                 vocabulary.keys.update(vocabulary.ids[key] for key in draft.keys if key in vocabulary.ids)
+
+
+def _find_in_pieces(vocabulary: Vocabulary, texts: list[str]) -> Found:
+    """The values of the texts, a limited amount of text at a time: one message may be larger than any block."""
+    if sum(map(len, texts)) <= 2 * _BLOCK:
+        return vocabulary.find(texts)
+    step = _BLOCK // _TYPICAL_EXCERPT
+    pieces = [vocabulary.find(texts[start : start + step]) for start in range(0, len(texts), step)]
+    counts = np.concatenate([np.diff(piece.starts) for piece in pieces])
+    return Found(np.concatenate([piece.ids for piece in pieces]), np.concatenate([[0], np.cumsum(counts)]))
+
+
+def _readable(text: str) -> str:
+    """The text, or the start and the end of one that is too long to read whole."""
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    head = text.rfind("\n", 0, _LONGEST_TEXT * 3 // 5) + 1 or _LONGEST_TEXT * 3 // 5
+    tail = text.find("\n", len(text) - _LONGEST_TEXT * 2 // 5)
+    return text[:head] + "\n" + text[tail if tail > 0 else len(text) - _LONGEST_TEXT * 2 // 5 :]
 
 
 def _voices(message: Message, entries: list[Entry]) -> Iterator[tuple[Speaker, str, str]]:

@@ -55,7 +55,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         if self.repaired:
             lines.append(f"  repaired   {self.repaired:,} calls or results that had no partner")
         if self.redacted:
-            lines.append(f"  redacted   {self.redacted:,} secrets in what was written")
+            lines.append(
+                f"  redacted   {self.redacted:,} secret{'' if self.redacted == 1 else 's'} in what was written"
+            )
         if self.outcome == DEGRADED:
             lines.append(f"  degraded   {self.reason}")
         elif self.tokens_after > self.tokens_before:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -75,6 +76,7 @@ _PATCHED_FILE = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULT
 _LONGEST_ARGUMENT = 120
 
 
+@lru_cache(maxsize=1_000)
 def tool_family(name: str) -> Tool:
     """What the tool does."""
     return next((family for family, pattern in _FAMILIES if pattern.search(name)), Tool.OTHER)

@@ -3,7 +3,7 @@
 A value is a literal that somebody may have to repeat exactly: a path, an identifier, an id, a number with
 more than two digits, a URL, a flag, a name in capitals, a quoted phrase. Plain words are not values.
 
-A text is first cut into tokens: quoted phrases, and runs of characters that can stand in a value. A
+A text is cut into tokens, runs of characters that can stand in a value; what is quoted is a token as well. A
 conversation repeats its tokens, so that what a token holds is worth remembering (see `vocabulary`).
 """
 
@@ -11,12 +11,22 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["SUB_WORD", "TOKEN", "plain_words", "sub_words", "values_in", "values_in_token"]
+__all__ = [
+    "PHRASE",
+    "SUB_WORD",
+    "plain_words",
+    "sub_words",
+    "tokens_of",
+    "values_in",
+    "values_in_phrase",
+    "values_in_token",
+]
 
-_RUN = re.compile(r"[\w@#~$/\\.\-][\w@#~$%+/\\.:\-]*")
-TOKEN = re.compile(
-    r"\"[^\"\n\\]{4,70}\"|`[^`\n]{3,70}`|(?<!\w)'[^'\n\\]{4,70}'(?!\w)|" + _RUN.pattern
-)  # phrases first: what stands inside them is found when they are read
+PHRASE = re.compile(r"\"[^\"\n\\]{4,70}\"|`[^`\n]{3,70}`|'(?<!\w')[^'\n\\]{4,70}'(?!\w)")
+_INSIDE_TOKENS = "_@#~$/\\.-%+"
+_SEPARATORS = {
+    code: " " for code in range(1, 128) if not (chr(code).isalnum() or chr(code) in _INSIDE_TOKENS)
+} | {ord(char): " " for char in "“”‘’„«»…—–·•→，。；：！？、（）「」『』【】《》"}
 SUB_WORD = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{3,}|\d{3,}|[^\W\d_a-zA-Z]{2,}")
 
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uffef]+")
@@ -27,25 +37,48 @@ _PLAIN_WORD = re.compile(r"[^\W\d_]{4,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af
 _LONGEST = 200
 
 
+def tokens_of(text: str) -> list[str]:
+    """The text in runs of characters that can stand in a value."""
+    return text.translate(_SEPARATORS).split()
+
+
 def values_in(text: str) -> list[str]:
-    """Every value in the text, in order, repeated as often as it stands there."""
-    return [value for token in TOKEN.findall(text) for value in values_in_token(token)]
+    """Every value in the text, as often as it stands there: those of its tokens, then its phrases."""
+    found = [value for token in tokens_of(text) for value in values_in_token(token)]
+    return found + [value for phrase in PHRASE.findall(text) for value in values_in_phrase(phrase)]
+
+
+def values_in_phrase(quoted: str) -> list[str]:
+    """The words between quotes, where they are more than one plain word."""
+    phrase = quoted[1:-1].strip()
+    is_value = len(phrase) > 3 and (" " in phrase or not phrase.replace("_", "").isalnum())
+    return [phrase] if is_value else []
 
 
 def values_in_token(token: str) -> list[str]:
-    """The values in one token."""
+    """The values in one token: a name, a path and the name at its end, a dotted name and its parts."""
+    if len(token) > _LONGEST:
+        return []
     if token.isidentifier() or token.isalnum():  # the common case, without anything to take apart
-        return (
-            [token]
-            if 2 < len(token) <= _LONGEST and token.isascii() and _is_marked(token)
-            else _unspaced(token)
-        )
-    if token[0] not in "\"'`":
-        return _in_run(token) if len(token) <= _LONGEST else []
-    phrase = token[1:-1].strip()
-    inside = [value for run in _RUN.findall(phrase) for value in _in_run(run)]
-    is_phrase = len(phrase) > 3 and (" " in phrase or not phrase.replace("_", "").isalnum())
-    return [*inside, phrase] if is_phrase and phrase not in inside else inside
+        if token.isascii():
+            return [token] if len(token) > 2 and _is_marked(token) else []
+    if not token.isascii() and _UNSPACED.search(token):
+        return [value for piece in _UNSPACED.split(token) if piece for value in values_in_token(piece)]
+    bare = token.rstrip(".-+/\\%~$").lstrip("+%")
+    if bare.startswith("-"):
+        is_flag = bare.startswith("--")
+        bare = bare.lstrip("-")
+        if is_flag:
+            return ["--" + bare] if len(bare) > 2 else []
+    if len(bare) < 3:
+        return []
+    if "/" in bare or "\\" in bare:
+        return _in_path(bare)
+    if not _is_name(bare):
+        return []
+    if "." not in bare:
+        return [bare]
+    return [bare, *(part for part in bare.split(".") if len(part) > 3 and _is_name(part))]
 
 
 def sub_words(text: str) -> set[str]:
@@ -56,32 +89,6 @@ def sub_words(text: str) -> set[str]:
 def plain_words(text: str) -> int:
     """How many different ordinary words stand in the text, beside its names and numbers."""
     return len(set(_PLAIN_WORD.findall(_NAME_LIKE.sub(" ", text).lower())))
-
-
-def _unspaced(token: str) -> list[str]:
-    return [] if token.isascii() else _in_run(token)
-
-
-def _in_run(run: str) -> list[str]:
-    if not run.isascii() and _UNSPACED.search(run):
-        return [value for piece in _UNSPACED.split(run) if piece for value in _in_run(piece)]
-    if "://" in run:
-        return [run.rstrip(".,:;-/")]
-    found: list[str] = []
-    for raw in run.split(":"):
-        segment = raw.rstrip(".-+/\\%~$").lstrip("+%")
-        bare = segment.lstrip("-")
-        if len(bare) < 3:
-            continue
-        if segment.startswith("--"):
-            found.append("--" + bare)
-        elif "/" in bare or "\\" in bare:
-            found += _in_path(bare)
-        elif _is_name(bare):
-            found.append(bare)
-            if "." in bare:
-                found += [part for part in bare.split(".") if len(part) > 3 and _is_name(part)]
-    return found
 
 
 def _in_path(path: str) -> list[str]:

@@ -20,6 +20,7 @@ __all__ = ["STRUCK", "Verified", "strike_unknown"]
 
 STRUCK = "[struck]"
 _HANDLE = re.compile(r"m\d+")
+_CUT = re.compile(r"\S*…")  # what we cut short says so itself
 
 
 class Verified(msgspec.Struct, frozen=True):
@@ -34,7 +35,8 @@ def strike_unknown(text: str, known: Container[str]) -> Verified:
 
     Longer values go first, so that none is cut.
     """
-    unknown = {value for value in values_in(text) if value not in known and not _HANDLE.fullmatch(value)}
+    whole = _CUT.sub(" ", text)
+    unknown = {value for value in values_in(whole) if value not in known and not _HANDLE.fullmatch(value)}
     struck = []
     for value in sorted(unknown, key=lambda value: (-len(value), value)):
         if value in text:

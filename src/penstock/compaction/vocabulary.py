@@ -12,20 +12,27 @@ from __future__ import annotations
 import re
 from array import array
 from enum import IntEnum
-from itertools import islice
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import msgspec
 import numpy as np
 
-from penstock.compaction.values import SUB_WORD, TOKEN, values_in_token
+from penstock.compaction.values import (
+    PHRASE,
+    SUB_WORD,
+    tokens_of,
+    values_in,
+    values_in_phrase,
+    values_in_token,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["Found", "Kind", "Vocabulary"]
+__all__ = ["Found", "Kind", "Vocabulary", "sorted_distinct"]
 
 
 class Kind(IntEnum):
@@ -65,39 +72,61 @@ def _classes() -> NDArray[np.uint8]:
 
 _CLASSES = _classes()
 _END = "\x00"
+_REMEMBERED = 60_000  # tokens, and words
+_BUCKETS = 1 << 20
 _END_OF_TEXT = "\n\x00\n"
-_TOKEN_OR_END = re.compile(r"\x00|" + TOKEN.pattern)
+_QUOTES = "\"'`"
+_PHRASE_OR_END = re.compile(r"\x00|" + PHRASE.pattern)
 _WORD_OR_END = re.compile(SUB_WORD.pattern + r"|\n")
 
 
-class _Words(dict[str, int]):
-    """A number for each word, whatever its case; the end of a value is 0."""
-
-    def __init__(self) -> None:
-        super().__init__({"\n": 0})
-        self.numbers: dict[str, int] = {}
-
-    def __missing__(self, word: str) -> int:
-        number = self[word] = self.numbers.setdefault(word.lower(), len(self.numbers) + 1)
-        return number
-
-
 class _Tokens(dict[str, int]):
-    """A number for each token, and the values that each token holds, one token after the other."""
+    """A number for each token of late, and the values that each holds, one token after the other."""
 
     def __init__(self, ids: dict[str, int]) -> None:
-        super().__init__({_END: 0})
+        super().__init__()
         self.ids = ids
+        self.fresh: list[str] = []  # values that were not met before
         self.held = array("i")
-        self.first = array("i", [0, 0])  # token t holds held[first[t]:first[t + 1]]
+        self.first = array("i")  # token t holds held[first[t]:first[t + 1]]
+        self.forget()
+
+    def forget(self) -> None:
+        """Start anew: tokens are cheap to read again and many to remember."""
+        self.clear()
+        self[_END] = 0
+        del self.held[:]
+        self.first[:] = array("i", [0, 0])
 
     def __missing__(self, token: str) -> int:
         ids = self.ids
-        for value in values_in_token(token):
-            self.held.append(ids.setdefault(value, len(ids)))
+        for value in values_in_phrase(token) if token[0] in _QUOTES else values_in_token(token):
+            known = ids.get(value)
+            if known is None:
+                known = ids[value] = len(ids)
+                self.fresh.append(value)
+            self.held.append(known)
         number = self[token] = len(self.first) - 1
         self.first.append(len(self.held))
         return number
+
+
+class _Words(dict[str, int]):
+    """A number below `_BUCKETS` for each word, whatever its case; the end of a value is -1.
+
+    Two words may share a number. That makes a few values seem related that are not, and saves a table of all
+    words there are.
+    """
+
+    def __missing__(self, word: str) -> int:
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        number = self[word] = _bucket(word.lower()) if word != "\n" else -1
+        return number
+
+
+def _bucket(word: str) -> int:
+    return crc32(word.encode(errors="replace")) % _BUCKETS
 
 
 class Found(msgspec.Struct, frozen=True, eq=False):
@@ -114,7 +143,6 @@ class Vocabulary:
         self.ids: dict[str, int] = {}
         self._tokens = _Tokens(self.ids)
         self.keys: set[int] = set()  # the values that name other values in JSON
-        self._seen = 0
         self._kinds = np.zeros(0, np.int8)
         self._words = _Words()
         self._word = np.zeros(0, np.int32)  # every word of every value, one value after the other,
@@ -125,58 +153,74 @@ class Vocabulary:
 
     def find(self, texts: Sequence[str]) -> Found:
         """The values of each text. New ones get numbers."""
+        if len(self._tokens) > _REMEMBERED:
+            self._tokens.forget()
         joined = _END_OF_TEXT.join([*texts, ""])
         if joined.count(_END) > len(texts):
             joined = _END_OF_TEXT.join([*(text.replace(_END, " ") for text in texts), ""])
-        codes = np.fromiter(map(self._tokens.__getitem__, _TOKEN_OR_END.findall(joined)), np.int64)
-        first = np.array(self._tokens.first, np.int64)
-        counts = first[codes + 1] - first[codes]
-        total = int(counts.sum())
-        before = np.cumsum(counts) - counts
-        places = np.arange(total) + np.repeat(first[codes] - before, counts)
-        ids = np.array(self._tokens.held, np.int64)[places]
-        text_of = np.repeat(np.cumsum(codes == 0), counts)
+        texts_of, ids = self._values_of(tokens_of(joined))
+        if any(quote in joined for quote in _QUOTES):
+            phrases_of, phrases = self._values_of(_PHRASE_OR_END.findall(joined))
+            texts_of, ids = np.concatenate([texts_of, phrases_of]), np.concatenate([ids, phrases])
+        self._look_at_fresh()
         size = max(1, len(self.ids))
-        distinct = np.unique(text_of * size + ids)
+        distinct = sorted_distinct(texts_of * size + ids)
         per_text = np.bincount(distinct // size, minlength=len(texts))[: len(texts)]
         return Found((distinct % size).astype(np.int32), np.concatenate([[0], np.cumsum(per_text)]))
 
+    def _values_of(self, tokens: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The values of the tokens, and for each the text it is of; an end token leads to the next text."""
+        codes = np.fromiter(map(self._tokens.__getitem__, tokens), np.int64, len(tokens))
+        first = np.frombuffer(self._tokens.first, np.intc).astype(np.int64)
+        counts = first[codes + 1] - first[codes]
+        before = np.cumsum(counts) - counts
+        places = np.arange(int(counts.sum())) + np.repeat(first[codes] - before, counts)
+        return np.repeat(np.cumsum(codes == 0), counts), np.frombuffer(self._tokens.held, np.intc).astype(
+            np.int64
+        )[places]
+
     def known_in(self, texts: Iterable[str]) -> NDArray[np.int32]:
         """The values that stand in these texts and were met before. None gets a number."""
-        tokens = {token for text in texts for token in TOKEN.findall(text)}
         ids = self.ids
-        found = {ids[value] for token in tokens for value in values_in_token(token) if value in ids}
-        return np.array(sorted(found), np.int32)
+        values = {value for text in texts for value in values_in(text)}
+        return np.array(sorted(ids[value] for value in values if value in ids), np.int32)
 
     def kinds(self) -> NDArray[np.int8]:
         """What each value looks like, as a `Kind`."""
-        self._catch_up()
         return self._kinds
 
     def relation(self, words: Iterable[str]) -> NDArray[np.float64]:
         """For each value the share of its words that are among these, which are lower case."""
-        self._catch_up()
         total = len(self._kinds)
-        wanted = np.zeros(len(self._words.numbers) + 1, np.bool_)
-        wanted[[self._words.numbers[word] for word in words if word in self._words.numbers]] = True
+        wanted = np.zeros(_BUCKETS, np.bool_)
+        wanted[[_bucket(word) for word in words]] = True
         hits = np.bincount(self._owner[wanted[self._word]], minlength=total)
         count = np.bincount(self._owner, minlength=total)
         share: NDArray[np.float64] = hits / np.maximum(count, 1)
         return share
 
-    def _catch_up(self) -> None:
-        """Bring the arrays up to date with the values that were added since."""
-        if self._seen == len(self.ids):
+    def _look_at_fresh(self) -> None:
+        """Work out kinds and words of the values that were added since."""
+        fresh = self._tokens.fresh
+        if not fresh:
             return
-        joined = "\n".join([*islice(self.ids, self._seen, None), ""])
+        joined = "\n".join([*fresh, ""])
         words = np.fromiter(map(self._words.__getitem__, _WORD_OR_END.findall(joined)), np.int32)
-        ends = words == 0
-        owner = self._seen + np.cumsum(ends, dtype=np.int32)
+        ends = words < 0
+        owner = len(self._kinds) + np.cumsum(ends, dtype=np.int32)
         self._word = np.concatenate([self._word, words[~ends]])
         self._owner = np.concatenate([self._owner, owner[~ends]])
         data = np.frombuffer(joined.encode(errors="replace"), np.uint8)
         self._kinds = np.concatenate([self._kinds, _kinds(data)])
-        self._seen = len(self.ids)
+        fresh.clear()
+
+
+def sorted_distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each number once, in order. Sorting beats `np.unique` by far on lists with many repeats."""
+    ordered = np.sort(numbers)
+    fresh = np.ones(len(ordered), np.bool_)
+    fresh[1:] = ordered[1:] != ordered[:-1]
+    return ordered[fresh]
 
 
 def _kinds(data: NDArray[np.uint8]) -> NDArray[np.int8]:

@@ -1,6 +1,6 @@
 """The versioned mark around a handoff on the wire.
 
-    <penstock-handoff v="1" handles="m4..m31">
+    <penstock-handoff v="1" after="12 32+">
     …text…
     </penstock-handoff>
 

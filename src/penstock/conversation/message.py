@@ -5,6 +5,9 @@ from in `origin`, so that a message that nobody rewrites is sent on exactly as i
 reading of it, for measuring and planning; nothing is rebuilt from them unless a plan says so.
 
 What we do not understand becomes an `Opaque` part: kept, counted, never dropped.
+
+None of these values can be part of a reference cycle, so the garbage collector need not look at them: a long
+conversation has very many.
 """
 
 from __future__ import annotations
@@ -37,13 +40,13 @@ class Role(StrEnum):
     TOOL = "tool"
 
 
-class Text(msgspec.Struct, frozen=True, tag=True):
+class Text(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Words."""
 
     text: str
 
 
-class Reasoning(msgspec.Struct, frozen=True, tag=True):
+class Reasoning(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A model's reasoning. `sealed` when it carries a signature or encrypted content that must stay whole."""
 
     text: str
@@ -51,7 +54,7 @@ class Reasoning(msgspec.Struct, frozen=True, tag=True):
     seal: str = ""
 
 
-class ToolCall(msgspec.Struct, frozen=True, tag=True):
+class ToolCall(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A call. `arguments` is the text as the model wrote it, normally JSON."""
 
     call_id: str
@@ -59,7 +62,7 @@ class ToolCall(msgspec.Struct, frozen=True, tag=True):
     arguments: str
 
 
-class Image(msgspec.Struct, frozen=True, tag=True):
+class Image(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A picture. `digest` tells two pictures apart; width and height are 0 where the data does not say."""
 
     media_type: str
@@ -69,7 +72,7 @@ class Image(msgspec.Struct, frozen=True, tag=True):
     height: int = 0
 
 
-class ToolResult(msgspec.Struct, frozen=True, tag=True):
+class ToolResult(msgspec.Struct, frozen=True, tag=True, gc=False):
     """What a call returned: its text and the pictures in it."""
 
     call_id: str
@@ -78,7 +81,7 @@ class ToolResult(msgspec.Struct, frozen=True, tag=True):
     images: tuple[Image, ...] = ()
 
 
-class Summary(msgspec.Struct, frozen=True, tag=True):
+class Summary(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A handoff that Penstock wrote earlier, known on the wire by its mark.
 
     `text` is what stands inside the mark, `attributes` what the mark says (see `conversation.mark`).
@@ -89,7 +92,7 @@ class Summary(msgspec.Struct, frozen=True, tag=True):
     attributes: dict[str, str] = {}
 
 
-class Opaque(msgspec.Struct, frozen=True, tag=True):
+class Opaque(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Something on the wire that we do not understand. `text` is its JSON."""
 
     kind: str
@@ -99,7 +102,7 @@ class Opaque(msgspec.Struct, frozen=True, tag=True):
 Part: TypeAlias = Text | Reasoning | ToolCall | ToolResult | Image | Summary | Opaque
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, gc=False):
     """One message, item or turn of a conversation.
 
     `origin` is what it was decoded from: the exact JSON bytes (`msgspec.Raw`) or the caller's own object.

@@ -1,0 +1,195 @@
+"""What holds over several compactions of one conversation that goes on, and for messages that are pinned."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from compaction_claims import (
+    NAMES,
+    Case,
+    Seen,
+    cases,
+    claim,
+    is_quoted,
+    is_request,
+    quotable,
+    tokens,
+    told_target,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.compaction.handoff import Section
+from penstock.compaction.notebook import Notebook
+from penstock.engine.compress import Request, compress_list, redactor_of_process
+from penstock.engine.compressor import ContextCompressor
+from penstock.errors import TargetTooSmall
+from penstock.measure.tokens import tokenizer_for
+from penstock.testing.long_sessions import long_turns
+from penstock.testing.writers import Turn, write
+
+each_dialect = pytest.mark.parametrize("name", NAMES)
+RULE = "Never touch migrations/0042_payment.py."
+
+
+class Round(NamedTuple):
+    """One compaction: the log up to then, what was given, what came back."""
+
+    log: list
+    seen: Seen
+    target: int
+
+
+@st.composite
+def growing(draw, name):
+    """A conversation in portions, each beginning with a request. The first states a rule."""
+    first = Turn(
+        f"Repair the importer. {RULE}",
+        has_image=False,
+        rounds=[],
+        says="",
+        thinks="",
+        answer="Yes.",
+        extra=False,
+    )
+    turns = [first, *draw(long_turns(4, 9))]
+    wires = write(name, turns, has_system=draw(st.booleans()), shape=draw(st.integers(0, 3)))
+    starts = [at for at, wire in enumerate(wires) if is_request(name, wire)]
+    chosen = sorted(draw(st.sets(st.sampled_from(starts[2:]), max_size=3)))
+    return [wires[start:end] for start, end in zip([0, *chosen], [*chosen, len(wires)], strict=True)]
+
+
+def rounds(name, portions, share):
+    """Each portion is appended to the last result, and all of it is compacted again."""
+    notebook = Notebook(tokenizer_for(None), redactor_of_process())
+    log, view = [], []
+    for portion in portions:
+        log, view = log + portion, view + portion
+        target = max(1, int(share * tokens(name, view)))
+        try:
+            result = compress_list(view, Request(target_tokens=target, dialect=name), notebook)
+        except TargetTooSmall as error:
+            target = told_target(error)
+            result = compress_list(view, Request(target_tokens=target, dialect=name), notebook)
+        yield Round(log, Seen(name, view, result), target)
+        view = result.messages
+
+
+@each_dialect
+@claim(15)
+@given(data=st.data(), share=st.floats(0.1, 0.9))
+def test_every_round_is_legal_and_within_its_target(name, data, share):
+    for _, seen, target in rounds(name, data.draw(growing(name)), share):
+        assert seen.tokens == seen.result.receipt.tokens_after <= target
+        assert seen.breaches == set()
+
+
+@each_dialect
+@claim(15)
+@given(data=st.data(), share=st.floats(0.1, 0.9))
+def test_no_round_leaves_more_than_one_handoff_or_one_inside_another(name, data, share):
+    for _, seen, _ in rounds(name, data.draw(growing(name)), share):
+        assert len(seen.summaries) <= 1
+        assert all("<penstock-handoff" not in summary.text for summary in seen.summaries)
+
+
+@each_dialect
+@claim(15)
+@given(data=st.data(), share=st.floats(0.1, 0.9))
+def test_a_number_names_the_same_message_in_every_round(name, data, share):
+    for log, seen, _ in rounds(name, data.draw(growing(name)), share):
+        number_of = {id(wire): at for at, wire in enumerate(log, start=1)}
+        for verdict in seen.result.verdicts:
+            given_wire = seen.wires[verdict.position]
+            if id(given_wire) in number_of:
+                assert verdict.number == number_of[id(given_wire)]
+        assert all(1 <= entry.number <= len(log) for entry in seen.entries)
+
+
+@each_dialect
+@claim(15)
+@given(data=st.data(), share=st.floats(0.1, 0.9))
+def test_what_later_handoffs_quote_still_stands_in_the_first_messages(name, data, share):
+    for log, seen, _ in rounds(name, data.draw(growing(name)), share):
+        for entry in seen.entries:
+            if entry.section is Section.CONTEXT:
+                texts = quotable(name, log[entry.number - 1])
+                for line in entry.text.split("\n"):
+                    assert is_quoted(line, texts), (entry.number, line)
+
+
+@each_dialect
+@claim(15)
+@given(data=st.data(), share=st.floats(0.3, 0.9))
+def test_what_the_user_forbade_at_the_start_survives_every_round(name, data, share):
+    for _, seen, target in rounds(name, data.draw(growing(name)), share):
+        if target > 1_500:
+            assert RULE in " ".join(seen.text.split())
+
+
+@claim(20)
+@given(data=st.data(), share=st.floats(0.1, 0.9))
+def test_an_engine_gives_back_every_original_of_every_round(data, share):
+    engine = ContextCompressor()
+    log, view = [], []
+    for portion in data.draw(growing("chat")):
+        log, view = log + portion, view + portion
+        try:
+            result = engine.compact(view, target_tokens=max(1, int(share * tokens("chat", view))))
+        except TargetTooSmall as error:
+            result = engine.compact(view, target_tokens=told_target(error))
+        for number, wire in enumerate(log, start=1):
+            assert engine.original(f"m{number}") == wire
+        view = result.messages
+
+
+@each_dialect
+@claim(15)
+@given(data=st.data(), shares=st.lists(st.floats(0.3, 0.9), min_size=2, max_size=3))
+def test_a_result_can_be_compacted_further_and_further(name, data, shares):
+    case = data.draw(cases(name, shares=(0.6, 0.9)))
+    log, view = case.wires, case.wires
+    target = case.target
+    for share in shares:
+        try:
+            seen = Case(name, view, target).fitting()
+        except TargetTooSmall:
+            return
+        assert seen.tokens <= seen.result.receipt.target_tokens
+        assert seen.breaches == set()
+        assert len(seen.summaries) <= 1
+        for entry in seen.entries:
+            assert 1 <= entry.number <= len(log)
+        view, target = seen.result.messages, max(1, int(share * seen.tokens))
+
+
+@each_dialect
+@claim(20)
+@given(data=st.data())
+def test_pinned_messages_are_kept_whole(name, data):
+    case = data.draw(cases(name, shares=(0.05, 0.9)))
+    numbers = st.integers(1, len(case.wires))
+    pins = data.draw(st.frozensets(numbers, min_size=1, max_size=3))
+    seen = case.fitting(pins=pins)
+    assert seen.tokens <= seen.result.receipt.target_tokens
+    assert seen.breaches == set()
+    for number in pins:
+        assert any(wire is case.wires[number - 1] for wire in seen.result.messages), number
+
+
+@claim(15)
+@given(data=st.data(), share=st.floats(0.1, 0.9))
+def test_a_message_that_is_pinned_once_stays_in_every_round(data, share):
+    portions = data.draw(growing("chat"))
+    engine = ContextCompressor()
+    engine.pins.add(data.draw(st.integers(1, len(portions[0]))))
+    pinned = portions[0][next(iter(engine.pins)) - 1]
+    view = []
+    for portion in portions:
+        view = view + portion
+        try:
+            view = engine.compact(view, target_tokens=max(1, int(share * tokens("chat", view)))).messages
+        except TargetTooSmall as error:
+            view = engine.compact(view, target_tokens=told_target(error)).messages
+        assert any(wire == pinned for wire in view)
