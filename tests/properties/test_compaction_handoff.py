@@ -43,6 +43,16 @@ def test_a_handoff_is_one_marked_text_that_says_what_it_is(name, data):
         assert numbers == sorted(numbers)
 
 
+@each_dialect
+@claim(15)
+@given(data=st.data())
+def test_where_messages_are_gone_and_room_is_left_a_handoff_stands_for_them(name, data):
+    seen = data.draw(cases(name)).fitting()
+    left = seen.result.receipt.target_tokens - sum(verdict.tokens_after for verdict, _ in seen.standing)
+    if seen.result.receipt.summarised and left >= 80:
+        assert seen.summaries
+
+
 # Secrets.
 
 

@@ -40,7 +40,7 @@ _CONSTRAINTS_SHARE = 0.08
 _PEOPLE_SHARE = 0.1
 _FOCUS_SHARE = 0.65
 _LONGEST_REQUEST = 600  # characters of one older user message that are quoted before coverage decides
-_REFILLS = 3
+_REFILLS = 2
 _LIVE_MESSAGES = 3
 _LIVE_REQUEST = 3_000  # characters
 _LIVE_WORK = 6_000
@@ -122,17 +122,20 @@ class Extractor:
         if focus:
             choice.fill(allowed & self._about(focus), int(room * _FOCUS_SHARE))
         choice.fill(allowed, room)
+        text = self._render(entries, choice)
         for _ in range(_REFILLS):
-            spare = budget - measure(self._render(entries, choice))
+            spare = budget - measure(text)
             if spare < 10:
                 break
             choice.refill(choice.tokens + spare)
-        while measure(self._render(entries, choice)) > budget:
+            text = self._render(entries, choice)
+        while measure(text) > budget:
             if not choice.drop_last():
                 if not entries:
                     return Extract("", {})
                 entries = entries[:-1]
-        return Extract(self._render(entries, choice), self._quoted(entries, choice), struck)
+            text = self._render(entries, choice)
+        return Extract(text, self._quoted(entries, choice), struck)
 
     # Sections.
 
@@ -152,7 +155,7 @@ class Extractor:
         """The entries of all sections but the last, most needed first within their share."""
         transcript = self._transcript
         ledger = Ledger.of(transcript.facts())
-        older = [entry for reading in transcript.readings for entry in reading.entries]
+        older = [entry for place in transcript.handoffs for entry in transcript.readings[place].entries]
         gone = {n for place, n in enumerate(transcript.numbers) if place not in kept}
         constraints = [
             *(entry for entry in older if entry.section is Section.CONSTRAINTS),

@@ -68,6 +68,11 @@ _DECISION = re.compile(
     r"root cause|the (?:problem|bug|issue|fix) (?:is|was)|turns out|because)\b|原因|决定|理由|решил|причина",
     re.IGNORECASE,
 )
+# One of these stands in every text that the pattern finds, and looking for them is much quicker.
+_DECISION_HINTS = (
+    *("decid", "decision", "chose", "choosing", " use", "going with", "settled", "instead", "root cause"),
+    *("problem", "bug", "issue", "fix", "turns out", "because", "原因", "决定", "理由", "решил", "причина"),
+)
 _ERROR = re.compile(
     r"^.*(?:\b(?:\w*Error|\w*Exception|error|fatal|panic|failed|failure|FAILED|denied|not found|cannot|"
     r"No such file|undefined|traceback)\b).*$",
@@ -77,6 +82,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _LONG_MESSAGE = 4_000
 _LONGEST_SENTENCE = 300
 _PROBE = 3_000
+_MOST_CONSTRAINTS = 300  # of a longer list the first ones, which set the rules, and the newest
 
 
 def facts_in(message: Message, redactor: Redactor) -> tuple[Fact, ...]:
@@ -87,7 +93,8 @@ def facts_in(message: Message, redactor: Redactor) -> tuple[Fact, ...]:
             case Text(text=text) if message.role is Role.USER:
                 found += [Fact(FactKind.CONSTRAINT, s) for s in _stated(text, _CONSTRAINT, redactor)]
             case Text(text=text) if message.role is Role.ASSISTANT:
-                found += [Fact(FactKind.DECISION, s) for s in _stated(text, _DECISION, redactor)]
+                if any(map(text.lower().__contains__, _DECISION_HINTS)):
+                    found += [Fact(FactKind.DECISION, s) for s in _stated(text, _DECISION, redactor)]
                 found += _question(text, redactor)
             case ToolCall():
                 found.append(_call(part, redactor))
@@ -143,9 +150,10 @@ def _stated(text: str, pattern: re.Pattern[str], redactor: Redactor) -> Iterator
 
 
 def _question(text: str, redactor: Redactor) -> list[Fact]:
+    if not text[-20:].rstrip("*_ )\n").endswith(("?", "？")):
+        return []
     last = next(reversed(sentences(text[-1_000:])), "")
-    asks = last.rstrip("*_ )").endswith(("?", "？")) and len(last) <= _LONGEST_SENTENCE
-    return [Fact(FactKind.QUESTION, redactor.redact(last))] if asks else []
+    return [Fact(FactKind.QUESTION, redactor.redact(last))] if len(last) <= _LONGEST_SENTENCE else []
 
 
 def _call(call: ToolCall, redactor: Redactor) -> Fact:
@@ -158,7 +166,7 @@ def _outcome(result: ToolResult, redactor: Redactor) -> Fact:
     """The exit status and, where there is one, the exact first line of an error."""
     text = result.text
     probe = text if len(text) <= 2 * _PROBE else f"{text[:_PROBE]}\n{text[-_PROBE:]}"
-    status = exit_status(probe)
+    status = exit_status(probe) if "xit" in probe or "eturn" in probe or "XIT" in probe else None
     failed = result.is_error or (status is not None and status != 0)
     line = ""
     if failed:
@@ -235,7 +243,12 @@ _CHANGE = re.compile(
 def _with_changes(constraints: list[Fact]) -> list[Fact]:
     """Each constraint once; one that a later message changed says by which."""
     distinct: dict[str, Fact] = {}
-    for fact in constraints:
+    some = (
+        constraints
+        if len(constraints) <= _MOST_CONSTRAINTS
+        else [*constraints[:50], *constraints[-_MOST_CONSTRAINTS + 50 :]]
+    )
+    for fact in some:
         distinct.setdefault(" ".join(fact.text.lower().split()), fact)
     kept = list(distinct.values())
     words: list[Any] = [sub_words(fact.text) for fact in kept]

@@ -42,7 +42,7 @@ SHORT_NOTE = "Earlier turns, for reference. Answer what comes after."
 _SHORT_NOTE_BELOW = 1_200  # tokens of handoff
 _LEAST_HANDOFF = 60
 _HANDOFF = -1  # the key of a handoff among the sizes
-_LEAST_ELIDED = 6  # tokens that a message takes at least
+_LEAST_ELIDED = 12  # tokens that a longer message keeps at least when it is elided
 _ELISION_SHARE = 0.5  # eliding alone must leave half of the target for the lines that are needed
 
 
@@ -118,7 +118,8 @@ class _Planner:
     def _by_elision(self, layout: Layout) -> Plan | None:
         """The plan that summarises nothing, or None when it does not reach the target."""
         messages, numbers = self.transcript.messages, self.transcript.numbers
-        if _LEAST_ELIDED * len(messages) > self.limits.target_tokens:
+        least = np.minimum(np.array(self.transcript.tokens), _LEAST_ELIDED).sum()
+        if least > _ELISION_SHARE * self.limits.target_tokens:
             return None
         rewritten = dict(layout.rewritten)
         islands = set(layout.islands)
@@ -209,7 +210,8 @@ class _Planner:
         budget = room if self.limits.explicit else min(room, self.limits.handoff_tokens)
         whole = frozenset(place for place in stays if place not in layout.rewritten)
         visible = [_spoken(part) for parts in layout.rewritten.values() for part in parts.values()]
-        gone = [place for place in range(len(self.transcript.messages)) if place not in set(stays)]
+        standing = set(stays)
+        gone = [place for place in range(len(self.transcript.messages)) if place not in standing]
         after = [self.transcript.numbers[place] for place in stays if place >= layout.head_end]
         attributes = {AFTER: numbers_after([n for n in after if n], max(self.transcript.numbers))}
         while True:

@@ -8,6 +8,7 @@ vocabulary in blocks.
 
 from __future__ import annotations
 
+from array import array
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,7 @@ class _Block(msgspec.Struct, frozen=True, eq=False):
     """The arrays of many sources, one after the other."""
 
     lengths: NDArray[np.int32]
+    offsets: array[int]  # where each excerpt would begin if all texts of the block stood in one
     counts: NDArray[np.int32]
     ids: NDArray[np.int32]
     distinct: NDArray[np.int32]
@@ -101,9 +103,9 @@ class Source(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def excerpt(self, place: int) -> str:
         """The excerpt at this place."""
-        lengths = self.lengths
-        start = int(lengths[:place].sum()) + place
-        return self.text[start : start + int(lengths[place])]
+        offsets, first = self.block.offsets, self.first_excerpt
+        start = offsets[first]
+        return self.text[offsets[first + place] - start : offsets[first + place + 1] - start - 1]
 
 
 class Reading(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -206,7 +208,9 @@ class Reader:
         source_of = np.repeat(np.repeat(np.arange(len(block)), sizes), counts)
         width = max(1, len(vocabulary))
         distinct = sorted_distinct(source_of * width + found.ids)
-        values = _Block(lengths, counts, found.ids, (distinct % width).astype(np.int32))
+        offsets = array("i", [0])
+        offsets.frombytes(np.cumsum(lengths + 1, dtype=np.intc).tobytes())
+        values = _Block(lengths, offsets, counts, found.ids, (distinct % width).astype(np.int32))
         edges = np.searchsorted(distinct, np.arange(len(block) + 1) * width).tolist()
         borders = [0, *ends.tolist()]
         spans = found.starts[borders].tolist()

@@ -40,6 +40,7 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
     """A legal list of messages of one dialect, read and weighed.
 
     `origins` are what the messages came as: the objects or bytes given this time, None for one that is ours.
+    `legal` are the cuts that all rules allow, `handoffs` the positions of handoffs of earlier compactions.
     """
 
     dialect: Dialect
@@ -50,6 +51,7 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
     readings: tuple[Reading, ...]
     index: Index
     legal: tuple[int, ...]
+    handoffs: tuple[int, ...]
 
     @property
     def total_tokens(self) -> int:
@@ -60,11 +62,6 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         """The message with its origin, for what is sent on."""
         message = self.messages[place]
         return Message(message.role, message.parts, self.origins[place])
-
-    @property
-    def handoffs(self) -> tuple[int, ...]:
-        """Where handoffs of earlier compactions stand."""
-        return tuple(place for place, reading in enumerate(self.readings) if reading.is_handoff)
 
     def cuts(self) -> Cuts:
         """Where the list may be cut."""

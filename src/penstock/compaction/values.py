@@ -14,6 +14,7 @@ import re
 __all__ = [
     "PHRASE",
     "SUB_WORD",
+    "is_plain_name",
     "plain_words",
     "sub_words",
     "tokens_of",
@@ -57,28 +58,42 @@ def values_in_phrase(quoted: str) -> list[str]:
 
 def values_in_token(token: str) -> list[str]:
     """The values in one token: a name, a path and the name at its end, a dotted name and its parts."""
-    if len(token) > _LONGEST:
+    if is_plain_name(token):
+        return [token]
+    if len(token) > _LONGEST or (token.isascii() and token.isalpha()):
         return []
-    if token.isidentifier() or token.isalnum():  # the common case, without anything to take apart
-        if token.isascii():
-            return [token] if len(token) > 2 and _is_marked(token) else []
     if not token.isascii() and _UNSPACED.search(token):
         return [value for piece in _UNSPACED.split(token) if piece for value in values_in_token(piece)]
+    return _in_marked(token)
+
+
+def is_plain_name(token: str) -> bool:
+    """Whether the token is a value and nothing in it is to be taken apart: the common case, told quickly."""
+    if not 2 < len(token) <= _LONGEST or not token.isascii():
+        return False
+    if token.isalpha():
+        return not (token.islower() or token.istitle())
+    return token.isidentifier() or token.isalnum()
+
+
+def _in_marked(token: str) -> list[str]:
+    """The values in a token with marks inside or around it."""
     bare = token.rstrip(".-+/\\%~$").lstrip("+%")
-    if bare.startswith("-"):
-        is_flag = bare.startswith("--")
+    if bare.startswith("--"):
         bare = bare.lstrip("-")
-        if is_flag:
-            return ["--" + bare] if len(bare) > 2 else []
+        return ["--" + bare] if len(bare) > 2 else []
+    bare = bare.lstrip("-")
     if len(bare) < 3:
         return []
     if "/" in bare or "\\" in bare:
         return _in_path(bare)
     if not _is_name(bare):
         return []
-    if "." not in bare:
-        return [bare]
-    return [bare, *(part for part in bare.split(".") if len(part) > 3 and _is_name(part))]
+    return (
+        [bare, *(part for part in bare.split(".") if len(part) > 3 and _is_name(part))]
+        if "." in bare
+        else [bare]
+    )
 
 
 def sub_words(text: str) -> set[str]:

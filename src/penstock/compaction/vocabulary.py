@@ -21,6 +21,7 @@ import numpy as np
 from penstock.compaction.values import (
     PHRASE,
     SUB_WORD,
+    is_plain_name,
     tokens_of,
     values_in,
     values_in_phrase,
@@ -72,12 +73,13 @@ def _classes() -> NDArray[np.uint8]:
 
 _CLASSES = _classes()
 _END = "\x00"
-_REMEMBERED = 60_000  # tokens, and words
+_REMEMBERED = 100_000  # tokens, and words
 _BUCKETS = 1 << 20
 _END_OF_TEXT = "\n\x00\n"
 _QUOTES = "\"'`"
 _PHRASE_OR_END = re.compile(r"\x00|" + PHRASE.pattern)
 _WORD_OR_END = re.compile(SUB_WORD.pattern + r"|\n")
+_ASCII_WORD_OR_END = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{3,}|[0-9]{3,}|\n")  # the same for ASCII, and quicker
 
 
 class _Tokens(dict[str, int]):
@@ -99,15 +101,22 @@ class _Tokens(dict[str, int]):
         self.first[:] = array("i", [0, 0])
 
     def __missing__(self, token: str) -> int:
-        ids = self.ids
-        for value in values_in_phrase(token) if token[0] in _QUOTES else values_in_token(token):
-            known = ids.get(value)
+        ids, held, first = self.ids, self.held, self.first  # this runs for every new token: no detours
+        if is_plain_name(token):
+            known = ids.get(token)
             if known is None:
-                known = ids[value] = len(ids)
-                self.fresh.append(value)
-            self.held.append(known)
-        number = self[token] = len(self.first) - 1
-        self.first.append(len(self.held))
+                known = ids[token] = len(ids)
+                self.fresh.append(token)
+            held.append(known)
+        else:
+            for value in values_in_phrase(token) if token[0] in _QUOTES else values_in_token(token):
+                known = ids.get(value)
+                if known is None:
+                    known = ids[value] = len(ids)
+                    self.fresh.append(value)
+                held.append(known)
+        number = self[token] = len(first) - 1
+        first.append(len(held))
         return number
 
 
@@ -145,6 +154,7 @@ class Vocabulary:
         self.keys: set[int] = set()  # the values that name other values in JSON
         self._kinds = np.zeros(0, np.int8)
         self._words = _Words()
+        self._word_count = np.zeros(0, np.int32)
         self._word = np.zeros(0, np.int32)  # every word of every value, one value after the other,
         self._owner = np.zeros(0, np.int32)  # and the value it is of
 
@@ -195,8 +205,7 @@ class Vocabulary:
         wanted = np.zeros(_BUCKETS, np.bool_)
         wanted[[_bucket(word) for word in words]] = True
         hits = np.bincount(self._owner[wanted[self._word]], minlength=total)
-        count = np.bincount(self._owner, minlength=total)
-        share: NDArray[np.float64] = hits / np.maximum(count, 1)
+        share: NDArray[np.float64] = hits / self._word_count
         return share
 
     def _look_at_fresh(self) -> None:
@@ -205,9 +214,12 @@ class Vocabulary:
         if not fresh:
             return
         joined = "\n".join([*fresh, ""])
-        words = np.fromiter(map(self._words.__getitem__, _WORD_OR_END.findall(joined)), np.int32)
+        pattern = _ASCII_WORD_OR_END if joined.isascii() else _WORD_OR_END
+        words = np.fromiter(map(self._words.__getitem__, pattern.findall(joined)), np.int32)
         ends = words < 0
         owner = len(self._kinds) + np.cumsum(ends, dtype=np.int32)
+        count = np.bincount(owner[~ends] - len(self._kinds), minlength=len(fresh))
+        self._word_count = np.concatenate([self._word_count, np.maximum(count, 1).astype(np.int32)])
         self._word = np.concatenate([self._word, words[~ends]])
         self._owner = np.concatenate([self._owner, owner[~ends]])
         data = np.frombuffer(joined.encode(errors="replace"), np.uint8)
