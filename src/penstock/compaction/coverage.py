@@ -47,7 +47,7 @@ class Choice:
     def __init__(
         self,
         index: Index,
-        weights: NDArray[np.float64],
+        weights: NDArray[np.float32],
         tokenizer: Tokenizer,
         header: Callable[[int], str] | None = None,
     ) -> None:
@@ -55,7 +55,7 @@ class Choice:
         self.chosen: set[int] = set()
         self.tokens = 0
         self._index = index
-        self._weights = weights.astype(np.float32)
+        self._weights = weights
         self._covered = np.zeros(len(weights), np.float32)
         self._weight_of: dict[int, float] = {}  # of the values of all excerpts that were looked at
         self._level: dict[int, float] = {}
@@ -66,7 +66,6 @@ class Choice:
         self._cost: dict[int, int] = {}
         self._source: dict[int, int] = {}
         self._values: dict[int, list[int]] = {}
-        self._plain: dict[int, int] = {}
         self._heap: list[tuple[float, int]] = []
         self._siblings: dict[int, list[int]] = {}
 
@@ -140,7 +139,10 @@ class Choice:
         fresh = [number for number in pool if number not in self._cost]
         if not fresh:
             return
-        costs = self._tokenizer.count_many([index.excerpt(number) for number in fresh])
+        unseen = [number for number in fresh if number not in index.costs]
+        counted = self._tokenizer.count_many([index.excerpt(number) for number in unseen])
+        index.costs.update(zip(unseen, counted, strict=True))
+        costs = [index.costs[number] for number in fresh]
         sources = index.source_of[fresh].tolist()
         starts, ends = index.starts[fresh].tolist(), index.starts[np.array(fresh) + 1].tolist()
         for number, cost, source, start, end in zip(fresh, costs, sources, starts, ends, strict=True):
@@ -239,9 +241,9 @@ class Choice:
         return words
 
     def _plain_words(self, number: int) -> int:
-        known = self._plain.get(number)
+        known = self._index.plain.get(number)
         if known is None:
-            known = self._plain[number] = plain_words(self._index.excerpt(number))
+            known = self._index.plain[number] = plain_words(self._index.excerpt(number))
         return known
 
     def _chosen_beside(self, number: int) -> list[int]:

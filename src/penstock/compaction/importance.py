@@ -53,26 +53,32 @@ class Live(msgspec.Struct, frozen=True):
     work: str
 
 
-def score_values(index: Index, live: Live, tokens_after: NDArray[np.int64]) -> NDArray[np.float64]:
+def score_values(index: Index, live: Live, tokens_after: NDArray[np.int64]) -> NDArray[np.float32]:
     """For each value a number between 0 and 1.
 
     `tokens_after[m]` is how many tokens of the conversation come after message m.
     """
-    count = len(index.in_sources)
     vocabulary = index.vocabulary
-    mentioned = np.maximum(index.in_sources, 1)
-    score = np.full(count, BIAS)
-    score += RECENCY * np.log(tokens_after[index.last_message] + _NEAR)
-    score += SOURCES * np.log(mentioned)
-    score += SAID * index.said
-    score += SAID_BY_ASSISTANT * index.said_by_assistant
-    score += CROWD * np.log(np.maximum(index.crowd, 1))
-    score += BURST * np.log(np.maximum(index.in_excerpts, 1) / mentioned)
-    score += RELATED_TO_REQUEST * vocabulary.relation(sub_words(live.request))[:count]
-    score += RELATED_TO_WORK * vocabulary.relation(sub_words(live.work))[:count]
-    weights = np.array([KIND_WEIGHTS.get(kind, 0.0) for kind in Kind])
+    count = len(index.in_sources)
+    mentioned = _log(np.maximum(index.in_sources, 1))
+    recency = _log(tokens_after + _NEAR)
+    score = RECENCY * recency[index.last_message] + np.float32(BIAS)
+    score += np.float32(SOURCES - BURST) * mentioned
+    score += np.float32(BURST) * _log(np.maximum(index.in_excerpts, 1))
+    score += np.float32(CROWD) * _log(np.maximum(index.crowd, 1))
+    score += np.float32(SAID) * index.said
+    score += np.float32(SAID_BY_ASSISTANT) * index.said_by_assistant
+    score += np.float32(RELATED_TO_REQUEST) * vocabulary.relation(sub_words(live.request))[:count]
+    score += np.float32(RELATED_TO_WORK) * vocabulary.relation(sub_words(live.work))[:count]
+    weights = np.array([KIND_WEIGHTS.get(kind, 0.0) for kind in Kind], np.float32)
     score += weights[vocabulary.kinds()[:count]]
-    keys = np.fromiter((key for key in vocabulary.keys if key < count), np.int64)
-    score[keys] += JSON_KEY
-    result: NDArray[np.float64] = 1.0 / (1.0 + np.exp(-score))
+    keys = np.array([key for key in vocabulary.keys if key < count], np.int64)
+    score[keys] += np.float32(JSON_KEY)
+    result: NDArray[np.float32] = 1.0 / (1.0 + np.exp(-score))
+    return result
+
+
+def _log(numbers: NDArray[np.int32] | NDArray[np.int64]) -> NDArray[np.float32]:
+    """Logarithms in single precision: twice as quick, and far more exact than the rule."""
+    result: NDArray[np.float32] = np.log(numbers.astype(np.float32))
     return result

@@ -43,6 +43,9 @@ class Index:
         self.lengths = np.zeros(0, np.int32)
         self.ids = np.zeros(0, np.int32)
         self.starts = np.zeros(1, np.int32)
+        # Of the excerpts that were looked at more closely: their tokens and their plain words.
+        self.costs: dict[int, int] = {}
+        self.plain: dict[int, int] = {}
         # One row per value.
         self.in_sources = np.zeros(0, np.int32)
         self.in_excerpts = np.zeros(0, np.int32)

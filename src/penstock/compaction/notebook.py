@@ -68,7 +68,7 @@ class Notebook:
     def __init__(self, tokenizer: Tokenizer, redactor: Redactor) -> None:
         self.tokenizer = tokenizer
         self._reader = Reader(redactor)
-        self._decoded: dict[Hashable, Message] = {}
+        self._decoded: dict[str, dict[Hashable, Message]] = {}  # by dialect
         self._by_object: dict[int, _Known] = {}  # of the messages in _decoded, which are held there
         self._by_content: dict[Hashable, _Known] = {}  # of messages that were linked or mended
         self._last = _Mended("", [], [], Repaired([]))
@@ -156,9 +156,9 @@ class Notebook:
     def _decode(self, wires: Sequence[Any], dialect: Dialect) -> list[Message]:
         """Each wire object as a message that does not hold it. Equal objects give the same message."""
         messages: list[Message] = []
-        decoded, name = self._decoded, dialect.name
+        decoded = self._decoded.setdefault(dialect.name, {})
         for place, wire in enumerate(wires):
-            key = (name, _freeze(wire))
+            key = _freeze(wire)
             message = decoded.get(key)
             if message is None:
                 try:

@@ -33,7 +33,7 @@ __all__ = ["AFTER", "Transcript", "number_messages", "numbers_after"]
 AFTER = "after"  # the attribute of the mark
 _RUN = re.compile(r"(\d{1,9})(?:-(\d{1,9})|(\+))?$")
 _LONGEST_RUN = 100_000
-_FACTS_OF = 1_000  # messages: what was done longer ago is not among the newest of anything
+_FACTS_OF = 400  # messages: what was done longer ago is not among the newest of anything
 
 
 class Transcript(msgspec.Struct, frozen=True, eq=False):

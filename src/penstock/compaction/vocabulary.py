@@ -199,13 +199,13 @@ class Vocabulary:
         """What each value looks like, as a `Kind`."""
         return self._kinds
 
-    def relation(self, words: Iterable[str]) -> NDArray[np.float64]:
+    def relation(self, words: Iterable[str]) -> NDArray[np.float32]:
         """For each value the share of its words that are among these, which are lower case."""
         total = len(self._kinds)
         wanted = np.zeros(_BUCKETS, np.bool_)
         wanted[[_bucket(word) for word in words]] = True
         hits = np.bincount(self._owner[wanted[self._word]], minlength=total)
-        share: NDArray[np.float64] = hits / self._word_count
+        share: NDArray[np.float32] = np.divide(hits, self._word_count, dtype=np.float32)
         return share
 
     def _look_at_fresh(self) -> None:
