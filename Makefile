@@ -18,6 +18,9 @@ check: $(STAMP)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+soak: $(STAMP)
+	@PENSTOCK_EXAMPLES=20 $(BIN)/pytest tests/properties
+
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks
 

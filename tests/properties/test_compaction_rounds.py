@@ -138,9 +138,10 @@ def test_what_later_handoffs_quote_still_stands_in_the_messages_they_name(name, 
 @given(data=st.data(), share=st.floats(0.3, 0.9))
 def test_what_the_user_forbade_at_the_start_survives_every_round(name, data, share):
     for _, seen, target in rounds(name, data.draw(growing(name)), share):
-        clipped = any("last request, too large" in verdict.reason for verdict in seen.result.verdicts)
-        if target > 1_500 and not clipped:
-            assert RULE in " ".join(seen.text.split())
+        left = target - sum(verdict.tokens_after for verdict, _ in seen.standing)
+        if seen.result.receipt.summarised and left < 300:
+            return  # a line of constraints does not fit its share of so short a handoff
+        assert RULE in " ".join(seen.text.split())
 
 
 @claim(20)

@@ -84,7 +84,7 @@ def _carried_out(opened: Opened, plan: Plan, limits: Limits, tokenizer: Tokenize
         outcome=COMPACTED,
         tokens_before=transcript.total_tokens,
         tokens_after=plan.tokens_after,
-        messages_before=opened.given,
+        messages_before=len(opened.came),
         messages_after=len(encoded),
         target_tokens=limits.target_tokens,
         kept=len(plan.sizes) - changed,
@@ -93,7 +93,7 @@ def _carried_out(opened: Opened, plan: Plan, limits: Limits, tokenizer: Tokenize
         facts_kept=facts_kept,
         facts_reachable=facts_reachable,
         facts_struck=plan.struck,
-        repaired=_repairs(opened),
+        repaired=opened.repairs,
         redacted=sum(text.count(REDACTED) for text in written),
         handoff_tokens=plan.handoff_tokens,
         tokenizer=tokenizer.name,
@@ -105,26 +105,23 @@ def _carried_out(opened: Opened, plan: Plan, limits: Limits, tokenizer: Tokenize
 def _unchanged(opened: Opened, reason: str, limits: Limits, tokenizer: Tokenizer) -> Compacted:
     transcript = opened.transcript
     pieces = [Kept(place) for place in range(len(transcript.messages))]
+    encoded = encode(pieces, transcript, transcript.dialect) if opened.repairs else opened.came
     total = transcript.total_tokens
     receipt = Receipt(
         outcome=NOTHING_TO_DO,
         reason=reason,
         tokens_before=total,
         tokens_after=total,
-        messages_before=opened.given,
-        messages_after=len(pieces),
+        messages_before=len(opened.came),
+        messages_after=len(encoded),
         target_tokens=limits.target_tokens,
-        kept=len(pieces),
+        kept=len(encoded),
         facts_kept=len(transcript.index.in_sources),
-        repaired=_repairs(opened),
+        repaired=opened.repairs,
         tokenizer=tokenizer.name,
         dialect=transcript.dialect.name,
     )
-    return Compacted(encode(pieces, transcript, transcript.dialect), None, receipt)
-
-
-def _repairs(opened: Opened) -> int:
-    return opened.repaired.removed + opened.repaired.stubbed + opened.repaired.renamed
+    return Compacted(encoded, None, receipt)
 
 
 def _require_legal(plan: Plan, transcript: Transcript, encoded: list[Any]) -> None:

@@ -37,6 +37,7 @@ __all__ = ["Extract", "Extractor", "live_of"]
 _SECTIONS_FROM = 700  # tokens: a smaller handoff has no room for sections beside constraints and context
 _SECTIONS_SHARE = 0.06
 _CONSTRAINTS_SHARE = 0.08
+_CONSTRAINTS_LEAST = 200  # tokens, where that is not more than a third
 _PEOPLE_SHARE = 0.1
 _FOCUS_SHARE = 0.65
 _LONGEST_REQUEST = 600  # characters of one older user message that are quoted before coverage decides
@@ -144,7 +145,8 @@ class Extractor:
 
         Excerpts need no such check: they are the conversation.
         """
-        checked = [strike_unknown(entry.text, self._transcript.index.vocabulary.ids) for entry in entries]
+        known = self._transcript.index.vocabulary.ids
+        checked = [strike_unknown(entry.text, known, phrases=False) for entry in entries]
         clean = [
             msgspec.structs.replace(entry, text=one.text) if one.struck else entry
             for entry, one in zip(entries, checked, strict=True)
@@ -155,7 +157,7 @@ class Extractor:
         """The entries of all sections but the last, most needed first within their share."""
         transcript = self._transcript
         ledger = Ledger.of(transcript.facts())
-        older = [entry for place in transcript.handoffs for entry in transcript.readings[place].entries]
+        older = self._older()
         gone = {n for place, n in enumerate(transcript.numbers) if place not in kept}
         constraints = [
             *(entry for entry in older if entry.section is Section.CONSTRAINTS),
@@ -165,13 +167,19 @@ class Extractor:
                 if fact.number in gone
             ),
         ]
-        taken = self._within(constraints, int(budget * _CONSTRAINTS_SHARE))
+        share = max(int(budget * _CONSTRAINTS_SHARE), min(_CONSTRAINTS_LEAST, budget // 3))
+        taken = self._within(constraints, share)
         if budget < _SECTIONS_FROM:
             return taken
         share = int(budget * _SECTIONS_SHARE)
         taken += self._within(self._task(request, budget), share // 2)
         taken += self._within(self._history(ledger, older, gone, request), share)
         return taken
+
+    def _older(self) -> list[Entry]:
+        """The entries of earlier handoffs."""
+        readings = self._transcript.readings
+        return [entry for place in self._transcript.handoffs for entry in readings[place].entries]
 
     def _task(self, request: int | None, budget: int) -> list[Entry]:
         """The live request in short (it stands whole after the handoff) and, where it says no more than
@@ -186,6 +194,7 @@ class Extractor:
             earlier = [place for place in spoken[-20:] if place < request]
             if earlier and _GO_ON.match(_text_of(transcript, request)):
                 entries.append(self._quote(Section.ACTIVE_TASK, earlier[-1], max(60, budget // 12)))
+        entries += [entry for entry in self._older() if entry.section is Section.GOAL]
         if spoken and spoken[0] != request and not transcript.handoffs:
             entries.append(self._quote(Section.GOAL, spoken[0], max(40, budget // 25)))
         return entries
@@ -293,7 +302,7 @@ class Extractor:
     def _number(self, source: int) -> int:
         index = self._transcript.index
         if index.sources[source].speaker is Speaker.HANDOFF:
-            return int(index.tags[source])
+            return int(index.tags[source].partition(" ")[0])
         return self._transcript.numbers[int(index.message_of_source[source])]
 
     def _label(self, source: int) -> str:
@@ -306,7 +315,7 @@ class Extractor:
                 call = self._calls.get(tag)
                 label = call.name if call else "tool"
             case Speaker.HANDOFF:
-                label = ""
+                label = tag.partition(" ")[2]
             case speaker:
                 label = speaker.name.lower()
         return re.sub(r"[\]\n\r]", "", label)[:60]

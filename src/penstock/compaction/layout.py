@@ -27,6 +27,7 @@ __all__ = ["Layout", "LayoutMaker", "Sacrifice"]
 
 _SHORT_TEXT = 60  # tokens: an assistant's text in the tail is not clipped below this
 _LEAST_REQUEST = 24
+_ROOM_FOR_HANDOFF = 150  # tokens: a request that must be clipped leaves them for constraints and the mark
 
 
 class Sacrifice(IntEnum):
@@ -102,7 +103,12 @@ class LayoutMaker:
         if sacrifice >= Sacrifice.REQUEST and self.request is not None:
             stays = (*range(head_end), *islands, *range(start, length))
             others = self._tokens([place for place in stays if place != self.request], rewritten)
-            rewritten = {**rewritten, **self._clip_request(limits.target_tokens - others)}
+            room = limits.target_tokens - others
+            for_handoff = min(_ROOM_FOR_HANDOFF, limits.target_tokens // 5)
+            rewritten = {
+                **rewritten,
+                **self._clip_request(max(room - for_handoff, min(room, 2 * _LEAST_REQUEST))),
+            }
         tokens = self._tokens((*range(head_end), *islands, *range(start, length)), rewritten)
         return Layout(head_end, islands, start, rewritten, tokens)
 

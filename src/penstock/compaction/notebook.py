@@ -22,6 +22,7 @@ from penstock.conversation.dialects import link_calls
 from penstock.conversation.message import Message, Summary, ToolCall, ToolResult
 from penstock.conversation.rules import Repaired, legal_cuts, repair
 from penstock.conversation.rules.pairing import Pairing
+from penstock.conversation.unmerge import unmerge
 from penstock.errors import InputError
 from penstock.measure.weigh import weigh
 
@@ -55,11 +56,16 @@ class _Mended(msgspec.Struct, frozen=True, eq=False):
 
 
 class Opened(msgspec.Struct, frozen=True, eq=False):
-    """A conversation ready for planning, what had to be mended in it, and how many messages were given."""
+    """A conversation ready for planning, what had to be mended in it, and what it came as."""
 
     transcript: Transcript
     repaired: Repaired
-    given: int
+    came: list[Any]
+
+    @property
+    def repairs(self) -> int:
+        """How many calls or results had to be mended."""
+        return self.repaired.removed + self.repaired.stubbed + self.repaired.renamed
 
 
 class Notebook:
@@ -86,7 +92,10 @@ class Notebook:
 
     def _open(self, wires: Sequence[Any], dialect: Dialect, origins: Sequence[bytes] | None) -> Opened:
         messages = self._decode(wires, dialect)
-        given = wires if origins is None else [msgspec.Raw(origin) for origin in origins]
+        given = list(wires) if origins is None else [msgspec.Raw(origin) for origin in origins]
+        came = given
+        if any(map(_is_merged, messages)):
+            messages, given = unmerge(messages, wires, given, dialect)
         mended = self._mend(messages, dialect, given)
         final = mended.repaired.messages
         known = self._learn(final, messages)
@@ -103,7 +112,7 @@ class Notebook:
             legal=mended.legal,
             handoffs=handoffs,
         )
-        return Opened(transcript, mended.repaired, len(wires))
+        return Opened(transcript, mended.repaired, came)
 
     def _mend(self, messages: list[Message], dialect: Dialect, given: Sequence[Any]) -> _Mended:
         """The list with its faults mended and its legal cuts; what was sound before is not looked at again.
@@ -220,6 +229,10 @@ def _no_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def _is_merged(message: Message) -> bool:
+    return len(message.parts) > 1 and any(isinstance(part, Summary) for part in message.parts)
 
 
 def _call_ids(message: Message) -> Iterator[str]:

@@ -121,6 +121,8 @@ class _Planner:
         least = np.minimum(np.array(self.transcript.tokens), _LEAST_ELIDED).sum()
         if least > _ELISION_SHARE * self.limits.target_tokens:
             return None
+        if any(self.transcript.origins[place] is None for place in self.transcript.handoffs):
+            return None  # a handoff that was merged into a message cannot stand beside it
         rewritten = dict(layout.rewritten)
         islands = set(layout.islands)
         newest = self._newest_copies()

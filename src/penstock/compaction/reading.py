@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from penstock.compaction.excerpts import excerpts, lay_out
-from penstock.compaction.handoff import Entry, parse_handoff
+from penstock.compaction.handoff import Entry, Section, parse_handoff
 from penstock.compaction.ledger import Fact, facts_in
 from penstock.compaction.vocabulary import Found, Vocabulary, sorted_distinct
 from penstock.conversation.message import (
@@ -112,7 +112,7 @@ class Reading(msgspec.Struct, frozen=True, eq=False, gc=False):
     """What one message says: its sources, each with a tag, its facts, and the entries of an older handoff.
 
     The tag of a call is the tool's name, that of a result the id of its call, and that of a source quoted
-    from a handoff the number of the entry; other sources have none.
+    from a handoff the number and the label of the entry; other sources have none.
     """
 
     sources: tuple[Source, ...]
@@ -267,7 +267,8 @@ def _voices(message: Message, entries: list[Entry]) -> Iterator[tuple[Speaker, s
             case Summary(text=text):
                 for entry in parse_handoff(text):
                     entries.append(entry)
-                    yield Speaker.HANDOFF, str(entry.number), entry.text
+                    if entry.section is Section.CONTEXT:  # the others are taken over as they are
+                        yield Speaker.HANDOFF, f"{entry.number} {entry.label}", entry.text
             case _:
                 pass
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.compaction.values import values_in
+from penstock.compaction.values import PHRASE, tokens_of, values_in_phrase, values_in_token
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -30,13 +30,17 @@ class Verified(msgspec.Struct, frozen=True):
     struck: tuple[str, ...] = ()
 
 
-def strike_unknown(text: str, known: Container[str]) -> Verified:
+def strike_unknown(text: str, known: Container[str], *, phrases: bool = True) -> Verified:
     """The text with every value that is not known replaced; handles are ours and stay.
 
-    Longer values go first, so that none is cut.
+    Longer values go first, so that none is cut. Without `phrases`, what stands between quotes is not looked at:
+    where a text was cut, its quotes no longer pair as they did.
     """
     whole = _CUT.sub(" ", text)
-    unknown = {value for value in values_in(whole) if value not in known and not _HANDLE.fullmatch(value)}
+    found = [value for token in tokens_of(whole) for value in values_in_token(token)]
+    if phrases:
+        found += [value for phrase in PHRASE.findall(whole) for value in values_in_phrase(phrase)]
+    unknown = {value for value in found if value not in known and not _HANDLE.fullmatch(value)}
     struck = []
     for value in sorted(unknown, key=lambda value: (-len(value), value)):
         if value in text:

@@ -102,7 +102,9 @@ class _Tokens(dict[str, int]):
 
     def __missing__(self, token: str) -> int:
         ids, held, first = self.ids, self.held, self.first  # this runs for every new token: no detours
-        if is_plain_name(token):
+        if token.isalpha() and (token.islower() or token.istitle()):
+            pass  # a plain word
+        elif is_plain_name(token):
             known = ids.get(token)
             if known is None:
                 known = ids[token] = len(ids)

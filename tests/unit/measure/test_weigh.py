@@ -86,7 +86,7 @@ def test_tools_weigh_their_compact_json_and_a_frame_each():
     assert tools_tokens(None, TOKENIZER) == tools_tokens([], TOKENIZER) == 0
 
 
-@pytest.mark.parametrize("bad", [object(), {"name": "x\ud800"}, {1j: 2}])
+@pytest.mark.parametrize("bad", [object(), {1j: 2}])
 def test_a_tool_that_is_no_json_is_refused_with_its_position(bad):
     with pytest.raises(InputError, match="tool 2"):
         tools_tokens([{}, bad], TOKENIZER)
