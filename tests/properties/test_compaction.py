@@ -25,7 +25,7 @@ each_kind = pytest.mark.parametrize("kind", [conversations, broken_conversations
 
 @each_kind
 @each_dialect
-@claim(20)
+@claim(14)
 @given(data=st.data())
 def test_a_result_is_legal_and_within_its_target_or_one_error_names_a_target_that_works(name, kind, data):
     case = data.draw(cases(name, kind))
@@ -47,7 +47,7 @@ def assert_names_its_parts(case, error):
 
 
 @each_dialect
-@claim(20)
+@claim(10)
 @given(data=st.data())
 def test_every_result_has_its_call_and_every_batch_stays_together(name, data):
     seen = data.draw(cases(name)).fitting()
@@ -64,7 +64,7 @@ def test_every_result_has_its_call_and_every_batch_stays_together(name, data):
 
 
 @each_dialect
-@claim(25)
+@claim(14)
 @given(data=st.data())
 def test_the_last_request_stands_in_the_result_as_it_was_said(name, data):
     case = data.draw(cases(name))
@@ -87,7 +87,7 @@ def test_the_last_request_stands_in_the_result_as_it_was_said(name, data):
 
 
 @each_dialect
-@claim(25)
+@claim(10)
 @given(data=st.data())
 def test_what_is_kept_is_the_callers_own_objects_in_their_order(name, data):
     case = data.draw(cases(name))
@@ -100,7 +100,7 @@ def test_what_is_kept_is_the_callers_own_objects_in_their_order(name, data):
 
 
 @each_dialect
-@claim(15)
+@claim(8)
 @given(data=st.data(), spaced=st.booleans())
 def test_what_is_kept_of_a_document_has_the_same_bytes(name, data, spaced):
     case = data.draw(cases(name))
@@ -124,7 +124,7 @@ def test_what_is_kept_of_a_document_has_the_same_bytes(name, data, spaced):
 
 
 @each_dialect
-@claim(15)
+@claim(6)
 @given(data=st.data())
 def test_the_same_conversation_gives_the_same_result(name, data):
     case = data.draw(cases(name))
@@ -135,7 +135,7 @@ def test_the_same_conversation_gives_the_same_result(name, data):
     assert {**first.receipt.to_dict(), "seconds": 0} == {**second.receipt.to_dict(), "seconds": 0}
 
 
-@claim(15)
+@claim(6)
 @given(data=st.data())
 def test_an_engine_that_has_seen_other_conversations_gives_what_a_fresh_one_gives(data):
     engine = ContextCompressor()
@@ -152,7 +152,7 @@ def test_an_engine_that_has_seen_other_conversations_gives_what_a_fresh_one_give
 
 @each_kind
 @each_dialect
-@claim(12)
+@claim(7)
 @given(data=st.data())
 def test_compacting_a_result_again_at_the_same_target_changes_nothing(name, kind, data):
     case = data.draw(cases(name, kind))
@@ -164,7 +164,7 @@ def test_compacting_a_result_again_at_the_same_target_changes_nothing(name, kind
 
 @each_kind
 @each_dialect
-@claim(12)
+@claim(5)
 @given(data=st.data())
 def test_what_is_given_is_never_changed(name, kind, data):
     case = data.draw(cases(name, kind))
@@ -177,7 +177,7 @@ def test_what_is_given_is_never_changed(name, kind, data):
 
 
 @each_dialect
-@claim(25)
+@claim(10)
 @given(data=st.data())
 def test_every_message_that_is_not_kept_is_reachable_by_its_handle(name, data):
     case = data.draw(cases(name))
@@ -194,7 +194,7 @@ def test_every_message_that_is_not_kept_is_reachable_by_its_handle(name, data):
 
 
 @each_dialect
-@claim(25)
+@claim(12)
 @given(data=st.data())
 def test_every_part_that_was_rewritten_names_its_message(name, data):
     seen = data.draw(cases(name)).fitting()
@@ -209,7 +209,7 @@ def test_every_part_that_was_rewritten_names_its_message(name, data):
 
 
 @each_dialect
-@claim(15)
+@claim(8)
 @given(data=st.data())
 def test_the_counts_of_a_receipt_add_up(name, data):
     case = data.draw(cases(name))

@@ -19,7 +19,7 @@ each_dialect = pytest.mark.parametrize("name", NAMES)
 
 
 @each_dialect
-@claim(25)
+@claim(12)
 @given(data=st.data())
 def test_every_excerpt_stands_in_the_message_that_its_header_names(name, data):
     seen = data.draw(cases(name, shares=(0.05, 0.9))).fitting()
@@ -31,7 +31,7 @@ def test_every_excerpt_stands_in_the_message_that_its_header_names(name, data):
 
 
 @each_dialect
-@claim(15)
+@claim(8)
 @given(data=st.data())
 def test_a_handoff_is_one_marked_text_that_says_what_it_is(name, data):
     seen = data.draw(cases(name, shares=(0.05, 0.6))).fitting()
@@ -44,7 +44,7 @@ def test_a_handoff_is_one_marked_text_that_says_what_it_is(name, data):
 
 
 @each_dialect
-@claim(15)
+@claim(10)
 @given(data=st.data())
 def test_where_messages_are_gone_and_room_is_left_a_handoff_stands_for_them(name, data):
     seen = data.draw(cases(name)).fitting()
@@ -129,7 +129,7 @@ def leaked(text):
 
 
 @each_dialect
-@claim(40)
+@claim(20)
 @given(data=st.data())
 def test_no_secret_stands_in_a_text_that_we_wrote(name, data):
     case = data.draw(cases(name, planted, shares=(0.03, 0.95)))
@@ -145,7 +145,7 @@ def test_no_secret_stands_in_a_text_that_we_wrote(name, data):
 
 
 @each_dialect
-@claim(10)
+@claim(4)
 @given(data=st.data())
 def test_messages_that_are_kept_keep_what_they_say(name, data):
     case = data.draw(cases(name, planted, shares=(0.5, 0.95)))
@@ -160,7 +160,7 @@ def test_messages_that_are_kept_keep_what_they_say(name, data):
 
 
 @each_dialect
-@claim(15)
+@claim(8)
 @given(data=st.data())
 def test_constraints_of_the_first_turns_are_still_in_the_view(name, data):
     stated = data.draw(

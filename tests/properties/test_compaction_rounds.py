@@ -85,7 +85,7 @@ def rounds(name, portions, share):
 
 
 @each_dialect
-@claim(15)
+@claim(8)
 @given(data=st.data(), share=st.floats(0.1, 0.9))
 def test_every_round_is_legal_and_within_its_target(name, data, share):
     for _, seen, target in rounds(name, data.draw(growing(name)), share):
@@ -94,7 +94,7 @@ def test_every_round_is_legal_and_within_its_target(name, data, share):
 
 
 @each_dialect
-@claim(15)
+@claim(8)
 @given(data=st.data(), share=st.floats(0.1, 0.9))
 def test_no_round_leaves_more_than_one_handoff_or_one_inside_another(name, data, share):
     for _, seen, _ in rounds(name, data.draw(growing(name)), share):
@@ -103,7 +103,7 @@ def test_no_round_leaves_more_than_one_handoff_or_one_inside_another(name, data,
 
 
 @each_dialect
-@claim(15)
+@claim(8)
 @given(data=st.data(), share=st.floats(0.1, 0.9))
 def test_a_number_names_the_same_message_in_every_round(name, data, share):
     for log, seen, _ in rounds(name, data.draw(growing(name)), share):
@@ -116,7 +116,7 @@ def test_a_number_names_the_same_message_in_every_round(name, data, share):
 
 
 @each_dialect
-@claim(15)
+@claim(8)
 @given(data=st.data(), share=st.floats(0.1, 0.9))
 def test_what_later_handoffs_quote_still_stands_in_the_messages_they_name(name, data, share):
     """As it was said first, or as the view of a later round told it: in a stub, or in the handoff before."""
@@ -134,7 +134,7 @@ def test_what_later_handoffs_quote_still_stands_in_the_messages_they_name(name, 
 
 
 @each_dialect
-@claim(15)
+@claim(8)
 @given(data=st.data(), share=st.floats(0.3, 0.9))
 def test_what_the_user_forbade_at_the_start_survives_every_round(name, data, share):
     for _, seen, target in rounds(name, data.draw(growing(name)), share):
@@ -144,7 +144,7 @@ def test_what_the_user_forbade_at_the_start_survives_every_round(name, data, sha
         assert RULE in " ".join(seen.text.split())
 
 
-@claim(20)
+@claim(10)
 @given(data=st.data(), share=st.floats(0.1, 0.9))
 def test_an_engine_gives_back_every_original_of_every_round(data, share):
     engine = ContextCompressor()
@@ -163,7 +163,7 @@ def test_an_engine_gives_back_every_original_of_every_round(data, share):
 
 
 @each_dialect
-@claim(15)
+@claim(8)
 @given(data=st.data(), shares=st.lists(st.floats(0.3, 0.9), min_size=2, max_size=3))
 def test_a_result_can_be_compacted_further_and_further(name, data, shares):
     case = data.draw(cases(name, shares=(0.6, 0.9)))
@@ -183,7 +183,7 @@ def test_a_result_can_be_compacted_further_and_further(name, data, shares):
 
 
 @each_dialect
-@claim(20)
+@claim(12)
 @given(data=st.data())
 def test_pinned_messages_are_kept_whole(name, data):
     case = data.draw(cases(name, shares=(0.05, 0.9)))
@@ -205,7 +205,7 @@ def assert_says_all(name, wire, pinned):
         assert text in said
 
 
-@claim(15)
+@claim(8)
 @given(data=st.data(), share=st.floats(0.1, 0.9))
 def test_a_message_that_is_pinned_once_stays_in_every_round(data, share):
     portions = data.draw(growing("chat"))

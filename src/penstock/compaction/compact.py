@@ -13,6 +13,7 @@ from penstock.compaction.planner import make_plan
 from penstock.compaction.policy import worth_it
 from penstock.compaction.receipt import COMPACTED, NOTHING_TO_DO, Receipt
 from penstock.conversation.rules import check
+from penstock.conversation.unmerge import OURS
 from penstock.conversation.view import Handoff, Kept, Rewritten, as_message, encode
 from penstock.errors import IllegalResult
 from penstock.redaction import REDACTED
@@ -77,7 +78,8 @@ def _carried_out(opened: Opened, plan: Plan, limits: Limits, tokenizer: Tokenize
     transcript = opened.transcript
     encoded = encode(plan.pieces, transcript, transcript.dialect)
     _require_legal(plan, transcript, encoded)
-    changed = len(plan.changed())
+    ours = {place for place, given in enumerate(opened.places) if given == OURS}
+    standing, changed = plan.sizes.keys() - ours, plan.changed() - ours
     written = _written(transcript, plan)
     facts_kept, facts_reachable = _facts(transcript, plan, written)
     receipt = Receipt(
@@ -87,9 +89,9 @@ def _carried_out(opened: Opened, plan: Plan, limits: Limits, tokenizer: Tokenize
         messages_before=len(opened.came),
         messages_after=len(encoded),
         target_tokens=limits.target_tokens,
-        kept=len(plan.sizes) - changed,
-        elided=changed,
-        summarised=len(transcript.messages) - len(plan.sizes),
+        kept=len(standing) - len(changed),
+        elided=len(changed),
+        summarised=len(transcript.messages) - len(ours) - len(standing),
         facts_kept=facts_kept,
         facts_reachable=facts_reachable,
         facts_struck=plan.struck,

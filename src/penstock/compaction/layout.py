@@ -203,7 +203,7 @@ class LayoutMaker:
     def _clip_request(self, room: int) -> dict[int, dict[int, Part]]:
         """The last request with its longest text clipped, so that the message takes at most `room` tokens."""
         place = self.request
-        if place is None or self._transcript.tokens[place] <= room:
+        if place is None or place in self.pins or self._transcript.tokens[place] <= room:
             return {}
         message, number = self._transcript.messages[place], self._transcript.numbers[place]
         count = self._tokenizer.count

@@ -22,7 +22,7 @@ from penstock.conversation.dialects import link_calls
 from penstock.conversation.message import Message, Summary, ToolCall, ToolResult
 from penstock.conversation.rules import Repaired, legal_cuts, repair
 from penstock.conversation.rules.pairing import Pairing
-from penstock.conversation.unmerge import unmerge
+from penstock.conversation.unmerge import OURS, unmerge
 from penstock.errors import InputError
 from penstock.measure.weigh import weigh
 
@@ -61,6 +61,7 @@ class Opened(msgspec.Struct, frozen=True, eq=False):
     transcript: Transcript
     repaired: Repaired
     came: list[Any]
+    places: Sequence[int]  # for each message of the transcript, where it stood in what came
 
     @property
     def repairs(self) -> int:
@@ -94,8 +95,9 @@ class Notebook:
         messages = self._decode(wires, dialect)
         given = list(wires) if origins is None else [msgspec.Raw(origin) for origin in origins]
         came = given
+        places: Sequence[int] = range(len(given))
         if any(map(_is_merged, messages)):
-            messages, given = unmerge(messages, wires, given, dialect)
+            messages, given, places = unmerge(messages, wires, given, dialect)
         mended = self._mend(messages, dialect, given)
         final = mended.repaired.messages
         known = self._learn(final, messages)
@@ -112,7 +114,9 @@ class Notebook:
             legal=mended.legal,
             handoffs=handoffs,
         )
-        return Opened(transcript, mended.repaired, came)
+        if final is not mended.linked:
+            places = _places_after_repair(final, mended.linked, places)
+        return Opened(transcript, mended.repaired, came, places)
 
     def _mend(self, messages: list[Message], dialect: Dialect, given: Sequence[Any]) -> _Mended:
         """The list with its faults mended and its legal cuts; what was sound before is not looked at again.
@@ -229,6 +233,25 @@ def _no_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def _places_after_repair(mended: list[Message], before: list[Message], places: Sequence[int]) -> list[int]:
+    """Where the messages of a mended list stood.
+
+    One that was changed stood where a message of its role is missing now; one that was added stood nowhere.
+    """
+    stayed = {id(message) for message in mended}
+    at = {id(message): index for index, message in enumerate(before)}
+    upcoming = 0
+    found: list[int] = []
+    for message in mended:
+        index = at.get(id(message))
+        if index is None and upcoming < len(before):
+            candidate = before[upcoming]
+            index = upcoming if id(candidate) not in stayed and candidate.role is message.role else None
+        found.append(OURS if index is None else places[index])
+        upcoming = upcoming if index is None else index + 1
+    return found
 
 
 def _is_merged(message: Message) -> bool:

@@ -6,7 +6,7 @@ The next compaction writes a new one, so it needs the message as it was before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.conversation import mark
 from penstock.conversation.message import Message, Summary
@@ -16,25 +16,38 @@ if TYPE_CHECKING:
 
     from penstock.conversation.dialects.base import Dialect
 
-__all__ = ["unmerge", "without_handoff"]
+__all__ = ["OURS", "Unmerged", "unmerge", "without_handoff"]
+
+OURS = -1  # the place of a message that nobody gave
+
+
+class Unmerged(NamedTuple):
+    """Messages, what each came as, and its place in what was given."""
+
+    messages: list[Message]
+    origins: list[Any]
+    places: list[int]
 
 
 def unmerge(
     messages: Sequence[Message], wires: Sequence[Any], origins: Sequence[Any], dialect: Dialect
-) -> tuple[list[Message], list[Any]]:
-    """Messages and origins with a merged handoff as a message of its own, before the one it stood in."""
+) -> Unmerged:
+    """The messages with each merged handoff as a message of its own, before the one it stood in."""
     parted: list[Message] = []
     given: list[Any] = []
-    for message, wire, origin in zip(messages, wires, origins, strict=True):
+    places: list[int] = []
+    for place, (message, wire, origin) in enumerate(zip(messages, wires, origins, strict=True)):
         summary = next((part for part in message.parts if isinstance(part, Summary)), None)
-        if summary is None or len(message.parts) == 1:
+        if summary is not None and len(message.parts) > 1:
+            rest = without_handoff(wire)
+            parted += [Message(message.role, (summary,)), dialect.decode(rest)]
+            given += [None, rest]
+            places += [OURS, place]
+        else:
             parted.append(message)
             given.append(origin)
-            continue
-        rest = without_handoff(wire)
-        parted += [Message(message.role, (summary,)), dialect.decode(rest)]
-        given += [None, rest]
-    return parted, given
+            places.append(place)
+    return Unmerged(parted, given, places)
 
 
 def without_handoff(wire: Mapping[str, Any]) -> dict[str, Any]:

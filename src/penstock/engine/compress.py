@@ -17,6 +17,7 @@ from penstock.compaction.notebook import Notebook, Opened
 from penstock.compaction.plan import Fate, Verdict, Wishes, verdicts
 from penstock.config import own_secrets
 from penstock.conversation.dialects import detect, dialect_named
+from penstock.conversation.unmerge import OURS
 from penstock.conversation.wire import json_text
 from penstock.errors import InputError, SettingsError, UnknownHandle
 from penstock.measure.tokens import tokenizer_for
@@ -53,7 +54,7 @@ class Compressed:
     says what was done, `verdicts` what became of each message and why.
     """
 
-    __slots__ = ("_numbers", "_origins", "_plan", "_tokens", "messages", "receipt")
+    __slots__ = ("_numbers", "_origins", "_places", "_plan", "_tokens", "messages", "receipt")
 
     def __init__(self, opened: Opened, result: Compacted, seconds: float) -> None:
         self.messages: list[Any] = result.encoded
@@ -62,6 +63,7 @@ class Compressed:
         self._numbers = opened.transcript.numbers
         self._tokens = opened.transcript.tokens
         self._origins = opened.transcript.origins
+        self._places = opened.places
 
     def __repr__(self) -> str:
         return f"<Compressed {self.receipt.outcome}: {len(self.messages)} messages, {self.receipt.tokens_after} tokens>"
@@ -70,10 +72,16 @@ class Compressed:
     def verdicts(self) -> tuple[Verdict, ...]:
         """What became of each message of the input, and why."""
         if self._plan is not None:
-            return verdicts(self._plan, self._numbers, self._tokens)
+            judged = verdicts(self._plan, self._numbers, self._tokens)
+        else:
+            judged = tuple(
+                Verdict(place, number, Fate.KEPT, "nothing to do", tokens, tokens)
+                for place, (number, tokens) in enumerate(zip(self._numbers, self._tokens, strict=True))
+            )
         return tuple(
-            Verdict(place, number, Fate.KEPT, "nothing to do", tokens, tokens)
-            for place, (number, tokens) in enumerate(zip(self._numbers, self._tokens, strict=True))
+            one if one.position == place else msgspec.structs.replace(one, position=place)
+            for one, place in zip(judged, self._places, strict=True)
+            if place != OURS
         )
 
     @property
