@@ -108,10 +108,13 @@ def test_no_round_leaves_more_than_one_handoff_or_one_inside_another(name, data,
 def test_a_number_names_the_same_message_in_every_round(name, data, share):
     for log, seen, _ in rounds(name, data.draw(growing(name)), share):
         number_of = {id(wire): at for at, wire in enumerate(log, start=1)}
-        for verdict in seen.result.verdicts:
-            given_wire = seen.wires[verdict.position]
-            if id(given_wire) in number_of:
-                assert verdict.number == number_of[id(given_wire)]
+        named = {
+            handle: seen.result.original(handle) for handle in seen.result.handles if handle != "handoff"
+        }
+        for handle, wire in named.items():
+            assert id(wire) not in number_of or handle == f"m{number_of[id(wire)]}"
+        untouched = {id(wire) for wire in seen.wires} & number_of.keys()
+        assert untouched <= {id(wire) for wire in named.values()}
         assert all(1 <= entry.number <= len(log) for entry in seen.entries)
 
 
@@ -122,8 +125,9 @@ def test_what_later_handoffs_quote_still_stands_in_the_messages_they_name(name, 
     """As it was said first, or as the view of a later round told it: in a stub, or in the handoff before."""
     said = {}
     for log, seen, _ in rounds(name, data.draw(growing(name)), share):
-        for verdict in seen.result.verdicts:
-            said.setdefault(verdict.number, []).extend(quotable(name, seen.wires[verdict.position]))
+        for handle in seen.result.handles:
+            if handle != "handoff":
+                said.setdefault(int(handle[1:]), []).extend(quotable(name, seen.result.original(handle)))
         for entry in seen.entries:
             if entry.section is Section.CONTEXT:
                 texts = [*quotable(name, log[entry.number - 1]), *said.get(entry.number, ())]
