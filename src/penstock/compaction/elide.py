@@ -54,19 +54,20 @@ def clip(text: str, limit: int, count: Callable[[str], int], note: str) -> str:
 
 
 def _head(text: str, length: int) -> str:
+    """The start of the text; a word that had to be cut says so."""
     if length >= len(text) or text[length].isspace():
         return text[:length].rstrip()
     cut = max(text.rfind(" ", 0, length), text.rfind("\n", 0, length))
-    return text[: cut if cut > length // 2 else length].rstrip()
+    return text[:cut].rstrip() if cut > length // 2 else text[:length] + "…"
 
 
 def _tail(text: str, length: int) -> str:
+    """The end of the text; a word that had to be cut says so."""
     start = len(text) - length
     if start <= 0 or text[start - 1].isspace():
         return text[max(0, start) :].lstrip()
-    cuts = [cut for cut in (text.find(" ", start), text.find("\n", start)) if cut >= 0]
-    cut = min(cuts, default=start)
-    return text[cut if cut < start + length // 2 else start :].lstrip()
+    cut = min((at for at in (text.find(" ", start), text.find("\n", start)) if at >= 0), default=-1)
+    return text[cut:].lstrip() if 0 <= cut < start + length // 2 else "…" + text[start:]
 
 
 class Elider:

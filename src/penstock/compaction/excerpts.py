@@ -19,6 +19,7 @@ __all__ = ["Laid", "excerpts", "lay_out"]
 _WISHED = 85
 _SLACK = 40
 _LEAST = 20
+_LONGEST_WORD = 200  # characters: a longer one may be cut
 
 _BREAK = re.compile(r"[.;!?,]\s+|[。；！？，、]|[,;}\]](?=[\[\"{])")
 _LINE_NUMBER = re.compile(r"^\s*\d{1,6}(?:→|\t|\|)\s?", re.MULTILINE)
@@ -108,7 +109,9 @@ def _last_break(line: str, start: int) -> int:
         return best
     space = line.rfind(" ", start + _SLACK, limit)
     if space < 0:
-        space = line.find(" ", limit, limit + _SLACK)
+        space = line.find(" ", limit, limit + _LONGEST_WORD)
+        if space < 0 and len(line) <= limit + _LONGEST_WORD:
+            return len(line)
     return space if space > 0 else limit
 
 

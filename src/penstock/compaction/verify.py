@@ -20,7 +20,7 @@ __all__ = ["STRUCK", "Verified", "strike_unknown"]
 
 STRUCK = "[struck]"
 _HANDLE = re.compile(r"m\d+")
-_CUT = re.compile(r"\S*…")  # what we cut short says so itself
+_CUT = re.compile(r"\S*…\S*")  # what we cut short says so itself
 
 
 class Verified(msgspec.Struct, frozen=True):
