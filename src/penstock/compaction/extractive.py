@@ -145,7 +145,7 @@ class Extractor:
 
         Excerpts need no such check: they are the conversation.
         """
-        known = self._transcript.index.vocabulary.ids
+        known = self._transcript.index.vocabulary
         checked = [strike_unknown(entry.text, known, phrases=False) for entry in entries]
         clean = [
             msgspec.structs.replace(entry, text=one.text) if one.struck else entry
@@ -156,7 +156,7 @@ class Extractor:
     def _entries(self, budget: int, request: int | None, kept: frozenset[int]) -> list[Entry]:
         """The entries of all sections but the last, most needed first within their share."""
         transcript = self._transcript
-        ledger = Ledger.of(transcript.facts())
+        ledger = Ledger.of(transcript.facts(self._redactor))
         older = self._older()
         gone = {n for place, n in enumerate(transcript.numbers) if place not in kept}
         constraints = [

@@ -68,8 +68,10 @@ def score_values(index: Index, live: Live, tokens_after: NDArray[np.int64]) -> N
     score += np.float32(CROWD) * _log(np.maximum(index.crowd, 1))
     score += np.float32(SAID) * index.said
     score += np.float32(SAID_BY_ASSISTANT) * index.said_by_assistant
-    score += np.float32(RELATED_TO_REQUEST) * vocabulary.relation(sub_words(live.request))[:count]
-    score += np.float32(RELATED_TO_WORK) * vocabulary.relation(sub_words(live.work))[:count]
+    related = dict.fromkeys(sub_words(live.request), RELATED_TO_REQUEST)
+    for word in sub_words(live.work):
+        related[word] = related.get(word, 0.0) + RELATED_TO_WORK
+    score += vocabulary.relation(related)[:count]
     weights = np.array([KIND_WEIGHTS.get(kind, 0.0) for kind in Kind], np.float32)
     score += weights[vocabulary.kinds()[:count]]
     keys = np.array([key for key in vocabulary.keys if key < count], np.int64)

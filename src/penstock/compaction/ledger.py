@@ -82,7 +82,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _LONG_MESSAGE = 4_000
 _LONGEST_SENTENCE = 300
 _PROBE = 3_000
-_MOST_CONSTRAINTS = 300  # of a longer list the first ones, which set the rules, and the newest
+_MOST_CONSTRAINTS = 150  # of a longer list the first ones, which set the rules, and the newest
 
 
 def facts_in(message: Message, redactor: Redactor) -> tuple[Fact, ...]:

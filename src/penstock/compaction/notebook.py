@@ -75,9 +75,10 @@ class Notebook:
     def __init__(self, tokenizer: Tokenizer, redactor: Redactor) -> None:
         self.tokenizer = tokenizer
         self._reader = Reader(redactor)
-        self._decoded: dict[str, dict[Hashable, Message]] = {}  # by dialect
-        self._by_object: dict[int, _Known] = {}  # of the messages in _decoded, which are held there
-        self._by_content: dict[Hashable, _Known] = {}  # of messages that were linked or mended
+        self._seen: list[tuple[Any, Message]] = []  # the last list: copies of the wires, and the messages
+        self._seen_in: Dialect | None = None
+        self._by_object: dict[int, tuple[Message, _Known]] = {}  # of the last list, by identity
+        self._by_content: dict[Hashable, _Known] = {}  # of all messages ever
         self._last = _Mended("", [], [], Repaired([]))
         self._index = Index(self._reader.vocabulary)
         self._indexed: list[Reading] = []
@@ -167,20 +168,22 @@ class Notebook:
         return [known.tokens for known in self._learn(messages, messages)]
 
     def _decode(self, wires: Sequence[Any], dialect: Dialect) -> list[Message]:
-        """Each wire object as a message that does not hold it. Equal objects give the same message."""
-        messages: list[Message] = []
-        decoded = self._decoded.setdefault(dialect.name, {})
-        for place, wire in enumerate(wires):
-            key = _freeze(wire)
-            message = decoded.get(key)
-            if message is None:
-                try:
-                    read = dialect.decode(wire)
-                except InputError as error:
-                    raise type(error)(str(error), position=f"message {place + 1}") from None
-                message = decoded[key] = Message(read.role, read.parts)
-            messages.append(message)
-        return messages
+        """Each wire object as a message that does not hold it. What is equal to the last list is not decoded."""
+        before = self._seen if self._seen_in is dialect else []
+        same = _equal_until(before, wires)
+        seen = before[:same]
+        for place in range(same, len(wires)):
+            try:
+                read = dialect.decode(wires[place])
+                seen.append((_copied(wires[place]), Message(read.role, read.parts)))
+            except InputError as error:
+                raise type(error)(str(error), position=f"message {place + 1}") from None
+            except RecursionError:
+                raise InputError(
+                    "the message is nested too deeply", position=f"message {place + 1}"
+                ) from None
+        self._seen, self._seen_in = seen, dialect
+        return [message for _, message in seen]
 
     def _learn(self, messages: Sequence[Message], decoded: Sequence[Message]) -> list[_Known]:
         """Tokens and reading of each message; all texts that are new are weighed in one batch."""
@@ -189,17 +192,18 @@ class Notebook:
         self._remember([messages[place] for place in fresh])
         for place in fresh:
             found[place] = self._recall(messages[place])
-        for message in decoded:
-            known = (
-                self._by_content.get(_content_key(message)) if id(message) not in self._by_object else None
-            )
-            if known is not None:
-                self._by_object[id(message)] = known
+        self._by_object = {
+            id(message): (message, known)
+            for message in decoded
+            if (known := self._recall(message)) is not None
+        }
         return [known for known in found if known is not None]
 
     def _recall(self, message: Message) -> _Known | None:
-        known = self._by_object.get(id(message))
-        return known if known is not None else self._by_content.get(_content_key(message))
+        held = self._by_object.get(id(message))
+        if held is not None and held[0] is message:
+            return held[1]
+        return self._by_content.get(_content_key(message))
 
     def _remember(self, messages: Sequence[Message]) -> None:
         """Weigh and read what is new, all of it together."""
@@ -280,12 +284,21 @@ def _linked(messages: list[Message], start: int, dialect: Dialect) -> list[Messa
     return messages if all(map(is_, linked, tail)) else messages[:start] + linked
 
 
-def _freeze(node: Any) -> Hashable:
-    """JSON as a value that can be a key: equal content, equal key, whatever object holds it."""
-    if type(node) is str or node is None:
-        return node
+def _equal_until(seen: Sequence[tuple[Any, Message]], wires: Sequence[Any]) -> int:
+    """How many wires at the start are equal to those that were seen."""
+    try:
+        for place, ((copy, _), wire) in enumerate(zip(seen, wires, strict=False)):
+            if copy != wire:
+                return place
+    except RecursionError:
+        return 0
+    return min(len(seen), len(wires))
+
+
+def _copied(node: Any) -> Any:
+    """A copy that its owner cannot change."""
     if isinstance(node, dict):
-        return (*node, *[v if type(v) is str else _freeze(v) for v in node.values()])
-    if isinstance(node, (list, tuple)):
-        return (list, *map(_freeze, node))
-    return type(node), node  # 1, 1.0 and True are equal as keys but not as JSON
+        return {key: value if type(value) is str else _copied(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_copied(value) for value in node]
+    return node

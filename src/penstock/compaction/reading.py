@@ -108,8 +108,8 @@ class Source(msgspec.Struct, frozen=True, eq=False, gc=False):
         return self.text[offsets[first + place] - start : offsets[first + place + 1] - start - 1]
 
 
-class Reading(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """What one message says: its sources, each with a tag, its facts, and the entries of an older handoff.
+class Reading(msgspec.Struct, eq=False, gc=False):
+    """What one message says: its sources, each with a tag, and the entries of an older handoff.
 
     The tag of a call is the tool's name, that of a result the id of its call, and that of a source quoted
     from a handoff the number and the label of the entry; other sources have none.
@@ -117,9 +117,15 @@ class Reading(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     sources: tuple[Source, ...]
     tags: tuple[str, ...]
-    facts: tuple[Fact, ...]
     is_handoff: bool = False
     entries: tuple[Entry, ...] = ()
+    _facts: tuple[Fact, ...] | None = None
+
+    def facts(self, message: Message, redactor: Redactor) -> tuple[Fact, ...]:
+        """The facts of the message, which is the one that was read. Few messages are ever asked for theirs."""
+        if self._facts is None:
+            self._facts = facts_in(message, redactor)
+        return self._facts
 
 
 class _Draft(msgspec.Struct, eq=False):
@@ -165,7 +171,6 @@ class Reader:
             yield Reading(
                 tuple([draft.source for draft in drafts if draft.source is not None]),
                 tags,
-                facts_in(message, self._redactor),
                 any(isinstance(part, Summary) for part in message.parts),
                 entries,
             )
@@ -208,6 +213,8 @@ class Reader:
         source_of = np.repeat(np.repeat(np.arange(len(block)), sizes), counts)
         width = max(1, len(vocabulary))
         distinct = sorted_distinct(source_of * width + found.ids)
+        keys: set[str] = set().union(*(draft.keys for draft in block))
+        vocabulary.keys.update(vocabulary.numbers_of(keys).tolist())
         offsets = array("i", [0])
         offsets.frombytes(np.cumsum(lengths + 1, dtype=np.intc).tobytes())
         values = _Block(lengths, offsets, counts, found.ids, (distinct % width).astype(np.int32))
@@ -227,8 +234,6 @@ class Reader:
                 edges[place + 1],
             )
             draft.excerpts = ()
-            if draft.keys:
-                vocabulary.keys.update(vocabulary.ids[key] for key in draft.keys if key in vocabulary.ids)
 
 
 def _find_in_pieces(vocabulary: Vocabulary, texts: list[str]) -> Found:

@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.compaction.cut import Cuts
 from penstock.compaction.ledger import FactKind
-from penstock.conversation.message import Message, Summary
+from penstock.conversation.message import Message, Role, Summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.compaction.ledger import Fact
     from penstock.compaction.reading import Reading
     from penstock.conversation.dialects.base import Dialect
+    from penstock.redaction import Redactor
 
 __all__ = ["AFTER", "Transcript", "number_messages", "numbers_after"]
 
@@ -74,13 +75,14 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         after: NDArray[np.int64] = sizes.sum() - np.cumsum(sizes)
         return after
 
-    def facts(self) -> Iterator[Fact]:
+    def facts(self, redactor: Redactor) -> Iterator[Fact]:
         """The facts of the messages, with their numbers: all that the user stated, the rest of the newest."""
         recent = len(self.messages) - _FACTS_OF
-        for place, (number, reading) in enumerate(zip(self.numbers, self.readings, strict=True)):
-            for fact in reading.facts:
-                if place >= recent or fact.kind is FactKind.CONSTRAINT:
-                    yield msgspec.structs.replace(fact, number=number)
+        for place, message in enumerate(self.messages):
+            if place >= recent or message.role is Role.USER:
+                for fact in self.readings[place].facts(message, redactor):
+                    if place >= recent or fact.kind is FactKind.CONSTRAINT:
+                        yield msgspec.structs.replace(fact, number=self.numbers[place])
 
 
 def number_messages(messages: Sequence[Message], handoffs: Iterable[int] | None = None) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from zlib import crc32
 import msgspec
 import numpy as np
 
+from penstock.compaction.interning import UNKNOWN, Interner
 from penstock.compaction.values import (
     PHRASE,
     SUB_WORD,
@@ -29,7 +30,7 @@ from penstock.compaction.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -83,13 +84,12 @@ _ASCII_WORD_OR_END = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{3,}|[0-9]{3,}|\n")  # th
 
 
 class _Tokens(dict[str, int]):
-    """A number for each token of late, and the values that each holds, one token after the other."""
+    """A number for each token of late, and the hashes of the values that each holds, one token after the other."""
 
-    def __init__(self, ids: dict[str, int]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.ids = ids
-        self.fresh: list[str] = []  # values that were not met before
-        self.held = array("i")
+        self.read: list[str] = []  # the values of the tokens that were read since this was last emptied
+        self.held = array("q")
         self.first = array("i")  # token t holds held[first[t]:first[t + 1]]
         self.forget()
 
@@ -101,22 +101,16 @@ class _Tokens(dict[str, int]):
         self.first[:] = array("i", [0, 0])
 
     def __missing__(self, token: str) -> int:
-        ids, held, first = self.ids, self.held, self.first  # this runs for every new token: no detours
+        held, first = self.held, self.first  # this runs for every new token: no detours
         if token.isalpha() and (token.islower() or token.istitle()):
             pass  # a plain word
         elif is_plain_name(token):
-            known = ids.get(token)
-            if known is None:
-                known = ids[token] = len(ids)
-                self.fresh.append(token)
-            held.append(known)
+            held.append(hash(token))
+            self.read.append(token)
         else:
             for value in values_in_phrase(token) if token[0] in _QUOTES else values_in_token(token):
-                known = ids.get(value)
-                if known is None:
-                    known = ids[value] = len(ids)
-                    self.fresh.append(value)
-                held.append(known)
+                held.append(hash(value))
+                self.read.append(value)
         number = self[token] = len(first) - 1
         first.append(len(held))
         return number
@@ -148,20 +142,24 @@ class Found(msgspec.Struct, frozen=True, eq=False):
 
 
 class Vocabulary:
-    """The values met so far: `ids` gives each its number, in the order of meeting. It only grows."""
+    """The values met so far, each with a number, in the order of meeting. It only grows."""
 
     def __init__(self) -> None:
-        self.ids: dict[str, int] = {}
-        self._tokens = _Tokens(self.ids)
         self.keys: set[int] = set()  # the values that name other values in JSON
+        self._interner = Interner()
+        self._tokens = _Tokens()
         self._kinds = np.zeros(0, np.int8)
         self._words = _Words()
         self._word_count = np.zeros(0, np.int32)
-        self._word = np.zeros(0, np.int32)  # every word of every value, one value after the other,
-        self._owner = np.zeros(0, np.int32)  # and the value it is of
+        # Every word of every value, one value after the other, and the value it is of; in pieces.
+        self._word: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
+        self._owner: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self._interner)
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, str) and len(self.numbers_of([value])) > 0
 
     def find(self, texts: Sequence[str]) -> Found:
         """The values of each text. New ones get numbers."""
@@ -170,63 +168,70 @@ class Vocabulary:
         joined = _END_OF_TEXT.join([*texts, ""])
         if joined.count(_END) > len(texts):
             joined = _END_OF_TEXT.join([*(text.replace(_END, " ") for text in texts), ""])
-        texts_of, ids = self._values_of(tokens_of(joined))
+        texts_of, hashes = self._values_of(tokens_of(joined))
         if any(quote in joined for quote in _QUOTES):
             phrases_of, phrases = self._values_of(_PHRASE_OR_END.findall(joined))
-            texts_of, ids = np.concatenate([texts_of, phrases_of]), np.concatenate([ids, phrases])
-        self._look_at_fresh()
-        size = max(1, len(self.ids))
-        distinct = sorted_distinct(texts_of * size + ids)
+            texts_of, hashes = np.concatenate([texts_of, phrases_of]), np.concatenate([hashes, phrases])
+        interned = self._interner.intern(hashes)
+        self._look_at(interned.fresh)
+        size = max(1, len(self))
+        distinct = sorted_distinct(texts_of * size + interned.numbers)
         per_text = np.bincount(distinct // size, minlength=len(texts))[: len(texts)]
         return Found((distinct % size).astype(np.int32), np.concatenate([[0], np.cumsum(per_text)]))
 
     def _values_of(self, tokens: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The values of the tokens, and for each the text it is of; an end token leads to the next text."""
+        """The hashes of the tokens' values, each with the text it is of; an end token leads to the next text."""
         codes = np.fromiter(map(self._tokens.__getitem__, tokens), np.int64, len(tokens))
         first = np.frombuffer(self._tokens.first, np.intc).astype(np.int64)
         counts = first[codes + 1] - first[codes]
         before = np.cumsum(counts) - counts
         places = np.arange(int(counts.sum())) + np.repeat(first[codes] - before, counts)
-        return np.repeat(np.cumsum(codes == 0), counts), np.frombuffer(self._tokens.held, np.intc).astype(
-            np.int64
-        )[places]
+        held = np.frombuffer(self._tokens.held, np.int64)[places]
+        return np.repeat(np.cumsum(codes == 0), counts), held
+
+    def numbers_of(self, values: Iterable[str]) -> NDArray[np.int32]:
+        """The numbers of those values that were met before, in order. None gets a number."""
+        hashes = np.fromiter(map(hash, values), np.int64)
+        numbers = self._interner.look_up(hashes)
+        return np.sort(numbers[numbers != UNKNOWN])
 
     def known_in(self, texts: Iterable[str]) -> NDArray[np.int32]:
-        """The values that stand in these texts and were met before. None gets a number."""
-        ids = self.ids
-        values = {value for text in texts for value in values_in(text)}
-        return np.array(sorted(ids[value] for value in values if value in ids), np.int32)
+        """The values that stand in these texts and were met before."""
+        return self.numbers_of({value for text in texts for value in values_in(text)})
 
     def kinds(self) -> NDArray[np.int8]:
         """What each value looks like, as a `Kind`."""
         return self._kinds
 
-    def relation(self, words: Iterable[str]) -> NDArray[np.float32]:
-        """For each value the share of its words that are among these, which are lower case."""
-        total = len(self._kinds)
-        wanted = np.zeros(_BUCKETS, np.bool_)
-        wanted[[_bucket(word) for word in words]] = True
-        hits = np.bincount(self._owner[wanted[self._word]], minlength=total)
-        share: NDArray[np.float32] = np.divide(hits, self._word_count, dtype=np.float32)
+    def relation(self, words: Mapping[str, float]) -> NDArray[np.float32]:
+        """For each value the mean weight of its words; words are lower case, and others weigh nothing."""
+        if len(self._word) > 1:
+            self._word, self._owner = [np.concatenate(self._word)], [np.concatenate(self._owner)]
+        weights = np.zeros(_BUCKETS, np.float32)
+        for word, weight in words.items():
+            weights[_bucket(word)] += weight
+        total = np.bincount(self._owner[0], weights[self._word[0]], minlength=len(self))
+        share: NDArray[np.float32] = np.divide(total, self._word_count, dtype=np.float32, casting="same_kind")
         return share
 
-    def _look_at_fresh(self) -> None:
-        """Work out kinds and words of the values that were added since."""
-        fresh = self._tokens.fresh
-        if not fresh:
+    def _look_at(self, fresh: NDArray[np.int64]) -> None:
+        """Work out kinds and words of the values that were just met, given by their hashes."""
+        read = self._tokens.read
+        by_hash = dict(zip(map(hash, read), read, strict=True))
+        read.clear()
+        if not len(fresh):
             return
-        joined = "\n".join([*fresh, ""])
+        joined = "\n".join([*(by_hash[one] for one in fresh.tolist()), ""])
         pattern = _ASCII_WORD_OR_END if joined.isascii() else _WORD_OR_END
         words = np.fromiter(map(self._words.__getitem__, pattern.findall(joined)), np.int32)
         ends = words < 0
         owner = len(self._kinds) + np.cumsum(ends, dtype=np.int32)
         count = np.bincount(owner[~ends] - len(self._kinds), minlength=len(fresh))
         self._word_count = np.concatenate([self._word_count, np.maximum(count, 1).astype(np.int32)])
-        self._word = np.concatenate([self._word, words[~ends]])
-        self._owner = np.concatenate([self._owner, owner[~ends]])
+        self._word.append(words[~ends])
+        self._owner.append(owner[~ends])
         data = np.frombuffer(joined.encode(errors="replace"), np.uint8)
         self._kinds = np.concatenate([self._kinds, _kinds(data)])
-        fresh.clear()
 
 
 def sorted_distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,0 +1,153 @@
+"""Excerpts are chosen by what they add, within a budget."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from benchmarks.generate import coding_session, service_session
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.compaction.coverage import Choice
+from penstock.compaction.importance import Live, score_values
+from penstock.compaction.notebook import Notebook
+from penstock.conversation.dialects import DIALECTS
+from penstock.measure.tokens import tokenizer_for
+from penstock.redaction import Redactor
+
+TOKENIZER = tokenizer_for(None)
+
+
+def opened(*texts):
+    wires = [{"role": "user" if n % 2 == 0 else "assistant", "content": text} for n, text in enumerate(texts)]
+    return Notebook(TOKENIZER, Redactor()).open(wires, DIALECTS["chat"]).transcript
+
+
+@cache
+def session(kind):
+    wires = coding_session(12_000, seed=2) if kind == "coding" else service_session(8_000, seed=2)
+    transcript = Notebook(TOKENIZER, Redactor()).open(wires, DIALECTS["chat"]).transcript
+    weights = score_values(transcript.index, Live(request="", work=""), transcript.tokens_after())
+    return transcript.index, weights
+
+
+def header(source):
+    return f"[m{source} user]"
+
+
+def all_of(index):
+    return np.ones(len(index.lengths), np.bool_)
+
+
+def cost(index, numbers):
+    """What the excerpts take, each on lines of its own under the header of its source."""
+    sources = dict.fromkeys(int(index.source_of[number]) for number in numbers)
+    texts = [index.excerpt(number) for number in numbers] + [header(source) for source in sources]
+    return sum(TOKENIZER.count(text) + 1 for text in texts)
+
+
+def covered_weight(index, weights, numbers):
+    values = {int(value) for number in numbers for value in index.values_of(number)}
+    return float(sum(weights[value] for value in values))
+
+
+@pytest.mark.parametrize("kind", ["coding", "service"])
+@given(budget=st.integers(0, 6_000))
+@settings(max_examples=12, deadline=None, derandomize=True, database=None)
+def test_the_choice_never_exceeds_its_budget(kind, budget):
+    index, weights = session(kind)
+    choice = Choice(index, weights, TOKENIZER, header)
+    choice.fill(all_of(index), budget)
+    assert choice.tokens == cost(index, choice.order) <= budget
+    assert len(choice.order) == len(set(choice.order)) == len(choice.chosen)
+
+
+@pytest.mark.parametrize("budget", [300, 1_000, 3_000])
+@pytest.mark.parametrize("kind", ["coding", "service"])
+def test_it_covers_more_weight_than_the_newest_excerpts_would(kind, budget):
+    index, weights = session(kind)
+    choice = Choice(index, weights, TOKENIZER, header)
+    choice.fill(all_of(index), budget)
+    newest = []
+    for number in range(len(index.lengths) - 1, -1, -1):
+        if cost(index, [*newest, number]) > budget:
+            break
+        newest.append(number)
+    assert covered_weight(index, weights, choice.order) > 1.2 * covered_weight(index, weights, newest)
+
+
+def test_a_value_that_is_covered_already_adds_nothing():
+    index = opened("the parser reads port_5433 in there", "the parser reads port_5433 as well").index
+    choice = Choice(index, np.ones(len(index.in_sources), np.float32), TOKENIZER)
+    choice.fill(all_of(index), 500)
+    assert len(choice.order) == 1
+
+
+def test_what_stands_in_the_view_is_not_chosen_again():
+    index = opened("the parser reads port_5433 in there").index
+    choice = Choice(index, np.ones(len(index.in_sources), np.float32), TOKENIZER)
+    choice.cover(np.arange(len(index.in_sources), dtype=np.int32))
+    choice.fill(all_of(index), 500)
+    assert choice.order == []
+
+
+def test_a_bare_value_is_still_worth_its_words():
+    index = opened("the parser reads port_5433 in there").index
+    choice = Choice(index, np.ones(len(index.in_sources), np.float32), TOKENIZER)
+    choice.cover(np.arange(len(index.in_sources), dtype=np.int32), bare=True)
+    choice.fill(all_of(index), 500)
+    assert len(choice.order) == 1
+
+
+def test_only_what_is_allowed_is_chosen():
+    index = opened("the parser reads port_5433 in there", "the worker writes port_6000 over there").index
+    allowed = np.array([False, True])
+    choice = Choice(index, np.ones(len(index.in_sources), np.float32), TOKENIZER)
+    choice.fill(allowed, 500)
+    assert choice.order == [1]
+
+
+def test_the_weightier_value_comes_first():
+    index = opened("the parser reads port_5433 in there", "the worker writes port_6000 over there").index
+    weights = np.full(len(index.in_sources), 0.1, np.float32)
+    weights[index.vocabulary.known_in(["port_6000"])] = 0.9
+    choice = Choice(index, weights, TOKENIZER)
+    choice.fill(all_of(index), 14)
+    assert choice.order == [1]
+
+
+def test_the_last_choice_can_be_given_up_again():
+    index, weights = session("coding")
+    choice = Choice(index, weights, TOKENIZER)
+    choice.fill(all_of(index), 500)
+    chosen = list(choice.order)
+    while choice.drop_last():
+        chosen.pop()
+        assert choice.order == chosen
+    assert choice.tokens == 0
+    assert not choice.chosen
+
+
+def test_taking_keeps_the_order_and_the_budget():
+    index, weights = session("coding")
+    choice = Choice(index, weights, TOKENIZER, header)
+    choice.take([5, 3, 4], 10_000)
+    assert choice.order == [5, 3, 4]
+    small = Choice(index, weights, TOKENIZER, header)
+    small.take(range(100), 60)
+    assert small.tokens <= 60
+
+
+def test_values_that_were_said_lately_and_by_people_weigh_more():
+    transcript = opened(
+        "old_value_1 stands in here", *["filling words without anything"] * 40, "new_value_2 stands in here"
+    )
+    index = transcript.index
+    weights = score_values(index, Live(request="", work=""), transcript.tokens_after())
+    (old,), (new,) = (index.vocabulary.known_in([value]) for value in ("old_value_1", "new_value_2"))
+    assert weights[new] > weights[old]
+    live = score_values(index, Live(request="what of old_value_1?", work=""), transcript.tokens_after())
+    assert live[old] > weights[old]
+    assert ((live > 0) & (live < 1)).all()

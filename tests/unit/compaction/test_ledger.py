@@ -1,0 +1,224 @@
+"""What the ledger takes from raw messages, and how facts meet each other."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from penstock.compaction.ledger import Ledger, facts_in, sentences
+from penstock.conversation.message import Message, Role, Text, ToolCall, ToolResult
+from penstock.redaction import Redactor
+
+REDACTOR = Redactor()
+
+
+def user(text):
+    return Message(Role.USER, (Text(text),))
+
+
+def assistant(text):
+    return Message(Role.ASSISTANT, (Text(text),))
+
+
+def call(call_id, name, **arguments):
+    return Message(Role.ASSISTANT, (ToolCall(call_id, name, json.dumps(arguments)),))
+
+
+def result(call_id, text, *, is_error=False):
+    return Message(Role.TOOL, (ToolResult(call_id, text, is_error),))
+
+
+def ledger(*messages):
+    """The ledger of messages that are numbered from 1."""
+    return Ledger.of(
+        msgspec.structs.replace(fact, number=number)
+        for number, message in enumerate(messages, start=1)
+        for fact in facts_in(message, REDACTOR)
+    )
+
+
+def texts(facts):
+    return [fact.text for fact in facts]
+
+
+class TestConstraints:
+    @pytest.mark.parametrize(
+        "sentence",
+        [
+            "Never touch migrations/.",
+            "You must run the linter first.",
+            "Please don’t change the public API.",
+            "Only edit files under src/.",
+            "Leave the config alone.",
+            "Benutze niemals Tabs.",
+            "Du darfst die Datenbank nicht ändern.",
+            "Ne modifie jamais ce fichier.",
+            "Il faut garder les noms actuels.",
+            "Nunca borres los datos.",
+            "Usa siempre el entorno de pruebas.",
+            "Não altere o arquivo de produção.",
+            "Никогда не удаляй таблицу.",
+            "Нельзя трогать прод.",
+            "不要修改生产配置。",
+            "必须先运行测试。",
+            "本番環境は絶対に変更しないでください。",
+            "항상 테스트를 먼저 실행하세요.",
+            "Raak de database nooit aan.",
+            "Nigdy nie zmieniaj schematu.",
+        ],
+    )
+    def test_they_are_known_in_many_languages_and_kept_word_for_word(self, sentence):
+        assert texts(ledger(user(f"Hello there. {sentence}\nThanks")).constraints) == [sentence]
+
+    @pytest.mark.parametrize(
+        "sentence", ["Fix the bug.", "What is in a.py?", "继续", "Weiter.", "Thank you!", "Looks good to me."]
+    )
+    def test_other_sentences_are_none(self, sentence):
+        assert ledger(user(sentence)).constraints == ()
+
+    def test_only_people_state_them(self):
+        found = ledger(assistant("I will never do that."), result("c1", "You must not be here."))
+        assert found.constraints == ()
+
+    def test_each_stands_once_with_its_first_message(self):
+        found = ledger(user("Never use tabs."), user("never  use tabs.")).constraints
+        assert [(fact.text, fact.number) for fact in found] == [("Never use tabs.", 1)]
+
+    def test_one_that_was_changed_says_by_which_message(self):
+        found = ledger(
+            user("Always deploy to the staging cluster."),
+            assistant("Yes."),
+            user("Actually, always deploy to the canary cluster instead."),
+        ).constraints
+        assert [(fact.number, fact.superseded_by) for fact in found] == [(1, 3), (3, 0)]
+
+    def test_a_change_of_something_else_supersedes_nothing(self):
+        found = ledger(
+            user("Always deploy to the staging cluster."),
+            user("Use short names from now on, never long ones."),
+        ).constraints
+        assert all(fact.superseded_by == 0 for fact in found)
+
+    def test_bullets_are_no_part_of_them(self):
+        assert texts(ledger(user("Rules:\n- never use tabs\n* always run make lint")).constraints) == [
+            "never use tabs",
+            "always run make lint",
+        ]
+
+    def test_secrets_in_them_are_redacted(self):
+        token = "ghp" + "_" + "aB3dE5gH7jK9" * 3
+        (stated,) = texts(ledger(user(f"Never print the token {token} anywhere.")).constraints)
+        assert token not in stated
+        assert stated.startswith("Never print the token")
+
+    def test_of_a_giant_message_the_start_and_the_end_are_read(self):
+        giant = "Never use tabs.\n" + "filler text\n" * 2_000 + "Always run make lint."
+        assert texts(ledger(user(giant)).constraints) == ["Never use tabs.", "Always run make lint."]
+
+
+class TestActions:
+    def test_a_command_stands_with_its_exit_status(self):
+        found = ledger(call("c1", "terminal", command="npm test"), result("c1", "ok\nexit code 0"))
+        assert texts(found.actions) == ["ran npm test → exit 0"]
+
+    def test_a_command_that_was_run_again_stands_once_with_its_latest_outcome(self):
+        found = ledger(
+            call("c1", "terminal", command="npm test"),
+            result("c1", "Error: 3 failed\nexit code 1"),
+            call("c2", "terminal", command="npm run build"),
+            result("c2", "exit code 0"),
+            call("c3", "terminal", command="npm test"),
+            result("c3", "exit code 0"),
+        ).actions
+        assert texts(found) == ["ran npm run build → exit 0", "ran npm test → exit 0"]
+        assert [(fact.number, fact.uses) for fact in found] == [(3, 1), (5, 2)]
+
+    def test_commands_that_only_look_are_no_actions(self):
+        found = ledger(call("c1", "terminal", command="ls -la src"), result("c1", "exit code 0"))
+        assert found.actions == ()
+
+    def test_a_side_effect_without_a_result_is_not_confirmed(self):
+        assert texts(ledger(call("c1", "write_file", path="a.py", content="x")).actions) == [
+            "wrote a.py → not confirmed"
+        ]
+
+    def test_a_failure_stands_with_its_first_line(self):
+        found = ledger(
+            call("c1", "terminal", command="make"),
+            result("c1", "cc -c a.c\na.c:3: error: expected ';'\nmore\nexit code 2"),
+        )
+        assert texts(found.actions) == ["ran make → a.c:3: error: expected ';'"]
+
+    def test_a_token_across_the_cut_of_a_long_command_is_redacted_whole(self):
+        token = "ghp" + "_" + "aB3dE5gH7jK9" * 3
+        found = ledger(call("c1", "terminal", command="x" * 100 + f" --header {token} " + "y" * 100))
+        assert "ghp" not in texts(found.actions)[0]
+
+
+class TestErrors:
+    FAILED = "Traceback\nValueError: no owner\nexit code 1"
+
+    def test_an_error_that_stands_is_open(self):
+        found = ledger(call("c1", "terminal", command="make"), result("c1", self.FAILED))
+        assert len(found.open_errors) == 1
+        assert found.open_errors[0].number == 2
+
+    def test_one_that_the_same_call_no_longer_gives_is_not(self):
+        found = ledger(
+            call("c1", "terminal", command="make"),
+            result("c1", self.FAILED),
+            call("c2", "terminal", command="make"),
+            result("c2", "exit code 0"),
+        )
+        assert found.open_errors == ()
+
+    def test_the_success_of_another_call_resolves_nothing(self):
+        found = ledger(
+            call("c1", "terminal", command="make"),
+            result("c1", self.FAILED),
+            call("c2", "terminal", command="make docs"),
+            result("c2", "exit code 0"),
+        )
+        assert len(found.open_errors) == 1
+
+    def test_a_result_marked_as_an_error_is_one_without_any_word_for_it(self):
+        found = ledger(
+            call("c1", "get_order", order="#W1"), result("c1", "Order #W1 is unknown", is_error=True)
+        )
+        assert texts(found.open_errors) == ["order #W1: Order #W1 is unknown"]
+
+
+class TestFiles:
+    def test_each_stands_once_with_all_that_was_done_to_it(self):
+        found = ledger(
+            call("c1", "read_file", path="a.py"),
+            result("c1", "x"),
+            call("c2", "read_file", path="b.py"),
+            result("c2", "x"),
+            call("c3", "edit_file", path="a.py"),
+            result("c3", "done"),
+        ).files
+        assert [(fact.text, fact.number) for fact in found] == [("b.py read", 3), ("a.py read, patched", 5)]
+
+
+class TestDecisionsAndQuestions:
+    def test_decisions_are_the_assistants(self):
+        found = ledger(
+            assistant("I looked. The root cause is a missing lock. Done."), user("I decided to go home.")
+        )
+        assert texts(found.decisions) == ["The root cause is a missing lock."]
+
+    def test_the_last_question_is_open(self):
+        found = ledger(
+            assistant("Shall I go on?"), user("yes"), assistant("Done. Do you want the tests as well?")
+        )
+        assert texts(found.questions) == ["Do you want the tests as well?"]
+
+    def test_a_statement_is_no_question(self):
+        assert ledger(assistant("Is it? It is.")).questions == ()
+
+
+def test_sentences_end_in_every_script():
+    assert sentences("One. Two! Three?\nFour。五！六") == ["One.", "Two!", "Three?", "Four。", "五！", "六"]

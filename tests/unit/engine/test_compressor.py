@@ -1,0 +1,368 @@
+"""The built-in engine: when it compresses, what it says to people, and what it remembers."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from penstock.compaction.pressure import Level
+from penstock.engine.compressor import ContextCompressor
+from penstock.errors import SettingsError, UnknownHandle
+from penstock.settings import Settings, settings_from
+from penstock.testing.engine_contract import long_conversation
+
+SHORT = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hi."}]
+
+
+def reported(prompt, completion=10):
+    return {"prompt_tokens": prompt, "completion_tokens": completion}
+
+
+@pytest.fixture
+def notices():
+    return []
+
+
+@pytest.fixture
+def engine(notices):
+    return ContextCompressor(on_notice=notices.append)
+
+
+class TestDefaults:
+    def test_they_are_those_of_the_contract(self):
+        engine = ContextCompressor()
+        assert (engine.threshold_percent, engine.protect_first_n, engine.protect_last_n) == (0.50, 3, 20)
+        assert (engine.name, engine.context_length, engine.threshold_tokens) == (
+            "compressor",
+            200_000,
+            100_000,
+        )
+
+    def test_a_small_window_fires_later(self):
+        assert ContextCompressor(32_000).threshold_tokens == 27_200
+        assert ContextCompressor(100_000).threshold_tokens == 64_000
+
+    def test_what_is_wished_by_name_wins_over_settings(self):
+        settings = settings_from({"compression": {"threshold": 0.8, "protect_last_n": 5}})
+        engine = ContextCompressor(settings=settings, threshold_percent=0.6)
+        assert (engine.threshold_percent, engine.protect_last_n) == (0.6, 5)
+        assert engine.threshold_tokens == 120_000
+        assert ContextCompressor.threshold_percent == 0.50
+
+    @pytest.mark.parametrize(
+        "wrong", [{"threshold_percent": 7}, {"protect_last_n": 0}, {"protect_first_n": -1}]
+    )
+    def test_a_value_out_of_range_is_refused(self, wrong):
+        with pytest.raises(SettingsError, match="allowed"):
+            ContextCompressor(**wrong)
+
+    def test_a_window_without_room_is_refused(self):
+        with pytest.raises(SettingsError):
+            ContextCompressor(0)
+
+
+class TestStatus:
+    def test_it_has_the_five_keys(self, engine):
+        engine.update_from_response(reported(50_000))
+        assert engine.get_status() == {
+            "last_prompt_tokens": 50_000,
+            "threshold_tokens": 100_000,
+            "context_length": 200_000,
+            "usage_percent": 25.0,
+            "compression_count": 0,
+        }
+
+    def test_no_share_is_over_100(self, engine):
+        engine.update_from_response(reported(900_000))
+        assert engine.get_status()["usage_percent"] == 100.0
+
+
+class TestUsage:
+    @pytest.mark.parametrize(
+        "usage",
+        [
+            {"prompt_tokens": 1_000, "completion_tokens": 50},
+            {
+                "prompt_tokens": 1_000,
+                "completion_tokens": 50,
+                "prompt_tokens_details": {"cached_tokens": 900},
+            },
+            {"input_tokens": 1_000, "output_tokens": 50, "input_tokens_details": {"cached_tokens": 900}},
+            {
+                "input_tokens": 40,
+                "output_tokens": 50,
+                "cache_read_input_tokens": 900,
+                "cache_creation_input_tokens": 60,
+            },
+            SimpleNamespace(prompt_tokens=1_000, completion_tokens=50),
+            {"input_tokens": 100, "cache_read_tokens": 900, "output_tokens": 50},
+        ],
+    )
+    def test_every_shape_counts_the_whole_prompt(self, engine, usage):
+        engine.update_from_response(usage)
+        assert (engine.last_prompt_tokens, engine.last_completion_tokens) == (1_000, 50)
+        assert engine.last_total_tokens == 1_050
+
+    def test_completion_tokens_never_decide(self, engine):
+        engine.update_from_response(reported(99_999, 90_000))
+        assert not engine.should_compress()
+        engine.update_from_response(reported(100_000, 0))
+        assert engine.should_compress()
+
+
+class TestEstimate:
+    def test_without_a_report_it_is_the_count(self, engine):
+        messages = long_conversation(5)
+        assert engine.estimate(messages) == engine.compact(messages).receipt.tokens_before
+
+    def test_a_report_is_extended_by_what_came_since(self, engine):
+        messages = long_conversation(5)
+        counted = engine.estimate(messages)
+        engine.update_from_response(reported(counted + 3_000))
+        more = [*messages, *SHORT]
+        fresh = ContextCompressor()
+        assert engine.estimate(more) == fresh.estimate(more) + 3_000
+
+    def test_preflight_fires_on_it(self, engine):
+        messages = long_conversation(5)
+        engine.estimate(messages)
+        assert not engine.should_compress_preflight(messages)
+        engine.update_from_response(reported(99_990))
+        assert engine.should_compress_preflight([*messages, *long_conversation(1)])
+
+    def test_preflight_catches_a_switch_to_a_smaller_window(self, engine):
+        messages = long_conversation(40)
+        assert not engine.should_compress_preflight(messages)
+        engine.update_model("gpt-4o", engine.estimate(messages) + 100)
+        assert engine.should_compress_preflight(messages)
+
+
+class TestCompact:
+    def test_it_says_what_it_did_and_counts(self, notices):
+        engine = ContextCompressor(16_000, on_notice=notices.append)
+        result = engine.compact(long_conversation())
+        assert result.receipt.outcome == "compacted"
+        assert engine.compression_count == 1
+        assert engine.last_prompt_tokens == result.receipt.tokens_after
+
+    def test_what_is_outside_the_list_stays_in_the_count(self):
+        engine = ContextCompressor(32_000)
+        messages = long_conversation()
+        before = engine.estimate(messages)
+        result = engine.compact(messages, current_tokens=before + 5_000)
+        assert engine.last_prompt_tokens == result.receipt.tokens_after + 5_000
+
+    def test_compress_gives_the_messages_alone(self):
+        messages = long_conversation()
+        assert (
+            ContextCompressor(16_000).compress(messages)
+            == ContextCompressor(16_000).compact(messages).messages
+        )
+
+    def test_nothing_to_do_returns_the_same_messages(self, engine):
+        result = engine.compact(SHORT)
+        assert result.receipt.outcome == "nothing_to_do"
+        assert all(a is b for a, b in zip(result.messages, SHORT, strict=True))
+        assert engine.compression_count == 0
+
+    def test_a_focus_keeps_more_of_its_topic(self):
+        messages = [
+            {
+                "role": role,
+                "content": f"The {topic} of job_{n} waits in table_{n} for step_{n} of {topic}_{n}.",
+            }
+            for n in range(150)
+            for role, topic in (("user", "billing"), ("assistant", "shipping"))
+        ]
+        shares = []
+        for focus in (None, "billing"):
+            said = str(ContextCompressor().compact(messages, focus_topic=focus, target_tokens=1_500).messages)
+            shares.append(said.count("billing_") / said.count("ing_"))
+        assert shares[1] > max(0.55, shares[0] + 0.1)
+
+    def test_a_focus_on_a_file_keeps_what_was_read_of_it(self):
+        messages = long_conversation(40)
+        focused = ContextCompressor().compact(messages, focus_topic="part_3.py", target_tokens=3_000)
+        assert str(focused.messages).count("step_3_") > 10
+        assert focused.receipt.tokens_after <= 3_000
+
+    def test_pinned_messages_stay(self):
+        engine = ContextCompressor()
+        messages = long_conversation(40)
+        engine.pins.add(8)
+        result = engine.compact(messages, target_tokens=4_000)
+        assert any(message is messages[7] for message in result.messages)
+
+    def test_it_knows_whether_there_is_anything_to_compress(self, engine):
+        assert not engine.has_content_to_compress(SHORT)
+        assert ContextCompressor(16_000).has_content_to_compress(long_conversation())
+
+
+class TestOriginals:
+    def test_every_round_can_be_asked_for(self):
+        engine = ContextCompressor()
+        log = long_conversation(40)
+        view = engine.compact(log, target_tokens=3_000).messages
+        more = [
+            {"role": "assistant", "content": "It is part 17."},
+            {"role": "user", "content": "And owner_18?"},
+        ]
+        engine.compact([*view, *more], target_tokens=2_000)
+        for number, message in enumerate([*log, *more], start=1):
+            assert engine.original(f"m{number}") == message
+
+    def test_handles_may_be_copied_with_their_brackets(self):
+        engine = ContextCompressor()
+        log = long_conversation(40)
+        engine.compact(log, target_tokens=3_000)
+        assert engine.original("(m4)") is engine.original(" [m4] ") is log[3]
+
+    @pytest.mark.parametrize("handle", ["m9999", "m0", "4", "", "handoff!"])
+    def test_an_unknown_handle_is_told_so(self, handle):
+        engine = ContextCompressor()
+        engine.compact(long_conversation(40), target_tokens=3_000)
+        with pytest.raises(UnknownHandle, match=r"handle|original"):
+            engine.original(handle)
+
+    def test_a_reset_forgets_them(self):
+        engine = ContextCompressor()
+        engine.compact(long_conversation(40), target_tokens=3_000)
+        engine.pins.add(2)
+        engine.on_session_reset()
+        with pytest.raises(UnknownHandle):
+            engine.original("m4")
+        assert engine.pins == set()
+
+
+class TestThrash:
+    """A prompt that is large for what stands beside the messages: compacting them saves nothing."""
+
+    def rested(self, engine):
+        engine.update_from_response(reported(105_000))
+        assert engine.should_compress()
+        engine.compact(SHORT, current_tokens=105_000)
+        assert engine.should_compress(), "one ineffective pass is not enough"
+        engine.compact(SHORT, current_tokens=105_000)
+
+    def test_two_ineffective_passes_rest_and_say_so(self, engine, notices):
+        self.rested(engine)
+        assert not engine.should_compress()
+        said = [notice.text for notice in notices if "rests" in notice.text]
+        assert len(said) == 1
+        assert "saved too little" in said[0]
+
+    def test_it_opens_when_the_conversation_has_grown(self, engine):
+        self.rested(engine)
+        assert not engine.should_compress(114_999)
+        assert engine.should_compress(115_000)
+
+    def test_an_emergency_is_no_time_to_rest(self, engine):
+        self.rested(engine)
+        assert engine.should_compress(190_000)
+
+    def test_an_effective_pass_starts_the_count_anew(self, notices):
+        engine = ContextCompressor(on_notice=notices.append)
+        engine.compact(SHORT, current_tokens=105_000)
+        engine.compact(long_conversation(40), target_tokens=3_000)
+        engine.compact(SHORT, current_tokens=105_000)
+        assert engine.should_compress(105_000)
+
+    def test_another_model_and_a_new_session_open_it(self, engine):
+        self.rested(engine)
+        engine.update_model("gpt-4o", 200_000)
+        assert engine.should_compress(105_000)
+        self.rested(engine)
+        engine.on_session_start("again")
+        assert engine.should_compress(105_000)
+
+
+class TestPressure:
+    def test_each_level_is_said_once_per_crossing(self, engine, notices):
+        for tokens in (10_000, 66_000, 70_000, 86_000, 90_000, 100_000, 110_000, 191_000):
+            engine.update_from_response(reported(tokens))
+        assert [notice.level for notice in notices] == [
+            Level.LOG,
+            Level.WARN,
+            Level.AUTOMATIC,
+            Level.EMERGENCY,
+        ]
+        assert "86,000 of 100,000 tokens" in notices[1].text
+
+    def test_falling_pressure_clears_it(self, engine, notices):
+        for tokens in (66_000, 10_000, 66_000):
+            engine.update_from_response(reported(tokens))
+        assert [notice.level for notice in notices] == [Level.LOG, Level.LOG]
+
+    def test_a_compaction_clears_it(self, notices):
+        engine = ContextCompressor(32_000, on_notice=notices.append)
+        engine.update_from_response(reported(28_000))
+        said = len(notices)
+        engine.compact(long_conversation(), current_tokens=28_000)
+        engine.update_from_response(reported(28_000))
+        assert len(notices) > said
+
+    def test_without_a_listener_they_go_to_the_log(self, caplog):
+        engine = ContextCompressor()
+        with caplog.at_level(logging.INFO, logger="penstock"):
+            engine.update_from_response(reported(86_000))
+        assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
+
+    def test_none_of_them_stands_in_a_prompt(self, notices):
+        engine = ContextCompressor(16_000, on_notice=notices.append)
+        engine.update_from_response(reported(15_800))
+        result = engine.compress(long_conversation())
+        assert notices
+        assert not any(notice.text in str(result) for notice in notices)
+
+
+class TestOff:
+    @pytest.fixture
+    def off(self, notices):
+        settings = settings_from({"compression.enabled": False})
+        return ContextCompressor(settings=settings, on_notice=notices.append)
+
+    def test_off_means_off_even_in_an_emergency(self, off):
+        assert not off.should_compress(199_999)
+        off.update_from_response(reported(199_999))
+        assert not off.should_compress()
+        assert not off.should_compress_preflight(long_conversation(5))
+
+    def test_but_not_for_what_is_asked_by_hand(self, off):
+        assert off.compact(long_conversation(), target_tokens=2_000).receipt.outcome == "compacted"
+
+    def test_notices_promise_nothing(self, off, notices):
+        off.update_from_response(reported(90_000))
+        assert notices
+        assert all("automatic compaction is off" in notice.text for notice in notices)
+
+
+class TestModels:
+    def test_a_smaller_window_fires_at_once(self, engine):
+        engine.update_from_response(reported(60_000))
+        assert not engine.should_compress()
+        engine.update_model("gpt-4o", 64_000)
+        assert (engine.context_length, engine.threshold_tokens) == (64_000, 54_400)
+        assert engine.should_compress()
+
+    def test_another_tokenizer_counts_anew(self, engine):
+        messages = [{"role": "user", "content": "这是一个测试，订单编号是88213。" * 50}]
+        before = engine.estimate(messages)
+        engine.update_model("gpt-4", 128_000)
+        assert engine.estimate(messages) != before
+
+    def test_what_was_read_stays_read_for_a_model_with_the_same_tokenizer(self, engine):
+        book = engine._notebook
+        engine.update_model("gpt-4o", 128_000)
+        assert engine._notebook is book
+
+
+def test_a_copy_of_the_conversation_gives_the_same():
+    messages = long_conversation(20)
+    engine = ContextCompressor()
+    first = engine.compact(messages, target_tokens=3_000)
+    second = engine.compact(copy.deepcopy(messages), target_tokens=3_000)
+    assert first.messages == second.messages
+    assert Settings() == ContextCompressor().settings
