@@ -6,7 +6,7 @@ import random
 import string
 
 import pytest
-from compaction_claims import NAMES, REDACTOR, Case, cases, claim, is_quoted, quotable, tokens
+from compaction_claims import NAMES, REDACTOR, Case, cases, claim, is_quoted, is_request, quotable, tokens
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -190,5 +190,10 @@ def test_constraints_of_the_first_turns_are_still_in_the_view(name, data):
     except TargetTooSmall:
         return
     view = " ".join(seen.text.split())
+    listed = [entry.text for entry in seen.entries if entry.section is Section.CONSTRAINTS]
+    gone = next(at for at, wire in enumerate(wires) if is_request(name, wire)) not in {
+        verdict.position for verdict, _ in seen.standing
+    }
     for sentence in stated:
         assert sentence in view
+        assert sentence in listed or not gone
