@@ -112,7 +112,9 @@ class Extractor:
         choice = self.choice(live)
         is_kept = np.isin(index.message_of_source, np.array(sorted(kept), np.int32))
         for source in np.flatnonzero(is_kept).tolist():
-            choice.cover(index.sources[source].distinct)
+            # What the live request names is not thereby told: lines about it are what it will need.
+            is_request = index.message_of_source[source] == request
+            choice.cover(index.sources[source].distinct, bare=bool(is_request))
         written = [*visible, *(entry.text for entry in entries)]
         choice.cover(index.vocabulary.known_in(written), bare=True)
         allowed = ~is_kept[index.source_of]
@@ -247,9 +249,12 @@ class Extractor:
         """
         index = self._transcript.index
         wanted: list[int] = []
+        said: set[str] = set()
         for source in np.flatnonzero((index.speakers == Speaker.USER) & ~is_kept)[::-1].tolist():
-            if self._number(source) not in quoted:
+            text = index.sources[source].text
+            if self._number(source) not in quoted and text not in said:
                 wanted += self._beginning(source)
+                said.add(text)
             if len(wanted) > share:
                 break
         return wanted
@@ -261,15 +266,33 @@ class Extractor:
         return list(range(first, first + int(np.searchsorted(characters, _LONGEST_REQUEST, side="right"))))
 
     def _about(self, focus: str) -> NDArray[np.bool_]:
-        """The excerpts of sources that speak of the focus."""
+        """The excerpts of sources that speak of the focus, or answer a call that does.
+
+        The topic counts as it was written; only where nothing names it so, its words count one by one.
+        """
         index = self._transcript.index
-        wanted = sub_words(focus) or {focus.lower()}
-        flags = np.zeros(len(index.sources), np.bool_)
-        for place, source in enumerate(index.sources):
-            text = source.text.lower()
-            flags[place] = any(word in text for word in wanted)
+        topic = focus.lower().strip()
+        flags = self._speak_of({topic})
+        if not flags.any():
+            flags = self._speak_of(sub_words(focus))
         result: NDArray[np.bool_] = flags[index.source_of]
         return result
+
+    def _speak_of(self, words: set[str]) -> NDArray[np.bool_]:
+        """Which sources hold one of the words."""
+        index = self._transcript.index
+        asked = {
+            call_id
+            for call_id, call in self._calls.items()
+            if any(w in call.arguments.lower() for w in words)
+        }
+        return np.array(
+            [
+                tag in asked or any(word in source.text.lower() for word in words)
+                for source, tag in zip(index.sources, index.tags, strict=True)
+            ],
+            np.bool_,
+        )
 
     def _render(self, entries: Sequence[Entry], choice: Choice) -> str:
         index = self._transcript.index

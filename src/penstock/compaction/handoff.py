@@ -54,7 +54,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 _TITLE = re.compile(r"## (.+)$")
 _ITEM = re.compile(r"(?:-|\d+\.) m(\d+) (.*)$")
 _HEADER = re.compile(r"\[m(\d+)(?: ([^\]\n]*))?\]$")
-_SPECIAL = re.compile(r"^(?=\[m\d|## |(?:-|\d+\.) m\d)", re.MULTILINE)
+_SPECIAL = re.compile(r"^(?=\[m\d|## |(?:-|\d+\.) m\d|\\)", re.MULTILINE)
 _SECTIONS = {section.value: section for section in Section}
 _ORDER = {section: place for place, section in enumerate(Section)}
 

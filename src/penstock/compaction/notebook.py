@@ -269,9 +269,10 @@ def _call_ids(message: Message) -> Iterator[str]:
 
 
 def _content_key(message: Message) -> Hashable:
-    """The content that tokens and reading depend on. A handoff's attributes are no part of it."""
+    """The content that tokens and reading depend on."""
     return message.role, tuple(
-        (part.text, part.version) if isinstance(part, Summary) else part for part in message.parts
+        (part.text, part.version, tuple(part.attributes.items())) if isinstance(part, Summary) else part
+        for part in message.parts
     )
 
 
@@ -288,11 +289,20 @@ def _equal_until(seen: Sequence[tuple[Any, Message]], wires: Sequence[Any]) -> i
     """How many wires at the start are equal to those that were seen."""
     try:
         for place, ((copy, _), wire) in enumerate(zip(seen, wires, strict=False)):
-            if copy != wire:
+            if copy != wire or not _typed_alike(copy, wire):
                 return place
     except RecursionError:
         return 0
     return min(len(seen), len(wires))
+
+
+def _typed_alike(one: Any, other: Any) -> bool:
+    """Whether equal JSON is also equal as it is written: 1, 1.0 and True are equal to Python."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return all(type(value) is str or _typed_alike(value, other[key]) for key, value in one.items())
+    return not isinstance(one, list) or all(map(_typed_alike, one, other))
 
 
 def _copied(node: Any) -> Any:

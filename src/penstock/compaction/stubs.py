@@ -69,8 +69,7 @@ _MAIN_KEYS: dict[Tool, tuple[str, ...]] = {
     Tool.FETCH: ("url", "uri", "query", "q"),
 }
 _EXIT = re.compile(
-    r"(?:exit(?:ed)?(?:[ _-]?(?:code|status))?(?: with(?: code)?)?|return ?code)\W{0,4}(-?\d{1,3})\b",
-    re.IGNORECASE,
+    r"(?:exit(?:ed)?(?: with)?(?:[ _-]?(?:code|status))?|return ?code)[^\w-]{0,4}(-?\d{1,3})\b", re.IGNORECASE
 )
 _PATCHED_FILE = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
 _LONGEST_ARGUMENT = 120

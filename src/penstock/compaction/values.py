@@ -13,6 +13,7 @@ import re
 
 __all__ = [
     "PHRASE",
+    "SEPARATORS",
     "SUB_WORD",
     "is_plain_name",
     "plain_words",
@@ -25,8 +26,8 @@ __all__ = [
 
 PHRASE = re.compile(r"\"[^\"\n\\]{4,70}\"|`[^`\n]{3,70}`|'(?<!\w')[^'\n\\]{4,70}'(?!\w)")
 _INSIDE_TOKENS = "_@#~$/\\.-%+"
-_SEPARATORS = {
-    code: " " for code in range(1, 128) if not (chr(code).isalnum() or chr(code) in _INSIDE_TOKENS)
+SEPARATORS = {
+    code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) in _INSIDE_TOKENS)
 } | {ord(char): " " for char in "“”‘’„«»…—–·•→，。；：！？、（）「」『』【】《》"}
 SUB_WORD = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{3,}|\d{3,}|[^\W\d_a-zA-Z]{2,}")
 
@@ -40,7 +41,7 @@ _LONGEST = 200
 
 def tokens_of(text: str) -> list[str]:
     """The text in runs of characters that can stand in a value."""
-    return text.translate(_SEPARATORS).split()
+    return text.translate(SEPARATORS).split()
 
 
 def values_in(text: str) -> list[str]:

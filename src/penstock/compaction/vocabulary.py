@@ -21,9 +21,9 @@ import numpy as np
 from penstock.compaction.interning import UNKNOWN, Interner
 from penstock.compaction.values import (
     PHRASE,
+    SEPARATORS,
     SUB_WORD,
     is_plain_name,
-    tokens_of,
     values_in,
     values_in_phrase,
     values_in_token,
@@ -77,6 +77,7 @@ _END = "\x00"
 _REMEMBERED = 100_000  # tokens, and words
 _BUCKETS = 1 << 20
 _END_OF_TEXT = "\n\x00\n"
+_SEPARATORS_BUT_END = {code: space for code, space in SEPARATORS.items() if code != ord(_END)}
 _QUOTES = "\"'`"
 _PHRASE_OR_END = re.compile(r"\x00|" + PHRASE.pattern)
 _WORD_OR_END = re.compile(SUB_WORD.pattern + r"|\n")
@@ -168,7 +169,7 @@ class Vocabulary:
         joined = _END_OF_TEXT.join([*texts, ""])
         if joined.count(_END) > len(texts):
             joined = _END_OF_TEXT.join([*(text.replace(_END, " ") for text in texts), ""])
-        texts_of, hashes = self._values_of(tokens_of(joined))
+        texts_of, hashes = self._values_of(joined.translate(_SEPARATORS_BUT_END).split())
         if any(quote in joined for quote in _QUOTES):
             phrases_of, phrases = self._values_of(_PHRASE_OR_END.findall(joined))
             texts_of, hashes = np.concatenate([texts_of, phrases_of]), np.concatenate([hashes, phrases])

@@ -64,7 +64,7 @@ def test_a_conversation_that_is_known_is_not_read_again(book, again):
     wires = long_conversation(10)
     first = book.open(wires, CHAT).transcript
     done = work(book)
-    assert done[0] > len(wires)
+    assert done[0] >= len(wires)
     second = book.open(again(wires), CHAT).transcript
     assert work(book) == done
     assert second.tokens == first.tokens
