@@ -107,11 +107,11 @@ class Choice:
         """A heap of the excerpts worth looking at, with what each could add at most per token."""
         index = self._index
         gains = self._most_gain()
-        candidates = np.flatnonzero(allowed & (gains > _NOTHING))
+        density = gains / (index.lengths * np.float32(1 / _CHARACTERS_PER_TOKEN) + np.float32(2.0))
+        density[~allowed] = 0.0
         most = max(_SMALLEST_POOL, room // 4)
-        if len(candidates) > most:
-            density = gains[candidates] / (index.lengths[candidates] / _CHARACTERS_PER_TOKEN + 2.0)
-            candidates = np.sort(candidates[np.argpartition(-density, most)[:most]])
+        least = np.partition(density, -most)[-most] if len(density) > most else 0.0
+        candidates = np.flatnonzero(density > least)
         pool = [number for number in candidates.tolist() if number not in self.chosen]
         self._prepare(pool)
         self._siblings = {}

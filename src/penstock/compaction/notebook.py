@@ -11,7 +11,7 @@ import gc
 from bisect import bisect_left
 from contextlib import contextmanager
 from operator import is_, is_not
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -45,6 +45,14 @@ class _Known(msgspec.Struct, frozen=True, eq=False, gc=False):
     reading: Reading
 
 
+class _Seen(NamedTuple):
+    """A wire object that was decoded: our copy of it, whether there is only text in it, and the message."""
+
+    copy: Any
+    only_texts: bool
+    message: Message
+
+
 class _Mended(msgspec.Struct, frozen=True, eq=False):
     """A list of messages as it was decoded, mended, and where it may be cut."""
 
@@ -75,7 +83,7 @@ class Notebook:
     def __init__(self, tokenizer: Tokenizer, redactor: Redactor) -> None:
         self.tokenizer = tokenizer
         self._reader = Reader(redactor)
-        self._seen: list[tuple[Any, Message]] = []  # the last list: copies of the wires, and the messages
+        self._seen: list[_Seen] = []  # the last list
         self._seen_in: Dialect | None = None
         self._by_object: dict[int, tuple[Message, _Known]] = {}  # of the last list, by identity
         self._by_content: dict[Hashable, _Known] = {}  # of all messages ever
@@ -175,7 +183,8 @@ class Notebook:
         for place in range(same, len(wires)):
             try:
                 read = dialect.decode(wires[place])
-                seen.append((_copied(wires[place]), Message(read.role, read.parts)))
+                copy = _copied(wires[place])
+                seen.append(_Seen(copy, _only_texts(copy), Message(read.role, read.parts)))
             except InputError as error:
                 raise type(error)(str(error), position=f"message {place + 1}") from None
             except RecursionError:
@@ -183,7 +192,7 @@ class Notebook:
                     "the message is nested too deeply", position=f"message {place + 1}"
                 ) from None
         self._seen, self._seen_in = seen, dialect
-        return [message for _, message in seen]
+        return [one.message for one in seen]
 
     def _learn(self, messages: Sequence[Message], decoded: Sequence[Message]) -> list[_Known]:
         """Tokens and reading of each message; all texts that are new are weighed in one batch."""
@@ -285,11 +294,11 @@ def _linked(messages: list[Message], start: int, dialect: Dialect) -> list[Messa
     return messages if all(map(is_, linked, tail)) else messages[:start] + linked
 
 
-def _equal_until(seen: Sequence[tuple[Any, Message]], wires: Sequence[Any]) -> int:
+def _equal_until(seen: Sequence[_Seen], wires: Sequence[Any]) -> int:
     """How many wires at the start are equal to those that were seen."""
     try:
-        for place, ((copy, _), wire) in enumerate(zip(seen, wires, strict=False)):
-            if copy != wire or not _typed_alike(copy, wire):
+        for place, ((copy, only_texts, _), wire) in enumerate(zip(seen, wires, strict=False)):
+            if copy != wire or not (only_texts or _typed_alike(copy, wire)):
                 return place
     except RecursionError:
         return 0
@@ -303,6 +312,15 @@ def _typed_alike(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
         return all(type(value) is str or _typed_alike(value, other[key]) for key, value in one.items())
     return not isinstance(one, list) or all(map(_typed_alike, one, other))
+
+
+def _only_texts(node: Any) -> bool:
+    """Whether all that stands in the JSON is text: then equal is equal."""
+    if isinstance(node, dict):
+        return all(type(value) is str or _only_texts(value) for value in node.values())
+    if isinstance(node, list):
+        return all(map(_only_texts, node))
+    return node is None or type(node) is str
 
 
 def _copied(node: Any) -> Any:

@@ -211,7 +211,9 @@ class Vocabulary:
         weights = np.zeros(_BUCKETS, np.float32)
         for word, weight in words.items():
             weights[_bucket(word)] += weight
-        total = np.bincount(self._owner[0], weights[self._word[0]], minlength=len(self))
+        weighed = weights[self._word[0]]
+        some = np.flatnonzero(weighed)
+        total = np.bincount(self._owner[0][some], weighed[some], minlength=len(self))
         share: NDArray[np.float32] = np.divide(total, self._word_count, dtype=np.float32, casting="same_kind")
         return share
 
