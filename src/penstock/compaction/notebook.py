@@ -153,7 +153,7 @@ class Notebook:
         return self._last
 
     def _sound_until(self, messages: list[Message], dialect: Dialect) -> int:
-        """Up to where the list is the last one, sound and whole there: a legal cut that no call reaches over."""
+        """Up to where the list is the last one, sound and whole there: a legal cut with every call before it answered."""
         last = self._last
         count = len(last.messages)
         if (
@@ -165,10 +165,9 @@ class Notebook:
         ):
             return 0
         start = last.legal[bisect_left(last.legal, count) - 1]
-        before = {id_ for message in messages[:start] for id_ in _call_ids(message)}
-        return (
-            0 if any(id_ in before for message in messages[start:] for id_ in _call_ids(message)) else start
-        )
+        calls, results = _ids_in(messages[:start])
+        later_calls, later_results = _ids_in(messages[start:])
+        return start if calls == results and calls.isdisjoint(later_calls | later_results) else 0
 
     def weigh(self, wires: Sequence[Any], dialect: Dialect) -> list[int]:
         """Tokens of each message, without planning anything. Only what was not seen before is weighed."""
@@ -271,10 +270,17 @@ def _is_merged(message: Message) -> bool:
     return len(message.parts) > 1 and any(isinstance(part, Summary) for part in message.parts)
 
 
-def _call_ids(message: Message) -> Iterator[str]:
-    for part in message.parts:
-        if isinstance(part, (ToolCall, ToolResult)):
-            yield part.call_id
+def _ids_in(messages: Sequence[Message]) -> tuple[set[str], set[str]]:
+    """The ids of the calls in these messages, and those of the results."""
+    calls: set[str] = set()
+    results: set[str] = set()
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                calls.add(part.call_id)
+            elif isinstance(part, ToolResult):
+                results.add(part.call_id)
+    return calls, results
 
 
 def _content_key(message: Message) -> Hashable:
