@@ -76,12 +76,12 @@ class LayoutMaker:
             place for place, number in enumerate(transcript.numbers) if number and number in wishes.pins
         )
 
-    def layout(self, sacrifice: Sacrifice) -> Layout:
-        """The layout after this sacrifice."""
+    def layout(self, sacrifice: Sacrifice, spare: int = 0) -> Layout:
+        """The layout after this sacrifice; `spare` tokens may go to the tail beyond its ceiling."""
         limits = self._limits
         length = len(self._transcript.messages)
         hard = sacrifice >= Sacrifice.TAIL
-        tail_limit = 0 if hard else limits.tail_ceiling_tokens
+        tail_limit = 0 if hard else limits.tail_ceiling_tokens + spare
         start = self.cuts.tail_start(
             0 if hard else limits.tail_tokens,
             tail_limit,
@@ -177,28 +177,30 @@ class LayoutMaker:
             for place in sorted(free, key=lambda place: -sizes[place]):
                 if excess <= 0:
                     return rewritten
-                if parts := step(place):
+                if parts := step(place, excess):
                     before = self._size(place, rewritten)
                     rewritten[place] = {**rewritten.get(place, {}), **parts}
                     excess -= before - self._size(place, rewritten)
         return rewritten
 
-    def _elide_results(self, place: int) -> dict[int, Part]:
+    def _elide_results(self, place: int, _excess: int) -> dict[int, Part]:
         return self._elider.results(self._transcript.messages[place], self._transcript.numbers[place])
 
-    def _shorten_arguments(self, place: int) -> dict[int, Part]:
+    def _shorten_arguments(self, place: int, _excess: int) -> dict[int, Part]:
         return self._elider.arguments(self._transcript.messages[place], self._transcript.numbers[place])
 
-    def _clip_texts(self, place: int) -> dict[int, Part]:
+    def _clip_texts(self, place: int, excess: int) -> dict[int, Part]:
+        """The assistant's longest text without the excess."""
         message, number = self._transcript.messages[place], self._transcript.numbers[place]
         if message.role is not Role.ASSISTANT:
             return {}
         count = self._tokenizer.count
-        return {
-            at: Text(self._elider.clip(part.text, _SHORT_TEXT, number, count))
-            for at, part in enumerate(message.parts)
-            if isinstance(part, Text) and count(part.text) > _SHORT_TEXT
-        }
+        texts = [(count(part.text), at) for at, part in enumerate(message.parts) if isinstance(part, Text)]
+        longest, at = max(texts, default=(0, 0))
+        part = message.parts[at] if longest > _SHORT_TEXT else None
+        if not isinstance(part, Text):
+            return {}
+        return {at: Text(self._elider.clip(part.text, max(_SHORT_TEXT, longest - excess - 2), number, count))}
 
     def _clip_request(self, room: int) -> dict[int, dict[int, Part]]:
         """The last request with its longest text clipped, so that the message takes at most `room` tokens."""

@@ -80,7 +80,7 @@ class _Planner:
         first = self.maker.layout(Sacrifice.NOTHING)
         elided = self._by_elision(first)
         if elided is not None:
-            return elided
+            return self._with_more_tail(first, elided)
         for sacrifice in Sacrifice:
             layout = first if sacrifice is Sacrifice.NOTHING else self.maker.layout(sacrifice)
             least = self._least_handoff(layout, sacrifice)
@@ -141,6 +141,13 @@ class _Planner:
         rewritten = self._restore_lines(rewritten, self.limits.target_tokens - total)
         pieces = tuple(self._piece(place, rewritten) for place in range(len(messages)))
         return self._finish(pieces, layout, Extract("", {}))
+
+    def _with_more_tail(self, layout: Layout, elided: Plan) -> Plan:
+        """The plan, with a larger tail where the tail had to shrink and much room is left over."""
+        spare = int(_ELISION_SHARE * self.limits.target_tokens) - elided.tokens_after
+        if not layout.rewritten or spare <= 0:
+            return elided
+        return self._by_elision(self.maker.layout(Sacrifice.NOTHING, spare)) or elided
 
     def _newest_copies(self) -> dict[str, int]:
         """For each long result the number of the newest message that holds it."""
