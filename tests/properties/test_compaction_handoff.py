@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.compaction.handoff import Section
 from penstock.errors import TargetTooSmall
+from penstock.settings import Settings, settings_from
 from penstock.testing.long_sessions import long_turns
 from penstock.testing.writers import Call, Turn, write
 
@@ -158,6 +159,8 @@ def test_messages_that_are_kept_keep_what_they_say(name, data):
 
 # Constraints.
 
+HEADS = [Settings(), settings_from({"compression.protect_first_n": 0})]
+
 
 @each_dialect
 @claim(8)
@@ -186,7 +189,7 @@ def test_constraints_of_the_first_turns_are_still_in_the_view(name, data):
     wires = write(name, turns, data.draw(st.booleans()), data.draw(st.integers(0, 3)))
     target = int(tokens(name, wires) * data.draw(st.floats(0.2, 0.8)))
     try:
-        seen = Case(name, wires, max(2_000, target)).compress()
+        seen = Case(name, wires, max(2_000, target)).compress(settings=data.draw(st.sampled_from(HEADS)))
     except TargetTooSmall:
         return
     view = " ".join(seen.text.split())

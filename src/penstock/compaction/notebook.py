@@ -85,7 +85,9 @@ class Notebook:
         self._reader = Reader(redactor)
         self._seen: list[_Seen] = []  # the last list
         self._seen_in: Dialect | None = None
-        self._by_object: dict[int, tuple[Message, _Known]] = {}  # of the last list, by identity
+        self._by_object: dict[
+            int, tuple[Message, _Known]
+        ] = {}  # by identity; the message is held, and compared
         self._by_content: dict[Hashable, _Known] = {}  # of all messages ever
         self._last = _Mended("", [], [], Repaired([]))
         self._index = Index(self._reader.vocabulary)
@@ -195,27 +197,27 @@ class Notebook:
 
     def _learn(self, messages: Sequence[Message], decoded: Sequence[Message]) -> list[_Known]:
         """Tokens and reading of each message; all texts that are new are weighed in one batch."""
-        found = [self._recall(message) for message in messages]
-        fresh = [place for place, known in enumerate(found) if known is None]
-        self._remember([messages[place] for place in fresh])
-        for place in fresh:
-            found[place] = self._recall(messages[place])
-        self._by_object = {
-            id(message): (message, known)
-            for message in decoded
-            if (known := self._recall(message)) is not None
-        }
+        held = self._by_object
+        found = [
+            one[1] if (one := held.get(id(message))) is not None and one[0] is message else None
+            for message in messages
+        ]
+        unknown = [place for place, known in enumerate(found) if known is None]
+        self._remember([messages[place] for place in unknown])
+        for place in unknown:
+            found[place] = self._by_content[_content_key(messages[place])]
+        if len(held) > 2 * len(decoded):
+            held.clear()
+        for message in decoded:
+            if id(message) not in held and (known := self._by_content.get(_content_key(message))) is not None:
+                held[id(message)] = (message, known)
         return [known for known in found if known is not None]
-
-    def _recall(self, message: Message) -> _Known | None:
-        held = self._by_object.get(id(message))
-        if held is not None and held[0] is message:
-            return held[1]
-        return self._by_content.get(_content_key(message))
 
     def _remember(self, messages: Sequence[Message]) -> None:
         """Weigh and read what is new, all of it together."""
-        fresh = {_content_key(message): message for message in messages}
+        fresh = {
+            key: message for message in messages if (key := _content_key(message)) not in self._by_content
+        }
         texts = list(fresh.values())
         read = zip(fresh, weigh(texts, self.tokenizer), self._reader.read(texts), strict=True)
         self._by_content.update((key, _Known(tokens, reading)) for key, tokens, reading in read)

@@ -120,4 +120,4 @@ def _encoded(message: Message, dialect: Dialect) -> Any:
 
 
 def _merged(handoff: Handoff, message: Message, dialect: Dialect) -> dict[str, Any]:
-    return dialect.prepend_text(message, wire_text(handoff.summary) + "\n\n")
+    return dialect.prepend_text(message, wire_text(handoff.summary))

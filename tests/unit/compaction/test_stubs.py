@@ -112,8 +112,8 @@ class TestShortening:
         assert shorten("x" * 500) == "x" * 119 + "…"
 
     def test_what_is_redacted_is_redacted_before_it_is_cut(self):
-        secret = "S" * 150  # too long to be cut before or after
-        call = ToolCall("c", "terminal", json.dumps({"command": "x " * 50 + secret + " y" * 50}))
+        secret = "S" * 150  # so long that the cut falls inside it
+        call = ToolCall("c", "terminal", json.dumps({"command": f"curl {secret} -o out"}))
         stub = describe(call, ToolResult("c", "ok"), lambda text: text.replace(secret, "[REDACTED]"))
         assert "SS" not in stub
 

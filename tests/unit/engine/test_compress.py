@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 
 import msgspec
@@ -22,6 +23,19 @@ from penstock.errors import (
 from penstock.testing.engine_contract import long_conversation
 
 MESSAGES = long_conversation(30)
+_PNG = (
+    b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + (640).to_bytes(4, "big") + (480).to_bytes(4, "big") + bytes(16)
+)
+PICTURE = {
+    "role": "user",
+    "content": [
+        {"type": "text", "text": "What is wrong here?"},
+        {
+            "type": "image_url",
+            "image_url": {"url": f"data:image/png;base64,{base64.b64encode(_PNG).decode()}"},
+        },
+    ],
+}
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +73,33 @@ class TestResult:
     def test_an_unknown_handle_is_told_so(self, result):
         with pytest.raises(UnknownHandle, match="m9999"):
             result.original("m9999")
+
+
+class TestLastRequest:
+    @pytest.mark.parametrize("target", [1_200, 1_600, 2_500, 6_000])
+    def test_a_picture_in_it_stays(self, target):
+        result = penstock.compress([*MESSAGES, MESSAGES[-2], PICTURE], target_tokens=target)
+        assert result.messages[-1] is PICTURE
+
+    def test_it_stands_alone_where_the_tail_does_not_reach_it(self):
+        work = long_conversation(30)[2:-1]
+        asked = {"role": "user", "content": "Read all parts, then say which one names owner_17."}
+        calls = [message for message in work if message["role"] != "user"]
+        result = penstock.compress([*MESSAGES[:1], asked, *calls], target_tokens=2_000)
+        at = next(place for place, message in enumerate(result.messages) if message is asked)
+        assert 0 < at < len(result.messages) - 1
+
+    def test_one_that_cannot_fit_keeps_its_head_its_tail_and_its_handle(self):
+        giant = {
+            "role": "user",
+            "content": "Sort this list. " + "apples and pears, " * 3_000 + "Please sort it now.",
+        }
+        result = penstock.compress([*MESSAGES, MESSAGES[-2], giant], target_tokens=1_500)
+        kept = result.messages[-1]["content"]
+        assert kept.startswith("Sort this list.")
+        assert kept.endswith("Please sort it now.")
+        assert f"m{len(MESSAGES) + 2}" in kept
+        assert result.original(f"m{len(MESSAGES) + 2}") is giant
 
 
 class TestNothingToDo:
