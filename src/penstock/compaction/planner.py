@@ -221,7 +221,7 @@ class _Planner:
         visible = [_spoken(part) for parts in layout.rewritten.values() for part in parts.values()]
         standing = set(stays)
         gone = [place for place in range(len(self.transcript.messages)) if place not in standing]
-        after = [self.transcript.numbers[place] for place in stays if place >= layout.head_end]
+        after = [self.transcript.numbers[place] for place in stays[self._place_of_handoff(layout, role) :]]
         attributes = {AFTER: numbers_after([n for n in after if n], max(self.transcript.numbers))}
         while True:
             note = SHORT_NOTE if budget < _SHORT_NOTE_BELOW else NOTE
@@ -271,11 +271,15 @@ class _Planner:
         if not extract.text and not self._needs_opening(layout):
             return tuple(pieces)
         summary = Summary(f"{note}\n{extract.text}".rstrip(), mark.VERSION, attributes)
-        pieces.insert(self._place_of_handoff(layout), Handoff(summary, tuple(gone), role))
+        pieces.insert(self._place_of_handoff(layout, role), Handoff(summary, tuple(gone), role))
         return tuple(pieces)
 
-    def _place_of_handoff(self, layout: Layout) -> int:
-        """Among what stays: after the head, and after system messages that follow it."""
+    def _place_of_handoff(self, layout: Layout, role: Role | None) -> int:
+        """Where it stands among what stays: after the head, or in front of the speaker it is merged into."""
+        return layout.head_end if role is not None else self._next_speaker(layout)
+
+    def _next_speaker(self, layout: Layout) -> int:
+        """The first place after the head, among what stays, where not the system speaks."""
         messages = self.transcript.messages
         stays = layout.positions(len(messages))
         place = layout.head_end
@@ -301,7 +305,7 @@ class _Planner:
     def _role_at(self, layout: Layout) -> Role | None:
         messages, dialect = self.transcript.messages, self.transcript.dialect
         stays = layout.positions(len(messages))
-        at = self._place_of_handoff(layout)
+        at = self._next_speaker(layout)
         spoken = [messages[place].role for place in stays[:at] if messages[place].role is not Role.SYSTEM]
         before = spoken[-1] if spoken else (Role.SYSTEM if at else None)
         after = messages[stays[at]].role if at < len(stays) else None
