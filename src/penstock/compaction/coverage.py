@@ -36,6 +36,7 @@ _CHARACTERS_PER_TOKEN = 3.6
 _SMALLEST_POOL = 1_500
 _LEAST_ROOM = 6  # tokens: nothing useful fits in less
 _NOTHING = 1e-9
+_AT_ONCE = 100_000  # excerpts
 
 
 class Choice:
@@ -127,10 +128,13 @@ class Choice:
         """What each excerpt would add if all its values stood beside plain words."""
         index = self._index
         still_open = self._weights * (1.0 - self._covered)
-        some = np.flatnonzero(np.diff(index.starts))
         gains = np.zeros(len(index.lengths), np.float32)
-        if len(some):
-            gains[some] = np.add.reduceat(still_open[index.ids], index.starts[some])
+        for start in range(0, len(gains), _AT_ONCE):
+            starts = index.starts[start : start + _AT_ONCE + 1]
+            some = np.flatnonzero(np.diff(starts))
+            if len(some):
+                weights = still_open[index.ids[starts[0] : starts[-1]]]
+                gains[start + some] = np.add.reduceat(weights, starts[some] - starts[0])
         return gains
 
     def _prepare(self, pool: Sequence[int]) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Index"]
 
 _NEVER = 1 << 30
+_AT_ONCE = 4_000  # messages
 
 
 class Index:
@@ -55,7 +56,11 @@ class Index:
         self.crowd = np.zeros(0, np.int32)
 
     def extend(self, readings: Sequence[Reading]) -> None:
-        """Add the readings of the messages that come next."""
+        """Add the readings of the messages that come next, some at a time: what that takes meanwhile stays small."""
+        for start in range(0, len(readings), _AT_ONCE):
+            self._add(readings[start : start + _AT_ONCE])
+
+    def _add(self, readings: Sequence[Reading]) -> None:
         fresh: list[Source] = []
         at: list[int] = []
         for offset, reading in enumerate(readings):

@@ -206,16 +206,16 @@ class Vocabulary:
 
     def relation(self, words: Mapping[str, float]) -> NDArray[np.float32]:
         """For each value the mean weight of its words; words are lower case, and others weigh nothing."""
-        if len(self._word) > 1:
-            self._word, self._owner = [np.concatenate(self._word)], [np.concatenate(self._owner)]
         weights = np.zeros(_BUCKETS, np.float32)
         for word, weight in words.items():
             weights[_bucket(word)] += weight
-        weighed = weights[self._word[0]]
-        some = np.flatnonzero(weighed)
-        total = np.bincount(self._owner[0][some], weighed[some], minlength=len(self))
-        share: NDArray[np.float32] = np.divide(total, self._word_count, dtype=np.float32, casting="same_kind")
-        return share
+        total = np.zeros(len(self), np.float32)
+        for word_piece, owner_piece in zip(self._word, self._owner, strict=True):
+            weighed = weights[word_piece]
+            some = np.flatnonzero(weighed)
+            np.add.at(total, owner_piece[some], weighed[some])
+        total /= self._word_count
+        return total
 
     def _look_at(self, fresh: NDArray[np.int64]) -> None:
         """Work out kinds and words of the values that were just met, given by their hashes."""
