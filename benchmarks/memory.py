@@ -30,18 +30,20 @@ def run(options: Options) -> list[Table]:
         traced = _probe(file, "--trace")
     limit = None if options.quick else PEAK
     parts = (
-        ("whole process at its peak while compressing", resident["peak"], limit),
-        ("of that, interpreter, modules and tokenizer", resident["ready"], None),
-        ("of that, the parsed input", resident["loaded"] - resident["ready"], None),
-        ("held by the process after it, engine alive", resident["after"], None),
-        ("Python allocations at their peak, parsed input included", traced["peak"], limit),
+        ("added by compressing, at its peak: Python allocations", traced["peak"] - traced["loaded"], limit),
+        ("added by compressing, at its peak: resident", resident["peak"] - resident["loaded"], None),
+        ("the parsed input", resident["loaded"] - resident["ready"], None),
+        ("interpreter, modules and tokenizer", resident["ready"], None),
+        ("whole process at its peak", resident["peak"], None),
+        ("whole process after it, engine alive", resident["after"], None),
     )
     rows = tuple(
         (what, Figure(taken / 1e6, "MB"), Figure(taken / size, "×", limit)) for what, taken, limit in parts
     )
     remark = (
-        f"{count:,} messages, {size / 1e6:.1f} MB of JSON, one `ContextCompressor(200_000).compress`. The first four "
-        f"are resident memory ({resident['source']}), the last is `tracemalloc` in a second run."
+        f"{count:,} messages, {size / 1e6:.1f} MB of JSON, one `ContextCompressor(200_000).compress`. The first row "
+        f"is `tracemalloc` in a run of its own and is what is judged; the others are resident memory "
+        f"({resident['source']}), which holds on to what was freed."
     )
     return [Table("memory", "Memory", ("what", "taken", "against the input's bytes (floor)"), rows, remark)]
 

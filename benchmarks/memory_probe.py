@@ -48,7 +48,7 @@ def main() -> None:
         tracemalloc.start()
     messages = json.loads(options.file.read_bytes())
     gc.collect()
-    loaded = resident("VmRSS")
+    loaded = tracemalloc.get_traced_memory()[0] if options.trace else resident("VmRSS")
     forget_peak()
     tracemalloc.reset_peak()
     engine = ContextCompressor(WINDOW_TOKENS)
