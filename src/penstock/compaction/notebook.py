@@ -46,11 +46,25 @@ class _Known(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class _Seen(NamedTuple):
-    """A wire object that was decoded: our copy of it, whether there is only text in it, and the message."""
+    """The last list: our copies of its wire objects, and the messages. `mixed` are those with more than texts."""
 
-    copy: Any
-    only_texts: bool
-    message: Message
+    dialect: Dialect | None
+    copies: list[Any]
+    messages: list[Message]
+    mixed: list[int]
+
+    def equal_until(self, wires: Sequence[Any]) -> int:
+        """How many wires at the start are equal to those that were seen."""
+        length = min(len(self.copies), len(wires))
+        try:
+            if self.copies[:length] != list(wires[:length]):  # one quick look: mostly, all are equal
+                pairs = zip(self.copies, wires, strict=False)
+                length = next(place for place, (copy, wire) in enumerate(pairs) if copy != wire)
+            mixed = (place for place in self.mixed if place < length)
+            unlike = (place for place in mixed if not _typed_alike(self.copies[place], wires[place]))
+            return next(unlike, length)
+        except RecursionError:
+            return 0
 
 
 class _Mended(msgspec.Struct, frozen=True, eq=False):
@@ -83,8 +97,7 @@ class Notebook:
     def __init__(self, tokenizer: Tokenizer, redactor: Redactor) -> None:
         self.tokenizer = tokenizer
         self._reader = Reader(redactor)
-        self._seen: list[_Seen] = []  # the last list
-        self._seen_in: Dialect | None = None
+        self._seen = _Seen(None, [], [], [])
         self._by_object: dict[
             int, tuple[Message, _Known]
         ] = {}  # by identity; the message is held, and compared
@@ -178,22 +191,26 @@ class Notebook:
 
     def _decode(self, wires: Sequence[Any], dialect: Dialect) -> list[Message]:
         """Each wire object as a message that does not hold it. What is equal to the last list is not decoded."""
-        before = self._seen if self._seen_in is dialect else []
-        same = _equal_until(before, wires)
-        seen = before[:same]
+        seen = self._seen if self._seen.dialect is dialect else _Seen(dialect, [], [], [])
+        same = seen.equal_until(wires)
+        copies, messages = seen.copies[:same], seen.messages[:same]
+        mixed = [place for place in seen.mixed if place < same]
         for place in range(same, len(wires)):
             try:
                 read = dialect.decode(wires[place])
                 copy = _copied(wires[place])
-                seen.append(_Seen(copy, _only_texts(copy), Message(read.role, read.parts)))
             except InputError as error:
                 raise type(error)(str(error), position=f"message {place + 1}") from None
             except RecursionError:
                 raise InputError(
                     "the message is nested too deeply", position=f"message {place + 1}"
                 ) from None
-        self._seen, self._seen_in = seen, dialect
-        return [one.message for one in seen]
+            copies.append(copy)
+            messages.append(Message(read.role, read.parts))
+            if not _only_texts(copy):
+                mixed.append(place)
+        self._seen = _Seen(dialect, copies, messages, mixed)
+        return messages
 
     def _learn(self, messages: Sequence[Message], decoded: Sequence[Message]) -> list[_Known]:
         """Tokens and reading of each message; all texts that are new are weighed in one batch."""
@@ -300,17 +317,6 @@ def _linked(messages: list[Message], start: int, dialect: Dialect) -> list[Messa
     tail = messages[start:]
     linked = link_calls(tail, messages[:start])
     return messages if all(map(is_, linked, tail)) else messages[:start] + linked
-
-
-def _equal_until(seen: Sequence[_Seen], wires: Sequence[Any]) -> int:
-    """How many wires at the start are equal to those that were seen."""
-    try:
-        for place, ((copy, only_texts, _), wire) in enumerate(zip(seen, wires, strict=False)):
-            if copy != wire or not (only_texts or _typed_alike(copy, wire)):
-                return place
-    except RecursionError:
-        return 0
-    return min(len(seen), len(wires))
 
 
 def _typed_alike(one: Any, other: Any) -> bool:
