@@ -85,6 +85,7 @@ class Extractor:
         self._calls = calls
         self._tokenizer = tokenizer
         self._redactor = redactor
+        self._headings: dict[int, tuple[int, str]] = {}
 
     def choice(self, live: Live, *, headers: bool = True) -> Choice:
         """An empty choice among all excerpts."""
@@ -299,7 +300,7 @@ class Extractor:
         by_header: dict[tuple[int, str], list[str]] = {}
         for number in sorted(choice.chosen):
             source = int(index.source_of[number])
-            header = (self._number(source), self._label(source))
+            header = self._heading(source)
             by_header.setdefault(header, []).append(index.excerpt(number))
         context = [
             Entry(Section.CONTEXT, number, "\n".join(lines), label)
@@ -320,7 +321,14 @@ class Extractor:
         return quoted
 
     def _header(self, source: int) -> str:
-        return header_of(self._number(source), self._label(source))
+        return header_of(*self._heading(source))
+
+    def _heading(self, source: int) -> tuple[int, str]:
+        """The number and the label above the excerpts of a source."""
+        known = self._headings.get(source)
+        if known is None:
+            known = self._headings[source] = (self._number(source), self._label(source))
+        return known
 
     def _number(self, source: int) -> int:
         index = self._transcript.index
