@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 
 import pytest
@@ -13,14 +12,6 @@ from penstock.engine.compress import Request, compress_list
 from penstock.errors import TargetTooSmall
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import weigh
-
-_PNG = (
-    b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + (640).to_bytes(4, "big") + (480).to_bytes(4, "big") + bytes(16)
-)
-PICTURE = {
-    "type": "image",
-    "source": {"type": "base64", "media_type": "image/png", "data": base64.b64encode(_PNG).decode()},
-}
 
 
 def user(content):
@@ -90,15 +81,11 @@ def test_a_conversation_whose_opening_is_lost(share):
 
 
 @each_share
-def test_a_lost_opening_before_pictures(share):
-    wires = [
-        use("c1"),
-        answer("c1", [{"type": "text", "text": ""}, PICTURE]),
-        assistant("0"),
-        user([{"type": "text", "text": "0"}, PICTURE]),
-        assistant("0"),
-    ]
-    compacted("anthropic", wires, share)
+def test_a_lost_opening_before_a_batch_of_calls(share):
+    uses = [{"type": "tool_use", "id": f"c{n}", "name": "read_file", "input": {}} for n in range(3)]
+    uses[2]["input"] = {"text": "a\n" * 50, "all": None}
+    results = [{"type": "tool_result", "tool_use_id": f"c{n}", "content": ""} for n in range(3)]
+    compacted("anthropic", [assistant(uses), user(results), user("0"), assistant("0")], share)
 
 
 @each_share
