@@ -90,10 +90,12 @@ class _Planner:
                     return plan
         parts = self.maker.parts_of(layout)
         listed = ", ".join(f"{name} {tokens:,}" for name, tokens in parts.items())
+        # A clipped request takes more of a larger target, so what surely works is room for all of it.
+        enough = self.maker.layout(Sacrifice.TAIL).tokens + 2 * _LEAST_HANDOFF
         unpin = " or unpin messages" if self.maker.pins else ""
         raise TargetTooSmall(
             f"a target of {target:,} tokens is too small for what may not be dropped: {listed}; "
-            f"raise the target to at least {layout.tokens + least:,} tokens{unpin}",
+            f"raise the target to at least {enough:,} tokens{unpin}",
             target_tokens=target,
             parts=parts,
         )
