@@ -1,4 +1,4 @@
-"""Every exception Penstock raises.
+"""Every exception Penstock raises, and the classes of what a provider's error means.
 
     PenstockError
     ├── InputError            what was given cannot be read as a conversation
@@ -6,6 +6,7 @@
     │   └── UnknownDialect    JSON, but no dialect that we know
     ├── UnknownHandle         no original is kept under that handle
     ├── SettingsError         a setting has an unknown name or a value out of range
+    ├── ProviderError         a model's provider did not answer; `failure` says what that means
     ├── TargetTooSmall        what may not be dropped does not fit the target
     └── IllegalResult         a result broke a rule of its dialect (a bug of ours, never sent)
 
@@ -15,13 +16,19 @@ redacted quote.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 __all__ = [
+    "ErrorClass",
+    "ErrorKind",
     "IllegalResult",
     "InputError",
     "MalformedJSON",
     "PenstockError",
+    "ProviderError",
     "SettingsError",
     "TargetTooSmall",
     "UnknownDialect",
@@ -58,6 +65,60 @@ class UnknownHandle(PenstockError):
 
 class SettingsError(PenstockError):
     """A setting has an unknown name or a value that is not allowed."""
+
+
+class ErrorKind(StrEnum):
+    """What went wrong at a provider, by what there is to do about it."""
+
+    PROMPT_TOO_LONG = "prompt too long"
+    OUTPUT_CAP_TOO_LARGE = "output cap too large"
+    PAYLOAD_TOO_LARGE = "payload too large"
+    RATE_LIMIT = "rate limit"
+    OVERLOAD = "overload"
+    AUTH = "auth"
+    QUOTA = "quota"
+    BAD_REQUEST = "bad request"
+    NETWORK = "network"
+    TIMEOUT = "timeout"
+
+    @property
+    def transient(self) -> bool:
+        """Whether the same request may succeed a little later."""
+        return self in {ErrorKind.RATE_LIMIT, ErrorKind.OVERLOAD, ErrorKind.NETWORK, ErrorKind.TIMEOUT}
+
+
+class ErrorClass(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider's error, understood once. Numbers are None where the provider did not state them.
+
+    `window_tokens` is the limit of prompt and answer together, `prompt_tokens` what was sent,
+    `output_cap_tokens` the most that may be asked for as an answer. `message` is the provider's own text,
+    shortened and free of secrets.
+    """
+
+    kind: ErrorKind
+    status: int | None = None
+    code: str = ""
+    message: str = ""
+    window_tokens: int | None = None
+    prompt_tokens: int | None = None
+    output_cap_tokens: int | None = None
+    retry_after_seconds: float | None = None
+
+
+class ProviderError(PenstockError):
+    """A model's provider did not answer. `failure` says what kind of failure it was."""
+
+    def __init__(self, message: str, *, failure: ErrorClass) -> None:
+        super().__init__(message)
+        self.failure = failure
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_provider_error, (str(self), self.failure)
+
+
+def _rebuild_provider_error(message: str, failure: ErrorClass) -> ProviderError:
+    """For pickling: workers raise it in other processes."""
+    return ProviderError(message, failure=failure)
 
 
 class TargetTooSmall(PenstockError):

@@ -1,0 +1,1 @@
+"""Models behind HTTP: clients per dialect, what their errors mean, and which of them serves a task."""
