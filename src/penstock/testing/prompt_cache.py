@@ -1,0 +1,114 @@
+"""A provider's prompt cache, as far as its usage shows it.
+
+The OpenAI dialects cache every prefix by themselves and report what was read. Anthropic caches what is marked with
+`cache_control` and reports what was written too. The grain is the message: a mark anywhere in one counts at
+its end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.conversation.wire import canonical_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from penstock.measure.usage import Usage
+    from penstock.testing.scripted import Received
+
+__all__ = ["PromptCache"]
+
+_HOUR_SECONDS = 3600.0
+_FIVE_MINUTES = 300.0
+
+
+class _Prefix(msgspec.Struct, frozen=True):
+    """The prompt up to the end of one segment. `ttl_seconds` is 0 where no mark stands there."""
+
+    digest: bytes
+    tokens: int
+    ttl_seconds: float
+
+
+class PromptCache:
+    """Remembers prefixes of prompts. Prefixes of fewer than `min_tokens` are not kept, as providers do.
+
+    `clock` tells the seconds by which entries expire: five minutes or an hour after their last use.
+    """
+
+    def __init__(self, *, min_tokens: int = 1024, clock: Callable[[], float] = time.monotonic) -> None:
+        self._min_tokens = min_tokens
+        self._clock = clock
+        self._expiry: dict[bytes, float] = {}
+
+    def split(self, usage: Usage, received: Received, weights: Sequence[int]) -> Usage:
+        """`usage` with its input parted into read, written and neither; the prompt is kept for later ones."""
+        marked_only = received.dialect == "anthropic"
+        prefixes = [p for p in _prefixes(received, weights) if p.tokens >= self._min_tokens]
+        if marked_only:
+            marked = [index for index, prefix in enumerate(prefixes) if prefix.ttl_seconds]
+            prefixes = prefixes[: marked[-1] + 1] if marked else []
+        now = self._clock()
+        known = [prefix for prefix in prefixes if self._expiry.get(prefix.digest, 0.0) > now]
+        read = known[-1].tokens if known else 0
+        written, hour = self._keep(prefixes, now, read) if marked_only else (0, 0)
+        if not marked_only:
+            self._expiry.update((prefix.digest, now + _FIVE_MINUTES) for prefix in prefixes)
+        return msgspec.structs.replace(
+            usage,
+            input_tokens=usage.input_tokens - read - written,
+            cache_read_tokens=read,
+            cache_write_tokens=written,
+            cache_write_1h_tokens=hour,
+        )
+
+    def _keep(self, prefixes: Sequence[_Prefix], now: float, read: int) -> tuple[int, int]:
+        """Keep what is marked. Returns the tokens written, and those of them that were written for an hour."""
+        written = hour = 0
+        reached = read
+        for prefix in prefixes:
+            if not prefix.ttl_seconds:
+                continue
+            self._expiry[prefix.digest] = now + prefix.ttl_seconds
+            fresh = max(0, prefix.tokens - reached)
+            reached = max(reached, prefix.tokens)
+            written += fresh
+            hour += fresh if prefix.ttl_seconds == _HOUR_SECONDS else 0
+        return written, hour
+
+
+def _prefixes(received: Received, weights: Sequence[int]) -> Iterator[_Prefix]:
+    """Every prefix of the prompt, in the order tools, system prompt, messages."""
+    digest = hashlib.blake2b(received.model.encode(), digest_size=16)
+    tokens = 0
+    for segment, weight in zip((received.tools, received.system, *received.messages), weights, strict=True):
+        digest.update(canonical_json(_unmarked(segment)))
+        tokens += weight
+        yield _Prefix(digest.copy().digest(), tokens, _ttl_seconds(segment))
+
+
+def _unmarked(value: Any) -> Any:
+    """The value without marks: where they stand does not change what is cached."""
+    if isinstance(value, dict):
+        return {key: _unmarked(item) for key, item in value.items() if key != "cache_control"}
+    if isinstance(value, list):
+        return [_unmarked(item) for item in value]
+    return value
+
+
+def _ttl_seconds(value: Any) -> float:
+    """The longest life that a mark in the value asks for; 0 without a mark."""
+    if isinstance(value, dict):
+        mark = value.get("cache_control")
+        own = 0.0
+        if isinstance(mark, dict):
+            own = _HOUR_SECONDS if mark.get("ttl") == "1h" else _FIVE_MINUTES
+        return max([own, *(_ttl_seconds(item) for key, item in value.items() if key != "cache_control")])
+    if isinstance(value, list):
+        return max((_ttl_seconds(item) for item in value), default=0.0)
+    return 0.0

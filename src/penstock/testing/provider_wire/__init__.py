@@ -1,0 +1,72 @@
+"""Replies as each provider's API writes them: whole bodies, events of a stream, errors. Pure functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.testing.provider_wire import anthropic, chat, responses
+from penstock.testing.provider_wire.failures import Refusal, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from penstock.testing.provider_wire.served import Frame, Served
+    from penstock.testing.scripted import Failure
+
+__all__ = ["Refusal", "Wire", "refusal", "stream_frames", "wire_named"]
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True):
+    """How one API writes an answer.
+
+    A stream is `content`, then `closing` or, where it fails, `failing`. `wires` is what the answer adds to
+    the conversation.
+    """
+
+    body: Callable[[Served], dict[str, Any]]
+    wires: Callable[[Served], tuple[Any, ...]]
+    content: Callable[[Served], Iterator[Frame]]
+    closing: Callable[[Served], Iterator[Frame]]
+    failing: Callable[[Served, Failure], Iterator[Frame]]
+    finish: Callable[[Iterator[Frame]], Iterator[Frame]] = iter
+
+
+_WIRES: Mapping[str, Wire] = {
+    "chat": Wire(
+        body=chat.body, wires=chat.wires, content=chat.content, closing=chat.closing, failing=chat.failing
+    ),
+    "responses": Wire(
+        body=responses.body,
+        wires=responses.wires,
+        content=responses.content,
+        closing=responses.closing,
+        failing=responses.failing,
+        finish=responses.number,
+    ),
+    "anthropic": Wire(
+        body=anthropic.body,
+        wires=anthropic.wires,
+        content=anthropic.content,
+        closing=anthropic.closing,
+        failing=anthropic.failing,
+    ),
+}
+
+
+def wire_named(dialect: str) -> Wire:
+    """The API of that dialect."""
+    return _WIRES[dialect]
+
+
+def stream_frames(served: Served, dialect: str) -> list[Frame]:
+    """Every event of the stream, up to the cut where there is one."""
+    wire = _WIRES[dialect]
+    reply = served.reply
+    frames = list(wire.content(served))
+    if reply.stream_failure is not None:
+        frames[reply.cut_after_chunks :] = wire.failing(served, reply.stream_failure)
+        return list(wire.finish(iter(frames)))
+    frames += wire.closing(served)
+    return list(wire.finish(iter(frames[: reply.cut_after_chunks])))

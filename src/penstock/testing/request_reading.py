@@ -1,0 +1,93 @@
+"""What a request to a provider says: its messages, what they weigh, and which rules of the API they break."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.rules import check
+from penstock.conversation.rules.pairing import match
+from penstock.conversation.wire import json_text
+from penstock.errors import InputError
+from penstock.measure.weigh import MESSAGE_FRAME, tools_tokens, weigh
+
+if TYPE_CHECKING:
+    from penstock.measure.tokens import Tokenizer
+    from penstock.testing.scripted import Received
+
+__all__ = ["Fault", "Reading", "read_request"]
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Why a provider would refuse the request: which rule, in words."""
+
+    rule: str
+    text: str
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, read. The weights are of tools, system prompt and messages, in the order of the prompt."""
+
+    faults: tuple[Fault, ...] = ()
+    weights: tuple[int, ...] = (0, 0)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the whole prompt."""
+        return sum(self.weights)
+
+
+def read_request(received: Received, tokenizer: Tokenizer) -> Reading:
+    """The request, checked as the API of its dialect would. Never raises: what cannot be read is a fault."""
+    dialect = dialect_named(received.dialect)
+    shape = _shape_fault(received)
+    if shape is not None:
+        return Reading(faults=(shape,))
+    try:
+        messages = decode_all(dialect, received.messages)
+        weights = (
+            tools_tokens(received.tools, tokenizer),
+            _system_tokens(received.system, tokenizer),
+            *weigh(messages, tokenizer),
+        )
+    except InputError as error:
+        return Reading(faults=(Fault("body", str(error)),))
+    found = [
+        Fault(violation.rule, f"message {violation.index + 1}: {violation.text}")
+        for violation in check(messages, dialect.rules)
+    ]
+    # The rules let a call at the end be open, since its result may still come. A provider does not wait for it.
+    found += [
+        Fault("pairs", f"message {place.message + 1}: the call has no result after it")
+        for place in match(messages, dialect.pairing).open
+    ]
+    return Reading(faults=tuple(found), weights=weights)
+
+
+def _shape_fault(received: Received) -> Fault | None:
+    body = received.body
+    if not isinstance(body.get("model"), str):
+        return Fault("body", "model: a string is required")
+    field = "input" if received.dialect == "responses" else "messages"
+    if not received.messages:
+        return Fault("body", f"{field}: at least one message is required")
+    if received.dialect == "anthropic" and not received.path.endswith("/count_tokens"):
+        cap = body.get("max_tokens")
+        if not isinstance(cap, int) or cap < 1:
+            return Fault("body", "max_tokens: a whole number above 0 is required")
+    return None
+
+
+def _system_tokens(system: Any, tokenizer: Tokenizer) -> int:
+    if not system:
+        return 0
+    blocks = system if isinstance(system, list) else [system]
+    texts = [
+        str(block.get("text", "")) if isinstance(block, dict) and "text" in block else json_text(block)
+        for block in blocks
+        if not isinstance(block, str)
+    ]
+    texts += [block for block in blocks if isinstance(block, str)]
+    return MESSAGE_FRAME + sum(tokenizer.count_many(texts))
