@@ -1,0 +1,91 @@
+"""When to ask again, and the loop that does it.
+
+The policy is pure. Clock, sleep and randomness come from a `Pace`, so that a test needs neither luck nor time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import msgspec
+
+from penstock.errors import ProviderError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from penstock.errors import ErrorClass
+
+__all__ = ["CERTIFICATE", "Pace", "RetryPolicy", "next_delay", "retrying"]
+
+_T = TypeVar("_T")
+
+CERTIFICATE = "certificate"
+"""The code of a network failure that will be the same a minute later."""
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How often and how late to ask again.
+
+    The wait before try n + 1 is anything up to `base_seconds` × 2^(n - 1), and at most `cap_seconds`. Where the
+    provider says how long to wait, that is waited, with up to a tenth of it on top; if it is more than
+    `longest_wait_seconds`, the request is not repeated.
+    """
+
+    tries: int = 3
+    base_seconds: float = 0.5
+    cap_seconds: float = 20.0
+    longest_wait_seconds: float = 60.0
+
+
+DEFAULT_POLICY = RetryPolicy()
+
+
+class Pace(NamedTuple):
+    """Where time and chance come from."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    rng: random.Random = random.Random()  # noqa: S311 - spreads retries, guards nothing
+
+
+def next_delay(
+    attempt: int, failure: ErrorClass, rng: random.Random, policy: RetryPolicy = DEFAULT_POLICY
+) -> float | None:
+    """Seconds to wait after try number `attempt` (from 1) failed so, or None if it is not to be repeated."""
+    if attempt >= policy.tries or not failure.kind.transient or failure.code == CERTIFICATE:
+        return None
+    asked = failure.retry_after_seconds
+    if asked is not None and asked > 0:
+        return asked * (1 + rng.random() / 10) if asked <= policy.longest_wait_seconds else None
+    # Full jitter: many clients that failed together come back spread over the whole interval.
+    return rng.random() * min(policy.cap_seconds, policy.base_seconds * 2.0 ** min(attempt - 1, 60))
+
+
+async def retrying(
+    ask: Callable[[float | None], Awaitable[_T]],
+    *,
+    policy: RetryPolicy = DEFAULT_POLICY,
+    pace: Pace | None = None,
+    timeout_seconds: float | None = None,
+) -> tuple[_T, int]:
+    """What `ask` gave, and how many times it was called.
+
+    `ask` is told how many seconds are left for it, None for no limit. Raises the last ProviderError when the
+    policy gives up or when the wait would not fit into `timeout_seconds`, which bounds all tries and waits.
+    """
+    pace = pace or Pace()
+    deadline = None if timeout_seconds is None else pace.now() + timeout_seconds
+    attempt = 1
+    while True:
+        try:
+            return await ask(None if deadline is None else max(0.001, deadline - pace.now())), attempt
+        except ProviderError as error:
+            delay = next_delay(attempt, error.failure, pace.rng, policy)
+            if delay is None or (deadline is not None and pace.now() + delay >= deadline):
+                raise
+        await pace.sleep(delay)
+        attempt += 1
