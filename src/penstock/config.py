@@ -38,6 +38,7 @@ __all__ = [
     "ModelSettings",
     "PluginsSettings",
     "PressureSettings",
+    "SecretText",
     "Settings",
     "Sourced",
     "StoreSettings",
@@ -47,6 +48,7 @@ __all__ = [
     "given_values",
     "load_settings",
     "own_secrets",
+    "read_secret",
     "settings_from",
     "variable_name",
 ]
@@ -128,6 +130,42 @@ def own_secrets(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     from penstock.redaction import secret_variables  # noqa: PLC0415 - its rules cost time that `--help` must not pay
 
     return tuple(secret_variables(os.environ if environ is None else environ))
+
+
+class SecretText:
+    """A text that shows itself only to who asks by name: never in `str`, `repr`, a pickle or JSON."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text itself, for the place where it is sent."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "SecretText([REDACTED])"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a secret is not pickled: let the other process read its own environment")
+
+
+def read_secret(variable: str, environ: Mapping[str, str] | None = None) -> SecretText | None:
+    """The secret that a variable of the environment holds, or None where it is not set or empty.
+
+    White space around it is dropped. SettingsError for one that holds anything else than printable ASCII, which
+    no key does and no header can carry; the message names the variable alone.
+    """
+    text = (os.environ if environ is None else environ).get(variable, "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isprintable() and " " not in text):
+        raise SettingsError(
+            f"environment: the value of {variable} is no key: it holds a space, a line break or a character "
+            "outside ASCII; set it again"
+        )
+    return SecretText(text)
 
 
 def colour_is_wanted(environ: Mapping[str, str] | None = None) -> bool:
