@@ -80,10 +80,6 @@ def test_a_conversation_whose_opening_is_lost(share):
     compacted("anthropic", [use("c1"), user("0"), answer("c1"), assistant("0")], share)
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="a list whose first user message was lost, compacted right behind its mended opening, is refused",
-)
 @each_share
 def test_a_lost_opening_before_a_batch_of_calls(share):
     uses = [{"type": "tool_use", "id": f"c{n}", "name": "read_file", "input": {}} for n in range(3)]

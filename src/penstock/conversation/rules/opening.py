@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.conversation.message import Message, Role
+from penstock.conversation.message import Message, Role, Text
 from penstock.conversation.rules.base import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["UserOpens", "first_speaker"]
+__all__ = ["OPENING_TEXT", "UserOpens", "first_speaker"]
+
+OPENING_TEXT = "[the conversation begins here]"
+"""What we let the user say where the first message is lost."""
 
 
 def first_speaker(messages: Sequence[Message]) -> int:
@@ -31,8 +34,10 @@ class UserOpens:
     name = "opening"
 
     def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
-        """No cut before the opening message, but for the one at 0."""
-        return {index for index in range(1, first_speaker(messages) + 1) if index < len(messages)}
+        """No cut before the opening message, but for the one at 0; none behind one that we made, which opens nothing alone."""
+        first = first_speaker(messages)
+        made = first < len(messages) and messages[first].parts == (Text(OPENING_TEXT),)
+        return {index for index in range(1, first + 1 + made) if index < len(messages)}
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
         """A first message that is not the user's."""

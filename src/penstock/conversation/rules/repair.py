@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.conversation.message import Message, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from penstock.conversation.rules.nonempty import NonEmpty, is_blank
-from penstock.conversation.rules.opening import UserOpens, first_speaker
+from penstock.conversation.rules.opening import OPENING_TEXT, UserOpens, first_speaker
 from penstock.conversation.rules.pairing import (
     Matching,
     Pairing,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["NO_RESULT", "OPENING_TEXT", "Repaired", "open_calls", "repair"]
 
 NO_RESULT = "[no result was recorded for this call]"
-OPENING_TEXT = "[the conversation begins here]"
 
 
 class Repaired(msgspec.Struct, frozen=True):
