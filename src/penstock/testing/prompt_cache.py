@@ -44,7 +44,7 @@ class PromptCache:
     def __init__(self, *, min_tokens: int = 1024, clock: Callable[[], float] = time.monotonic) -> None:
         self._min_tokens = min_tokens
         self._clock = clock
-        self._expiry: dict[bytes, float] = {}
+        self._kept: dict[bytes, tuple[float, float]] = {}  # when an entry expires, and its whole life
 
     def split(self, usage: Usage, received: Received, weights: Sequence[int]) -> Usage:
         """`usage` with its input parted into read, written and neither; the prompt is kept for later ones."""
@@ -54,11 +54,10 @@ class PromptCache:
             marked = [index for index, prefix in enumerate(prefixes) if prefix.ttl_seconds]
             prefixes = prefixes[: marked[-1] + 1] if marked else []
         now = self._clock()
-        known = [prefix for prefix in prefixes if self._expiry.get(prefix.digest, 0.0) > now]
-        read = known[-1].tokens if known else 0
-        written, hour = self._keep(prefixes, now, read) if marked_only else (0, 0)
+        read = self._read(prefixes, now)
+        written, hour = self._write(prefixes, now, read) if marked_only else (0, 0)
         if not marked_only:
-            self._expiry.update((prefix.digest, now + _FIVE_MINUTES) for prefix in prefixes)
+            self._kept.update((prefix.digest, (now + _FIVE_MINUTES, _FIVE_MINUTES)) for prefix in prefixes)
         return msgspec.structs.replace(
             usage,
             input_tokens=usage.input_tokens - read - written,
@@ -67,14 +66,23 @@ class PromptCache:
             cache_write_1h_tokens=hour,
         )
 
-    def _keep(self, prefixes: Sequence[_Prefix], now: float, read: int) -> tuple[int, int]:
+    def _read(self, prefixes: Sequence[_Prefix], now: float) -> int:
+        """Tokens of the longest prefix that is kept. Reading it begins its life anew."""
+        for prefix in reversed(prefixes):
+            expires, life = self._kept.get(prefix.digest, (0.0, 0.0))
+            if expires > now:
+                self._kept[prefix.digest] = (now + life, life)
+                return prefix.tokens
+        return 0
+
+    def _write(self, prefixes: Sequence[_Prefix], now: float, read: int) -> tuple[int, int]:
         """Keep what is marked. Returns the tokens written, and those of them that were written for an hour."""
         written = hour = 0
         reached = read
         for prefix in prefixes:
             if not prefix.ttl_seconds:
                 continue
-            self._expiry[prefix.digest] = now + prefix.ttl_seconds
+            self._kept[prefix.digest] = (now + prefix.ttl_seconds, prefix.ttl_seconds)
             fresh = max(0, prefix.tokens - reached)
             reached = max(reached, prefix.tokens)
             written += fresh
@@ -86,19 +94,31 @@ def _prefixes(received: Received, weights: Sequence[int]) -> Iterator[_Prefix]:
     """Every prefix of the prompt, in the order tools, system prompt, messages."""
     digest = hashlib.blake2b(received.model.encode(), digest_size=16)
     tokens = 0
-    for segment, weight in zip((received.tools, received.system, *received.messages), weights, strict=True):
+    segments = (received.tools, _as_blocks(received.system), *received.messages)
+    for segment, weight in zip(segments, weights, strict=False):  # what could not be read has no weights
         digest.update(canonical_json(_unmarked(segment)))
         tokens += weight
         yield _Prefix(digest.copy().digest(), tokens, _ttl_seconds(segment))
 
 
 def _unmarked(value: Any) -> Any:
-    """The value without marks: where they stand does not change what is cached."""
+    """The value without marks: where they stand does not change what is cached.
+
+    A text is written as a block, since a client turns it into one to mark it.
+    """
     if isinstance(value, dict):
-        return {key: _unmarked(item) for key, item in value.items() if key != "cache_control"}
+        return {
+            key: _unmarked(_as_blocks(item) if key == "content" else item)
+            for key, item in value.items()
+            if key != "cache_control"
+        }
     if isinstance(value, list):
         return [_unmarked(item) for item in value]
     return value
+
+
+def _as_blocks(content: Any) -> Any:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _ttl_seconds(value: Any) -> float:

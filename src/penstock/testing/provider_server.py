@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from aiohttp import web
 
@@ -19,7 +19,7 @@ from penstock.conversation.wire import encode_wire, parse_json
 from penstock.testing.provider_wire import refusal, stream_frames, wire_named
 from penstock.testing.provider_wire.served import CREATED
 from penstock.testing.scripted import Failure, Headers
-from penstock.testing.stage import Options, Stage
+from penstock.testing.stage import Choices, Options, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ _MOST_BYTES = 1 << 30
 
 
 @contextlib.contextmanager
-def scripted_provider(replies: Replies, **options: Any) -> Iterator[ScriptedProvider]:
+def scripted_provider(replies: Replies, **options: Unpack[Choices]) -> Iterator[ScriptedProvider]:
     """A running provider, for code that is not async. `options` are those of `Options`."""
     with ScriptedProvider(replies, **options) as server:
         yield server
@@ -49,7 +49,7 @@ class ScriptedProvider:
     `async with` runs it in the caller's event loop, `with` in a thread of its own.
     """
 
-    def __init__(self, replies: Replies, **options: Any) -> None:
+    def __init__(self, replies: Replies, **options: Unpack[Choices]) -> None:
         self._stage = Stage(replies, Options(**options))
         self._runner: web.AppRunner | None = None
         self._port = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.testing.prompt_cache import PromptCache
     from penstock.testing.scripted import Headers, Replies
 
-__all__ = ["Options", "Stage"]
+__all__ = ["Choices", "Options", "Stage"]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +41,18 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ("scripted-model",)
 
 
+class Choices(TypedDict, total=False):
+    """The fields of `Options` as keyword arguments."""
+
+    repeat_last: bool
+    window_tokens: int | None
+    api_key: str | None
+    prompt_cache: PromptCache | None
+    check: bool
+    tokenizer: str
+    models: tuple[str, ...]
+
+
 class Stage:
     """Keeps the script, what was asked and what was wrong with it. May be read from other threads."""
 
@@ -50,7 +62,7 @@ class Stage:
         self._tokenizer: Tokenizer = tokenizer_named(options.tokenizer)
         self._received: list[Received] = []
         self._violations: list[Breach] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a function that is the script may look at what was received
 
     @property
     def received(self) -> tuple[Received, ...]:

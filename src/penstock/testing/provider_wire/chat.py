@@ -54,7 +54,8 @@ def wires(served: Served) -> tuple[Any, ...]:
 
 def content(served: Served) -> Iterator[Frame]:
     """The chunks up to the last piece of the answer."""
-    yield _chunk(served, {"role": "assistant", "content": "", "refusal": None})
+    silent = served.reply.calls and not served.reply.text
+    yield _chunk(served, {"role": "assistant", "content": None if silent else "", "refusal": None})
     for piece in pieces(served.reply.reasoning, served):
         yield _chunk(served, {"reasoning_content": piece})
     for piece in pieces(served.reply.text, served):
