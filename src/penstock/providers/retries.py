@@ -71,8 +71,8 @@ async def retrying(
     policy: RetryPolicy = DEFAULT_POLICY,
     pace: Pace | None = None,
     timeout_seconds: float | None = None,
-) -> tuple[_T, int]:
-    """What `ask` gave, and how many times it was called.
+) -> _T:
+    """What `ask` gave, at the first try or a later one.
 
     `ask` is told how many seconds are left for it, None for no limit. Raises the last ProviderError when the
     policy gives up or when the wait would not fit into `timeout_seconds`, which bounds all tries and waits.
@@ -82,7 +82,7 @@ async def retrying(
     attempt = 1
     while True:
         try:
-            return await ask(None if deadline is None else max(0.001, deadline - pace.now())), attempt
+            return await ask(None if deadline is None else max(0.001, deadline - pace.now()))
         except ProviderError as error:
             delay = next_delay(attempt, error.failure, pace.rng, policy)
             if delay is None or (deadline is not None and pace.now() + delay >= deadline):

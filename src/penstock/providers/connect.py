@@ -1,0 +1,129 @@
+"""From a provider's name and a model's to something that answers."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.config import read_secret
+from penstock.errors import SettingsError
+from penstock.providers.address import read_address
+from penstock.providers.caller import Endpoint
+from penstock.providers.http import Transport
+from penstock.providers.model import ProviderModel
+from penstock.providers.presets import PRESETS
+from penstock.providers.retries import DEFAULT_POLICY, Pace, RetryPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.config import SecretText
+    from penstock.providers.address import Address
+    from penstock.providers.presets import Preset
+
+__all__ = ["ConnectOptions", "connect"]
+
+
+class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What few callers need.
+
+    `transport` is shared and left open by the model. `headers` are sent along; a key does not belong there.
+    `allow_plain_http` sends a key unencrypted to another machine. `environ` takes the place of the environment.
+    """
+
+    transport: Transport | None = None
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    policy: RetryPolicy = DEFAULT_POLICY
+    pace: Pace = Pace()
+    allow_plain_http: bool = False
+    environ: Mapping[str, str] | None = None
+
+
+_PLAIN_OPTIONS = ConnectOptions()
+
+
+def connect(
+    provider: str,
+    model: str,
+    *,
+    base_url: str | None = None,
+    api_key_env: str | None = None,
+    timeout_seconds: float = 120.0,
+    options: ConnectOptions = _PLAIN_OPTIONS,
+) -> ProviderModel:
+    """A model of a provider. Nothing is sent yet.
+
+    `provider` is a name from `presets.PRESETS`; "openai", "responses" and "anthropic" with a `base_url` mean any
+    server of that dialect. The provider's own key variable is only read for its own address: another address
+    gets a key only from the variable that `api_key_env` names. Raises SettingsError for an unknown provider, an
+    address that cannot be used, or a missing key.
+    """
+    preset = _preset(provider)
+    if not model.strip():
+        raise SettingsError(f"no model was named for {provider}; name one, as the provider's list calls it")
+    if timeout_seconds <= 0:
+        raise SettingsError(f"timeout_seconds is {timeout_seconds:g}; it must be above 0")
+    address = _address(provider, preset, base_url)
+    variable, key = _key(provider, preset, address, api_key_env, options.environ)
+    if key is not None and not (address.encrypted or address.loopback or options.allow_plain_http):
+        raise SettingsError(
+            f"{address.hostname} is asked over plain http, where anybody on the way can read the key in "
+            f"{variable}; use https, or set allow_plain_http if the network is yours"
+        )
+    endpoint = Endpoint(
+        dialect=preset.dialect,
+        address=address,
+        key=key,
+        key_variable=variable,
+        key_header=preset.key_header,
+        server=preset.server,
+        timeout_seconds=timeout_seconds,
+        headers=options.headers,
+        policy=options.policy,
+        pace=options.pace,
+    )
+    owned = options.transport is None
+    return ProviderModel(model, endpoint, options.transport or Transport(), owns_transport=owned)
+
+
+def _preset(provider: str) -> Preset:
+    preset = PRESETS.get(provider)
+    if preset is not None:
+        return preset
+    near = get_close_matches(provider, PRESETS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(PRESETS))}"
+    raise SettingsError(f"{provider!r} is no provider that we know; {hint}")
+
+
+def _address(provider: str, preset: Preset, base_url: str | None) -> Address:
+    if base_url or preset.base_url:
+        return read_address(base_url or preset.base_url)
+    raise SettingsError(
+        f"{provider} has no address of its own; give the base URL of your resource (base_url)"
+    )
+
+
+def _key(
+    provider: str,
+    preset: Preset,
+    address: Address,
+    api_key_env: str | None,
+    environ: Mapping[str, str] | None,
+) -> tuple[str, SecretText | None]:
+    """The variable and what it holds. A key goes to the provider it is for, or where the caller sends it."""
+    if api_key_env:
+        key = read_secret(api_key_env, environ)
+        if key is None:
+            raise SettingsError(f"{api_key_env} is not set; set it to the key for {address.hostname}")
+        return api_key_env, key
+    home = read_address(preset.base_url) if preset.base_url else address
+    if not preset.key_variable or (address.hostname, address.encrypted) != (home.hostname, home.encrypted):
+        return "", None
+    key = read_secret(preset.key_variable, environ)
+    if key is None and not (preset.key_optional or address.loopback):
+        raise SettingsError(
+            f"no key for {provider}: set {preset.key_variable}, or name another variable (api_key_env)"
+        )
+    return preset.key_variable, key
