@@ -125,6 +125,7 @@ def test_with_checks_off_it_answers_and_still_keeps_the_record():
         ("chat", {"model": "m", "messages": []}),
         ("chat", {"messages": HELLO}),
         ("responses", {"model": "m", "messages": HELLO}),
+        ("responses", {"model": "m", "input": HELLO, "previous_response_id": "resp_1"}),
         ("anthropic", {"model": "m", "messages": HELLO}),  # no max_tokens
     ],
 )

@@ -70,6 +70,8 @@ def _shape_fault(received: Received) -> Fault | None:
     body = received.body
     if not isinstance(body.get("model"), str):
         return Fault("body", "model: a string is required")
+    if body.get("previous_response_id") is not None:
+        return Fault("body", "previous_response_id: nothing is kept here; send the whole conversation")
     field = "input" if received.dialect == "responses" else "messages"
     if not received.messages:
         return Fault("body", f"{field}: at least one message is required")

@@ -6,16 +6,14 @@ A script is a list of replies, given in their order, or a function from the requ
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from penstock.conversation.wire import json_text
 from penstock.errors import ErrorKind
+from penstock.measure.usage import Usage  # noqa: TC001  # tools that build replies read the types of their fields
 from penstock.providers.exchange import Called, Finish
-
-if TYPE_CHECKING:
-    from penstock.measure.usage import Usage
 
 __all__ = ["Breach", "Failure", "Headers", "RawBody", "Received", "Replies", "Reply", "Script"]
 
