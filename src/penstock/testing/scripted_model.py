@@ -100,7 +100,10 @@ class ScriptedModel:
         return self._answer(served, watch)
 
     async def stream(self, ask: Ask) -> AsyncIterator[Event]:
-        """The answer bit by bit, closed by `Answered`. Raises ProviderError."""
+        """The answer bit by bit, closed by `Answered`. Raises ProviderError.
+
+        A cut counts the events that come out here, of which there are fewer than on the wire.
+        """
         watch = _Watch(ask.timeout_seconds)
         received, reading = self._receive(ask, streaming=True)
         try:

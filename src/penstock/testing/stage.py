@@ -168,4 +168,5 @@ class Stage:
 
 
 def _key(headers: Mapping[str, str]) -> str:
-    return headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
+    own = headers.get("x-api-key") or headers.get("api-key")
+    return own or headers.get("authorization", "").removeprefix("Bearer ")

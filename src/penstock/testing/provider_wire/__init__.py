@@ -66,7 +66,7 @@ def stream_frames(served: Served, dialect: str) -> list[Frame]:
     reply = served.reply
     frames = list(wire.content(served))
     if reply.stream_failure is not None:
-        frames[reply.cut_after_chunks :] = wire.failing(served, reply.stream_failure)
-        return list(wire.finish(iter(frames)))
+        kept = frames if reply.cut_after_chunks is None else frames[: reply.cut_after_chunks]
+        return list(wire.finish(iter([*kept, *wire.failing(served, reply.stream_failure)])))
     frames += wire.closing(served)
     return list(wire.finish(iter(frames[: reply.cut_after_chunks])))
