@@ -46,12 +46,16 @@ class _Known(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class _Seen(NamedTuple):
-    """The last list: our copies of its wire objects, and the messages. `mixed` are those with more than texts."""
+    """The last list: our copies of its wire objects, and the messages.
+
+    `mixed` are the places of those with more than texts, `merged` of those with a handoff inside.
+    """
 
     dialect: Dialect | None
     copies: list[Any]
     messages: list[Message]
     mixed: list[int]
+    merged: list[int]
 
     def equal_until(self, wires: Sequence[Any]) -> int:
         """How many wires at the start are equal to those that were seen."""
@@ -68,13 +72,20 @@ class _Seen(NamedTuple):
 
 
 class _Mended(msgspec.Struct, frozen=True, eq=False):
-    """A list of messages as it was decoded, mended, and where it may be cut."""
+    """A list of messages as it was decoded, mended, and where it may be cut.
+
+    `settled` is the last legal cut inside a list that needed no mending, with the ids of the calls and of the
+    results before it.
+    """
 
     dialect: str
     messages: list[Message]
     linked: list[Message]
     repaired: Repaired
     legal: tuple[int, ...] = ()
+    settled: int = 0
+    calls: frozenset[str] = frozenset()
+    results: frozenset[str] = frozenset()
 
 
 class Opened(msgspec.Struct, frozen=True, eq=False):
@@ -97,11 +108,12 @@ class Notebook:
     def __init__(self, tokenizer: Tokenizer, redactor: Redactor) -> None:
         self.tokenizer = tokenizer
         self._reader = Reader(redactor)
-        self._seen = _Seen(None, [], [], [])
+        self._seen = _Seen(None, [], [], [], [])
         self._by_object: dict[
             int, tuple[Message, _Known]
         ] = {}  # by identity; the message is held, and compared
         self._by_content: dict[Hashable, _Known] = {}  # of all messages ever
+        self._learned: tuple[Sequence[Message], list[_Known]] = ((), [])
         self._last = _Mended("", [], [], Repaired([]))
         self._index = Index(self._reader.vocabulary)
         self._indexed: list[Reading] = []
@@ -120,7 +132,7 @@ class Notebook:
         given = list(wires) if origins is None else [msgspec.Raw(origin) for origin in origins]
         came = given
         places: Sequence[int] = range(len(given))
-        if any(map(_is_merged, messages)):
+        if self._seen.merged:
             messages, given, places = unmerge(messages, wires, given, dialect)
         mended = self._mend(messages, dialect, given)
         final = mended.repaired.messages
@@ -162,10 +174,18 @@ class Notebook:
             repaired = msgspec.structs.replace(repaired, messages=linked)
         legal = legal_cuts(repaired.messages[start:], dialect.rules)
         before = self._last.legal[: bisect_left(self._last.legal, start)] if start else ()
-        self._last = _Mended(
-            dialect.name, messages, linked, repaired, (*before, *(start + cut for cut in legal))
-        )
+        cuts = (*before, *(start + cut for cut in legal))
+        mended = _Mended(dialect.name, messages, linked, repaired, cuts)
+        self._last = self._settled(mended, start) if repaired.messages is linked else mended
         return self._last
+
+    def _settled(self, mended: _Mended, start: int) -> _Mended:
+        """With the ids up to the last legal cut inside the list; those up to `start` are known from the last one."""
+        settled = mended.legal[max(0, bisect_left(mended.legal, len(mended.messages)) - 1)]
+        calls, results = _ids_in(mended.messages[start:settled])
+        if start:
+            calls, results = calls | self._last.calls, results | self._last.results
+        return msgspec.structs.replace(mended, settled=settled, calls=calls, results=results)
 
     def _sound_until(self, messages: list[Message], dialect: Dialect) -> int:
         """Up to where the list is the last one, sound and whole there: a legal cut with every call before it answered."""
@@ -179,10 +199,9 @@ class Notebook:
             or not all(map(is_, last.messages, messages))
         ):
             return 0
-        start = last.legal[bisect_left(last.legal, count) - 1]
-        calls, results = _ids_in(messages[:start])
-        later_calls, later_results = _ids_in(messages[start:])
-        return start if calls == results and calls.isdisjoint(later_calls | later_results) else 0
+        calls, results = _ids_in(messages[last.settled :])
+        sound = last.calls == last.results and last.calls.isdisjoint(calls | results)
+        return last.settled if sound else 0
 
     def weigh(self, wires: Sequence[Any], dialect: Dialect) -> list[int]:
         """Tokens of each message, without planning anything. Only what was not seen before is weighed."""
@@ -191,10 +210,11 @@ class Notebook:
 
     def _decode(self, wires: Sequence[Any], dialect: Dialect) -> list[Message]:
         """Each wire object as a message that does not hold it. What is equal to the last list is not decoded."""
-        seen = self._seen if self._seen.dialect is dialect else _Seen(dialect, [], [], [])
+        seen = self._seen if self._seen.dialect is dialect else _Seen(dialect, [], [], [], [])
         same = seen.equal_until(wires)
         copies, messages = seen.copies[:same], seen.messages[:same]
         mixed = [place for place in seen.mixed if place < same]
+        merged = [place for place in seen.merged if place < same]
         for place in range(same, len(wires)):
             try:
                 read = dialect.decode(wires[place])
@@ -209,26 +229,30 @@ class Notebook:
             messages.append(Message(read.role, read.parts))
             if not _only_texts(copy):
                 mixed.append(place)
-        self._seen = _Seen(dialect, copies, messages, mixed)
+            if _is_merged(read):
+                merged.append(place)
+        self._seen = _Seen(dialect, copies, messages, mixed, merged)
         return messages
 
     def _learn(self, messages: Sequence[Message], decoded: Sequence[Message]) -> list[_Known]:
         """Tokens and reading of each message; all texts that are new are weighed in one batch."""
-        held = self._by_object
-        found = [
+        held, (last, known) = self._by_object, self._learned
+        same = _same_until(last, messages)
+        found = known[:same] + [
             one[1] if (one := held.get(id(message))) is not None and one[0] is message else None
-            for message in messages
+            for message in messages[same:]
         ]
-        unknown = [place for place, known in enumerate(found) if known is None]
+        unknown = [place for place in range(same, len(messages)) if found[place] is None]
         self._remember([messages[place] for place in unknown])
         for place in unknown:
             found[place] = self._by_content[_content_key(messages[place])]
         if len(held) > 2 * len(decoded):
             held.clear()
-        for message in decoded:
-            if id(message) not in held and (known := self._by_content.get(_content_key(message))) is not None:
-                held[id(message)] = (message, known)
-        return [known for known in found if known is not None]
+        for message in decoded[same if messages is decoded else 0 :]:
+            if id(message) not in held and (read := self._by_content.get(_content_key(message))) is not None:
+                held[id(message)] = (message, read)
+        self._learned = (messages, [one for one in found if one is not None])
+        return self._learned[1]
 
     def _remember(self, messages: Sequence[Message]) -> None:
         """Weigh and read what is new, all of it together."""
@@ -285,11 +309,18 @@ def _places_after_repair(mended: list[Message], before: list[Message], places: S
     return found
 
 
+def _same_until(one: Sequence[Message], other: Sequence[Message]) -> int:
+    """How many messages at the start are the same objects."""
+    if all(map(is_, one, other)):
+        return min(len(one), len(other))
+    return next(place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] is not pair[1])
+
+
 def _is_merged(message: Message) -> bool:
     return len(message.parts) > 1 and any(isinstance(part, Summary) for part in message.parts)
 
 
-def _ids_in(messages: Sequence[Message]) -> tuple[set[str], set[str]]:
+def _ids_in(messages: Sequence[Message]) -> tuple[frozenset[str], frozenset[str]]:
     """The ids of the calls in these messages, and those of the results."""
     calls: set[str] = set()
     results: set[str] = set()
@@ -299,7 +330,7 @@ def _ids_in(messages: Sequence[Message]) -> tuple[set[str], set[str]]:
                 calls.add(part.call_id)
             elif isinstance(part, ToolResult):
                 results.add(part.call_id)
-    return calls, results
+    return frozenset(calls), frozenset(results)
 
 
 def _content_key(message: Message) -> Hashable:

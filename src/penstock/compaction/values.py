@@ -10,11 +10,15 @@ conversation repeats its tokens, so that what a token holds is worth remembering
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "PHRASE",
+    "QUOTES",
     "SEPARATORS",
-    "SUB_WORD",
     "is_plain_name",
     "plain_words",
     "sub_words",
@@ -22,14 +26,16 @@ __all__ = [
     "values_in",
     "values_in_phrase",
     "values_in_token",
+    "values_of_each",
 ]
 
+QUOTES = "\"'`"
 PHRASE = re.compile(r"\"[^\"\n\\]{4,70}\"|`[^`\n]{3,70}`|'(?<!\w')[^'\n\\]{4,70}'(?!\w)")
 _INSIDE_TOKENS = "_@#~$/\\.-%+"
 SEPARATORS = {
     code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) in _INSIDE_TOKENS)
 } | {ord(char): " " for char in "“”‘’„«»…—–·•→，。；：！？、（）「」『』【】《》"}
-SUB_WORD = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{3,}|\d{3,}|[^\W\d_a-zA-Z]{2,}")
+_SUB_WORD = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{3,}|\d{3,}|[^\W\d_a-zA-Z]{2,}")
 
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uffef]+")
 # Digits, an inner _ or ., a change of case inside, @ or #, or all capitals.
@@ -48,6 +54,31 @@ def values_in(text: str) -> list[str]:
     """Every value in the text, as often as it stands there: those of its tokens, then its phrases."""
     found = [value for token in tokens_of(text) for value in values_in_token(token)]
     return found + [value for phrase in PHRASE.findall(text) for value in values_in_phrase(phrase)]
+
+
+def values_of_each(tokens: Iterable[str]) -> tuple[list[str], list[int]]:
+    """The values of these tokens and phrases, one after the other, and how many each of them holds.
+
+    The same as `values_in_token` and `values_in_phrase` give one by one. Conversations have very many distinct
+    tokens, so the common cases are told apart here, without a call for each.
+    """
+    values: list[str] = []
+    counts: list[int] = []
+    count, add = counts.append, values.append
+    for token in tokens:
+        if token.isascii() and (token.isidentifier() or token.isalnum()):
+            if 2 < len(token) <= _LONGEST and not (token.isalpha() and (token.islower() or token.istitle())):
+                add(token)
+                count(1)
+            else:
+                count(0)
+        elif token.isalpha() and (token.islower() or token.istitle()):
+            count(0)
+        else:
+            found = values_in_phrase(token) if token[0] in QUOTES else values_in_token(token)
+            values += found
+            count(len(found))
+    return values, counts
 
 
 def values_in_phrase(quoted: str) -> list[str]:
@@ -99,7 +130,7 @@ def _in_marked(token: str) -> list[str]:
 
 def sub_words(text: str) -> set[str]:
     """The words inside names: `getUserName` and `user_name` both hold `user`."""
-    return {word.lower() for word in SUB_WORD.findall(text)}
+    return {word.lower() for word in _SUB_WORD.findall(text)}
 
 
 def plain_words(text: str) -> int:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from array import array
 from enum import IntEnum
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -21,13 +21,12 @@ import numpy as np
 from penstock.compaction.interning import UNKNOWN, Interner
 from penstock.compaction.values import (
     PHRASE,
+    QUOTES,
     SEPARATORS,
-    SUB_WORD,
-    is_plain_name,
     values_in,
-    values_in_phrase,
-    values_in_token,
+    values_of_each,
 )
+from penstock.compaction.words import BUCKETS, bucket, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -74,14 +73,10 @@ def _classes() -> NDArray[np.uint8]:
 
 _CLASSES = _classes()
 _END = "\x00"
-_REMEMBERED = 100_000  # tokens, and words
-_BUCKETS = 1 << 20
+_REMEMBERED = 100_000  # tokens
 _END_OF_TEXT = "\n\x00\n"
 _SEPARATORS_BUT_END = {code: space for code, space in SEPARATORS.items() if code != ord(_END)}
-_QUOTES = "\"'`"
 _PHRASE_OR_END = re.compile(r"\x00|" + PHRASE.pattern)
-_WORD_OR_END = re.compile(SUB_WORD.pattern + r"|\n")
-_ASCII_WORD_OR_END = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{3,}|[0-9]{3,}|\n")  # the same for ASCII, and quicker
 
 
 class _Tokens(dict[str, int]):
@@ -89,6 +84,7 @@ class _Tokens(dict[str, int]):
 
     def __init__(self) -> None:
         super().__init__()
+        self.fresh: list[str] = []  # tokens that have a number and were not read yet
         self.read: list[str] = []  # the values of the tokens that were read since this was last emptied
         self.held = array("q")
         self.first = array("i")  # token t holds held[first[t]:first[t + 1]]
@@ -102,37 +98,17 @@ class _Tokens(dict[str, int]):
         self.first[:] = array("i", [0, 0])
 
     def __missing__(self, token: str) -> int:
-        held, first = self.held, self.first  # this runs for every new token: no detours
-        if token.isalpha() and (token.islower() or token.istitle()):
-            pass  # a plain word
-        elif is_plain_name(token):
-            held.append(hash(token))
-            self.read.append(token)
-        else:
-            for value in values_in_phrase(token) if token[0] in _QUOTES else values_in_token(token):
-                held.append(hash(value))
-                self.read.append(value)
-        number = self[token] = len(first) - 1
-        first.append(len(held))
+        number = self[token] = len(self)
+        self.fresh.append(token)
         return number
 
-
-class _Words(dict[str, int]):
-    """A number below `_BUCKETS` for each word, whatever its case; the end of a value is -1.
-
-    Two words may share a number. That makes a few values seem related that are not, and saves a table of all
-    words there are.
-    """
-
-    def __missing__(self, word: str) -> int:
-        if len(self) >= _REMEMBERED:
-            self.clear()
-        number = self[word] = _bucket(word.lower()) if word != "\n" else -1
-        return number
-
-
-def _bucket(word: str) -> int:
-    return crc32(word.encode(errors="replace")) % _BUCKETS
+    def read_fresh(self) -> None:
+        """Read the values of the tokens that were met for the first time."""
+        values, counts = values_of_each(self.fresh)
+        self.fresh.clear()
+        self.read += values
+        self.first.extend(islice(accumulate(counts, initial=self.first[-1]), 1, None))
+        self.held.extend(map(hash, values))
 
 
 class Found(msgspec.Struct, frozen=True, eq=False):
@@ -150,7 +126,6 @@ class Vocabulary:
         self._interner = Interner()
         self._tokens = _Tokens()
         self._kinds = np.zeros(0, np.int8)
-        self._words = _Words()
         self._word_count = np.zeros(0, np.int32)
         # Every word of every value, one value after the other, and the value it is of; in pieces.
         self._word: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
@@ -170,7 +145,7 @@ class Vocabulary:
         if joined.count(_END) > len(texts):
             joined = _END_OF_TEXT.join([*(text.replace(_END, " ") for text in texts), ""])
         texts_of, hashes = self._values_of(joined.translate(_SEPARATORS_BUT_END).split())
-        if any(quote in joined for quote in _QUOTES):
+        if any(quote in joined for quote in QUOTES):
             phrases_of, phrases = self._values_of(_PHRASE_OR_END.findall(joined))
             texts_of, hashes = np.concatenate([texts_of, phrases_of]), np.concatenate([hashes, phrases])
         interned = self._interner.intern(hashes)
@@ -183,6 +158,7 @@ class Vocabulary:
     def _values_of(self, tokens: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The hashes of the tokens' values, each with the text it is of; an end token leads to the next text."""
         codes = np.fromiter(map(self._tokens.__getitem__, tokens), np.int64, len(tokens))
+        self._tokens.read_fresh()
         first = np.frombuffer(self._tokens.first, np.intc).astype(np.int64)
         counts = first[codes + 1] - first[codes]
         before = np.cumsum(counts) - counts
@@ -206,9 +182,9 @@ class Vocabulary:
 
     def relation(self, words: Mapping[str, float]) -> NDArray[np.float32]:
         """For each value the mean weight of its words; words are lower case, and others weigh nothing."""
-        weights = np.zeros(_BUCKETS, np.float32)
+        weights = np.zeros(BUCKETS, np.float32)
         for word, weight in words.items():
-            weights[_bucket(word)] += weight
+            weights[bucket(word)] += weight
         total = np.zeros(len(self), np.float32)
         for word_piece, owner_piece in zip(self._word, self._owner, strict=True):
             weighed = weights[word_piece]
@@ -225,14 +201,11 @@ class Vocabulary:
         if not len(fresh):
             return
         joined = "\n".join([*(by_hash[one] for one in fresh.tolist()), ""])
-        pattern = _ASCII_WORD_OR_END if joined.isascii() else _WORD_OR_END
-        words = np.fromiter(map(self._words.__getitem__, pattern.findall(joined)), np.int32)
-        ends = words < 0
-        owner = len(self._kinds) + np.cumsum(ends, dtype=np.int32)
-        count = np.bincount(owner[~ends] - len(self._kinds), minlength=len(fresh))
+        words = words_of(joined)
+        count = np.bincount(words.owners, minlength=len(fresh))
         self._word_count = np.concatenate([self._word_count, np.maximum(count, 1).astype(np.int32)])
-        self._word.append(words[~ends])
-        self._owner.append(owner[~ends])
+        self._word.append(words.buckets)
+        self._owner.append(words.owners + np.int32(len(self._kinds)))
         data = np.frombuffer(joined.encode(errors="replace"), np.uint8)
         self._kinds = np.concatenate([self._kinds, _kinds(data)])
 

@@ -1,0 +1,65 @@
+"""Words inside values, hashed by array operations, are the words that a reader of one value finds."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.compaction.values import sub_words, tokens_of, values_in_token, values_of_each
+from penstock.compaction.words import BUCKETS, bucket, words_of
+
+ASCII_VALUES = st.text(alphabet="abcXYZ019_-./ @", max_size=30)
+
+
+def found(values):
+    words = words_of("\n".join([*values, ""]))
+    return [set(words.buckets[words.owners == place].tolist()) for place in range(len(values))]
+
+
+@settings(max_examples=200)
+@given(st.lists(ASCII_VALUES, min_size=1, max_size=8))
+def test_the_same_words_as_one_by_one(values):
+    assert found(values) == [{bucket(word) for word in sub_words(value)} for value in values]
+
+
+def test_case_does_not_matter_and_capitals_stay_with_their_word():
+    one, other = found(["getUserName", "user_name"])
+    assert one & other == {bucket("user"), bucket("name")}
+    assert found(["HTTPServer"]) == [{bucket("https"), bucket("erver")}]
+
+
+def test_words_beyond_ascii():
+    assert found(["订单编号", "Привет", "привет"]) == [
+        {bucket("订单编号")},
+        {bucket("привет")},
+        {bucket("привет")},
+    ]
+
+
+def test_no_words_at_all():
+    words = words_of("a.b\n--\n")
+    assert len(words.buckets) == len(words.owners) == 0
+
+
+def test_numbers_are_spread():
+    numbers = {bucket(f"word{n}") for n in range(2_000)}
+    assert len(numbers) > 1_980
+    assert all(0 <= number < BUCKETS for number in numbers)
+
+
+def test_a_very_long_word_is_cut_and_not_refused():
+    assert found(["x" * 10_000]) == [{bucket("x" * 256)}]
+    assert np.isscalar(bucket(""))
+
+
+@settings(max_examples=200)
+@given(st.text(max_size=60))
+def test_many_tokens_at_once_give_the_values_of_each(text):
+    tokens = tokens_of(re.sub(r"[\"'`]", " ", text))
+    values, counts = values_of_each(tokens)
+    assert values == [value for token in tokens for value in values_in_token(token)]
+    assert sum(counts) == len(values)
+    assert len(counts) == len(tokens)
