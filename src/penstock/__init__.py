@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from penstock.engine.compress import compress as compress
     from penstock.engine.compressor import ContextCompressor as ContextCompressor
     from penstock.engine.contract import ContextEngine as ContextEngine
+    from penstock.errors import ErrorClass as ErrorClass
     from penstock.errors import PenstockError as PenstockError
     from penstock.measure.usage import Usage as Usage
     from penstock.measure.usage import normalise_usage as normalise_usage
+    from penstock.providers.classify import classify_error as classify_error
     from penstock.settings import Settings as Settings
 
 __version__ = "0.1.0"
@@ -32,11 +34,13 @@ __all__ = [
     "Compressed",
     "ContextCompressor",
     "ContextEngine",
+    "ErrorClass",
     "PenstockError",
     "Receipt",
     "Settings",
     "Usage",
     "acompress",
+    "classify_error",
     "compress",
     "normalise_usage",
 ]
@@ -45,11 +49,13 @@ _HOMES = {
     "Compressed": "penstock.engine.compress",
     "ContextCompressor": "penstock.engine.compressor",
     "ContextEngine": "penstock.engine.contract",
+    "ErrorClass": "penstock.errors",
     "PenstockError": "penstock.errors",
     "Receipt": "penstock.compaction.receipt",
     "Settings": "penstock.settings",
     "Usage": "penstock.measure.usage",
     "acompress": "penstock.engine.compress",
+    "classify_error": "penstock.providers.classify",
     "compress": "penstock.engine.compress",
     "normalise_usage": "penstock.measure.usage",
 }

@@ -23,6 +23,7 @@ _TEXT_CHARS: Final = 4_000
 _DEPTH: Final = 8
 _NODES: Final = 200
 _ITEMS: Final = 16
+_EVENTS: Final = 64
 
 _TEXTS: Final = (
     "message",
@@ -55,7 +56,7 @@ _HOLLOW: Final = {
     "response.failed",
     "none",
     "null",
-}  # codes that say no more than an error does
+}  # words that say no more than an error does
 
 _EVENT_LINE: Final = re.compile(r"^(?:event|data):", re.MULTILINE)
 _FIELD: Final = re.compile(r'"(message|code|type)"\s*:\s*"((?:[^"\\]|\\.){1,2000})"')
@@ -149,7 +150,7 @@ def _read_text(text: str, found: _Found) -> None:
         _read_page(stripped, found)
     elif _EVENT_LINE.search(stripped[:_PART]):
         _read_events(stripped, found)
-    else:
+    elif stripped.lower() not in _HOLLOW:
         found.add_text(stripped)
 
 
@@ -177,13 +178,15 @@ def _read_page(text: str, found: _Found) -> None:
 def _read_events(text: str, found: _Found) -> None:
     """Server-sent events: those that report an error. What the model had said before is left alone."""
     name = ""
+    candidates: list[tuple[str, str]] = []
     for line in text.splitlines():
         field, _, value = line.partition(":")
-        value = value.strip()
         if field == "event":
-            name = value
-        elif field == "data" and ("error" in value or "failed" in name or name == "error"):
-            _read_event(name, value, found)
+            name = value.strip()
+        elif field == "data" and ("error" in value or "error" in name or "failed" in name):
+            candidates.append((name, value.strip()))
+    for event in candidates[-_EVENTS:]:  # an error ends a stream
+        _read_event(*event, found)
 
 
 def _read_event(name: str, data: str, found: _Found) -> None:

@@ -114,7 +114,7 @@ _TABLE: Final[tuple[tuple[ErrorKind | Figures, str, str], ...]] = (
         "OpenAI, Azure",
     ),
     (_CAP, _MAX_TOKENS + r"<gap>expected a value <= <cap>", "OpenAI, Volcano Engine"),
-    (_CAP, _MAX_TOKENS + r"`? must be less than or equal to `?<cap>", "Groq"),
+    (_CAP, _MAX_TOKENS + r"`? must be (?:less than or equal to|<=) `?<cap>", "Groq, TGI"),
     (_CAP, r"range of max_tokens (?:should be|is) \[\d+, ?<cap>\]", "DashScope, DeepSeek"),
     (_CAP, r"maximum tokens you requested exceeds? the model limit of <cap>", "Bedrock"),
     (_CAP, r"#/max_tokens: <asked> is not less or equal to <cap>", "Bedrock"),
@@ -143,6 +143,8 @@ _TABLE: Final[tuple[tuple[ErrorKind | Figures, str, str], ...]] = (
         r"input token count (?:\(<prompt>\) )?exceeds the maximum number of tokens allowed \(?<window>",
         "Gemini",
     ),
+    (_TOO_LONG, r"cannot truncate to <window>, required <prompt>:", "Gemini"),
+    (_TOO_LONG, r"`inputs` must have less than <window> tokens\. given: <prompt>", "TGI"),
     (_TOO_LONG, r"prompt contains <prompt> tokens<gap>too large for model with <window> maximum", "Mistral"),
     (_TOO_LONG, r"range of input length should be \[\d+, ?<window>\]", "DashScope"),
     (
@@ -208,6 +210,14 @@ _TABLE: Final[tuple[tuple[ErrorKind | Figures, str, str], ...]] = (
     (_TOO_LONG, r"exceeds? the (?:model's )?(?:context window|(?:maximum )?context length)", "OpenAI"),
     (_TOO_LONG, r"context window exceeds limit|prompt (?:is too long|exceeds max)", "MiniMax, Z.ai"),
     (_TOO_LONG, r"reduce the length of the (?:messages|prompt|input)", "in general"),
+    (
+        _TOO_LONG,
+        (
+            r"(?:prompt|input|context|conversation|messages)[^\n]{0,60}(?:too long|exceed)[^\n]{0,60}"
+            r"(?:token limit|tokens allowed|context (?:length|window|size|limit)|max(?:imum)? tokens)"
+        ),
+        "in general",
+    ),
     # -- Bytes, characters, messages: a smaller request passes, and no window is stated.
     (
         _PAYLOAD,
@@ -220,7 +230,8 @@ _TABLE: Final[tuple[tuple[ErrorKind | Figures, str, str], ...]] = (
         r"expected maxlength: \d+, actual: \d+|member must have length less than or equal to",
         "Bedrock",
     ),
-    (_PAYLOAD, r"string_above_max_length|'(?:messages|input)[^']{0,40}': array too long", "OpenAI"),
+    (_PAYLOAD, r"string too long|string_above_max|'(?:messages|input)[^']{0,40}': array too long", "OpenAI"),
+    (_PAYLOAD, r"string value length \(\d+\) exceeds the maximum allowed", "DashScope"),
     (_PAYLOAD, r"too many tokens in batch|max_tokens_per_request", "Mistral, OpenAI"),
     # -- An allowance with a wait, in texts that also speak of days and billing; then a day's that is used up.
     (_RATE, r"(?:rate limit reached|per day)<gap>try again in \d", "Groq, OpenAI"),
@@ -276,7 +287,11 @@ _TABLE: Final[tuple[tuple[ErrorKind | Figures, str, str], ...]] = (
         r"content[_ ](?:filter|management policy|policy)|moderation|flagged|data_?inspection",
         "Azure, OpenRouter, DashScope",
     ),
-    (_BAD, r"model_not_found|model<gap>(?:not found|does not exist)|no endpoints found", "everyone"),
+    (
+        _BAD,
+        r"(?:model|resource)_not_found|model<gap>(?:not found|does not exist)|no endpoints found",
+        "everyone",
+    ),
     # -- The caller.
     (
         _AUTH,
@@ -305,6 +320,12 @@ _TABLE: Final[tuple[tuple[ErrorKind | Figures, str, str], ...]] = (
         "proxies, Anthropic",
     ),
     (_TIMEOUT, r"deadline[_ ]exceeded|modeltimeoutexception", "Gemini, Bedrock"),
+    # -- Not reached, or lost on the way.
+    (
+        ErrorKind.NETWORK,
+        r"connection ?(?:error|reset|refused|aborted)|closed connection|upstream connect error|econn(?:reset|refused)",
+        "proxies, relays",
+    ),
 )
 
 BY_STATUS: Final[tuple[tuple[range, ErrorKind], ...]] = (
