@@ -215,7 +215,7 @@ def test_a_file_that_is_no_model_is_told_in_the_words_of_the_engine(tmp_path):
     file = tmp_path / "broken.gguf"
     file.write_bytes(b"not a model")
 
-    with pytest.raises(ProviderError, match=r"broken could not be started.*failed to load") as caught:
+    with pytest.raises(ProviderError, match=r"broken could not be started.*invalid magic") as caught:
         LocalServer(file).start()
     assert caught.value.failure.kind is ErrorKind.BAD_REQUEST
 

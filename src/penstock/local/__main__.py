@@ -21,9 +21,9 @@ def main(arguments: list[str] | None = None) -> int:
         for number in (signal.SIGINT, signal.SIGTERM):  # SIGTERM ends the block below as Ctrl-C does
             signal.signal(number, signal.default_int_handler)
         with server:
+            sys.stderr.write(f"{server.model}, {server.context_tokens} tokens. Ctrl-C stops it.\n")
             sys.stdout.write(f"{server.base_url}\n")
             sys.stdout.flush()
-            sys.stderr.write(f"{server.model}, {server.context_tokens} tokens. Ctrl-C stops it.\n")
             server.wait()
     except KeyboardInterrupt:
         return 0

@@ -16,44 +16,27 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Order", "Serving"]
+from penstock.local.order import Order, Serving
+
+__all__ = ["serve"]
 
 _PARENT_CHECK_SECONDS = 0.5
 _ERRORS_ONLY = 1
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What to serve. Port 0 is any free one."""
-
-    path: str
-    name: str
-    context_tokens: int
-    threads: int
-    port: int = 0
-
-
-class Serving(msgspec.Struct, frozen=True):
-    """The model is loaded and answers at this address."""
-
-    address: str
-
-
 def serve() -> None:
     """Read the order, load the model, say where it answers, stay."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole group; the parent decides what it means
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group, and the parent decides
     parent = os.getppid()
+    # What the engine may print goes with its complaints, not into a pipe that is read only once.
     answer = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(
-        2, 1
-    )  # what the engine may print goes with its complaints, not into a pipe that is read only once
+    os.dup2(2, 1)
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
-    # From here on, for loading can take long. Leaving without ceremony: there is nothing here to put in order.
+    # The engine holds the interpreter while it loads: an order to stop that comes meanwhile is obeyed right after.
     threading.Thread(target=_leave_with_stdin, daemon=True).start()
     try:
         server = _start(order)
-    except RuntimeError as error:
+    except (ImportError, RuntimeError) as error:
         sys.exit(f"{order.name}: {error}")
     with answer:
         answer.write(msgspec.json.encode(Serving(server.listening_address)) + b"\n")
@@ -64,6 +47,7 @@ def serve() -> None:
 
 
 def _leave_with_stdin() -> None:
+    """Ends the process at once: there is nothing here to put in order."""
     while os.read(0, 4_096):  # not by sys.stdin: its lock must be free when the interpreter ends
         pass
     os._exit(0)
@@ -80,6 +64,7 @@ def _start(order: Order) -> Any:
     params.port = order.port
     params.n_ctx = order.context_tokens
     params.n_parallel = 1  # the whole window for each request; others wait their turn
+    params.cache_ram_mib = 0  # the last prompt is remembered all the same; this one would grow to 8 GiB
     for cpu in (params.cpuparams, params.cpuparams_batch):
         cpu.n_threads = order.threads
         cpu.poll = 0

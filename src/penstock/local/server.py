@@ -15,8 +15,8 @@ from typing import IO, TYPE_CHECKING, Self
 import msgspec
 
 from penstock.errors import ErrorClass, ErrorKind, ProviderError, SettingsError
-from penstock.local.child import Order, Serving
 from penstock.local.installed import bundled_model, missing
+from penstock.local.order import Order, Serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,7 +148,7 @@ class LocalServer:
             return ProviderError(said, failure=ErrorClass(kind=ErrorKind.TIMEOUT, message=said))
         code = child.wait()
         complaints.seek(0)
-        words = " ".join(complaints.read().decode(errors="replace").splitlines()[-3:])
+        words = complaints.readline().decode(errors="replace").strip()  # the first complaint is the cause
         said = f"the local model {self.model} could not be started (exit code {code}): {words}".rstrip(": ")
         return ProviderError(said, failure=ErrorClass(kind=ErrorKind.BAD_REQUEST, message=said))
 

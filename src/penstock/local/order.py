@@ -1,0 +1,23 @@
+"""What `LocalServer` and its child say to each other, one line of JSON each way."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["Order", "Serving"]
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What to serve. Port 0 is any free one."""
+
+    path: str
+    name: str
+    context_tokens: int
+    threads: int
+    port: int = 0
+
+
+class Serving(msgspec.Struct, frozen=True):
+    """The model is loaded and answers at this address."""
+
+    address: str
