@@ -7,9 +7,7 @@ share between threads.
 
 from __future__ import annotations
 
-import gc
 from bisect import bisect_left
-from contextlib import contextmanager
 from operator import is_, is_not
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +25,7 @@ from penstock.errors import InputError
 from penstock.measure.weigh import weigh
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Hashable, Sequence
 
     from penstock.conversation.dialects.base import Dialect
     from penstock.measure.tokens import Tokenizer
@@ -124,10 +122,6 @@ class Notebook:
         `origins` are the exact bytes of the wires, where they came as bytes. Raises InputError with the
         number of the message that cannot be read.
         """
-        with _no_collection():
-            return self._open(wires, dialect, origins)
-
-    def _open(self, wires: Sequence[Any], dialect: Dialect, origins: Sequence[bytes] | None) -> Opened:
         messages = self._decode(wires, dialect)
         given = list(wires) if origins is None else [msgspec.Raw(origin) for origin in origins]
         came = given
@@ -272,22 +266,6 @@ class Notebook:
         self._index.extend(readings[done:])
         self._indexed = readings
         return self._index
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """No garbage collection meanwhile.
-
-    Reading makes very many objects that stay, and none that are in a cycle. The collector would walk over all
-    of them again and again: a fifth of the time on a long conversation.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _places_after_repair(mended: list[Message], before: list[Message], places: Sequence[int]) -> list[int]:
