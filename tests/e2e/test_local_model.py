@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from penstock.errors import ErrorKind, ProviderError, SettingsError
 from penstock.local import LocalServer, bundled_model, missing
 from penstock.measure.usage import normalise_usage
 
-SOURCE = Path(__file__).parents[2] / "src"
+ROOT = Path(__file__).parents[2]
 QUESTION = [{"role": "user", "content": "Say hello."}]
 LOST_SECONDS = 5.0
 
@@ -153,6 +154,15 @@ def test_it_speaks_the_anthropic_dialect(local_model):
 
 
 @needs_model
+def test_the_guide_runs_as_printed(capsys):
+    guide = (ROOT / "docs/guides/local-model.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
+    exec(compile(block, "local-model.md", "exec"), {})
+
+    assert capsys.readouterr().out.strip()
+
+
+@needs_model
 def test_the_port_is_closed_when_the_block_ends():
     with LocalServer(context_tokens=256, threads=1) as server:
         pid = server.pid
@@ -239,7 +249,7 @@ def test_a_file_that_is_not_there_is_refused_before_anything_starts(tmp_path):
 def test_without_the_extra_the_error_names_the_commands(tmp_path):
     """In an interpreter that sees nothing installed but what Penstock cannot do without."""
     (tmp_path / "msgspec").symlink_to(Path(msgspec.__file__).parent)
-    (tmp_path / "penstock").symlink_to(SOURCE / "penstock")
+    (tmp_path / "penstock").symlink_to(ROOT / "src" / "penstock")
     code = f"import sys; sys.path.append({str(tmp_path)!r}); from penstock.local.__main__ import main; sys.exit(main([]))"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False
