@@ -80,14 +80,34 @@ def _from_chat(usage: Any) -> Usage:
         or _count(usage, "prompt_cache_hit_tokens")
         or _count(usage, "cache_read_input_tokens")
     )
-    written = _count(prompt_details, "cache_write_tokens") or _count(usage, "cache_creation_input_tokens")
+    written = (
+        _count(prompt_details, "cache_write_tokens")
+        or _count(prompt_details, "cache_creation_input_tokens")
+        or _count(usage, "cache_creation_input_tokens")
+    )
+    prompt = _count(usage, "prompt_tokens")
+    output, reasoning = _chat_output(usage, prompt, cached=bool(read or written))
     return Usage(
-        input_tokens=max(0, _count(usage, "prompt_tokens") - read - written),
-        output_tokens=_count(usage, "completion_tokens"),
+        input_tokens=max(0, prompt - read - written),
+        output_tokens=output,
         cache_read_tokens=read,
         cache_write_tokens=written,
-        reasoning_tokens=_count(_get(usage, "completion_tokens_details"), "reasoning_tokens"),
+        reasoning_tokens=reasoning,
     )
+
+
+def _chat_output(usage: Any, prompt: int, *, cached: bool) -> tuple[int, int]:
+    """Output and reasoning tokens. Some providers (xAI, Gemini) count reasoning in the total alone.
+
+    With tokens of the cache beside the prompt the total may be larger for another reason, so that there it
+    has to fit the reasoning exactly.
+    """
+    output = _count(usage, "completion_tokens")
+    reasoning = _count(_get(usage, "completion_tokens_details"), "reasoning_tokens")
+    beyond = _count(usage, "total_tokens") - prompt - output
+    if prompt and beyond > 0 and (beyond == reasoning or not cached):
+        return output + beyond, max(reasoning, beyond)
+    return output, reasoning
 
 
 def _from_responses(usage: Any) -> Usage:
