@@ -147,7 +147,9 @@ def test_it_speaks_the_responses_dialect(local_model):
 
 def test_it_speaks_the_anthropic_dialect(local_model):
     with anthropic.Anthropic(base_url=local_model.address, api_key="none", max_retries=0) as client:
-        answer = client.messages.create(model=local_model.model, messages=QUESTION, max_tokens=8)
+        answer = client.messages.create(
+            model=local_model.model, messages=QUESTION, max_tokens=8, extra_body={"temperature": 0}
+        )
 
     assert answer.content[0].text.strip()
     assert 0 < answer.usage.output_tokens <= 8
