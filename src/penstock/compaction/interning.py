@@ -20,9 +20,9 @@ UNKNOWN = -1
 
 
 class Interned(NamedTuple):
-    """The number of each hash, and the hashes that were new, in the order of their numbers."""
+    """The number of each hash, and where each new one stands first, in the order of their numbers."""
 
-    numbers: NDArray[np.int64]
+    numbers: NDArray[np.int32]
     fresh: NDArray[np.int64]
 
 
@@ -39,7 +39,7 @@ class Interner:
     def intern(self, hashes: NDArray[np.int64]) -> Interned:
         """A number for each hash; new ones get the next free numbers, in the order in which they stand here."""
         if not len(hashes):
-            return Interned(np.zeros(0, np.int64), np.zeros(0, np.int64))
+            return Interned(np.zeros(0, np.int32), np.zeros(0, np.int64))
         order = np.argsort(hashes)
         ordered = hashes[order]
         first = np.ones(len(ordered), np.bool_)
@@ -50,11 +50,11 @@ class Interner:
         by_meeting = np.argsort(met_at[new])
         numbers = np.empty(len(by_meeting), np.int32)
         numbers[by_meeting] = np.arange(len(self), len(self) + len(by_meeting), dtype=np.int32)
-        fresh = distinct[new][by_meeting]
+        fresh = met_at[new][by_meeting]
         self._hashes = np.insert(self._hashes, at[new], distinct[new])
         self._numbers = np.insert(self._numbers, at[new], numbers)
         numbers_of_distinct = self._numbers[np.searchsorted(self._hashes, distinct)]
-        result = np.empty(len(hashes), np.int64)
+        result = np.empty(len(hashes), np.int32)
         result[order] = numbers_of_distinct[np.cumsum(first) - 1]
         return Interned(result, fresh)
 

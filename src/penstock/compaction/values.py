@@ -119,13 +119,11 @@ def _in_marked(token: str) -> list[str]:
         return []
     if "/" in bare or "\\" in bare:
         return _in_path(bare)
-    if not _is_name(bare):
+    if "." not in bare:
+        return [bare] if _is_name(bare) else []
+    if bare[0] == "." and not _is_name(bare):  # an inner dot makes a name, and none is left at the end
         return []
-    return (
-        [bare, *(part for part in bare.split(".") if len(part) > 3 and _is_name(part))]
-        if "." in bare
-        else [bare]
-    )
+    return [bare, *[part for part in bare.split(".") if len(part) > 3 and _is_name(part)]]
 
 
 def sub_words(text: str) -> set[str]:
@@ -148,4 +146,4 @@ def _in_path(path: str) -> list[str]:
 
 def _is_name(word: str) -> bool:
     """Whether a reader would take the word for a name or a number rather than for plain language."""
-    return _is_marked(word) is not None or ("-" in word and len(word) > 4)
+    return ("-" in word and len(word) > 4) or _is_marked(word) is not None

@@ -80,13 +80,12 @@ _PHRASE_OR_END = re.compile(r"\x00|" + PHRASE.pattern)
 
 
 class _Tokens(dict[str, int]):
-    """A number for each token of late, and the hashes of the values that each holds, one token after the other."""
+    """A number for each token of late, and the numbers of the values that each holds, one token after the other."""
 
     def __init__(self) -> None:
         super().__init__()
         self.fresh: list[str] = []  # tokens that have a number and were not read yet
-        self.read: list[str] = []  # the values of the tokens that were read since this was last emptied
-        self.held = array("q")
+        self.held = array("i")
         self.first = array("i")  # token t holds held[first[t]:first[t + 1]]
         self.forget()
 
@@ -101,14 +100,6 @@ class _Tokens(dict[str, int]):
         number = self[token] = len(self)
         self.fresh.append(token)
         return number
-
-    def read_fresh(self) -> None:
-        """Read the values of the tokens that were met for the first time."""
-        values, counts = values_of_each(self.fresh)
-        self.fresh.clear()
-        self.read += values
-        self.first.extend(islice(accumulate(counts, initial=self.first[-1]), 1, None))
-        self.held.extend(map(hash, values))
 
 
 class Found(msgspec.Struct, frozen=True, eq=False):
@@ -144,27 +135,36 @@ class Vocabulary:
         joined = _END_OF_TEXT.join([*texts, ""])
         if joined.count(_END) > len(texts):
             joined = _END_OF_TEXT.join([*(text.replace(_END, " ") for text in texts), ""])
-        texts_of, hashes = self._values_of(joined.translate(_SEPARATORS_BUT_END).split())
+        texts_of, numbers = self._values_of(joined.translate(_SEPARATORS_BUT_END).split())
         if any(quote in joined for quote in QUOTES):
             phrases_of, phrases = self._values_of(_PHRASE_OR_END.findall(joined))
-            texts_of, hashes = np.concatenate([texts_of, phrases_of]), np.concatenate([hashes, phrases])
-        interned = self._interner.intern(hashes)
-        self._look_at(interned.fresh)
+            texts_of, numbers = np.concatenate([texts_of, phrases_of]), np.concatenate([numbers, phrases])
         size = max(1, len(self))
-        distinct = sorted_distinct(texts_of * size + interned.numbers)
+        distinct = sorted_distinct(texts_of * size + numbers)
         per_text = np.bincount(distinct // size, minlength=len(texts))[: len(texts)]
         return Found((distinct % size).astype(np.int32), np.concatenate([[0], np.cumsum(per_text)]))
 
-    def _values_of(self, tokens: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The hashes of the tokens' values, each with the text it is of; an end token leads to the next text."""
+    def _values_of(self, tokens: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """The numbers of the tokens' values, each with the text it is of; an end token leads to the next text."""
         codes = np.fromiter(map(self._tokens.__getitem__, tokens), np.int64, len(tokens))
-        self._tokens.read_fresh()
+        self._read_fresh()
         first = np.frombuffer(self._tokens.first, np.intc).astype(np.int64)
         counts = first[codes + 1] - first[codes]
         before = np.cumsum(counts) - counts
         places = np.arange(int(counts.sum())) + np.repeat(first[codes] - before, counts)
-        held = np.frombuffer(self._tokens.held, np.int64)[places]
+        held = np.frombuffer(self._tokens.held, np.intc)[places]
         return np.repeat(np.cumsum(codes == 0), counts), held
+
+    def _read_fresh(self) -> None:
+        """Read the tokens that were met for the first time: their values get numbers, new ones are looked at."""
+        tokens = self._tokens
+        values, counts = values_of_each(tokens.fresh)
+        tokens.fresh.clear()
+        tokens.first.extend(islice(accumulate(counts, initial=tokens.first[-1]), 1, None))
+        interned = self._interner.intern(np.fromiter(map(hash, values), np.int64, len(values)))
+        tokens.held.frombytes(interned.numbers.astype(np.intc).tobytes())
+        if len(interned.fresh):
+            self._look_at([values[place] for place in interned.fresh.tolist()])
 
     def numbers_of(self, values: Iterable[str]) -> NDArray[np.int32]:
         """The numbers of those values that were met before, in order. None gets a number."""
@@ -193,14 +193,9 @@ class Vocabulary:
         total /= self._word_count
         return total
 
-    def _look_at(self, fresh: NDArray[np.int64]) -> None:
-        """Work out kinds and words of the values that were just met, given by their hashes."""
-        read = self._tokens.read
-        by_hash = dict(zip(map(hash, read), read, strict=True))
-        read.clear()
-        if not len(fresh):
-            return
-        joined = "\n".join([*(by_hash[one] for one in fresh.tolist()), ""])
+    def _look_at(self, fresh: list[str]) -> None:
+        """Work out kinds and words of values that were just met."""
+        joined = "\n".join([*fresh, ""])
         words = words_of(joined)
         count = np.bincount(words.owners, minlength=len(fresh))
         self._word_count = np.concatenate([self._word_count, np.maximum(count, 1).astype(np.int32)])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BUCKETS", "Words", "bucket", "words_of"]
 
-BUCKETS = 1 << 20
+BUCKETS = 1 << 17  # a table of weights for all of them fits a processor's cache
 _OTHER, _UPPER, _LOWER, _DIGIT, _HIGH = range(5)
 _LEAST_BYTES = np.array([1 << 30, 3, 3, 3, 4])  # of a run of each class, to be a word
 _LONGEST = 256  # bytes that count
@@ -79,4 +79,4 @@ def _numbers(
 ) -> NDArray[np.int32]:
     """The numbers of words that stand one after the other; `within` is each byte's place in its word."""
     mixed = np.add.reduceat((data.astype(np.uint64) + np.uint64(1)) * _FACTORS[within], firsts)
-    return (mixed >> np.uint64(44)).astype(np.int32)
+    return (mixed >> np.uint64(47)).astype(np.int32)

@@ -21,7 +21,8 @@ def test_it_numbers_as_a_dict_would(given_batches):
         for one in batch:
             expected.setdefault(one, len(expected))
         assert interned.numbers.tolist() == [expected[one] for one in batch]
-        assert interned.fresh.tolist() == list(expected)[before:]
+        assert [batch[place] for place in interned.fresh] == list(expected)[before:]
+        assert [batch.index(batch[place]) for place in interned.fresh] == interned.fresh.tolist()
         assert len(interner) == len(expected)
     assert interner.look_up(np.array(list(expected), np.int64)).tolist() == list(expected.values())
 
