@@ -23,7 +23,11 @@ _WINDOW_FIELDS = (
     "loaded_context_length",  # LM Studio: what it was loaded with
     "max_input_tokens",  # Anthropic
 )
-_INSIDE = {"top_provider": "context_length", "meta": "n_ctx_train"}  # OpenRouter, llama.cpp
+_INSIDE = (
+    ("top_provider", "context_length"),
+    ("meta", "n_ctx"),
+    ("meta", "n_ctx_train"),
+)  # OpenRouter, llama.cpp
 _LEAST = 256  # smaller numbers are no windows
 
 
@@ -107,7 +111,7 @@ def _name(entry: Mapping[str, Any]) -> str:
 
 def _window(entry: Mapping[str, Any]) -> int | None:
     stated = [_count(entry.get(field)) for field in _WINDOW_FIELDS]
-    for place, field in _INSIDE.items():
+    for place, field in _INSIDE:
         inside = entry.get(place)
         stated.append(_count(inside.get(field)) if isinstance(inside, Mapping) else None)
     return min((count for count in stated if count is not None), default=None)
