@@ -43,6 +43,7 @@ __all__ = [
     "Sourced",
     "StoreSettings",
     "ToolsSettings",
+    "cache_folder",
     "colour_is_wanted",
     "config_path",
     "given_values",
@@ -118,6 +119,15 @@ def config_path(path: Path | None = None, environ: Mapping[str, str] | None = No
         folder = f"{home}/.config"
     file = Path(folder) / "penstock" / "config.yaml"
     return file if file.is_file() else None
+
+
+def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """Where things may be kept that can be made again: XDG_CACHE_HOME, or `.cache` at home, else here."""
+    environ = os.environ if environ is None else environ
+    folder = environ.get("XDG_CACHE_HOME", "")
+    if not Path(folder).is_absolute():
+        folder = f"{environ.get('HOME') or environ.get('USERPROFILE') or '.'}/.cache"
+    return Path(folder) / "penstock"
 
 
 def variable_name(key: str) -> str:

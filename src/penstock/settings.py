@@ -27,6 +27,7 @@ __all__ = [
     "ModelSettings",
     "PluginsSettings",
     "PressureSettings",
+    "RedactionSettings",
     "Settings",
     "StoreSettings",
     "ToolsSettings",
@@ -154,6 +155,14 @@ class PressureSettings(_Section, frozen=True, kw_only=True):
     emergency: Share = 0.95
 
 
+class RedactionSettings(_Section, frozen=True, kw_only=True):
+    """Who looks for secrets beside our own rules, which always do."""
+
+    section: ClassVar[str] = "redaction"
+
+    detector: Literal["own", "kingfisher"] = "own"
+
+
 class StoreSettings(_Section, frozen=True, kw_only=True):
     """Where sessions are kept and for how long; null means the default file, and for ever."""
 
@@ -180,6 +189,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     auxiliary: AuxiliarySettings = msgspec.field(default_factory=AuxiliarySettings)
     tools: ToolsSettings = msgspec.field(default_factory=ToolsSettings)
     pressure: PressureSettings = msgspec.field(default_factory=PressureSettings)
+    redaction: RedactionSettings = msgspec.field(default_factory=RedactionSettings)
     store: StoreSettings = msgspec.field(default_factory=StoreSettings)
     plugins: PluginsSettings = msgspec.field(default_factory=PluginsSettings)
 

@@ -49,6 +49,7 @@ DEFAULTS = {
     "pressure.log": 0.65,
     "pressure.warn": 0.85,
     "pressure.emergency": 0.95,
+    "redaction.detector": "own",
     "store.url": None,
     "store.retention_days": None,
     "plugins.folder": None,
@@ -98,6 +99,7 @@ REFUSED = {
     "pressure.log": (0, 1.1),
     "pressure.warn": (0, 2),
     "pressure.emergency": (-1, 95),
+    "redaction.detector": ("all", True),
     "store.url": ("mysql://host", "file.db"),
     "store.retention_days": (0, 40_000),
 }

@@ -105,6 +105,7 @@ class Notebook:
 
     def __init__(self, tokenizer: Tokenizer, redactor: Redactor) -> None:
         self.tokenizer = tokenizer
+        self.redactor = redactor
         self._reader = Reader(redactor)
         self._seen = _Seen(None, [], [], [], [])
         self._by_object: dict[

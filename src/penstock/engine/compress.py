@@ -17,7 +17,7 @@ import msgspec
 from penstock.compaction.compact import Compacted, Goal, compact
 from penstock.compaction.notebook import Notebook, Opened
 from penstock.compaction.plan import Fate, Verdict, Wishes, verdicts
-from penstock.config import own_secrets
+from penstock.config import cache_folder, own_secrets
 from penstock.conversation.dialects import detect, dialect_named
 from penstock.conversation.unmerge import OURS
 from penstock.conversation.wire import json_text
@@ -26,6 +26,7 @@ from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import MESSAGE_FRAME, tools_tokens
 from penstock.measure.windows import resolve_window
 from penstock.redaction import Redactor
+from penstock.redaction.kingfisher import kingfisher
 from penstock.settings import Settings, settings_from
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ __all__ = [
     "compress",
     "compress_document",
     "compress_list",
+    "new_notebook",
     "number_of",
     "redactor_of_process",
 ]
@@ -224,7 +226,7 @@ def compress_list(messages: Sequence[Any], request: Request, notebook: Notebook 
     wires = list(messages)
     dialect = detect(wires) if request.dialect == "auto" else dialect_named(request.dialect)
     started = time.perf_counter()
-    book = notebook or Notebook(tokenizer_for(request.model), redactor_of_process())
+    book = notebook or new_notebook(request.model, request.settings)
     with _no_collection():
         opened = book.open(wires, dialect)
         result = _compacted(opened, request, book)
@@ -234,7 +236,7 @@ def compress_list(messages: Sequence[Any], request: Request, notebook: Notebook 
 def compress_document(document: Document, request: Request) -> Compressed:
     """One compaction of a document: `messages` of the result are the exact bytes of what was kept, and new objects."""
     started = time.perf_counter()
-    book = Notebook(tokenizer_for(request.model), redactor_of_process())
+    book = new_notebook(request.model, request.settings)
     with _no_collection():
         opened = book.open(document.wires, document.dialect, document.raws)
         result = _compacted(opened, request, book)
@@ -245,7 +247,7 @@ def _compacted(opened: Opened, request: Request, book: Notebook) -> Compacted:
     goal = request.goal(book.tokenizer)
     wishes = Wishes(focus=request.focus or "", pins=request.pins)
     settings = request.settings.compression
-    return compact(opened, goal, wishes, settings, tokenizer=book.tokenizer, redactor=redactor_of_process())
+    return compact(opened, goal, wishes, settings, tokenizer=book.tokenizer, redactor=book.redactor)
 
 
 @contextmanager
@@ -264,10 +266,20 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-@lru_cache(maxsize=1)
-def redactor_of_process() -> Redactor:
-    """The redactor that also knows the values of this process's own secret variables."""
-    return Redactor(own_secrets())
+def new_notebook(model: str | None, settings: Settings) -> Notebook:
+    """An empty notebook that counts as the model does and redacts as the settings say."""
+    return Notebook(tokenizer_for(model), redactor_of_process(settings.redaction.detector))
+
+
+@lru_cache(maxsize=2)
+def redactor_of_process(detector: str = "own") -> Redactor:
+    """The redactor that also knows the values of this process's own secret variables.
+
+    "kingfisher" adds that detector's rules, which take a moment to load, less when they were loaded before on
+    this machine. Raises SettingsError where it is not installed.
+    """
+    detectors = [kingfisher(str(cache_folder() / "kingfisher"))] if detector == "kingfisher" else []
+    return Redactor(own_secrets(), detectors=detectors)
 
 
 def _settings(settings: Settings | Mapping[str, Any] | None) -> Settings:

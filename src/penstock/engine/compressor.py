@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.compaction.notebook import Notebook
 from penstock.compaction.policy import Compact, Guard, Policy, Thrash, worth_it
 from penstock.compaction.pressure import Level, Notice, Pressure
 from penstock.compaction.receipt import NOTHING_TO_DO
@@ -16,8 +15,8 @@ from penstock.engine.compress import (
     Compressed,
     Request,
     compress_list,
+    new_notebook,
     number_of,
-    redactor_of_process,
 )
 from penstock.engine.contract import ContextEngine
 from penstock.errors import UnknownHandle
@@ -27,6 +26,8 @@ from penstock.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from penstock.compaction.notebook import Notebook
 
 __all__ = ["ContextCompressor"]
 
@@ -240,7 +241,7 @@ class ContextCompressor(ContextEngine):
             self._on_notice(notice)
 
     def _new_notebook(self) -> Notebook:
-        return Notebook(tokenizer_for(self._model), redactor_of_process())
+        return new_notebook(self._model, self.settings)
 
 
 def _log_notice(notice: Notice) -> None:

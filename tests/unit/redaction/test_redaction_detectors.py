@@ -31,3 +31,24 @@ def test_kingfisher_adds_its_issuers_at_the_right_places():
     token = "npm" + "_" + alnum(36, "kingfisher")
     plain = "é \ud800 disqus_public = '" + hexa(8, "short") + "'\n"
     assert redactor.redact(f"{plain}{token} é") == f"{plain}{REDACTED} é"
+
+
+def test_the_setting_asks_kingfisher_too(tmp_path, monkeypatch):
+    pytest.importorskip("kingfisher_sdk")
+    import penstock
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    token = "npm" + "_" + alnum(36, "setting")
+    roles = ("assistant", "user")
+    talk = [
+        {"role": roles[n % 2], "content": f"release_{n} uses {token} " + "of many words " * 9}
+        for n in range(30)
+    ]
+    talk.append({"role": "user", "content": "Now publish it."})
+    settings = {"redaction": {"detector": "kingfisher"}}
+    result = penstock.compress(talk, target_tokens=900, settings=settings)
+    ours = [message for message in result.messages if message not in talk]
+    assert len(ours) == 1
+    assert "uses [REDACTED]" in ours[0]["content"]
+    assert token not in ours[0]["content"]
+    assert (tmp_path / "penstock" / "kingfisher").exists()
