@@ -47,8 +47,8 @@ def test_the_setting_asks_kingfisher_too(tmp_path, monkeypatch):
     talk.append({"role": "user", "content": "Now publish it."})
     settings = {"redaction": {"detector": "kingfisher"}}
     result = penstock.compress(talk, target_tokens=900, settings=settings)
-    ours = [message for message in result.messages if message not in talk]
-    assert len(ours) == 1
-    assert "uses [REDACTED]" in ours[0]["content"]
-    assert token not in ours[0]["content"]
+    texts = [message["content"] for message in result.messages]
+    handoff = next(text for text in texts if "<penstock-handoff" in text).partition("</penstock-handoff>")[0]
+    assert "uses [REDACTED]" in handoff
+    assert token not in handoff
     assert (tmp_path / "penstock" / "kingfisher").exists()
