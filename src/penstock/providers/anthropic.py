@@ -111,8 +111,10 @@ def _block(block: Any, place: int) -> _Block:
     """A block as we read it. Of kinds that we do not know only the kind is read: they stay in the wires."""
     if not isinstance(block, Mapping):
         raise malformed_answer(f"block {place} of its content is no object")
-    known = block.get("type") in {"text", "thinking", "tool_use", None}
-    return shaped(block, _Block) if known else _Block(type=str(block.get("type")))
+    kind = block.get("type")
+    if isinstance(kind, str) and kind not in {"text", "thinking", "tool_use"}:
+        return _Block(type=kind)
+    return shaped(block, _Block)
 
 
 def _arguments(block: _Block) -> str:
@@ -176,10 +178,10 @@ class Accumulator:
         return block.grow(delta)
 
     def _merge_usage(self, usage: Any) -> None:
-        """Counts of a stream only grow, and each event may leave some of them out or at 0."""
+        """The last event knows what came out; what went in, either may leave out or at 0."""
         for name, value in usage.items() if isinstance(usage, Mapping) else ():
             known = self._usage.get(name)
-            if isinstance(value, int) and isinstance(known, int):
+            if name != "output_tokens" and isinstance(value, int) and isinstance(known, int):
                 self._usage[name] = max(known, value)
             elif value is not None:
                 self._usage[name] = value

@@ -102,8 +102,10 @@ def _item(item: Any, place: int) -> _Item:
     """An item as we read it. Of kinds that we do not know only the kind is read: they stay in the wires."""
     if not isinstance(item, Mapping):
         raise malformed_answer(f"item {place} of its output is no object")
-    known = item.get("type", "message") in {"message", "reasoning", *_CALLS}
-    return shaped(item, _Item) if known else _Item(type=str(item.get("type")))
+    kind = item.get("type")
+    if isinstance(kind, str) and kind not in {"message", "reasoning", *_CALLS}:
+        return _Item(type=kind)
+    return shaped(item, _Item)
 
 
 def _parts(content: list[_Part] | str | None) -> list[_Part]:
@@ -143,7 +145,8 @@ class Accumulator:
         if event.data.strip() == DONE:
             return []
         data = parse_event(event.data)
-        name = data.get("type") or event.name
+        told = data.get("type")
+        name = told if isinstance(told, str) and told else event.name
         delta = data.get("delta")
         if isinstance(delta, str) and delta:
             return self._take_delta(name, delta, data)
@@ -176,10 +179,14 @@ class Accumulator:
 
     def _announce(self, data: Mapping[str, Any]) -> list[Event]:
         item = data.get("item")
-        if not isinstance(item, Mapping) or item.get("type") not in _CALLS:
+        if not isinstance(item, Mapping):
             return []
-        call = _called(_item(item, _index(data, 0)), _index(data, 0))
-        self._call_ids[str(item.get("id"))] = call.id
+        place = _index(data, 0)
+        read = _item(item, place)
+        if read.type not in _CALLS:
+            return []
+        call = _called(read, place)
+        self._call_ids[str(read.id)] = call.id
         return [CallDelta(call.id, call.name, call.arguments)]
 
     def _end(self, response: Any) -> None:
