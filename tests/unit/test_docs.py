@@ -19,6 +19,7 @@ RUNNABLE = (
     "README.md",
     "docs/guides/library.md",
     "docs/guides/bring-your-own-agent.md",
+    "docs/guides/providers.md",
     "docs/guides/testing.md",
     "docs/concepts/redaction.md",
     "docs/reference/settings.md",
