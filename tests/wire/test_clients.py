@@ -7,6 +7,7 @@ import pytest
 from client_talk import CALLS, HELLO, KEY, PROVIDERS, RICH, ask_for, failure_of, stream_of, talk
 
 from penstock.errors import ErrorKind
+from penstock.measure.usage import Usage
 from penstock.providers.exchange import Answered, Ask, CallDelta, Finish, ReasoningDelta, TextDelta
 from penstock.testing.scripted import Reply
 
@@ -131,6 +132,15 @@ def test_why_it_stopped(provider, finish):
     assert answer.finish is finish
     events, _ = talk(provider, [Reply("Well", finish=finish)], stream_of(HELLO))
     assert events[-1].answer.finish is finish
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_an_answer_that_ends_at_its_cap_to_the_token_was_cut_whatever_the_server_says(provider):
+    ask = Ask(messages=HELLO.messages, max_output_tokens=12)
+    for tokens, finish in ((11, Finish.STOP), (12, Finish.LENGTH), (13, Finish.STOP)):
+        reply = Reply("Hello and", finish=Finish.STOP, usage=Usage(5, tokens))
+        assert talk(provider, [reply], ask_for(ask))[0].finish is finish
+        assert talk(provider, [reply], stream_of(ask))[0][-1].answer.finish is finish
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

@@ -12,7 +12,7 @@ from penstock.errors import ProviderError
 from penstock.providers import anthropic, chat, chat_stream, listing, responses
 from penstock.providers.bodies import encode_body, parse_body
 from penstock.providers.caller import Caller
-from penstock.providers.exchange import Answer, Answered, CallDelta, ReasoningDelta, TextDelta
+from penstock.providers.exchange import Answer, Answered, CallDelta, Finish, ReasoningDelta, TextDelta
 from penstock.providers.failures import malformed_answer
 from penstock.providers.http import TimeLimits
 from penstock.providers.quirks import adapted, quirks_of
@@ -118,7 +118,7 @@ class ProviderModel:
 
         with self._caller.hiding_key():
             answer = await self._retrying(attempt, ask.timeout_seconds or self._endpoint.timeout_seconds)
-        return call.closed(answer, self._endpoint.pace.now())
+        return call.closed(answer, ask, self._endpoint.pace.now())
 
     async def stream(self, ask: Ask) -> AsyncGenerator[Event, None]:
         """The answer as it comes, closed by `Answered`. Raises ProviderError.
@@ -139,7 +139,7 @@ class ProviderModel:
                 yield event
                 with self._caller.hiding_key():
                     event = await anext(rest)
-        yield Answered(call.closed(event.answer, self._endpoint.pace.now()))
+        yield Answered(call.closed(event.answer, ask, self._endpoint.pace.now()))
 
     async def count_tokens(self, ask: Ask) -> int | None:
         """The tokens of a request as the provider counts them, or None where it has no route for that."""
@@ -264,8 +264,15 @@ class _Call:
         self._started = started
         self.requests = 0
 
-    def closed(self, answer: Answer, now: float) -> Answer:
-        return msgspec.structs.replace(answer, requests=self.requests, seconds=now - self._started)
+    def closed(self, answer: Answer, ask: Ask, now: float) -> Answer:
+        """The answer with what it took. One that stops at its cap to the token was cut, whatever the server says."""
+        cut = answer.finish is Finish.STOP and answer.usage.output_tokens == ask.max_output_tokens
+        return msgspec.structs.replace(
+            answer,
+            finish=Finish.LENGTH if cut else answer.finish,
+            requests=self.requests,
+            seconds=now - self._started,
+        )
 
 
 async def _server_events(reply: OpenReply) -> AsyncGenerator[ServerEvent, None]:

@@ -1,0 +1,82 @@
+"""The clients against a real server with a real model: llama.cpp speaks all three dialects."""
+
+import asyncio
+import time
+
+import pytest
+
+from penstock.errors import ErrorKind, ProviderError
+from penstock.local import LocalServer, missing
+from penstock.providers.connect import connect
+from penstock.providers.exchange import Answered, Ask, Finish, TextDelta
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+PROVIDERS = ("llamacpp", "openai", "responses", "anthropic")
+HELLO = Ask(
+    messages=[{"role": "user", "content": "Say hello."}],
+    system="Be brief.",
+    max_output_tokens=8,
+    extra={"temperature": 0},
+)
+
+
+@pytest.fixture(scope="module")
+def server():
+    with LocalServer(context_tokens=1_024) as running:
+        yield running
+
+
+def use(server, provider, work):
+    async def run():
+        async with connect(provider, server.model, base_url=server.base_url) as model:
+            return await work(model)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_it_answers_whole_and_streamed(server, provider):
+    async def work(model):
+        return await model.answer(HELLO), [event async for event in model.stream(HELLO)]
+
+    whole, (*deltas, last) = use(server, provider, work)
+    assert whole.text
+    assert whole.finish is Finish.LENGTH
+    assert whole.usage.output_tokens == 8
+    assert whole.usage.prompt_tokens > 5
+    assert isinstance(last, Answered)
+    assert len(deltas) > 3
+    assert "".join(event.text for event in deltas if isinstance(event, TextDelta)) == last.answer.text
+    assert last.answer.usage.prompt_tokens == whole.usage.prompt_tokens
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_it_states_its_window_and_refuses_what_does_not_fit(server, provider):
+    async def work(model):
+        with pytest.raises(ProviderError) as caught:
+            await model.answer(
+                Ask(messages=[{"role": "user", "content": "word " * 1_500}], max_output_tokens=4)
+            )
+        return await model.window_tokens(), caught.value
+
+    window, error = use(server, provider, work)
+    assert window == 1_024
+    assert error.failure.kind is ErrorKind.PROMPT_TOO_LONG
+    assert error.failure.window_tokens == 1_024
+
+
+def test_a_cancelled_answer_stops_the_model(server):
+    async def work(model):
+        story = Ask(messages=[{"role": "user", "content": "Tell a long story."}], max_output_tokens=400)
+        task = asyncio.create_task(model.answer(story))
+        await asyncio.sleep(0.2)
+        task.cancel()
+        started = time.monotonic()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return time.monotonic() - started, await model.answer(HELLO)
+
+    seconds, after = use(server, "openai", work)
+    assert seconds < 1
+    assert after.text
