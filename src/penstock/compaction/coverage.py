@@ -129,12 +129,11 @@ class Choice:
         index = self._index
         still_open = self._weights * (1.0 - self._covered)
         gains = np.zeros(len(index.lengths), np.float32)
-        for start in range(0, len(gains), _AT_ONCE):
-            starts = index.starts[start : start + _AT_ONCE + 1]
-            some = np.flatnonzero(np.diff(starts))
-            if len(some):
-                weights = still_open.take(index.ids[starts[0] : starts[-1]], mode="clip")  # no check: quicker
-                gains[start + some] = np.add.reduceat(weights, starts[some] - starts[0])
+        for start in range(0, len(index.filled), _AT_ONCE):
+            some = index.filled[start : start + _AT_ONCE]
+            first, end = int(index.starts[some[0]]), int(index.starts[some[-1] + 1])
+            weights = still_open.take(index.ids[first:end], mode="clip")  # no check: quicker
+            gains[some] = np.add.reduceat(weights, index.starts[some] - first)
         return gains
 
     def _prepare(self, pool: Sequence[int]) -> None:
@@ -158,8 +157,10 @@ class Choice:
         if self._header_of is None:
             self._header.update(dict.fromkeys(unknown, 0))
             return
-        headers = self._tokenizer.count_many([self._header_of(source) for source in unknown])
-        self._header.update((source, cost + 1) for source, cost in zip(unknown, headers, strict=True))
+        unseen = [source for source in unknown if source not in index.heading_costs]
+        counted = self._tokenizer.count_many([self._header_of(source) for source in unseen])
+        index.heading_costs.update(zip(unseen, counted, strict=True))
+        self._header.update((source, index.heading_costs[source] + 1) for source in unknown)
 
     def _look_up(self, values: set[int]) -> None:
         new = np.array(sorted(values - self._weight_of.keys()), np.int64)

@@ -85,7 +85,6 @@ class Extractor:
         self._calls = calls
         self._tokenizer = tokenizer
         self._redactor = redactor
-        self._headings: dict[int, tuple[int, str]] = {}
 
     def choice(self, live: Live, *, headers: bool = True) -> Choice:
         """An empty choice among all excerpts."""
@@ -325,10 +324,10 @@ class Extractor:
 
     def _heading(self, source: int) -> tuple[int, str]:
         """The number and the label above the excerpts of a source."""
-        known = self._headings.get(source)
-        if known is None:
-            known = self._headings[source] = (self._number(source), self._label(source))
-        return known
+        known = self._transcript.index.headings
+        if source not in known:
+            known[source] = (self._number(source), self._label(source))
+        return known[source]
 
     def _number(self, source: int) -> int:
         index = self._transcript.index

@@ -44,9 +44,13 @@ class Index:
         self.lengths = np.zeros(0, np.int32)
         self.ids = np.zeros(0, np.int32)
         self.starts = np.zeros(1, np.int32)
+        self.filled = np.zeros(0, np.int64)  # the excerpts that hold a value
         # Of the excerpts that were looked at more closely: their tokens and their plain words.
         self.costs: dict[int, int] = {}
         self.plain: dict[int, int] = {}
+        # Of the sources that were: what stands above their excerpts, and its tokens.
+        self.headings: dict[int, tuple[int, str]] = {}
+        self.heading_costs: dict[int, int] = {}
         # One row per value.
         self.in_sources = np.zeros(0, np.int32)
         self.in_excerpts = np.zeros(0, np.int32)
@@ -96,6 +100,7 @@ class Index:
             self.first_excerpt.append(self.first_excerpt[-1] + size)
         self.lengths = np.concatenate([self.lengths, *(source.lengths for source in fresh)])
         counts = np.concatenate([source.counts for source in fresh])
+        self.filled = np.concatenate([self.filled, len(self.starts) - 1 + np.flatnonzero(counts)])
         self.ids = np.concatenate([self.ids, *(source.ids for source in fresh)])
         self.starts = np.concatenate([self.starts, self.starts[-1] + np.cumsum(counts, dtype=np.int32)])
 

@@ -72,9 +72,7 @@ class LayoutMaker:
         self.request = last_request(transcript.messages)
         self.system_end = leading_system(transcript.messages)
         self.open = open_calls(transcript.messages)
-        self.pins = frozenset(
-            place for place, number in enumerate(transcript.numbers) if number and number in wishes.pins
-        )
+        self.pins = _places_of(wishes.pins, transcript)
 
     def layout(self, sacrifice: Sacrifice, spare: int = 0) -> Layout:
         """The layout after this sacrifice; `spare` tokens may go to the tail beyond its ceiling."""
@@ -229,3 +227,10 @@ class LayoutMaker:
         self, places: range | tuple[int, ...] | list[int], rewritten: dict[int, dict[int, Part]]
     ) -> int:
         return sum(self._size(place, rewritten) for place in places)
+
+
+def _places_of(numbers: frozenset[int], transcript: Transcript) -> frozenset[int]:
+    """Where the messages with these numbers stand. A handoff's number is 0, and it is never meant."""
+    if not numbers:
+        return frozenset()
+    return frozenset(place for place, number in enumerate(transcript.numbers) if number and number in numbers)

@@ -26,7 +26,7 @@ from penstock.compaction.values import (
     values_in,
     values_of_each,
 )
-from penstock.compaction.words import BUCKETS, bucket, words_of
+from penstock.compaction.words import bucket, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -74,6 +74,7 @@ def _classes() -> NDArray[np.uint8]:
 _CLASSES = _classes()
 _END = "\x00"
 _REMEMBERED = 100_000  # tokens
+_SMALL_PIECE = 10_000  # words
 _END_OF_TEXT = "\n\x00\n"
 _SEPARATORS_BUT_END = {code: space for code, space in SEPARATORS.items() if code != ord(_END)}
 _PHRASE_OR_END = re.compile(r"\x00|" + PHRASE.pattern)
@@ -118,8 +119,8 @@ class Vocabulary:
         self._tokens = _Tokens()
         self._kinds = np.zeros(0, np.int8)
         self._word_count = np.zeros(0, np.int32)
-        # Every word of every value, one value after the other, and the value it is of; in pieces.
-        self._word: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
+        # Every word of every value, and the value it is of; in pieces, the words of each in order.
+        self._word: list[NDArray[np.uint16]] = [np.zeros(0, np.uint16)]
         self._owner: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
 
     def __len__(self) -> int:
@@ -182,14 +183,17 @@ class Vocabulary:
 
     def relation(self, words: Mapping[str, float]) -> NDArray[np.float32]:
         """For each value the mean weight of its words; words are lower case, and others weigh nothing."""
-        weights = np.zeros(BUCKETS, np.float32)
+        weighed: dict[int, float] = {}
         for word, weight in words.items():
-            weights[bucket(word)] += weight
+            weighed[bucket(word)] = weighed.get(bucket(word), 0.0) + weight
+        buckets = np.array(sorted(weighed), np.uint16)
+        weights = np.array([weighed[one] for one in sorted(weighed)], np.float32)
         total = np.zeros(len(self), np.float32)
         for word_piece, owner_piece in zip(self._word, self._owner, strict=True):
-            weighed = weights[word_piece]
-            some = np.flatnonzero(weighed)
-            np.add.at(total, owner_piece[some], weighed[some])
+            first = np.searchsorted(word_piece, buckets)
+            counts = np.searchsorted(word_piece, buckets, "right") - first
+            some = np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+            np.add.at(total, owner_piece[some], np.repeat(weights, counts))
         total /= self._word_count
         return total
 
@@ -199,10 +203,17 @@ class Vocabulary:
         words = words_of(joined)
         count = np.bincount(words.owners, minlength=len(fresh))
         self._word_count = np.concatenate([self._word_count, np.maximum(count, 1).astype(np.int32)])
-        self._word.append(words.buckets)
-        self._owner.append(words.owners + np.int32(len(self._kinds)))
+        self._add_words(words.buckets, words.owners + np.int32(len(self._kinds)))
         data = np.frombuffer(joined.encode(errors="replace"), np.uint8)
         self._kinds = np.concatenate([self._kinds, _kinds(data)])
+
+    def _add_words(self, word: NDArray[np.uint16], owner: NDArray[np.int32]) -> None:
+        if len(self._word[-1]) < _SMALL_PIECE:
+            word = np.concatenate([self._word.pop(), word])
+            owner = np.concatenate([self._owner.pop(), owner])
+        order = np.argsort(word, kind="stable")  # of 16 bits: by counting, not by comparing
+        self._word.append(word[order])
+        self._owner.append(owner[order])
 
 
 def sorted_distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:

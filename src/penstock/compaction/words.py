@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BUCKETS", "Words", "bucket", "words_of"]
 
-BUCKETS = 1 << 17  # a table of weights for all of them fits a processor's cache
+BUCKETS = 1 << 16
 _OTHER, _UPPER, _LOWER, _DIGIT, _HIGH = range(5)
 _LEAST_BYTES = np.array([1 << 30, 3, 3, 3, 4])  # of a run of each class, to be a word
 _LONGEST = 256  # bytes that count
@@ -41,7 +41,7 @@ _CLASSES = _classes()
 class Words(NamedTuple):
     """The number of each word, and the place of the value it is in."""
 
-    buckets: NDArray[np.int32]
+    buckets: NDArray[np.uint16]
     owners: NDArray[np.int32]
 
 
@@ -65,7 +65,7 @@ def words_of(joined: str) -> Words:
     begins[1:] -= (kinds[1:] == _LOWER) & (kinds[:-1] == _UPPER) & (lengths[:-1] <= 2)
     wanted = np.flatnonzero(lengths >= _LEAST_BYTES[kinds])
     if not len(wanted):
-        return Words(np.zeros(0, np.int32), np.zeros(0, np.int32))
+        return Words(np.zeros(0, np.uint16), np.zeros(0, np.int32))
     begins, ends = begins[wanted], starts[wanted] + lengths[wanted]
     sizes = np.minimum(ends - begins, _LONGEST)
     firsts = np.cumsum(sizes) - sizes
@@ -76,7 +76,7 @@ def words_of(joined: str) -> Words:
 
 def _numbers(
     data: NDArray[np.uint8], firsts: NDArray[np.int64], within: NDArray[np.int64]
-) -> NDArray[np.int32]:
+) -> NDArray[np.uint16]:
     """The numbers of words that stand one after the other; `within` is each byte's place in its word."""
     mixed = np.add.reduceat((data.astype(np.uint64) + np.uint64(1)) * _FACTORS[within], firsts)
-    return (mixed >> np.uint64(47)).astype(np.int32)
+    return (mixed >> np.uint64(48)).astype(np.uint16)
