@@ -17,9 +17,7 @@ redacted quote.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 __all__ = [
     "ErrorClass",
@@ -87,7 +85,7 @@ class ErrorKind(StrEnum):
         return self in {ErrorKind.RATE_LIMIT, ErrorKind.OVERLOAD, ErrorKind.NETWORK, ErrorKind.TIMEOUT}
 
 
-class ErrorClass(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorClass(NamedTuple):
     """A provider's error, understood once. Numbers are None where the provider did not state them.
 
     `window_tokens` is the limit of prompt and answer together, `prompt_tokens` what was sent,

@@ -131,8 +131,7 @@ def _redirected(reply: OpenReply, host: str) -> ProviderError:
 
 
 def _without(error: ProviderError, key: str) -> ProviderError:
-    failure = msgspec.structs.replace(
-        error.failure,
+    failure = error.failure._replace(
         code=error.failure.code.replace(key, _HIDDEN),
         message=error.failure.message.replace(key, _HIDDEN),
     )
