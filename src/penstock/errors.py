@@ -6,6 +6,7 @@
     │   └── UnknownDialect    JSON, but no dialect that we know
     ├── UnknownHandle         no original is kept under that handle
     ├── SettingsError         a setting has an unknown name or a value out of range
+    ├── NotWritten            a model answered, and the answer is no handoff (on the way to `degraded`)
     ├── ProviderError         a model's provider did not answer; `failure` says what that means
     ├── TargetTooSmall        what may not be dropped does not fit the target
     └── IllegalResult         a result broke a rule of its dialect (a bug of ours, never sent)
@@ -25,6 +26,7 @@ __all__ = [
     "IllegalResult",
     "InputError",
     "MalformedJSON",
+    "NotWritten",
     "PenstockError",
     "ProviderError",
     "SettingsError",
@@ -101,6 +103,10 @@ class ErrorClass(NamedTuple):
     prompt_tokens: int | None = None
     output_cap_tokens: int | None = None
     retry_after_seconds: float | None = None
+
+
+class NotWritten(PenstockError):
+    """A model answered, and the answer is no handoff. The ladder of failures goes on; callers see a receipt."""
 
 
 class ProviderError(PenstockError):

@@ -12,6 +12,8 @@ from penstock.compaction.plan import Limits, NothingToDo, Plan, Wishes
 from penstock.compaction.planner import make_plan
 from penstock.compaction.policy import worth_it
 from penstock.compaction.receipt import COMPACTED, NOTHING_TO_DO, Receipt
+from penstock.compaction.verify import check_prose
+from penstock.compaction.work import source_of
 from penstock.conversation.rules import check
 from penstock.conversation.unmerge import OURS
 from penstock.conversation.view import Handoff, Kept, Rewritten, as_message, encode
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.compaction.notebook import Opened
+    from penstock.compaction.prose import Prose
     from penstock.compaction.transcript import Transcript
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
@@ -47,7 +50,7 @@ class Compacted(msgspec.Struct, frozen=True, eq=False):
     receipt: Receipt
 
 
-def compact(
+def compact(  # noqa: PLR0913 - what one compaction needs, the last three by name
     opened: Opened,
     goal: Goal,
     wishes: Wishes,
@@ -55,15 +58,20 @@ def compact(
     *,
     tokenizer: Tokenizer,
     redactor: Redactor,
+    prose: Prose | None = None,
 ) -> Compacted:
-    """Compact the conversation. Raises TargetTooSmall, or IllegalResult where a rule would be broken."""
+    """Compact the conversation. Raises TargetTooSmall, or IllegalResult where a rule would be broken.
+
+    `prose` is what a model wrote for the handoff; it is checked against the conversation here.
+    """
     transcript = opened.transcript
     limits = (
         limits_for_target(transcript, goal.target_tokens, settings)
         if goal.target_tokens is not None
         else limits_for_window(transcript, goal.window_tokens, settings, outside_tokens=goal.outside_tokens)
     )
-    planned = make_plan(transcript, limits, wishes, tokenizer, redactor)
+    checked = check_prose(prose, source_of(transcript, redactor), redactor) if prose is not None else None
+    planned = make_plan(transcript, limits, wishes, tokenizer, redactor, checked)
     if isinstance(planned, Plan):
         forced = goal.forced or limits.explicit
         if worth_it(transcript.total_tokens, planned.tokens_after, forced=forced):

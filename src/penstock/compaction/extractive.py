@@ -19,7 +19,7 @@ from penstock.compaction.importance import Live, score_values
 from penstock.compaction.ledger import Fact, Ledger
 from penstock.compaction.reading import Speaker
 from penstock.compaction.values import sub_words
-from penstock.compaction.verify import strike_unknown
+from penstock.compaction.verify import Verified, strike_unknown
 from penstock.conversation.message import Text
 
 if TYPE_CHECKING:
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.compaction.transcript import Transcript
+    from penstock.compaction.verify import Checked
     from penstock.conversation.message import ToolCall
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
 
-__all__ = ["Extract", "Extractor", "live_of"]
+__all__ = ["PROSE_SHARE", "Extract", "Extractor", "live_of"]
 
 _SECTIONS_FROM = 700  # tokens: a smaller handoff has no room for sections beside constraints and context
 _SECTIONS_SHARE = 0.06
@@ -40,6 +41,17 @@ _CONSTRAINTS_SHARE = 0.08
 _CONSTRAINTS_LEAST = 200  # tokens, where that is not more than a third
 _PEOPLE_SHARE = 0.1
 _FOCUS_SHARE = 0.65
+PROSE_SHARE = 0.35  # of a handoff: what a model may write; the rest is facts, in the conversation's own words
+_NEED = {
+    section: place
+    for place, section in enumerate(
+        (
+            *(Section.ACTIVE_TASK, Section.GOAL, Section.STATE, Section.IN_PROGRESS, Section.BLOCKED),
+            *(Section.CONSTRAINTS, Section.PENDING, Section.REMAINING, Section.DECISIONS, Section.FILES),
+            *(Section.COMPLETED, Section.RESOLVED, Section.CONTEXT),
+        )
+    )
+}
 _LONGEST_REQUEST = 600  # characters of one older user message that are quoted before coverage decides
 _REFILLS = 2
 _LIVE_MESSAGES = 3
@@ -80,11 +92,13 @@ class Extractor:
         calls: Mapping[str, ToolCall],
         tokenizer: Tokenizer,
         redactor: Redactor,
+        prose: Checked | None = None,
     ) -> None:
         self._transcript = transcript
         self._calls = calls
         self._tokenizer = tokenizer
         self._redactor = redactor
+        self._prose = prose
 
     def choice(self, live: Live, *, headers: bool = True) -> Choice:
         """An empty choice among all excerpts."""
@@ -108,6 +122,8 @@ class Extractor:
         """
         index = self._transcript.index
         entries, struck = self._verified(self._entries(budget, request, kept))
+        if self._prose is not None:
+            entries, struck = self._with_prose(entries, budget), struck + self._prose.struck
         live = live_of(self._transcript, request, focus)
         choice = self.choice(live)
         is_kept = np.isin(index.message_of_source, np.array(sorted(kept), np.int32))
@@ -142,13 +158,40 @@ class Extractor:
 
     # Sections.
 
+    def _with_prose(self, entries: list[Entry], budget: int) -> list[Entry]:
+        """A model's entries, within their share, in place of our own where it wrote a section.
+
+        What the user asked and demanded stays in the user's own words, before the model's.
+        """
+        prose = self._prose.entries if self._prose is not None else ()
+        taken = self._fitting(prose, int(budget * PROSE_SHARE))
+        told = {entry.section for entry in taken} - {Section.ACTIVE_TASK, Section.CONSTRAINTS}
+        return [*(entry for entry in entries if entry.section not in told), *taken]
+
+    def _fitting(self, entries: Sequence[Entry], share: int) -> list[Entry]:
+        """The entries that fit the share, in their order; where not all fit, the sections needed most come first."""
+        costs = self._tokenizer.count_many([f"- m{entry.number} {entry.text}\n" for entry in entries])
+        ranked = sorted(range(len(entries)), key=lambda place: (_NEED[entries[place].section], place))
+        taken: set[int] = set()
+        for place in ranked:
+            cost = costs[place] + 2
+            if cost <= share:
+                taken.add(place)
+                share -= cost
+        return [entries[place] for place in sorted(taken)]
+
     def _verified(self, entries: list[Entry]) -> tuple[list[Entry], int]:
         """The entries without values that the conversation does not hold, and how many those were.
 
-        Excerpts need no such check: they are the conversation.
+        Excerpts need no such check: they are the conversation. Entries of an older handoff were checked when it
+        was written, and what they were checked against may be gone.
         """
         known = self._transcript.index.vocabulary
-        checked = [strike_unknown(entry.text, known, phrases=False) for entry in entries]
+        older = set(self._older())
+        checked = [
+            Verified(entry.text) if entry in older else strike_unknown(entry.text, known, phrases=False)
+            for entry in entries
+        ]
         clean = [
             msgspec.structs.replace(entry, text=one.text) if one.struck else entry
             for entry, one in zip(entries, checked, strict=True)
@@ -174,7 +217,7 @@ class Extractor:
         if budget < _SECTIONS_FROM:
             return taken
         share = int(budget * _SECTIONS_SHARE)
-        taken += self._within(self._task(request, budget), share // 2)
+        taken += self._within(self._task(request, budget), share // 2 if self._prose is None else budget // 8)
         taken += self._within(self._history(ledger, older, gone, request), share)
         return taken
 
@@ -194,12 +237,19 @@ class Extractor:
         if request is not None:
             entries.append(self._quote(Section.ACTIVE_TASK, request, max(24, budget // 100)))
             earlier = [place for place in spoken[-20:] if place < request]
-            if earlier and _GO_ON.match(_text_of(transcript, request)):
+            entries += self._named_requests(spoken, request, budget)
+            if not entries[1:] and earlier and _GO_ON.match(_text_of(transcript, request)):
                 entries.append(self._quote(Section.ACTIVE_TASK, earlier[-1], max(60, budget // 12)))
         entries += [entry for entry in self._older() if entry.section is Section.GOAL]
         if spoken and spoken[0] != request and not transcript.handoffs:
             entries.append(self._quote(Section.GOAL, spoken[0], max(40, budget // 25)))
         return entries
+
+    def _named_requests(self, spoken: Sequence[int], request: int, budget: int) -> list[Entry]:
+        """The requests that a model named as unfulfilled, in the user's own words."""
+        named = set(self._prose.open_turns) if self._prose is not None else set()
+        places = [place for place in spoken if self._transcript.numbers[place] in named and place != request]
+        return [self._quote(Section.ACTIVE_TASK, place, max(60, budget // 30)) for place in places[-4:]]
 
     def _quote(self, section: Section, place: int, limit: int) -> Entry:
         text = " ".join(self._redactor.redact(_text_of(self._transcript, place)).split())
@@ -312,7 +362,7 @@ class Extractor:
         place_of = {number: place for place, number in enumerate(self._transcript.numbers)}
         quoted: dict[int, int] = {}
         for entry in entries:
-            if (place := place_of.get(entry.number)) is not None:
+            if entry.number and (place := place_of.get(entry.number)) is not None:
                 quoted[place] = quoted.get(place, 0) + 1
         for number in choice.chosen:
             place = int(index.message_of_source[index.source_of[number]])

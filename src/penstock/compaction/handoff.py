@@ -43,7 +43,10 @@ class Section(StrEnum):
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """Lines about one message. `label` says who or what spoke, where that is not plain."""
+    """Lines about one message. `label` says who or what spoke, where that is not plain.
+
+    The number is 0 where a model stated something and named no message for it.
+    """
 
     section: Section
     number: int
@@ -52,9 +55,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 _TITLE = re.compile(r"## (.+)$")
-_ITEM = re.compile(r"(?:-|\d+\.) m(\d+) (.*)$")
+_ITEM = re.compile(r"(?:-|\d+\.) (?:m(\d+) )?(.*)$")
 _HEADER = re.compile(r"\[m(\d+)(?: ([^\]\n]*))?\]$")
 _SPECIAL = re.compile(r"^(?=\[m\d|## |(?:-|\d+\.) m\d|\\)", re.MULTILINE)
+_SPECIAL_IN_ITEM = re.compile(r"(?<=\n)(?=## |(?:-|\d+\.) |\\)|^(?=m\d+ |\\)")
+_BACKSLASH = r"\\"
 _SECTIONS = {section.value: section for section in Section}
 _ORDER = {section: place for place, section in enumerate(Section)}
 
@@ -75,7 +80,8 @@ def render_handoff(entries: Iterable[Entry]) -> str:
         else:
             item += 1
             bullet = f"{item}." if section is Section.COMPLETED else "-"
-            lines.append(f"{bullet} m{entry.number} {_escaped(entry.text)}")
+            turn = f"m{entry.number} " if entry.number else ""
+            lines.append(f"{bullet} {turn}{_SPECIAL_IN_ITEM.sub(_BACKSLASH, entry.text)}")
     return "\n".join(lines)
 
 
@@ -106,7 +112,7 @@ def _entries(text: str) -> Iterator[Entry]:
         if title is not None:
             section = _SECTIONS.get(title[1])
         elif item is not None:
-            head, held = (int(item[1]), ""), [item[2].removeprefix("\\")]
+            head, held = (int(item[1] or 0), ""), [item[2].removeprefix("\\")]
         elif header is not None:
             head = (int(header[1]), header[2] or "")
     if section is not None and head is not None:
@@ -115,4 +121,4 @@ def _entries(text: str) -> Iterator[Entry]:
 
 def _escaped(text: str) -> str:
     """Text whose lines cannot be taken for ours."""
-    return _SPECIAL.sub(r"\\", text)
+    return _SPECIAL.sub(_BACKSLASH, text)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from penstock.compaction.coverage import Choice
     from penstock.compaction.transcript import Transcript
+    from penstock.compaction.verify import Checked
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
 
@@ -47,14 +48,22 @@ _ELISION_SHARE = 0.5  # eliding alone must leave half of the target for the line
 
 
 def make_plan(
-    transcript: Transcript, limits: Limits, wishes: Wishes, tokenizer: Tokenizer, redactor: Redactor
+    transcript: Transcript,
+    limits: Limits,
+    wishes: Wishes,
+    tokenizer: Tokenizer,
+    redactor: Redactor,
+    prose: Checked | None = None,
 ) -> Planned:
-    """The plan, or why there is nothing to do. Raises TargetTooSmall where what may not be dropped is too much."""
+    """The plan, or why there is nothing to do. Raises TargetTooSmall where what may not be dropped is too much.
+
+    `prose` is what a model wrote for the handoff, checked.
+    """
     if transcript.total_tokens <= limits.target_tokens:
         return NothingToDo(
             f"the conversation has {transcript.total_tokens:,} tokens and the target is {limits.target_tokens:,}"
         )
-    return _Planner(transcript, limits, wishes, tokenizer, redactor).plan()
+    return _Planner(transcript, limits, wishes, tokenizer, redactor, prose).plan()
 
 
 class _Planner:
@@ -65,6 +74,7 @@ class _Planner:
         wishes: Wishes,
         tokenizer: Tokenizer,
         redactor: Redactor,
+        prose: Checked | None,
     ) -> None:
         calls = calls_by_id(transcript.messages)
         self.transcript = transcript
@@ -73,7 +83,7 @@ class _Planner:
         self.tokenizer = tokenizer
         self.elider = Elider(calls, redactor, wishes.recall_tool)
         self.maker = LayoutMaker(transcript, limits, wishes, self.elider, tokenizer)
-        self.extractor = Extractor(transcript, calls, tokenizer, redactor)
+        self.extractor = Extractor(transcript, calls, tokenizer, redactor, prose)
 
     def plan(self) -> Plan:
         target = self.limits.target_tokens

@@ -16,7 +16,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Counts before and after, what became of the messages and of the facts in them, and what it cost.
 
     A fact is a distinct value of the conversation: kept when it still stands in the view, reachable when
-    only its original holds it, struck when a summary invented it. `cost` is None where no model was called.
+    only its original holds it, struck when a summary invented it. `cost`, in US dollars, is None where no model was
+    called, and where `cost_note` says why it is not known. `attempts` are the models that were asked for the
+    handoff, in order, with what came of it; `summary_limits` what they might use in all.
     """
 
     outcome: Outcome
@@ -35,15 +37,23 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     repaired: int = 0
     redacted: int = 0
     handoff_tokens: int = 0
+    model: str = ""
     model_calls: int = 0
+    model_prompt_tokens: int = 0
+    model_cached_tokens: int = 0
+    model_output_tokens: int = 0
     cost: float | None = None
+    cost_note: str = ""
+    attempts: tuple[dict[str, Any], ...] = ()
+    summary_limits: dict[str, float] = msgspec.field(default_factory=dict)
     seconds: float = 0.0
     tokenizer: str = ""
     dialect: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as JSON."""
-        return {**msgspec.structs.asdict(self), "ratio": round(self.ratio, 4)}
+        plain = {**msgspec.structs.asdict(self), "attempts": list(self.attempts)}
+        return {**plain, "ratio": round(self.ratio, 4)}
 
     @property
     def ratio(self) -> float:
@@ -58,9 +68,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
             lines.append(
                 f"  redacted   {self.redacted:,} secret{'' if self.redacted == 1 else 's'} in what was written"
             )
-        if self.outcome == DEGRADED:
-            lines.append(f"  degraded   {self.reason}")
-        elif self.tokens_after > self.tokens_before:
+        if self.outcome != NOTHING_TO_DO and self.reason:
+            lines.append(f"  {'degraded' if self.outcome == DEGRADED else 'note':10} {self.reason}")
+        if self.tokens_after > self.tokens_before:
             lines.append(
                 "  note       fewer messages but more tokens: the handoff is longer than what it replaced"
             )
@@ -78,11 +88,25 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
                 f"{self.facts_struck:,} struck"
             ),
             f"  target     {self.target_tokens:,} tokens, {self.tokenizer}; handoff {self.handoff_tokens:,}",
-            (
-                f"  took       {self.seconds * 1000:,.0f} ms, {_calls(self.model_calls)}, "
-                f"{'no cost' if self.cost is None else f'${self.cost:.4f}'}"
-            ),
+            *self._model(),
+            f"  took       {self.seconds * 1000:,.0f} ms, {_calls(self.model_calls)}, {self._cost()}",
         ]
+
+    def _model(self) -> list[str]:
+        if not self.model_calls:
+            return []
+        cached = f", {self.model_cached_tokens:,} of them cached" if self.model_cached_tokens else ""
+        return [
+            (
+                f"  model      {self.model or 'none wrote the handoff'}: {self.model_prompt_tokens:,} tokens read{cached}, "
+                f"{self.model_output_tokens:,} written"
+            )
+        ]
+
+    def _cost(self) -> str:
+        if self.cost is not None:
+            return f"${self.cost:.4f}"
+        return f"cost unknown ({self.cost_note})" if self.cost_note else "no cost"
 
 
 def _calls(count: int) -> str:

@@ -1,7 +1,8 @@
 """Whether a handoff says only what the conversation says.
 
 Every value in the text must be a value of the conversation. One that is not is struck and counted. What was
-extracted holds none; the check stands in its way all the same, and a model's text passes through it too.
+extracted holds none; the check stands in its way all the same. A model's text is held to more: to every number,
+quote and message that it names, and to the secrets that the conversation holds.
 """
 
 from __future__ import annotations
@@ -12,15 +13,33 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.compaction.values import PHRASE, tokens_of, values_in_phrase, values_in_token
+from penstock.redaction import REDACTED
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterable, Sequence
 
-__all__ = ["STRUCK", "Verified", "strike_unknown"]
+    from penstock.compaction.handoff import Entry
+    from penstock.compaction.prose import Prose
+    from penstock.redaction import Redactor
+
+__all__ = ["STRUCK", "Checked", "Source", "Verified", "check_prose", "strike_unknown"]
 
 STRUCK = "[struck]"
 _HANDLE = re.compile(r"m\d+")
 _CUT = re.compile(r"\S*…\S*")  # what we cut short says so itself
+_QUOTED = re.compile(r"[“„«]([^“”„«»\n]{3,70})[”“»]|『([^』\n]{2,70})』|「([^」\n]{2,70})」")
+_GROUPED = re.compile(r"(?<![\w.,])\d{1,3}(?:[,_\u00a0\u202f]\d{3})+(?![\w,])")
+_EDGES = ".,;:!?()[]{}<>*=|&^%+~$/\\-#@\"'`"
+_SHORTEST_SECRET = 6
+_SEPARATOR = "[,_\u00a0\u202f]?"
+# Compounds of plain language: by how they begin or end. Any other word with a hyphen may be a name.
+_COMPOUND = re.compile(
+    r"(?:re|non|pre|post|un|co|sub|self|multi|well|ill|follow|end|half|full|high|low|long|short|left|right|read|"
+    r"real|hard|soft|built|step|side|day|case|cross|inter|mid|ex|all|one|two|three|first|second|third|old|new|"
+    r"so|up|by|in|on|out|over|under|user|client|server|error|test)(?:-[a-z]+)+"
+    r"|(?:[a-z]+-)+(?:up|in|out|off|on|based|related|specific|only|like|free|side|wide|level|time|end|by|step|"
+    r"case|friendly|safe|ready|facing|driven|aware|style|sensitive|insensitive|fix|line|to|do|run|check)"
+)
 
 
 class Verified(msgspec.Struct, frozen=True):
@@ -28,6 +47,47 @@ class Verified(msgspec.Struct, frozen=True):
 
     text: str
     struck: tuple[str, ...] = ()
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """Entries that say only what the source says, and how many values had to be struck for that.
+
+    `open_turns` are the messages that the model named as requests not fulfilled yet.
+    """
+
+    entries: tuple[Entry, ...]
+    struck: int
+    open_turns: tuple[int, ...] = ()
+
+
+class Source(msgspec.Struct, frozen=True, eq=False):
+    """What a model's text is held to: the values of the conversation, its texts, its messages and its secrets.
+
+    `texts` are looked through only for what is not among the values.
+    """
+
+    known: Container[str]
+    texts: Sequence[str]
+    numbers: Container[int]
+    secrets: frozenset[str] = frozenset()
+
+    def missing(self, claims: Iterable[str]) -> set[str]:
+        """The claims that stand nowhere in the source."""
+        left = {claim for claim in claims if claim not in self.known}
+        for text in self.texts:
+            if not left:
+                break
+            left = {claim for claim in left if not _stands_in(claim, text)}
+        words = {claim for claim in left if claim.isalpha()}  # API or api: the same word
+        for text in self.texts if words else ():
+            lowered = text.lower()
+            words = {word for word in words if not _stands_in(word.lower(), lowered)}
+        left = {claim for claim in left if not claim.isalpha()} | words
+        if any(" " in claim for claim in left):  # a quote may run over a line break
+            for text in self.texts:
+                flat = " ".join(text.split())
+                left = {claim for claim in left if " ".join(claim.split()) not in flat}
+        return left
 
 
 def strike_unknown(text: str, known: Container[str], *, phrases: bool = True) -> Verified:
@@ -40,10 +100,82 @@ def strike_unknown(text: str, known: Container[str], *, phrases: bool = True) ->
     found = [value for token in tokens_of(whole) for value in values_in_token(token)]
     if phrases:
         found += [value for phrase in PHRASE.findall(whole) for value in values_in_phrase(phrase)]
-    unknown = {value for value in found if value not in known and not _HANDLE.fullmatch(value)}
+    return _struck(text, {value for value in found if value not in known and not _HANDLE.fullmatch(value)})
+
+
+def check_prose(prose: Prose, source: Source, redactor: Redactor) -> Checked:
+    """What a model wrote, without what it invented and without secrets.
+
+    A value that the source does not hold is struck. An entry that loses half of what it claims, or more, goes as
+    a whole: what is left of it would say something else.
+    """
+    clean = [_without_secrets(entry, source.secrets, redactor) for entry in prose.entries]
+    claims = [_claims(entry.text) for entry in clean]
+    missing = source.missing({claim for some in claims for claim in some if not _HANDLE.fullmatch(claim)})
+    missing |= {
+        claim
+        for some in claims
+        for claim in some
+        if _HANDLE.fullmatch(claim) and int(claim[1:]) not in source.numbers
+    }
+    kept: list[Entry] = []
+    struck = 0
+    for entry, some in zip(clean, claims, strict=True):
+        lost = some & missing
+        struck += len(lost)
+        if not lost:
+            kept.append(entry)
+        elif 2 * len(lost) < len(some):
+            kept.append(msgspec.structs.replace(entry, text=_struck(entry.text, lost).text))
+    return Checked(tuple(_numbered(entry, source.numbers) for entry in kept), struck, prose.open_turns)
+
+
+def _without_secrets(entry: Entry, secrets: frozenset[str], redactor: Redactor) -> Entry:
+    text = redactor.redact(entry.text)
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, REDACTED)
+    return msgspec.structs.replace(entry, text=text)
+
+
+def _claims(text: str) -> set[str]:
+    """Everything in the text that must stand in the source to be true."""
+    plain = _GROUPED.sub(lambda found: re.sub(r"\D", "", found[0]), text.replace(REDACTED, " "))
+    plain = _CUT.sub(" ", plain)
+    claims: set[str] = set()
+    for token in tokens_of(plain):
+        bare = token.strip(_EDGES)
+        values = [] if _COMPOUND.fullmatch(bare.lower()) else values_in_token(token)
+        claims.update(values)
+        if not values and any(map(str.isdigit, bare)):
+            claims.add(bare)
+    claims.update(value for phrase in PHRASE.findall(plain) for value in values_in_phrase(phrase))
+    claims.update(next(filter(None, groups)) for groups in _QUOTED.findall(plain))
+    return claims
+
+
+def _stands_in(claim: str, text: str) -> bool:
+    """Whether the claim stands in the text, not as a part of a longer word."""
+    at = text.find(claim)
+    while at >= 0:
+        end = at + len(claim)
+        before, after = text[at - 1 : at], text[end : end + 1]
+        if not (claim[0].isalnum() and before.isalnum()) and not (claim[-1].isalnum() and after.isalnum()):
+            return True
+        at = text.find(claim, at + 1)
+    return False
+
+
+def _struck(text: str, unknown: set[str]) -> Verified:
     struck = []
     for value in sorted(unknown, key=lambda value: (-len(value), value)):
-        if value in text:
-            text = text.replace(value, STRUCK)
+        exact = rf"(?<![^\W_]){_SEPARATOR.join(value)}(?![^\W_])" if value.isdigit() else re.escape(value)
+        text, count = re.subn(exact, STRUCK, text)
+        if count:
             struck.append(value)
     return Verified(text, tuple(struck))
+
+
+def _numbered(entry: Entry, numbers: Container[int]) -> Entry:
+    """The entry without a number that names no message."""
+    return entry if entry.number in numbers else msgspec.structs.replace(entry, number=0)

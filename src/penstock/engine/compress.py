@@ -6,22 +6,28 @@ import asyncio
 import gc
 import re
 import time
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
 from penstock.compaction.compact import Compacted, Goal, compact
+from penstock.compaction.extractive import PROSE_SHARE
 from penstock.compaction.notebook import Notebook, Opened
 from penstock.compaction.plan import Fate, Verdict, Wishes, verdicts
+from penstock.compaction.receipt import DEGRADED
+from penstock.compaction.work import WorkMaker
 from penstock.config import cache_folder, own_secrets
 from penstock.conversation.dialects import detect, dialect_named
 from penstock.conversation.unmerge import OURS
 from penstock.conversation.wire import json_text
+from penstock.engine.summariser import summariser_of
+from penstock.engine.writing import Conversation, Job
 from penstock.errors import InputError, SettingsError, UnknownHandle
+from penstock.measure.prices import Money, Unknown
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import MESSAGE_FRAME, tools_tokens
 from penstock.measure.windows import resolve_window
@@ -30,8 +36,11 @@ from penstock.redaction.kingfisher import kingfisher
 from penstock.settings import Settings, settings_from
 
 if TYPE_CHECKING:
+    from penstock.compaction.plan import Plan
+    from penstock.compaction.prose import Prose
     from penstock.compaction.receipt import Receipt
     from penstock.conversation.document import Document
+    from penstock.engine.summariser import Summariser, Written
     from penstock.measure.tokens import Tokenizer
 
 __all__ = [
@@ -44,9 +53,13 @@ __all__ = [
     "new_notebook",
     "number_of",
     "redactor_of_process",
+    "summarise_document",
+    "summarise_list",
 ]
 
 _T = TypeVar("_T")
+_Opening: TypeAlias = "tuple[Notebook, Callable[[], Opened]]"
+_LEAST_PROSE = 80  # tokens
 _HANDLE = re.compile(r"[(\[]?m(\d{1,9})[)\]]?")
 HANDOFF = "handoff"
 
@@ -171,6 +184,9 @@ def compress(  # noqa: PLR0913  # the public signature
     from the model's window. `tools` and `system` are what the request holds beside the list. `focus` is a topic
     to keep in more detail. The input is never mutated.
 
+    `summariser` has a model write the prose of the handoff: a `Summariser`, a model, or a function from a prompt to
+    a text. Whatever it does, every message stays reachable: where it fails, the receipt says `degraded`.
+
     Raises InputError for what is not a conversation, TargetTooSmall where what may not be dropped does not fit,
     SettingsError for a wrong setting; all are PenstockError.
     """
@@ -203,9 +219,7 @@ async def acompress(  # noqa: PLR0913  # the public signature
     summariser: Any = None,
     settings: Settings | Mapping[str, Any] | None = None,
 ) -> Compressed:
-    """As `compress`, without blocking the event loop."""
-    if summariser is not None:
-        raise SettingsError("summariser: this version writes extractive handoffs only; leave it out")
+    """As `compress`, without blocking the event loop. Cancelling it stops a model that is being asked."""
     request = Request(
         target_tokens=target_tokens,
         context_length=context_length,
@@ -216,38 +230,150 @@ async def acompress(  # noqa: PLR0913  # the public signature
         dialect=dialect,
         settings=_settings(settings),
     )
-    return await asyncio.to_thread(compress_list, messages, request)
+    if summariser is None:
+        return await asyncio.to_thread(compress_list, messages, request)
+    return await summarise_list(messages, request, summariser_of(summariser))
 
 
 def compress_list(messages: Sequence[Any], request: Request, notebook: Notebook | None = None) -> Compressed:
     """One compaction of a list of wire objects. A notebook makes a later one of the same conversation cheap."""
-    if isinstance(messages, (str, bytes, Mapping)):
-        raise InputError("messages must be a list of message objects, not one object or text")
-    wires = list(messages)
-    dialect = detect(wires) if request.dialect == "auto" else dialect_named(request.dialect)
-    started = time.perf_counter()
-    book = notebook or new_notebook(request.model, request.settings)
-    with _no_collection():
-        opened = book.open(wires, dialect)
-        result = _compacted(opened, request, book)
-    return Compressed(opened, result, time.perf_counter() - started)
+    return _finished(_begun(_listed(messages, request, notebook), request))
 
 
 def compress_document(document: Document, request: Request) -> Compressed:
     """One compaction of a document: `messages` of the result are the exact bytes of what was kept, and new objects."""
-    started = time.perf_counter()
+    return _finished(_begun(_documented(document, request), request))
+
+
+async def summarise_list(
+    messages: Sequence[Any],
+    request: Request,
+    summariser: Summariser,
+    notebook: Notebook | None = None,
+    on_step: Callable[[str], None] | None = None,
+) -> Compressed:
+    """As `compress_list`, with a model that writes the prose of the handoff. Says to `on_step` what it does."""
+    begun = await asyncio.to_thread(lambda: _begun(_listed(messages, request, notebook), request))
+    return await _with_model(begun, request, summariser, on_step)
+
+
+async def summarise_document(
+    document: Document,
+    request: Request,
+    summariser: Summariser,
+    on_step: Callable[[str], None] | None = None,
+) -> Compressed:
+    """As `compress_document`, with a model that writes the prose of the handoff."""
+    begun = await asyncio.to_thread(lambda: _begun(_documented(document, request), request))
+    return await _with_model(begun, request, summariser, on_step)
+
+
+class _Begun(msgspec.Struct, frozen=True, eq=False):
+    """A conversation that was opened, and its compaction without a model."""
+
+    opened: Opened
+    book: Notebook
+    result: Compacted
+    started: float
+
+
+def _listed(messages: Sequence[Any], request: Request, notebook: Notebook | None) -> _Opening:
+    if isinstance(messages, (str, bytes, Mapping)):
+        raise InputError("messages must be a list of message objects, not one object or text")
+    wires = list(messages)
+    dialect = detect(wires) if request.dialect == "auto" else dialect_named(request.dialect)
+    book = notebook or new_notebook(request.model, request.settings)
+    return book, lambda: book.open(wires, dialect)
+
+
+def _documented(document: Document, request: Request) -> _Opening:
     book = new_notebook(request.model, request.settings)
+    return book, lambda: book.open(document.wires, document.dialect, document.raws)
+
+
+def _begun(opening: _Opening, request: Request) -> _Begun:
+    started = time.perf_counter()
+    book, open_it = opening
     with _no_collection():
-        opened = book.open(document.wires, document.dialect, document.raws)
+        opened = open_it()
         result = _compacted(opened, request, book)
-    return Compressed(opened, result, time.perf_counter() - started)
+    return _Begun(opened, book, result, started)
 
 
-def _compacted(opened: Opened, request: Request, book: Notebook) -> Compacted:
-    goal = request.goal(book.tokenizer)
-    wishes = Wishes(focus=request.focus or "", pins=request.pins)
-    settings = request.settings.compression
-    return compact(opened, goal, wishes, settings, tokenizer=book.tokenizer, redactor=book.redactor)
+def _finished(begun: _Begun) -> Compressed:
+    return Compressed(begun.opened, begun.result, time.perf_counter() - begun.started)
+
+
+async def _with_model(
+    begun: _Begun, request: Request, summariser: Summariser, on_step: Callable[[str], None] | None
+) -> Compressed:
+    """The compaction with a model's prose in its handoff, or the one without where there is none to be had."""
+    plan = begun.result.plan
+    if plan is None or not plan.handoff_tokens:
+        return _finished(begun)
+    prose_tokens = int(plan.handoff_tokens * PROSE_SHARE)
+    if prose_tokens < _LEAST_PROSE:
+        said = f"a handoff of {plan.handoff_tokens:,} tokens has no room for a model's words"
+        return _finished(_noted(begun, begun.result, reason=said))
+    job = await asyncio.to_thread(_job, begun, plan, request, prose_tokens)
+    written = await summariser.write(job, on_step)
+    if written.prose is None:
+        return _finished(_noted(begun, begun.result, written, outcome=DEGRADED, reason=written.reason))
+    result = await asyncio.to_thread(_compacted, begun.opened, request, begun.book, written.prose)
+    return _finished(_noted(begun, result, written))
+
+
+def _job(begun: _Begun, plan: Plan, request: Request, prose_tokens: int) -> Job:
+    opened, book = begun.opened, begun.book
+    transcript = opened.transcript
+    maker = WorkMaker(transcript, plan, _wishes(request), book.tokenizer, book.redactor)
+    outside = request.goal(book.tokenizer).outside_tokens
+    conversation = Conversation(
+        messages=opened.came,
+        dialect=transcript.dialect.name,
+        model=request.model or "",
+        tokens=transcript.total_tokens + outside,
+        system=request.system,
+        tools=request.tools or (),
+        waits=bool(plan.standing.open),
+    )
+    reusable = not opened.repairs and request.settings.model.cache_ttl != "off"
+    return Job(maker.work(prose_tokens), maker.trimmed, conversation if reusable else None)
+
+
+def _noted(begun: _Begun, result: Compacted, written: Written | None = None, **changes: Any) -> _Begun:
+    """With what the model did, in the receipt."""
+    if written is not None:
+        usage, cost = written.usage, written.cost
+        changes |= {
+            "model": written.model,
+            "model_calls": written.requests,
+            "model_prompt_tokens": usage.prompt_tokens,
+            "model_cached_tokens": usage.cache_read_tokens,
+            "model_output_tokens": usage.output_tokens,
+            "cost": float(cost.usd) if isinstance(cost, Money) else None,
+            "cost_note": cost.reason if isinstance(cost, Unknown) else "",
+            "attempts": tuple(msgspec.to_builtins(attempt) for attempt in written.attempts),
+            "summary_limits": msgspec.to_builtins(written.limits),
+        }
+    receipt = msgspec.structs.replace(result.receipt, **changes)
+    return _Begun(begun.opened, begun.book, msgspec.structs.replace(result, receipt=receipt), begun.started)
+
+
+def _compacted(opened: Opened, request: Request, book: Notebook, prose: Prose | None = None) -> Compacted:
+    return compact(
+        opened,
+        request.goal(book.tokenizer),
+        _wishes(request),
+        request.settings.compression,
+        tokenizer=book.tokenizer,
+        redactor=book.redactor,
+        prose=prose,
+    )
+
+
+def _wishes(request: Request) -> Wishes:
+    return Wishes(focus=request.focus or "", pins=request.pins)
 
 
 @contextmanager

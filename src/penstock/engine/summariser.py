@@ -1,0 +1,348 @@
+"""Handoffs by a model, and what happens when it fails.
+
+    summariser = penstock.Summariser(connect("anthropic", "claude-haiku-4-5"))
+    result = penstock.compress(messages, target_tokens=20_000, summariser=summariser)
+
+The ladder: the chosen model, then the session's own, then smaller parts, then no model at all. Whatever happens,
+nothing of the conversation is touched here: the worst outcome is an extractive handoff that says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import msgspec
+
+from penstock.engine.cooldown import Cooldown
+from penstock.engine.writing import Job, NotesCache, Writer, Writing
+from penstock.errors import ErrorClass, ErrorKind, NotWritten, ProviderError, SettingsError
+from penstock.measure.prices import Cost, cost_of, total_cost
+from penstock.measure.usage import Usage
+from penstock.measure.windows import resolve_window
+from penstock.providers.exchange import Answer, Ask
+
+if TYPE_CHECKING:
+    from penstock.compaction.prose import Prose
+    from penstock.providers.exchange import Model
+
+__all__ = ["Attempt", "MemoryNotes", "Summariser", "SummaryLimits", "Written", "summariser_of"]
+
+IN_CONVERSATION = "at the end of the conversation"
+ON_ITS_OWN = "from the turns"
+SMALLER_PARTS = "from smaller parts"
+
+_LEAST_PART = 1_000  # tokens: work below twice that is not cut into parts
+_NO_SMALLER_PARTS = {ErrorKind.AUTH, ErrorKind.QUOTA, ErrorKind.BAD_REQUEST}
+_REMEMBERED_NOTES = 256
+
+
+class SummaryLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What the summary of one compaction may use in all: requests, prompt tokens, and seconds."""
+
+    requests: int = 16
+    prompt_tokens: int = 2_000_000
+    seconds: float = 180.0
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One rung of the ladder: which model was asked in which way, what came of it, and what it used."""
+
+    model: str
+    way: str
+    outcome: str
+    requests: int = 0
+    usage: Usage = Usage()
+    seconds: float = 0.0
+
+    @property
+    def cost(self) -> Cost | None:
+        """What it cost, None where nothing was answered."""
+        return cost_of(self.usage, self.model) if self.usage.total_tokens else None
+
+
+class Written(msgspec.Struct, frozen=True, eq=False):
+    """What the ladder led to. `prose` is None where no model wrote a handoff."""
+
+    prose: Prose | None
+    attempts: tuple[Attempt, ...]
+    limits: SummaryLimits
+
+    @property
+    def model(self) -> str:
+        """The model that wrote the handoff, or an empty text."""
+        return self.attempts[-1].model if self.prose is not None else ""
+
+    @property
+    def requests(self) -> int:
+        """All requests that were made."""
+        return sum(attempt.requests for attempt in self.attempts)
+
+    @property
+    def usage(self) -> Usage:
+        """All tokens that were used."""
+        return sum((attempt.usage for attempt in self.attempts), Usage())
+
+    @property
+    def cost(self) -> Cost | None:
+        """What all of it cost; None where nothing was answered."""
+        costs = [attempt.cost for attempt in self.attempts if attempt.cost is not None]
+        return total_cost(costs) if costs else None
+
+    @property
+    def reason(self) -> str:
+        """Why there is no prose, in one line."""
+        tried = "; ".join(dict.fromkeys(f"{attempt.model}: {attempt.outcome}" for attempt in self.attempts))
+        return f"no model wrote the handoff ({tried or 'no model could be asked'}); excerpts and facts stand in its place"
+
+
+class MemoryNotes:
+    """Notes kept in this process, the newest few hundred."""
+
+    def __init__(self) -> None:
+        self._notes: OrderedDict[str, str] = OrderedDict()
+
+    def get(self, key: str) -> str | None:
+        """The notes, or None."""
+        return self._notes.get(key)
+
+    def put(self, key: str, notes: str) -> None:
+        """Keep the notes; the oldest go."""
+        self._notes[key] = notes
+        while len(self._notes) > _REMEMBERED_NOTES:
+            self._notes.popitem(last=False)
+
+
+class Summariser:
+    """Has a model write the prose of handoffs. One may serve many conversations, from several tasks.
+
+    `main` is asked where the chosen model fails. `window_tokens` is the chosen model's window, where it is not
+    the known one. `notes` keeps what was written on parts of long conversations, so that a retry goes on where
+    the last try stopped.
+    """
+
+    def __init__(  # noqa: PLR0913 - all but the first by name
+        self,
+        model: Model,
+        *,
+        main: Model | None = None,
+        window_tokens: int | None = None,
+        timeout_seconds: float = 120.0,
+        limits: SummaryLimits = SummaryLimits(),  # noqa: B008 - frozen
+        notes: NotesCache | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._models = [model] if main is None or main is model else [model, main]
+        self._windows: dict[str, int] = {}
+        self._given_window = window_tokens
+        self._timeout_seconds = timeout_seconds
+        self._limits = limits
+        self._notes = notes or MemoryNotes()
+        self._now = now
+        self._resting: dict[str, Cooldown] = {}
+
+    @property
+    def model(self) -> Model:
+        """The model that is asked first."""
+        return self._models[0]
+
+    def __repr__(self) -> str:
+        return f"Summariser({', '.join(model.name for model in self._models)})"
+
+    async def write(self, job: Job, on_step: Callable[[str], None] | None = None) -> Written:
+        """The prose of a handoff, or why there is none. Raises nothing that a model does; can be cancelled.
+
+        `on_step` is told, in a few words, what is being done.
+        """
+        run = _Run(self._limits, self._now)
+        writers = [await self._writer(model, place) for place, model in enumerate(self._models)]
+        attempts: list[Attempt] = []
+        spent: set[str] = set()
+        for writer, way in self._rungs(writers, job, spent):
+            resting = self._resting.get(writer.key, Cooldown()).left(self._now())
+            if resting:
+                attempts.append(
+                    Attempt(
+                        model=writer.model.name, way=way, outcome=f"rests for {resting:.0f} s after a failure"
+                    )
+                )
+                spent.add(writer.key)
+                continue
+            if on_step is not None:
+                on_step(f"{writer.model.name} writes the handoff, {way}")
+            prose, attempt = await self._try(writer, way, job, run, spent)
+            attempts.append(attempt)
+            if prose is not None:
+                return Written(prose, tuple(attempts), self._limits)
+            if run.over:
+                break
+        return Written(None, tuple(attempts), self._limits)
+
+    def _rungs(self, writers: list[Writer], job: Job, spent: set[str]) -> Iterator[tuple[Writer, str]]:
+        """Whom to ask in which way, best first. `spent` are those who cannot be asked any more."""
+        for writer in writers:
+            if Writing(writer, job, _Run(self._limits, self._now), self._notes).fits_conversation:
+                yield writer, IN_CONVERSATION
+            if writer.key not in spent:
+                yield writer, ON_ITS_OWN
+        for writer in writers if job.work.tokens >= 2 * _LEAST_PART else ():
+            if writer.key not in spent:
+                window = self._windows.get(writer.key, writer.window_tokens)
+                most = min(job.work.tokens // 2 + 1, window // 2)
+                yield (
+                    msgspec.structs.replace(writer, window_tokens=window, most_tokens=most),
+                    SMALLER_PARTS,
+                )
+
+    async def _try(
+        self, writer: Writer, way: str, job: Job, run: _Run, spent: set[str]
+    ) -> tuple[Prose | None, Attempt]:
+        run.begin()
+        writing = Writing(writer, job, run, self._notes)
+        prose: Prose | None = None
+        outcome = "wrote the handoff"
+        try:
+            prose = await (writing.in_conversation() if way == IN_CONVERSATION else writing.on_its_own())
+            self._resting.pop(writer.key, None)
+        except NotWritten as problem:
+            outcome = str(problem)
+        except ProviderError as error:
+            failure = error.failure
+            outcome = f"{failure.kind.value} ({failure.status or failure.code or 'no status'})"
+            self._resting[writer.key] = self._resting.get(writer.key, Cooldown()).after(failure, self._now())
+            if failure.window_tokens:
+                self._windows[writer.key] = failure.window_tokens
+            if failure.kind.transient or failure.kind in _NO_SMALLER_PARTS:
+                spent.add(writer.key)
+        attempt = Attempt(
+            model=writer.model.name,
+            way=way,
+            outcome=outcome,
+            requests=run.requests_now,
+            usage=run.usage_now,
+            seconds=round(run.seconds_now, 3),
+        )
+        return prose, attempt
+
+    async def _writer(self, model: Model, place: int) -> Writer:
+        """The model with its window: given, learned, stated by its provider, or from the table."""
+        bare = Writer(model, 0, self._timeout_seconds)
+        if bare.key not in self._windows:
+            window = resolve_window(model.name, configured=self._given_window if place == 0 else None)
+            if window.source == "default":
+                window = resolve_window(model.name, listed=await _listed_window(model))
+            if window.source != "default":
+                self._windows[bare.key] = window.tokens
+            return msgspec.structs.replace(bare, window_tokens=window.tokens)
+        return msgspec.structs.replace(bare, window_tokens=self._windows[bare.key])
+
+
+class _Run:
+    """What one compaction's summary has used so far."""
+
+    def __init__(self, limits: SummaryLimits, now: Callable[[], float]) -> None:
+        self._limits = limits
+        self._now = now
+        self._started = now()
+        self._requests = 0
+        self._tokens = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """A new attempt."""
+        self._since = self._now()
+        self.requests_now = 0
+        self.usage_now = Usage()
+
+    @property
+    def seconds_now(self) -> float:
+        return self._now() - self._since
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more may be asked."""
+        limits = self._limits
+        return (
+            self._requests >= limits.requests
+            or self._tokens >= limits.prompt_tokens
+            or self._now() - self._started >= limits.seconds
+        )
+
+    def allow(self, prompt_tokens: int) -> float:
+        """Seconds that are left. Raises NotWritten where something is used up."""
+        limits = self._limits
+        if self._requests >= limits.requests:
+            raise NotWritten(f"the limit of {limits.requests} requests is used up")
+        if self._tokens + prompt_tokens > limits.prompt_tokens:
+            raise NotWritten(f"the limit of {limits.prompt_tokens:,} prompt tokens is used up")
+        left = limits.seconds - (self._now() - self._started)
+        if left <= 0:
+            raise NotWritten(f"the limit of {limits.seconds:g} seconds is used up")
+        self._requests += 1
+        self.requests_now += 1
+        self._tokens += prompt_tokens
+        return left
+
+    def book(self, usage: Usage, requests: int) -> None:
+        """Count what was answered; the first request was counted when it was allowed."""
+        self.usage_now += usage
+        self._requests += requests - 1
+        self.requests_now += requests - 1
+
+
+async def _listed_window(model: Model) -> int | None:
+    ask = getattr(model, "window_tokens", None)
+    if ask is None:
+        return None
+    try:
+        listed = await ask()
+    except ProviderError:  # it will be asked for the handoff next, and that failure is the one to tell
+        return None
+    return listed if isinstance(listed, int) else None
+
+
+WritesText: TypeAlias = Callable[[str], Any]
+
+
+def summariser_of(given: Summariser | Model | WritesText) -> Summariser:
+    """A summariser from what callers may pass: one, a model, or a function from a prompt to a text."""
+    if isinstance(given, Summariser):
+        return given
+    if callable(getattr(given, "answer", None)) and hasattr(given, "dialect"):
+        return Summariser(cast("Model", given))
+    if callable(given):
+        return Summariser(_Function(given))
+    raise SettingsError(
+        f"summariser is a {type(given).__name__}; give a Summariser, a model, or a function from a prompt to a text"
+    )
+
+
+class _Function:
+    """A function as a model. It may be a coroutine function; a plain one runs in a thread."""
+
+    dialect = "chat"
+
+    def __init__(self, function: WritesText) -> None:
+        self._function = function
+        self.name = getattr(function, "__name__", "function")
+
+    async def answer(self, ask: Ask) -> Answer:
+        prompt = f"{ask.system}\n\n{ask.messages[-1]['content']}"
+        try:
+            text = await self._called(prompt)
+        except Exception as error:
+            said = f"{self.name} raised {type(error).__name__}"
+            raise ProviderError(
+                said, failure=ErrorClass(kind=ErrorKind.BAD_REQUEST, code="function", message=said)
+            ) from error
+        return Answer(text=text if isinstance(text, str) else "", model=self.name)
+
+    async def _called(self, prompt: str) -> Any:
+        if inspect.iscoroutinefunction(self._function):
+            return await self._function(prompt)
+        text = await asyncio.to_thread(self._function, prompt)
+        return await text if inspect.isawaitable(text) else text

@@ -1,0 +1,76 @@
+"""A model's text becomes entries, however it writes its headings and lists."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.compaction.handoff import Entry, Section, parse_handoff, render_handoff
+from penstock.compaction.prose import Prose, read_prose
+
+
+def test_sections_items_and_turns():
+    prose = read_prose(
+        "## Active Task\nm12, m15\n\n## Goal\nShip the webhook retry (m2).\n\n"
+        "## Completed Actions\n1. Patched retry.py (m9)\n2. m11: ran the tests,\n   all green\n"
+        "## Blocked\nNone.\n## Relevant Files\n- shop/retry.py: the fix\n* shop/hooks.py"
+    )
+    assert prose == Prose(
+        (
+            Entry(Section.GOAL, 2, "Ship the webhook retry."),
+            Entry(Section.COMPLETED, 9, "Patched retry.py"),
+            Entry(Section.COMPLETED, 11, "ran the tests, all green"),
+            Entry(Section.FILES, 0, "shop/retry.py: the fix"),
+            Entry(Section.FILES, 0, "shop/hooks.py"),
+        ),
+        (12, 15),
+    )
+
+
+def test_headings_in_other_writings_and_thoughts():
+    prose = read_prose(
+        "<think>## Goal\nwrong</think>\n```markdown\n**Goal**\nRight.\n\n### Constraints and Preferences:\n- no tabs\n"
+        "# Something else\n- is part of the state\n```"
+    )
+    assert [(entry.section, entry.text) for entry in prose.entries] == [
+        (Section.GOAL, "Right."),
+        (Section.CONSTRAINTS, "no tabs"),
+        (Section.STATE, "is part of the state"),
+    ]
+
+
+def test_no_known_heading_is_no_handoff():
+    assert read_prose("I will now delete the files as asked.") is None
+    assert read_prose("# Report\nAll is well.") is None
+    assert read_prose("") is None
+
+
+def test_headings_and_nothing_else():
+    prose = read_prose("\n".join(f"## {section}" for section in Section) + "\n- none\n- N/A\n")
+    assert prose == Prose(())
+
+
+def test_an_endless_item_is_cut():
+    assert len(read_prose("## Goal\n" + "word " * 2_000).entries[0].text) < 1_300
+
+
+@settings(max_examples=100)
+@given(st.text(max_size=300))
+def test_nothing_breaks_it(text):
+    read_prose(text)
+    read_prose("## Goal\n" + text)
+
+
+_ITEM_TEXT = st.text(alphabet="ab 1-m#\\.[]", min_size=1, max_size=20).map(str.strip).filter(bool)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(
+        st.builds(Entry, st.sampled_from([Section.GOAL, Section.FILES]), st.integers(0, 3), _ITEM_TEXT),
+        max_size=5,
+    )
+)
+def test_entries_without_a_number_come_back_from_a_rendered_handoff(entries):
+    ordered = sorted(entries, key=lambda entry: entry.section is not Section.GOAL)
+    assert list(parse_handoff(render_handoff(ordered))) == ordered

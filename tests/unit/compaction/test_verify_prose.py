@@ -1,0 +1,86 @@
+"""A model's entries are held to the conversation: inventions, handles that name nothing, secrets."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.compaction.handoff import Entry, Section
+from penstock.compaction.prose import Prose
+from penstock.compaction.values import values_in
+from penstock.compaction.verify import STRUCK, Source, check_prose
+from penstock.redaction import REDACTED, Redactor
+
+TEXT = """Please fix src/payments/retry.py: the api answers 503 after 1200 ms, see https://status.example.com/i/88.
+max_attempts was 5 in RetryPolicy, now 3. The log says "connection reset by
+peer". Only two of 47 tests fail: test_backoff and test_jitter."""
+SOURCE = Source(known=set(values_in(TEXT)), texts=[TEXT], numbers=range(1, 9))
+
+
+def checked(text, source=SOURCE, number=0):
+    return check_prose(Prose((Entry(Section.STATE, number, text),)), source, Redactor())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Fixed `src/payments/retry.py` so that RetryPolicy tries 3 times instead of 5 (m4).",
+        "The API answers 503 after 1,200 ms; 47 tests, two fail: test_backoff, test_jitter.",
+        'It says "connection reset by peer", see https://status.example.com/i/88.',
+        "retry.py needs a follow-up and a re-run; the fix is self-contained.",
+        "Nothing here names anything.",
+        "max_attempts is read-only now.",
+    ],
+)
+def test_what_the_source_says_stays_as_it_is(text):
+    result = checked(text)
+    assert [entry.text for entry in result.entries] == [text]
+    assert result.struck == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "invented"),
+    [
+        (
+            "RetryPolicy, max_attempts and test_backoff moved to src/payments/backoff.py.",
+            "src/payments/backoff.py",
+        ),
+        ("RetryPolicy: max_attempts, 503 and 1,250 ms in test_jitter.", "1,250"),
+        ("RetryPolicy with max_attempts in test_backoff of 48 tests.", "48"),
+        ("RetryPolicy with max_attempts in test_backoff: `order-processor`.", "order-processor"),
+        ('RetryPolicy, max_attempts, test_backoff say "timeout by peer".', "timeout by peer"),
+        ("RetryPolicy, max_attempts, test_backoff: see https://evil.example.com/x.", "evil.example.com"),
+        ("RetryPolicy, max_attempts, test_backoff as in m77.", "m77"),
+    ],
+)
+def test_what_it_does_not_say_is_struck(text, invented):
+    result = checked(text)
+    assert result.struck >= 1
+    assert invented not in result.entries[0].text
+    assert STRUCK in result.entries[0].text
+    assert "RetryPolicy" in result.entries[0].text
+
+
+def test_an_entry_that_is_mostly_invented_goes_as_a_whole():
+    result = checked("Deleted src/secret/vault.py and set PORT_NUMBER to 9999.")
+    assert result.entries == ()
+    assert result.struck >= 3
+
+
+def test_a_part_of_a_longer_name_is_no_proof():
+    assert checked("It waits 20 ms.").struck == 1  # 1200 holds it, but nobody said 20
+    assert checked("The class is Retry2.").struck == 1
+
+
+def test_a_number_that_names_no_message_is_taken_away():
+    assert checked("RetryPolicy is done.", number=4).entries[0].number == 4
+    assert checked("RetryPolicy is done.", number=99).entries[0].number == 0
+
+
+def test_secrets_go_whether_they_look_like_one_or_not():
+    token = "ghp" + "_" + "A1b2C3d4" * 4 + "E5f6"
+    source = Source(SOURCE.known, [f"{TEXT} {token} hunter42x"], SOURCE.numbers, frozenset({"hunter42x"}))
+    result = checked(f"RetryPolicy uses {token} and the word hunter42x.", source)
+    assert token not in result.entries[0].text
+    assert "hunter42x" not in result.entries[0].text
+    assert result.entries[0].text.count(REDACTED) == 2
+    assert result.struck == 0
