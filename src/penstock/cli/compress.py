@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.cli.layout import printable
 from penstock.cli.output import write_file, write_stdout
 from penstock.cli.progress import Progress
-from penstock.cli.report import receipt_lines
+from penstock.cli.report import receipt_json, report_lines
 from penstock.cli.screen import screen_of
 from penstock.cli.source import read_given
 
@@ -34,10 +34,9 @@ def run(args: argparse.Namespace) -> int:
         write_stdout(data)
     screen = screen_of(sys.stdout if to_file else sys.stderr)
     if args.json:
-        screen.say(json.dumps(result.receipt.to_dict(), indent=2))
+        screen.say(json.dumps(receipt_json(given, result), indent=2))
         return 0
-    aimed = args.target_tokens is not None or args.context_length is not None
-    for line in receipt_lines(result.receipt, screen, aimed=aimed):
+    for line in report_lines(given, args, result, screen):
         screen.say(line)
     if to_file:
         screen.say(f"  {screen.paint('written', 'dim')}    {printable(args.output)}, {len(data):,} bytes")

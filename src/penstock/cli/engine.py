@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.cli.target import target_tokens
 from penstock.engine.compress import Compressed, Request, compress_document
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ __all__ = ["compress_given", "compressed_bytes"]
 def compress_given(given: Given, args: argparse.Namespace) -> Compressed:
     """Compress the conversation as the options say. Raises what `compress_document` raises."""
     request = Request(
-        target_tokens=args.target_tokens,
+        target_tokens=target_tokens(args.target_tokens, given),
         context_length=args.context_length,
         model=given.model,
         tools=given.tools,

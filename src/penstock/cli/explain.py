@@ -1,4 +1,4 @@
-"""`penstock explain`: what would become of each message, and why. Nothing is written."""
+"""`penstock explain`: what would become of each message, and why; or one original. Nothing is written."""
 
 from __future__ import annotations
 
@@ -6,89 +6,132 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.labels import Label, labels_of
-from penstock.cli.layout import aligned, clipped, width_of
+from penstock.cli.labels import Label, labels_of, mending_of
+from penstock.cli.layout import aligned, clipped, width_of, wrapped
+from penstock.cli.original import find_original, lines
+from penstock.cli.output import write_stdout
 from penstock.cli.progress import Progress
-from penstock.cli.report import receipt_lines
+from penstock.cli.report import receipt_json, report_lines
+from penstock.cli.runs import OLDER, REPAIRED, Entry, entries_of, grouped
 from penstock.cli.screen import Screen, screen_of
 from penstock.cli.source import read_given
-from penstock.compaction.plan import Fate, Verdict
-from penstock.conversation.rules import repair
+from penstock.compaction.plan import Fate
+from penstock.measure.tokens import tokenizer_for
+from penstock.measure.weigh import weigh
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
+    from penstock.cli.source import Given
+    from penstock.engine.compress import Compressed
+
 __all__ = ["run", "table"]
 
-_COLOURS = {Fate.KEPT: "green", Fate.ELIDED: "yellow", Fate.SUMMARISED: "magenta"}
+_COLOURS = {Fate.KEPT: "green", Fate.ELIDED: "yellow", Fate.SUMMARISED: "magenta", REPAIRED: "cyan"}
 _TOOL_COLUMNS = 20
-_OLDER = "older than the tail: "  # said once under the table, not on every line of it
+_NARROW_TOOL_COLUMNS = 12
+_NARROW_COLUMNS = 80
 
 
 def run(args: argparse.Namespace) -> int:
-    """Explain the file. Raises what `read_given` and `compress_given` raise."""
+    """Explain the file. Raises what `read_given` and `compress_given` raise, and UnknownHandle."""
     given = read_given(args)
+    if args.handle is not None:
+        return _show_original(given, args)
     with Progress("planning"):
         from penstock.cli.engine import compress_given  # noqa: PLC0415 - see there
 
         result = compress_given(given, args)
-        # Verdicts are on the mended list, so the labels are taken from the same.
-        mended = repair(given.document.messages, given.document.dialect).messages
-        labels = labels_of(mended, [verdict.number for verdict in result.verdicts])
+        entries = _entries(given, result)
     screen = screen_of(sys.stdout)
     if args.json:
-        messages = [_as_json(label, v) for label, v in zip(labels, result.verdicts, strict=True)]
-        screen.say(json.dumps({"receipt": result.receipt.to_dict(), "messages": messages}, indent=2))
+        messages = [_as_json(entry) for entry in entries if entry.fate != REPAIRED]
+        repaired = [_as_json(entry) for entry in entries if entry.fate == REPAIRED]
+        told = {"receipt": receipt_json(given, result), "messages": messages, "repaired": repaired}
+        screen.say(json.dumps(told, indent=2))
         return 0
-    for line in table(labels, result.verdicts, screen):
+    for line in table(entries if args.all else grouped(entries), screen):
         screen.say(line)
-    aimed = args.target_tokens is not None or args.context_length is not None
-    for line in receipt_lines(result.receipt, screen, aimed=aimed):
+    for line in report_lines(given, args, result, screen):
         screen.say(line)
     return 0
 
 
-def table(labels: Sequence[Label], verdicts: Sequence[Verdict], screen: Screen) -> Iterator[str]:
-    """One line for each message, under a heading, and a blank line at the end."""
-    if not verdicts:
+def table(entries: Sequence[Entry], screen: Screen) -> Iterator[str]:
+    """One line for each entry, under a heading, then notes, and a blank line at the end of each."""
+    if not entries:
         return
-    rows = [_row(label, verdict, screen) for label, verdict in zip(labels, verdicts, strict=True)]
-    fates = aligned([[verdict.fate.value, ""] for verdict in verdicts])
-    heading, *lines = aligned([["", "role", "tool", "tokens", "", ""], *rows], right={0, 3, 5})
+    fates = aligned([[entry.fate, ""] for entry in entries])
+    heading, *rows = aligned(
+        [["", "role", "tool", "tokens", "", ""], *(_row(entry, screen) for entry in entries)], right={0, 3, 5}
+    )
     used = sum(map(width_of, heading)) + width_of(fates[0][0]) + 2 * 5 + 2
     yield screen.paint("  ".join(heading).rstrip(), "dim")
-    for cells, verdict, fate in zip(lines, verdicts, fates, strict=True):
-        why = screen.clip(verdict.reason.removeprefix(_OLDER), used)
-        painted = screen.paint(fate[0], _COLOURS[verdict.fate])
+    for cells, entry, fate in zip(rows, entries, fates, strict=True):
+        why = screen.clip(entry.reason.removeprefix(OLDER), used)
+        painted = screen.paint(fate[0], _COLOURS[entry.fate])
         yield f"{'  '.join(cells[:4])} {cells[4]} {cells[5]}  {painted}  {why}".rstrip()
     yield ""
-    if any(verdict.reason.startswith(_OLDER) for verdict in verdicts):
-        yield screen.paint(
-            "summarised messages are older than the tail; their numbers lead back to them", "dim"
-        )
+    notes = []
+    if any(entry.reason.startswith(OLDER) for entry in entries):
+        notes.append("summarised messages are older than the tail; their numbers lead back to them")
+    if any(entry.count > 1 for entry in entries):
+        notes.append("neighbours with the same fate share a line; --all shows each message")
+    for note in notes:
+        yield from (screen.paint(line, "dim") for line in wrapped(note, screen.columns))
+    if notes:
         yield ""
 
 
-def _row(label: Label, verdict: Verdict, screen: Screen) -> list[str]:
-    changed = verdict.fate is not Fate.KEPT
+def _show_original(given: Given, args: argparse.Namespace) -> int:
+    """Show one message; with `--json` as the bytes that it came as, and a line break."""
+    original = find_original(given, args.handle)
+    if args.json:
+        write_stdout(original.raw + b"\n")
+        return 0
+    screen = screen_of(sys.stdout)
+    for line in lines(original, screen):
+        screen.say(line)
+    return 0
+
+
+def _entries(given: Given, result: Compressed) -> list[Entry]:
+    """A line for each message of the input. Verdicts are on the mended list, so each is told by its place."""
+    messages = given.document.messages
+    mending = mending_of(given.document)
+    labels = labels_of(messages, mending.numbers)
+    out = [place for place, number in enumerate(mending.numbers) if number is None]
+    tokens = weigh([messages[place] for place in out], tokenizer_for(given.model))
+    return entries_of(labels, result.verdicts, mending, dict(zip(out, tokens, strict=True)))
+
+
+def _row(entry: Entry, screen: Screen) -> list[str]:
+    changed = entry.after != entry.before or entry.fate in {Fate.ELIDED, Fate.SUMMARISED}
+    narrow = 0 < screen.columns < _NARROW_COLUMNS
+    label = entry.label
+    handle, role = label.handle or "-", label.role
+    if entry.count > 1:
+        handle, role = f"{handle}–{entry.last}", f"{entry.count:,} messages"
+        label = Label("", "", entry.tools)
+    tools = clipped(label.tools_text, _NARROW_TOOL_COLUMNS if narrow else _TOOL_COLUMNS, screen.unicode)
     return [
-        label.handle or "-",
-        label.role,
-        clipped(label.tools_text, _TOOL_COLUMNS, screen.unicode),
-        f"{verdict.tokens_before:,}",
+        handle,
+        role,
+        tools,
+        f"{entry.before:,}",
         screen.arrow if changed else "",
-        f"{verdict.tokens_after:,}" if changed else "",
+        f"{entry.after:,}" if changed else "",
     ]
 
 
-def _as_json(label: Label, verdict: Verdict) -> dict[str, Any]:
+def _as_json(entry: Entry) -> dict[str, Any]:
     return {
-        "handle": label.handle,
-        "role": label.role,
-        "tools": list(label.tools),
-        "tokens_before": verdict.tokens_before,
-        "tokens_after": verdict.tokens_after,
-        "fate": verdict.fate.value,
-        "reason": verdict.reason,
+        "handle": entry.label.handle,
+        "role": entry.label.role,
+        "tools": list(entry.label.tools),
+        "tokens_before": entry.before,
+        "tokens_after": entry.after,
+        "fate": entry.fate,
+        "reason": entry.reason,
     }

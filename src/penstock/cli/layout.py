@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-__all__ = ["aligned", "clipped", "printable", "width_of"]
+__all__ = ["aligned", "clipped", "plural", "printable", "width_of", "wrapped"]
 
 
 def printable(text: str) -> str:
@@ -16,6 +17,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """The number and its word: `1 token`, `2,000 tokens`. `many` where it is not the word with an s."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def width_of(text: str) -> int:
@@ -41,6 +47,22 @@ def clipped(text: str, columns: int, unicode: bool = True) -> str:
             break
         kept += char
     return kept + dots
+
+
+def wrapped(text: str, columns: int, indent: int = 0) -> list[str]:
+    """The text in lines of at most that many columns, broken between words; 0 columns know no limit.
+
+    Lines after the first begin with `indent` blanks. A word that is longer than a line stays whole.
+    """
+    if not columns or width_of(text) <= columns:
+        return [text]
+    return textwrap.wrap(
+        text,
+        max(columns, indent + 1),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[list[str]]:

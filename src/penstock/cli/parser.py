@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from penstock import __version__
 from penstock.cli.layout import printable
 
-__all__ = ["COMMANDS", "DIALECT_NAMES", "build_parser", "key_and_value", "token_count"]
+__all__ = ["COMMANDS", "DIALECT_NAMES", "Share", "build_parser", "key_and_value", "target", "token_count"]
 
 DIALECT_NAMES = ("chat", "responses", "anthropic", "sharegpt")
 
@@ -27,7 +27,8 @@ _EXAMPLES = """\
 examples:
   penstock compress session.json --target-tokens 20000 -o smaller.json
   cat session.jsonl | penstock compress - --context-length 200k > smaller.jsonl
-  penstock explain session.json --target-tokens 20k
+  penstock explain session.json --target-tokens 20%
+  penstock explain session.json --handle m14
   penstock tokens session.json --model gpt-4.1
 """
 
@@ -45,6 +46,14 @@ report goes to standard output. The result has the shape of the input; messages 
 
 _TOKENS = re.compile(r"(\d{1,3}(?:[,_]\d{3})+|\d{1,12})([km]?)", re.IGNORECASE | re.ASCII)
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
+_PERCENT = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?%", re.ASCII)
+_WHOLE_PERCENT = 100
+
+
+class Share(NamedTuple):
+    """A share of the conversation's tokens, above 0 and at most 1."""
+
+    of_tokens: float
 
 
 class _Parser(argparse.ArgumentParser):
@@ -79,6 +88,7 @@ def build_parser() -> argparse.ArgumentParser:
     for name in ("compress", "explain", "tokens"):
         _add_input(parsers[name])
     _add_output(parsers["compress"])
+    _add_reading(parsers["explain"])
     for name in ("compress", "explain"):
         goal = parsers[name].add_mutually_exclusive_group()
         _add_target(goal)
@@ -118,12 +128,24 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _REPORT
 
 
+def _add_reading(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--all", action="store_true", help="a line for each message, also where many have the same fate"
+    )
+    parser.add_argument(
+        "--handle",
+        metavar="HANDLE",
+        help="show the original that has this handle, such as m14, and nothing else; with --json its exact bytes",
+    )
+
+
 def _add_target(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--target-tokens",
         metavar="N",
-        type=token_count,
-        help="tokens of the result at most, system messages included (20000, 20_000 or 20k)",
+        type=target,
+        help="tokens of the result at most, system messages included (20000, 20_000, 20k), "
+        "or a share of the conversation's tokens (20%%)",
     )
 
 
@@ -160,6 +182,22 @@ def token_count(text: str) -> int:
             f"{text!r} is no number of tokens: give a whole number of at least 1, such as 20000 or 20k"
         )
     return number
+
+
+def target(text: str) -> int | Share:
+    """A target: a number of tokens as in `token_count`, or a share such as `20%` or `12.5%`."""
+    if not text.strip().endswith("%"):
+        try:
+            return token_count(text)
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentTypeError(f"{error}, or a share such as 20%") from None
+    found = _PERCENT.fullmatch(text.strip())
+    percent = float(found[1]) if found else 0.0
+    if not 0 < percent <= _WHOLE_PERCENT:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no share of the conversation: give more than 0% and at most 100%, such as 20%"
+        )
+    return Share(percent / _WHOLE_PERCENT)
 
 
 def key_and_value(text: str) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -13,14 +13,16 @@ from penstock.config import load_settings
 from penstock.conversation.document import Document, read_document
 from penstock.conversation.wire import json_text
 from penstock.errors import InputError
+from penstock.measure.weigh import MESSAGE_FRAME, tools_tokens
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
+    from penstock.measure.tokens import Tokenizer
     from penstock.settings import Settings
 
-__all__ = ["Given", "read_given", "settings_of"]
+__all__ = ["Beside", "Given", "beside_tokens", "read_given", "settings_of"]
 
 
 class Given(msgspec.Struct, frozen=True, eq=False):
@@ -50,6 +52,19 @@ def read_given(args: argparse.Namespace) -> Given:
         system=_system(envelope),
         tools=_tools(envelope.get("tools")),
     )
+
+
+class Beside(NamedTuple):
+    """Tokens of a request that are not in the list of messages."""
+
+    system: int
+    tools: int
+
+
+def beside_tokens(given: Given, tokenizer: Tokenizer) -> Beside:
+    """What stands beside the messages, weighed as the engine weighs it. Raises InputError for a schema that is no JSON."""
+    system = tokenizer.count(given.system) + MESSAGE_FRAME if given.system else 0
+    return Beside(system, tools_tokens(given.tools, tokenizer))
 
 
 def settings_of(args: argparse.Namespace) -> Settings:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.cli.fill import Fill, fill_of
-from penstock.cli.labels import Label, holds_handoff, labels_of
+from penstock.cli.labels import Label, labels_of, mending_of
 from penstock.cli.layout import aligned, clipped, printable, width_of
 from penstock.cli.progress import Progress
 from penstock.cli.screen import Screen, screen_of
-from penstock.cli.source import Given, read_given
+from penstock.cli.source import Beside, Given, beside_tokens, read_given
 from penstock.measure.tokens import Tokenizer, tokenizer_for
-from penstock.measure.weigh import MESSAGE_FRAME, tools_tokens
 from penstock.measure.windows import Window, resolve_window
 
 if TYPE_CHECKING:
@@ -38,6 +37,12 @@ class Measured(msgspec.Struct, frozen=True, eq=False):
     window: Window
     fill: Fill
     labels: list[Label]
+    beside: Beside
+
+    @property
+    def beside_tokens(self) -> int:
+        """Tokens of the request that `compress` does not count: they are not in the list."""
+        return sum(self.beside)
 
     @property
     def largest(self) -> list[int]:
@@ -117,25 +122,18 @@ def _percent(share: float) -> str:
 
 
 def _measured(given: Given, args: argparse.Namespace) -> Measured:
-    from penstock.compaction.transcript import number_messages  # noqa: PLC0415 - slow to load, and last
-
     document = given.document
     tokenizer = tokenizer_for(given.model)
-    fill = fill_of(
-        document.messages,
-        tokenizer,
-        system_tokens=tokenizer.count(given.system) + MESSAGE_FRAME if given.system else 0,
-        tools_tokens=tools_tokens(given.tools, tokenizer),
-    )
-    messages = document.messages
-    handoffs = [place for place, message in enumerate(messages) if holds_handoff(message)]
+    beside = beside_tokens(given, tokenizer)
+    fill = fill_of(document.messages, tokenizer, system_tokens=beside.system, tools_tokens=beside.tools)
     return Measured(
         dialect=document.dialect.name,
         model=given.model,
         tokenizer=tokenizer,
         window=_window(given, args),
         fill=fill,
-        labels=labels_of(messages, number_messages(messages, handoffs)),
+        labels=labels_of(document.messages, mending_of(document).numbers),
+        beside=beside,
     )
 
 
@@ -149,6 +147,7 @@ def _as_json(measured: Measured) -> dict[str, Any]:
     total, window = measured.fill.total_tokens, measured.window
     return {
         "tokens": total,
+        "beside_tokens": measured.beside_tokens,
         "window_tokens": window.tokens,
         "window_source": window.source,
         "share_of_window": round(total / window.tokens, 4),

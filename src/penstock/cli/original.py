@@ -1,0 +1,153 @@
+"""One message of the input, by its handle: for people in words, for programs as the bytes it came as."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.labels import Label, Mending, holds_handoff, labels_of, mending_of
+from penstock.cli.layout import plural, printable
+from penstock.conversation.message import (
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Summary,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from penstock.conversation.unmerge import without_handoff
+from penstock.conversation.wire import encode_wire, json_text, parse_json
+from penstock.errors import UnknownHandle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.cli.screen import Screen
+    from penstock.cli.source import Given
+
+__all__ = ["Original", "find_original", "lines"]
+
+_LONGEST_HANDLE = 40  # characters of a wrong handle that are shown
+
+
+class Original:
+    """A message of the input as it came, apart from a handoff that was put in front of it."""
+
+    def __init__(self, given: Given, place: int, label: Label) -> None:
+        document = given.document
+        self.label = label
+        self.message: Message = document.messages[place]
+        self.raw: bytes = bytes(document.raws[place])
+        if holds_handoff(self.message):
+            wire: Any = without_handoff(document.wires[place])
+            self.message, self.raw = document.dialect.decode(wire), encode_wire(wire)
+
+
+def find_original(given: Given, handle: str) -> Original:
+    """The message that a stub or a handoff made from this input names so. Raises UnknownHandle."""
+    from penstock.engine.compress import number_of  # noqa: PLC0415 - slow to load
+
+    document = given.document
+    mending = mending_of(document)
+    labels = labels_of(document.messages, mending.numbers)
+    try:
+        number = number_of(handle.lower())
+    except UnknownHandle:  # its own text speaks of what only the library has
+        number = 0
+    if number and number in mending.numbers:
+        place = mending.numbers.index(number)
+        return Original(given, place, labels[place])
+    raise UnknownHandle(_unknown(handle, number, mending, labels))
+
+
+def lines(original: Original, screen: Screen) -> Iterator[str]:
+    """Who speaks, and what: each part under a line that says what it is."""
+    label = original.label
+    about = " · ".join(filter(None, (label.handle, label.role, label.tools_text)))
+    yield screen.paint(about, "bold")
+    if not original.message.parts:
+        yield screen.paint("(empty)", "dim")
+    for part in original.message.parts:
+        kind, text = _shown(part)
+        if kind:
+            yield screen.paint(kind, "dim")
+        yield from map(_visible, text.split("\n") if text else ())
+
+
+def _unknown(handle: str, number: int, mending: Mending, labels: list[Label]) -> str:
+    """Why there is no such message, and which there are."""
+    shown = handle if len(handle) <= _LONGEST_HANDLE else f"{handle[:_LONGEST_HANDLE]}…"
+    if not any(mending.numbers):
+        return f"there is no original {shown!r}: the conversation has no messages"
+    have = _runs(mending)
+    if number in mending.added:
+        return f"{shown} was put in to mend the list and has no original; there are {have}"
+    if any(label.role == "handoff" for label in labels) and number and number < _newest(mending):
+        return (
+            f"{shown} is not in this file, only in the one that it was compressed from: give that file "
+            f"(here: {have})"
+        )
+    if not number:
+        return f"{shown!r} is not the handle of a message: give one of {have}"
+    return f"there is no original {shown!r} in this file; it has {have}"
+
+
+def _newest(mending: Mending) -> int:
+    return max(filter(None, mending.numbers), default=0)
+
+
+def _runs(mending: Mending) -> str:
+    """The numbers in few words: `m1, m58 to m63`."""
+    runs: list[list[int]] = []
+    for number in sorted(filter(None, mending.numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(f"m{first}" if first == last else f"m{first} to m{last}" for first, last in runs)
+
+
+def _shown(part: Part) -> tuple[str, str]:
+    """What a part is, empty for plain text, and its text."""
+    match part:
+        case Text():
+            return "", part.text
+        case Reasoning():
+            return "reasoning, sealed" if part.sealed else "reasoning", part.text
+        case ToolCall():
+            return f"call {_visible(part.name)} ({_visible(part.call_id)})", _indented(part.arguments)
+        case ToolResult():
+            failed = ", an error" if part.is_error else ""
+            pictures = "".join(f"\n[{_picture(image)}]" for image in part.images)
+            return f"result of {_visible(part.call_id)}{failed}", part.text + pictures
+        case Image():
+            return _picture(part), ""
+        case Summary():
+            return "handoff", part.text
+        case Opaque():
+            return _visible(part.kind) or "unknown", part.text
+
+
+def _picture(image: Image) -> str:
+    size = f", {image.width} × {image.height}" if image.width and image.height else ""
+    return f"image {_visible(image.media_type)}{size}, {plural(image.size_bytes, 'byte')}"
+
+
+def _indented(arguments: str) -> str:
+    """JSON arguments with a line for each, so that long ones can be read; others as they are."""
+    try:
+        value = parse_json(arguments)
+    except ValueError:
+        return arguments
+    if not isinstance(value, dict) or not value:
+        return arguments
+    return "\n".join(
+        f"{key}: {one if isinstance(one, str) else json_text(one)}" for key, one in value.items()
+    )
+
+
+def _visible(line: str) -> str:
+    """The line with escapes for what would move the cursor; a tab stays."""
+    return "\t".join(map(printable, line.split("\t")))

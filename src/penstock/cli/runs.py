@@ -1,0 +1,146 @@
+"""Messages in few lines: neighbours with the same fate for the same kind of reason are one."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.cli.labels import Label, Mending
+from penstock.compaction.plan import Fate, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Sequence
+
+__all__ = ["OLDER", "REPAIRED", "Entry", "entries_of", "grouped"]
+
+OLDER = "older than the tail: "  # how the reason of every summarised message begins
+REPAIRED = "repaired"  # beside the fates: what becomes of a message that had to be mended or left out
+_QUOTED = "in the handoff"
+_SCREEN_ROWS = 20  # more than these are grouped more boldly
+_SHORTEST_RUN = 3
+_COMMON = ("system prompt", "tail", "head", "small enough to stay", "nothing to do")
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A line of the table: one message, or a run of `count` of them from `label` to `last`."""
+
+    label: Label
+    number: int | None
+    before: int
+    after: int
+    fate: str
+    reason: str
+    last: str = ""
+    count: int = 1
+    tools: tuple[str, ...] = ()
+
+
+def entries_of(
+    labels: Sequence[Label], verdicts: Iterable[Verdict], mending: Mending, tokens: dict[int, int]
+) -> list[Entry]:
+    """A line for each message, in order, and for what was mended. `tokens` are those of messages left out, by place."""
+    by_place = {one.position: one for one in verdicts}
+    put_in = sorted(mending.added.items(), reverse=True)
+    entries: list[Entry] = []
+    for place, number in enumerate(mending.numbers):
+        while put_in and number and put_in[-1][0] < number:
+            entries.append(_put_in(*put_in.pop()))
+        if number is None:
+            why = "left out: it is empty or has no partner"
+            entries.append(Entry(labels[place], None, tokens[place], 0, REPAIRED, why))
+        elif (one := by_place.get(place)) is not None:
+            why = f"{one.reason}; {REPAIRED} first" if place in mending.changed else one.reason
+            fate = one.fate.value
+            entries.append(Entry(labels[place], number, one.tokens_before, one.tokens_after, fate, why))
+    return entries + [_put_in(*one) for one in reversed(put_in)]
+
+
+def _put_in(number: int, role: str) -> Entry:
+    return Entry(Label(f"m{number}", role, ()), number, 0, 0, REPAIRED, "put in, so that the list is legal")
+
+
+def grouped(entries: Sequence[Entry]) -> list[Entry]:
+    """The same in few lines: what is notable on its own, long runs together. As few as fit a screen, if they can."""
+    lines = _runs(entries, _kind)
+    if len(lines) > _SCREEN_ROWS:
+        lines = _runs(entries, _coarse_kind)
+    if len(lines) > _SCREEN_ROWS:
+        lines = _runs(entries, _coarsest_kind)
+    return lines
+
+
+def _kind(entry: Entry) -> Hashable:
+    """What a run has in common; None for a message that stands alone."""
+    key = entry.reason.partition(":")[0]
+    if entry.fate == Fate.SUMMARISED:
+        return Fate.SUMMARISED, key
+    return (Fate.KEPT, key) if entry.fate == Fate.KEPT and key in _COMMON else None
+
+
+def _coarse_kind(entry: Entry) -> Hashable:
+    """As `_kind`, and elided messages by their reason."""
+    return (Fate.ELIDED, entry.reason) if _is_elided(entry) else _kind(entry)
+
+
+def _coarsest_kind(entry: Entry) -> Hashable:
+    """As `_coarse_kind`, but old results and what stands between them, or the whole tail, are one run."""
+    kind = _kind(entry)
+    if _is_elided(entry):
+        return "tail" if "tail" in entry.reason else "old"
+    if kind in {(Fate.KEPT, "small enough to stay"), (Fate.KEPT, "tail")}:
+        return "tail" if kind == (Fate.KEPT, "tail") else "old"
+    return kind
+
+
+def _is_elided(entry: Entry) -> bool:
+    return entry.fate == Fate.ELIDED and "request" not in entry.reason and "handoff" not in entry.reason
+
+
+def _runs(entries: Sequence[Entry], kind: Callable[[Entry], Hashable]) -> list[Entry]:
+    lines: list[Entry] = []
+    for key, same in groupby(enumerate(entries), lambda pair: _key(pair[0], pair[1], kind)):
+        run = [entry for _, entry in same]
+        lines += [_joined(run)] if key[0] is not None and len(run) >= _SHORTEST_RUN else run
+    return lines
+
+
+def _key(at: int, entry: Entry, kind: Callable[[Entry], Hashable]) -> tuple[Hashable, int]:
+    """A run also ends where numbers are missing: its first and last handle must say all of it."""
+    found = kind(entry) if entry.number else None
+    return found, (at - entry.number if found is not None and entry.number else at)
+
+
+def _joined(run: Sequence[Entry]) -> Entry:
+    first, last = run[0], run[-1]
+    fates = tuple(dict.fromkeys(entry.fate for entry in run))
+    tools: dict[str, int] = {}
+    for entry in run:
+        for tool in entry.label.tools:
+            tools[tool] = tools.get(tool, 0) + 1
+    often = sorted(tools, key=lambda tool: -tools[tool])
+    return Entry(
+        first.label,
+        first.number,
+        sum(entry.before for entry in run),
+        sum(entry.after for entry in run),
+        Fate.ELIDED if len(fates) > 1 else first.fate,
+        _reason(run, fates),
+        last=last.label.handle,
+        count=len(run),
+        tools=tuple(tool for tool in often for _ in range(tools[tool])),
+    )
+
+
+def _reason(run: Sequence[Entry], fates: tuple[str, ...]) -> str:
+    if len(fates) > 1:
+        elided = [entry for entry in run if entry.fate == Fate.ELIDED]
+        return f"{len(elided):,} elided: {elided[0].reason}; {len(run) - len(elided):,} kept"
+    if fates[0] != Fate.SUMMARISED:
+        key, colon, _ = run[0].reason.partition(":")
+        return f"{key}: the first messages" if colon and key == "head" else run[0].reason
+    quoted = sum(entry.reason.endswith(_QUOTED) for entry in run)
+    if quoted in {0, len(run)}:
+        return OLDER + (f"excerpts {_QUOTED}" if quoted else "reachable by their handles")
+    return f"{OLDER}{quoted:,} with excerpts {_QUOTED}, {len(run) - quoted:,} by handle only"
