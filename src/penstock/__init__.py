@@ -16,16 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.compaction.receipt import Receipt as Receipt
-    from penstock.engine.compress import Compressed as Compressed
     from penstock.engine.compress import acompress as acompress
     from penstock.engine.compress import compress as compress
+    from penstock.engine.compressed import Compressed as Compressed
     from penstock.engine.compressor import ContextCompressor as ContextCompressor
     from penstock.engine.contract import ContextEngine as ContextEngine
+    from penstock.engine.summariser import Summariser as Summariser
     from penstock.errors import ErrorClass as ErrorClass
     from penstock.errors import PenstockError as PenstockError
     from penstock.measure.usage import Usage as Usage
     from penstock.measure.usage import normalise_usage as normalise_usage
     from penstock.providers.classify import classify_error as classify_error
+    from penstock.providers.connect import connect as connect
     from penstock.settings import Settings as Settings
 
 __version__ = "0.1.0"
@@ -38,25 +40,29 @@ __all__ = [
     "PenstockError",
     "Receipt",
     "Settings",
+    "Summariser",
     "Usage",
     "acompress",
     "classify_error",
     "compress",
+    "connect",
     "normalise_usage",
 ]
 
 _HOMES = {
-    "Compressed": "penstock.engine.compress",
+    "Compressed": "penstock.engine.compressed",
     "ContextCompressor": "penstock.engine.compressor",
     "ContextEngine": "penstock.engine.contract",
     "ErrorClass": "penstock.errors",
     "PenstockError": "penstock.errors",
     "Receipt": "penstock.compaction.receipt",
     "Settings": "penstock.settings",
+    "Summariser": "penstock.engine.summariser",
     "Usage": "penstock.measure.usage",
     "acompress": "penstock.engine.compress",
     "classify_error": "penstock.providers.classify",
     "compress": "penstock.engine.compress",
+    "connect": "penstock.providers.connect",
     "normalise_usage": "penstock.measure.usage",
 }
 

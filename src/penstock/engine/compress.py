@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import re
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
@@ -17,16 +16,16 @@ import msgspec
 from penstock.compaction.compact import Compacted, Goal, compact
 from penstock.compaction.extractive import PROSE_SHARE
 from penstock.compaction.notebook import Notebook, Opened
-from penstock.compaction.plan import Fate, Verdict, Wishes, verdicts
+from penstock.compaction.plan import Wishes
 from penstock.compaction.receipt import DEGRADED
 from penstock.compaction.work import WorkMaker
 from penstock.config import cache_folder, own_secrets
 from penstock.conversation.dialects import detect, dialect_named
-from penstock.conversation.unmerge import OURS
 from penstock.conversation.wire import json_text
+from penstock.engine.compressed import Compressed
 from penstock.engine.summariser import summariser_of
 from penstock.engine.writing import Conversation, Job
-from penstock.errors import InputError, SettingsError, UnknownHandle
+from penstock.errors import InputError, SettingsError
 from penstock.measure.prices import Money, Unknown
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import MESSAGE_FRAME, tools_tokens
@@ -38,21 +37,19 @@ from penstock.settings import Settings, settings_from
 if TYPE_CHECKING:
     from penstock.compaction.plan import Plan
     from penstock.compaction.prose import Prose
-    from penstock.compaction.receipt import Receipt
     from penstock.conversation.document import Document
     from penstock.engine.summariser import Summariser, Written
     from penstock.measure.tokens import Tokenizer
 
 __all__ = [
-    "Compressed",
     "Request",
     "acompress",
     "compress",
     "compress_document",
     "compress_list",
     "new_notebook",
-    "number_of",
     "redactor_of_process",
+    "run_sync",
     "summarise_document",
     "summarise_list",
 ]
@@ -60,77 +57,6 @@ __all__ = [
 _T = TypeVar("_T")
 _Opening: TypeAlias = "tuple[Notebook, Callable[[], Opened]]"
 _LEAST_PROSE = 80  # tokens
-_HANDLE = re.compile(r"[(\[]?m(\d{1,9})[)\]]?")
-HANDOFF = "handoff"
-
-
-class Compressed:
-    """A compacted conversation.
-
-    `messages` has the dialect and shape of the input; what was kept is the caller's own objects. `receipt`
-    says what was done, `verdicts` what became of each message and why.
-    """
-
-    __slots__ = ("_numbers", "_origins", "_places", "_plan", "_tokens", "messages", "receipt")
-
-    def __init__(self, opened: Opened, result: Compacted, seconds: float) -> None:
-        self.messages: list[Any] = result.encoded
-        self.receipt: Receipt = msgspec.structs.replace(result.receipt, seconds=round(seconds, 6))
-        self._plan = result.plan
-        self._numbers = opened.transcript.numbers
-        self._tokens = opened.transcript.tokens
-        self._origins = opened.transcript.origins
-        self._places = opened.places
-
-    def __repr__(self) -> str:
-        return f"<Compressed {self.receipt.outcome}: {len(self.messages)} messages, {self.receipt.tokens_after} tokens>"
-
-    @property
-    def verdicts(self) -> tuple[Verdict, ...]:
-        """What became of each message of the input, and why."""
-        if self._plan is not None:
-            judged = verdicts(self._plan, self._numbers, self._tokens)
-        else:
-            judged = tuple(
-                Verdict(place, number, Fate.KEPT, "nothing to do", tokens, tokens)
-                for place, (number, tokens) in enumerate(zip(self._numbers, self._tokens, strict=True))
-            )
-        return tuple(
-            one if one.position == place else msgspec.structs.replace(one, position=place)
-            for one, place in zip(judged, self._places, strict=True)
-            if place != OURS
-        )
-
-    @property
-    def originals(self) -> Iterable[tuple[int, Any]]:
-        """Every message of the input with its number."""
-        return zip(self._numbers, self._origins, strict=True)
-
-    @property
-    def handles(self) -> tuple[str, ...]:
-        """Every handle by which an original can be asked for."""
-        names = tuple(f"m{number}" for number, origin in self.originals if number and origin is not None)
-        return (*names, HANDOFF) if self.receipt.summarised else names
-
-    def original(self, handle: str) -> Any:
-        """The message that a stub stands for, as it was given; for "handoff" the list of all it stands for."""
-        if handle == HANDOFF and self._plan is not None and self.receipt.summarised:
-            return [origin for place, origin in enumerate(self._origins) if place not in self._plan.sizes]
-        number = number_of(handle)
-        for known, origin in self.originals:
-            if known == number and origin is not None:
-                return origin
-        raise UnknownHandle(
-            f"there is no original {handle!r} here; handles are m1, m2 and so on, or {HANDOFF!r}"
-        )
-
-
-def number_of(handle: str) -> int:
-    """The number in a handle such as `m12`; raises UnknownHandle where it is none."""
-    match = _HANDLE.fullmatch(handle.strip())
-    if match is None:
-        raise UnknownHandle(f"{handle!r} is not a handle: handles are m1, m2 and so on, or {HANDOFF!r}")
-    return int(match[1])
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,7 +116,7 @@ def compress(  # noqa: PLR0913  # the public signature
     Raises InputError for what is not a conversation, TargetTooSmall where what may not be dropped does not fit,
     SettingsError for a wrong setting; all are PenstockError.
     """
-    return _run(
+    return run_sync(
         acompress(
             messages,
             target_tokens=target_tokens,
@@ -420,7 +346,7 @@ def _system_tokens(system: Any, tokenizer: Tokenizer) -> int:
     return tokenizer.count(system if isinstance(system, str) else json_text(system)) + MESSAGE_FRAME
 
 
-def _run(work: Coroutine[Any, Any, _T]) -> _T:
+def run_sync(work: Coroutine[Any, Any, _T]) -> _T:
     """The result of the coroutine, from sync code: also where an event loop already runs in this thread."""
     try:
         asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""The built-in engine: compacts with the extractive handoff, reads each message once, and does not thrash."""
+"""The built-in engine: compacts, with a model's prose where there is a model, reads each message once, and does not thrash."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import msgspec
 from penstock.compaction.policy import Compact, Guard, Policy, Thrash, worth_it
 from penstock.compaction.pressure import Level, Notice, Pressure
 from penstock.compaction.receipt import NOTHING_TO_DO
+from penstock.config import SecretText
 from penstock.conversation.dialects import detect
-from penstock.engine.compress import (
-    Compressed,
-    Request,
-    compress_list,
-    new_notebook,
-    number_of,
-)
+from penstock.engine.auxiliary import provider_of, summariser_for
+from penstock.engine.compress import Request, compress_list, new_notebook, run_sync, summarise_list
+from penstock.engine.compressed import Compressed, number_of
 from penstock.engine.contract import ContextEngine
-from penstock.errors import UnknownHandle
+from penstock.engine.summariser import summariser_of
+from penstock.errors import SettingsError, UnknownHandle
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.usage import normalise_usage
+from penstock.providers.connect import ConnectOptions, connect
 from penstock.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penstock.compaction.notebook import Notebook
+    from penstock.engine.summariser import Summariser
 
 __all__ = ["ContextCompressor"]
 
@@ -38,9 +38,11 @@ _LEVELS = {Level.LOG: logging.INFO}
 class ContextCompressor(ContextEngine):
     """The engine `compressor`.
 
-    `on_notice` is called with what a person should see (pressure, and why compaction rests); without it the
-    notices go to the log. One instance serves one conversation at a time and is not safe to share between
-    threads.
+    `summariser` has a model write the prose of handoffs: a `Summariser`, a model, or a function from a prompt to a
+    text. Without it, the settings and `update_model` decide; without those, no model is asked. From the emergency
+    level on none is asked in any case. `on_notice` is called with what a person should see (pressure, and why
+    compaction rests); without it the notices go to the log. One instance serves one conversation at a time and is
+    not safe to share between threads.
     """
 
     threshold_percent = 0.50
@@ -56,6 +58,7 @@ class ContextCompressor(ContextEngine):
         protect_first_n: int | None = None,
         protect_last_n: int | None = None,
         settings: Settings | None = None,
+        summariser: Any = None,
         on_notice: Callable[[Notice], None] | None = None,
     ) -> None:
         base = settings or Settings()
@@ -73,6 +76,8 @@ class ContextCompressor(ContextEngine):
         self.protect_last_n = compression.protect_last_n
         self.pins: set[int] = set()
         self._on_notice = on_notice or _log_notice
+        self._given_summariser = None if summariser is None else summariser_of(summariser)
+        self._summariser = self._given_summariser or summariser_for(self.settings, None)
         self._model = model
         self._notebook = self._new_notebook()
         self._originals: dict[int, Any] = {}
@@ -109,7 +114,8 @@ class ContextCompressor(ContextEngine):
 
     def has_content_to_compress(self, messages: Sequence[dict[str, Any]]) -> bool:
         """Whether a compression would save a tenth."""
-        return self._try(messages, None).receipt.outcome != NOTHING_TO_DO
+        request = self._request(None, None)
+        return compress_list(messages, request, self._notebook).receipt.outcome != NOTHING_TO_DO
 
     def compress(
         self,
@@ -186,21 +192,53 @@ class ContextCompressor(ContextEngine):
         self,
         model: str,
         context_length: int,
-        base_url: str = "",  # noqa: ARG002  # part of the contract
-        api_key: str = "",  # noqa: ARG002  # part of the contract
-        provider: str = "",  # noqa: ARG002  # part of the contract
+        base_url: str = "",
+        api_key: str = "",
+        provider: str = "",
     ) -> None:
-        """Another window, with fresh guards; what was read stays read unless the tokenizer changes."""
+        """Another window, with fresh guards; what was read stays read unless the tokenizer changes.
+
+        Where the call says how the model is reached (`provider`, `base_url` or `api_key`), it is the session's own
+        model, which `auxiliary.mode` may let write summaries.
+        """
         if tokenizer_for(model).name != self._notebook.tokenizer.name:
             self._model = model
             self._notebook = self._new_notebook()
         self._model = model
+        if self._given_summariser is None and (base_url or api_key or provider):
+            self._summariser = self._summariser_of(model, context_length, base_url, api_key, provider)
         self._fit_window(context_length)
 
     def _try(
         self, messages: Sequence[dict[str, Any]], focus: str | None, target: int | None = None
     ) -> Compressed:
-        request = Request(
+        request = self._request(focus, target)
+        summariser = None if self._in_emergency() else self._summariser
+        if summariser is None:
+            result = compress_list(messages, request, self._notebook)
+        else:
+            result = run_sync(summarise_list(messages, request, summariser, self._notebook))
+        self._originals = {**dict(result.originals), **self._originals}
+        return result
+
+    def _summariser_of(
+        self, model: str, context_length: int, base_url: str, api_key: str, provider: str
+    ) -> Summariser | None:
+        """The summariser for a session with this model; none where it cannot be reached in a way that we know."""
+        try:
+            main = connect(
+                provider or provider_of(model),
+                model,
+                base_url=base_url or None,
+                options=ConnectOptions(api_key=SecretText(api_key) if api_key else None),
+            )
+        except SettingsError as error:
+            _log.info("handoffs will be written without a model: %s", error)
+            return None
+        return summariser_for(self.settings, main, context_length)
+
+    def _request(self, focus: str | None, target: int | None) -> Request:
+        return Request(
             target_tokens=target,
             context_length=self.context_length,
             model=self._model,
@@ -208,9 +246,10 @@ class ContextCompressor(ContextEngine):
             settings=self.settings,
             pins=frozenset(self.pins),
         )
-        result = compress_list(messages, request, self._notebook)
-        self._originals = {**dict(result.originals), **self._originals}
-        return result
+
+    def _in_emergency(self) -> bool:
+        """Whether there is no time for a model: the request is close to the end of the window."""
+        return self.last_prompt_tokens >= self.settings.pressure.emergency * self.context_length
 
     def _fit_window(self, context_length: int) -> None:
         self.context_length = context_length

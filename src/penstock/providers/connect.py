@@ -31,6 +31,7 @@ class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `transport` is shared and left open by the model. `headers` are sent along; a key does not belong there.
     `allow_plain_http` sends a key unencrypted to another machine. `environ` takes the place of the environment.
+    `api_key` is a key that the caller holds; no variable is read then.
     """
 
     transport: Transport | None = None
@@ -39,6 +40,7 @@ class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True):
     pace: Pace = Pace()
     allow_plain_http: bool = False
     environ: Mapping[str, str] | None = None
+    api_key: SecretText | None = None
 
 
 _PLAIN_OPTIONS = ConnectOptions()
@@ -66,7 +68,9 @@ def connect(
     if timeout_seconds <= 0:
         raise SettingsError(f"timeout_seconds is {timeout_seconds:g}; it must be above 0")
     address = _address(provider, preset, base_url)
-    variable, key = _key(provider, preset, address, api_key_env, options.environ)
+    variable, key = ("the key that was given", options.api_key)
+    if key is None:
+        variable, key = _key(provider, preset, address, api_key_env, options.environ)
     if key is not None and not (address.encrypted or address.loopback or options.allow_plain_http):
         raise SettingsError(
             f"{address.hostname} is asked over plain http, where anybody on the way can read the key in "

@@ -103,6 +103,10 @@ class ProviderModel:
         """Where it is asked, without a query."""
         return self._endpoint.address.base_url
 
+    def sibling(self, name: str) -> ProviderModel:
+        """Another model at the same endpoint. It shares the connections and leaves them open."""
+        return ProviderModel(name, self._endpoint, self._transport, owns_transport=False)
+
     def __repr__(self) -> str:
         return f"ProviderModel({self._name!r}, dialect={self.dialect!r}, base_url={self.base_url!r})"
 

@@ -1,0 +1,58 @@
+"""Which model writes summaries: the session's own, another of its provider, or one that the settings name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.engine.summariser import Summariser
+from penstock.errors import SettingsError
+from penstock.providers.connect import connect
+from penstock.providers.model import ProviderModel
+
+if TYPE_CHECKING:
+    from penstock.providers.exchange import Model
+    from penstock.settings import Settings
+
+__all__ = ["provider_of", "summariser_for"]
+
+_ANTHROPIC_NAMES = ("claude",)
+
+
+def summariser_for(
+    settings: Settings, main: Model | None, main_window_tokens: int | None = None
+) -> Summariser | None:
+    """The summariser that the settings ask for, None where no model is configured. Nothing is sent yet.
+
+    `auto` and `same-as-main`: the session's own model; with `auto`, `compression.summary_model` names another one of
+    the same provider. `custom`: the model under `auxiliary.compression`, and the session's own where that one
+    fails. A model with a small window is given the work in smaller parts; it never changes when compaction starts.
+    Raises SettingsError where the settings leave out what is needed.
+    """
+    auxiliary = settings.auxiliary
+    if auxiliary.mode == "custom":
+        named = auxiliary.compression
+        if named.model is None:
+            raise SettingsError(
+                "auxiliary.mode is custom, but auxiliary.compression.model names no model; name one, or set the mode to auto"
+            )
+        chosen: Model = connect(
+            named.provider or provider_of(named.model),
+            named.model,
+            base_url=named.base_url,
+            api_key_env=named.api_key_env,
+            timeout_seconds=named.timeout,
+        )
+        return Summariser(
+            chosen, main=main, window_tokens=named.context_length, timeout_seconds=named.timeout
+        )
+    if main is None:
+        return None
+    other = settings.compression.summary_model
+    if auxiliary.mode == "auto" and other and other != main.name and isinstance(main, ProviderModel):
+        return Summariser(main.sibling(other), main=main)
+    return Summariser(main, window_tokens=main_window_tokens)
+
+
+def provider_of(model: str) -> str:
+    """The provider that a model's name speaks of, where none was given: anthropic for Claude, else openai."""
+    return "anthropic" if model.lower().startswith(_ANTHROPIC_NAMES) else "openai"

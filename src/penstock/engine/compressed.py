@@ -1,0 +1,93 @@
+"""A compacted conversation as callers get it: the new list, the receipt, and every original by its handle."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.compaction.plan import Fate, Verdict, verdicts
+from penstock.conversation.unmerge import OURS
+from penstock.errors import UnknownHandle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.compaction.compact import Compacted
+    from penstock.compaction.notebook import Opened
+    from penstock.compaction.receipt import Receipt
+
+__all__ = ["Compressed", "number_of"]
+
+_HANDLE = re.compile(r"[(\[]?m(\d{1,9})[)\]]?")
+HANDOFF = "handoff"
+
+
+class Compressed:
+    """A compacted conversation.
+
+    `messages` has the dialect and shape of the input; what was kept is the caller's own objects. `receipt`
+    says what was done, `verdicts` what became of each message and why.
+    """
+
+    __slots__ = ("_numbers", "_origins", "_places", "_plan", "_tokens", "messages", "receipt")
+
+    def __init__(self, opened: Opened, result: Compacted, seconds: float) -> None:
+        self.messages: list[Any] = result.encoded
+        self.receipt: Receipt = msgspec.structs.replace(result.receipt, seconds=round(seconds, 6))
+        self._plan = result.plan
+        self._numbers = opened.transcript.numbers
+        self._tokens = opened.transcript.tokens
+        self._origins = opened.transcript.origins
+        self._places = opened.places
+
+    def __repr__(self) -> str:
+        return f"<Compressed {self.receipt.outcome}: {len(self.messages)} messages, {self.receipt.tokens_after} tokens>"
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """What became of each message of the input, and why."""
+        if self._plan is not None:
+            judged = verdicts(self._plan, self._numbers, self._tokens)
+        else:
+            judged = tuple(
+                Verdict(place, number, Fate.KEPT, "nothing to do", tokens, tokens)
+                for place, (number, tokens) in enumerate(zip(self._numbers, self._tokens, strict=True))
+            )
+        return tuple(
+            one if one.position == place else msgspec.structs.replace(one, position=place)
+            for one, place in zip(judged, self._places, strict=True)
+            if place != OURS
+        )
+
+    @property
+    def originals(self) -> Iterable[tuple[int, Any]]:
+        """Every message of the input with its number."""
+        return zip(self._numbers, self._origins, strict=True)
+
+    @property
+    def handles(self) -> tuple[str, ...]:
+        """Every handle by which an original can be asked for."""
+        names = tuple(f"m{number}" for number, origin in self.originals if number and origin is not None)
+        return (*names, HANDOFF) if self.receipt.summarised else names
+
+    def original(self, handle: str) -> Any:
+        """The message that a stub stands for, as it was given; for "handoff" the list of all it stands for."""
+        if handle == HANDOFF and self._plan is not None and self.receipt.summarised:
+            return [origin for place, origin in enumerate(self._origins) if place not in self._plan.sizes]
+        number = number_of(handle)
+        for known, origin in self.originals:
+            if known == number and origin is not None:
+                return origin
+        raise UnknownHandle(
+            f"there is no original {handle!r} here; handles are m1, m2 and so on, or {HANDOFF!r}"
+        )
+
+
+def number_of(handle: str) -> int:
+    """The number in a handle such as `m12`; raises UnknownHandle where it is none."""
+    match = _HANDLE.fullmatch(handle.strip())
+    if match is None:
+        raise UnknownHandle(f"{handle!r} is not a handle: handles are m1, m2 and so on, or {HANDOFF!r}")
+    return int(match[1])
