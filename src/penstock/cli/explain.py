@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.cli.source import Given
-    from penstock.engine.compress import Compressed
+    from penstock.engine.compressed import Compressed
 
 __all__ = ["run", "table"]
 
 _COLOURS = {Fate.KEPT: "green", Fate.ELIDED: "yellow", Fate.SUMMARISED: "magenta", REPAIRED: "cyan"}
 _TOOL_COLUMNS = 20
-_NARROW_TOOL_COLUMNS = 12
-_NARROW_COLUMNS = 80
+_LEAST_TOOL_COLUMNS = 8
+_REASON_COLUMNS = 24  # the tools give way to that much of the reasons
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,16 +62,14 @@ def table(entries: Sequence[Entry], screen: Screen) -> Iterator[str]:
     """One line for each entry, under a heading, then notes, and a blank line at the end of each."""
     if not entries:
         return
-    fates = aligned([[entry.fate, ""] for entry in entries])
-    heading, *rows = aligned(
-        [["", "role", "tool", "tokens", "", ""], *(_row(entry, screen) for entry in entries)], right={0, 3, 5}
-    )
-    used = sum(map(width_of, heading)) + width_of(fates[0][0]) + 2 * 5 + 2
-    yield screen.paint("  ".join(heading).rstrip(), "dim")
-    for cells, entry, fate in zip(rows, entries, fates, strict=True):
-        why = screen.clip(entry.reason.removeprefix(OLDER), used)
-        painted = screen.paint(fate[0], _COLOURS[entry.fate])
-        yield f"{'  '.join(cells[:4])} {cells[4]} {cells[5]}  {painted}  {why}".rstrip()
+    for cells, entry in zip(_cells(entries, screen), (None, *entries), strict=True):
+        line = "  ".join(cells)
+        if entry is None:
+            yield screen.paint(line.rstrip(), "dim")
+            continue
+        why = screen.clip(entry.reason.removeprefix(OLDER), width_of(line) + 2)
+        *before, fate = cells
+        yield f"{'  '.join(before)}  {screen.paint(fate, _COLOURS[entry.fate])}  {why}".rstrip()
     yield ""
     notes = []
     if any(entry.reason.startswith(OLDER) for entry in entries):
@@ -106,23 +104,54 @@ def _entries(given: Given, result: Compressed) -> list[Entry]:
     return entries_of(labels, result.verdicts, mending, dict(zip(out, tokens, strict=True)))
 
 
-def _row(entry: Entry, screen: Screen) -> list[str]:
-    changed = entry.after != entry.before or entry.fate in {Fate.ELIDED, Fate.SUMMARISED}
-    narrow = 0 < screen.columns < _NARROW_COLUMNS
-    label = entry.label
-    handle, role = label.handle or "-", label.role
-    if entry.count > 1:
-        handle, role = f"{handle}–{entry.last}", f"{entry.count:,} messages"
-        label = Label("", "", entry.tools)
-    tools = clipped(label.tools_text, _NARROW_TOOL_COLUMNS if narrow else _TOOL_COLUMNS, screen.unicode)
+def _cells(entries: Sequence[Entry], screen: Screen) -> list[list[str]]:
+    """The columns of the heading and of each line but for the reason; tools where there is room for them."""
+    sizes = _sizes(entries, screen.arrow)
+    names = [_names(entry) for entry in entries]
+    fixed = aligned(
+        [["", "role", sizes[0], ""]]
+        + [
+            [*name[:2], size, entry.fate] for name, size, entry in zip(names, sizes[1:], entries, strict=True)
+        ],
+        right={0},
+    )
+    width = max(map(width_of, (entry.fate for entry in entries)))
+    room = _TOOL_COLUMNS
+    if screen.columns:
+        used = sum(map(width_of, fixed[0][:3])) + width + 2 * 5
+        room = min(room, screen.columns - used - _REASON_COLUMNS)
+    tools = ["tool", *(clipped(name[2], room, screen.unicode) for name in names)]
+    if room < _LEAST_TOOL_COLUMNS or not any(tools[1:]):
+        return [[*cells[:3], cells[3].ljust(width)] for cells in fixed]
+    shown = aligned([[tool, ""] for tool in tools])
     return [
-        handle,
-        role,
-        tools,
-        f"{entry.before:,}",
-        screen.arrow if changed else "",
-        f"{entry.after:,}" if changed else "",
+        [*cells[:2], tool[0], cells[2], cells[3].ljust(width)]
+        for cells, tool in zip(fixed, shown, strict=True)
     ]
+
+
+def _names(entry: Entry) -> tuple[str, str, str]:
+    """Handle, role and tools; of a run its first and last handle, how many they are, and all their tools."""
+    label = entry.label
+    if entry.count == 1:
+        return label.handle or "-", label.role, label.tools_text
+    many = Label("", "", entry.tools).tools_text
+    return f"{label.handle}–{entry.last}", f"{entry.count:,} messages", many
+
+
+def _sizes(entries: Sequence[Entry], arrow: str) -> list[str]:
+    """The tokens of the heading and of each line: before, and after where that is something else."""
+    before = ["tokens", *(f"{entry.before:,}" for entry in entries)]
+    after = ["", *(f"{entry.after:,}" if _is_changed(entry) else "" for entry in entries)]
+    left, right = max(map(len, before)), max(map(len, after))
+    return [
+        f"{one:>{left}} {arrow if two else ' ' * len(arrow)} {two:>{right}}" if right else f"{one:>{left}}"
+        for one, two in zip(before, after, strict=True)
+    ]
+
+
+def _is_changed(entry: Entry) -> bool:
+    return entry.after != entry.before or entry.fate in {Fate.ELIDED, Fate.SUMMARISED}
 
 
 def _as_json(entry: Entry) -> dict[str, Any]:

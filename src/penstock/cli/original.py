@@ -47,7 +47,7 @@ class Original:
 
 def find_original(given: Given, handle: str) -> Original:
     """The message that a stub or a handoff made from this input names so. Raises UnknownHandle."""
-    from penstock.engine.compress import number_of  # noqa: PLC0415 - slow to load
+    from penstock.engine.compressed import number_of  # noqa: PLC0415 - slow to load
 
     document = given.document
     mending = mending_of(document)
@@ -67,13 +67,13 @@ def lines(original: Original, screen: Screen) -> Iterator[str]:
     label = original.label
     about = " · ".join(filter(None, (label.handle, label.role, label.tools_text)))
     yield screen.paint(about, "bold")
-    if not original.message.parts:
+    shown = [_shown(part) for part in original.message.parts]
+    if not any(kind or text for kind, text in shown):
         yield screen.paint("(empty)", "dim")
-    for part in original.message.parts:
-        kind, text = _shown(part)
+    for kind, text in shown:
         if kind:
             yield screen.paint(kind, "dim")
-        yield from map(_visible, text.split("\n") if text else ())
+        yield from map(_visible, text.removesuffix("\n").split("\n") if text else ())
 
 
 def _unknown(handle: str, number: int, mending: Mending, labels: list[Label]) -> str:
@@ -150,4 +150,4 @@ def _indented(arguments: str) -> str:
 
 def _visible(line: str) -> str:
     """The line with escapes for what would move the cursor; a tab stays."""
-    return "\t".join(map(printable, line.split("\t")))
+    return "\t".join(map(printable, line.removesuffix("\r").split("\t")))

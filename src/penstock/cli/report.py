@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.screen import Screen
     from penstock.cli.source import Given
-    from penstock.engine.compress import Compressed
+    from penstock.engine.compressed import Compressed
 
 __all__ = ["receipt_json", "report_lines"]
 
@@ -115,7 +115,8 @@ def _proposal(given: Given, args: argparse.Namespace, result: Compressed) -> tup
 
 def _again(args: argparse.Namespace, option: str) -> str:
     """The command with one option more; only that option where so much was typed that it is better edited."""
-    if args.model or args.focus or args.config or args.settings or args.dialect != "auto":
+    more = (args.model, getattr(args, "for_model", None), args.focus, args.config, args.settings)
+    if any(more) or args.dialect != "auto":
         return f"add {option}"
     output = getattr(args, "output", None)
     return _command(args.command, args.file, option + (f" -o {shlex.quote(output)}" if output else ""))

@@ -142,5 +142,5 @@ def _reason(run: Sequence[Entry], fates: tuple[str, ...]) -> str:
         return f"{key}: the first messages" if colon and key == "head" else run[0].reason
     quoted = sum(entry.reason.endswith(_QUOTED) for entry in run)
     if quoted in {0, len(run)}:
-        return OLDER + (f"excerpts {_QUOTED}" if quoted else "reachable by their handles")
-    return f"{OLDER}{quoted:,} with excerpts {_QUOTED}, {len(run) - quoted:,} by handle only"
+        return OLDER + (f"excerpts {_QUOTED}" if quoted else "reachable by handle")
+    return f"{OLDER}{quoted:,} quoted, {len(run) - quoted:,} by handle"

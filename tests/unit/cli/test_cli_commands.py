@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
-from tests.e2e.cli_process import Ran, assert_one_clear_error, assistant, encoded, result, user, work
+from tests.e2e.cli_process import assert_one_clear_error, assistant, encoded, result, user, work
 
-from penstock.cli.main import main
 from penstock.conversation.document import read_document
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "long_session.json"
-
-
-@pytest.fixture
-def penstock(capfdbinary, monkeypatch):
-    """Runs the command with these arguments, bytes on standard input, and variables."""
-    monkeypatch.setenv("HOME", "/nonexistent")
-
-    def run(*args: str | Path, stdin: bytes = b"", **variables: str) -> Ran:
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-            for name, value in variables.items():
-                patch.setenv(name, value)
-            code = main([str(arg) for arg in args])
-        written = capfdbinary.readouterr()
-        return Ran(code, written.out, written.err.decode())
-
-    return run
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Path:
-    file = tmp_path / "session.json"
-    file.write_bytes(encoded(work()))
-    return file
 
 
 class TestCompress:
