@@ -20,12 +20,12 @@ __all__ = ["run"]
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compress the file. Raises what `read_given` and `compress_given` raise, and OSError."""
+    """Compress the file. Raises what `read_given` and `summarise_given` raise, and OSError."""
     given = read_given(args)
-    with Progress("compressing"):
-        from penstock.cli.engine import compress_given, compressed_bytes  # noqa: PLC0415 - see there
+    with Progress("compressing") as progress:
+        from penstock.cli.engine import compressed_bytes, summarise_given  # noqa: PLC0415 - see there
 
-        result = compress_given(given, args)
+        result = summarise_given(given, args, progress.now)
         data = compressed_bytes(given, result)
     to_file = args.output not in (None, "-")
     if to_file:

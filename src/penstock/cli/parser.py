@@ -26,6 +26,7 @@ COMMANDS = {
 _EXAMPLES = """\
 examples:
   penstock compress session.json --target-tokens 20000 -o smaller.json
+  penstock compress session.json --target-tokens 20% --model claude-haiku-4-5 -o smaller.json
   cat session.jsonl | penstock compress - --context-length 200k > smaller.jsonl
   penstock explain session.json --target-tokens 20%
   penstock explain session.json --handle m14
@@ -42,6 +43,10 @@ exit codes:
 _REPORT = """\
 Without -o the compressed conversation goes to standard output and the report to standard error. With -o the
 report goes to standard output. The result has the shape of the input; messages that are kept have the same bytes.
+"""
+
+_WRITER = """\
+A model's words say what excerpts cannot; facts are copied and checked by Penstock. Turns are sent without secrets.
 """
 
 _TOKENS = re.compile(r"(\d{1,3}(?:[,_]\d{3})+|\d{1,12})([km]?)", re.IGNORECASE | re.ASCII)
@@ -85,9 +90,11 @@ def build_parser() -> argparse.ArgumentParser:
         )
         for name, text in COMMANDS.items()
     }
-    for name in ("compress", "explain", "tokens"):
+    for name, option in (("compress", "--for-model"), ("explain", "--model"), ("tokens", "--model")):
         _add_input(parsers[name])
+        _add_model(parsers[name], option)
     _add_output(parsers["compress"])
+    _add_writer(parsers["compress"])
     _add_reading(parsers["explain"])
     for name in ("compress", "explain"):
         goal = parsers[name].add_mutually_exclusive_group()
@@ -113,8 +120,29 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help=f"auto (default), {', '.join(DIALECT_NAMES)}",
     )
+
+
+def _add_model(parser: argparse.ArgumentParser, option: str) -> None:
     parser.add_argument(
-        "--model", metavar="NAME", help="decides tokenizer and window; default: the one the input names"
+        option, metavar="NAME", help="decides tokenizer and window; default: the one the input names"
+    )
+
+
+def _add_writer(parser: argparse.ArgumentParser) -> None:
+    writer = parser.add_argument_group("a model for the handoff", _WRITER)
+    writer.add_argument(
+        "--model", metavar="NAME", help="the model that writes the prose; without it, none is asked"
+    )
+    writer.add_argument(
+        "--provider",
+        metavar="NAME",
+        help="openai, responses, anthropic, openrouter, ollama and others; default: by the model's name",
+    )
+    writer.add_argument("--base-url", metavar="URL", help="any server that speaks like the provider")
+    writer.add_argument(
+        "--api-key-env",
+        metavar="VARIABLE",
+        help="the variable that holds the key; default: the provider's own",
     )
 
 

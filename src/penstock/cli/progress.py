@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -29,10 +29,15 @@ class Progress:
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def __enter__(self) -> None:
+    def now(self, doing: str) -> None:
+        """Say from now on that this is being done."""
+        self._doing = doing
+
+    def __enter__(self) -> Self:
         if sys.stderr is not None and sys.stderr.isatty():
             self._thread = threading.Thread(target=self._tell, daemon=True)
             self._thread.start()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -48,10 +48,17 @@ def read_given(args: argparse.Namespace) -> Given:
         data=data,
         document=document,
         settings=settings,
-        model=args.model or (named if isinstance(named, str) else None),
+        model=_model(args, named if isinstance(named, str) else None),
         system=_system(envelope),
         tools=_tools(envelope.get("tools")),
     )
+
+
+def _model(args: argparse.Namespace, named: str | None) -> str | None:
+    """The model that the conversation is for. One that writes the handoff counts only where no other is known."""
+    if args.command == "compress":
+        return args.for_model or named or args.model
+    return args.model or named
 
 
 class Beside(NamedTuple):

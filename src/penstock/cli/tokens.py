@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.cli.fill import Fill, fill_of
 from penstock.cli.labels import Label, labels_of, mending_of
-from penstock.cli.layout import aligned, clipped, printable, width_of
+from penstock.cli.layout import aligned, clipped, plural, printable, width_of, wrapped
 from penstock.cli.progress import Progress
 from penstock.cli.screen import Screen, screen_of
 from penstock.cli.source import Beside, Given, beside_tokens, read_given
@@ -75,9 +75,11 @@ def lines(measured: Measured, screen: Screen) -> Iterator[str]:
         bar = screen.bar(share, room)
         rest = ("░" if screen.unicode else ".") * (room - len(bar))
         yield screen.paint(bar, "yellow" if share > 1 else "cyan") + screen.paint(rest, "dim")
-    count = len(measured.fill.messages)
+    if measured.beside_tokens:
+        listed = f"{total - measured.beside_tokens:,} in the list of messages, which compress counts"
+        yield from wrapped(f"{listed}, and {measured.beside_tokens:,} beside it", screen.columns)
     about = [
-        f"{count:,} message{'' if count == 1 else 's'}",
+        plural(len(measured.fill.messages), "message"),
         measured.dialect,
         printable(measured.model or "no model named"),
         printable(f"window: {window.detail}"),

@@ -93,7 +93,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def _model(self) -> list[str]:
-        if not self.model_calls:
+        if not self.model_prompt_tokens and not self.model_output_tokens:
             return []
         cached = f", {self.model_cached_tokens:,} of them cached" if self.model_cached_tokens else ""
         return [

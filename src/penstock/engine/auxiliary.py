@@ -50,7 +50,7 @@ def summariser_for(
     other = settings.compression.summary_model
     if auxiliary.mode == "auto" and other and other != main.name and isinstance(main, ProviderModel):
         return Summariser(main.sibling(other), main=main)
-    return Summariser(main, window_tokens=main_window_tokens)
+    return Summariser(main, main=main, window_tokens=main_window_tokens)
 
 
 def provider_of(model: str) -> str:

@@ -120,7 +120,9 @@ class MemoryNotes:
 class Summariser:
     """Has a model write the prose of handoffs. One may serve many conversations, from several tasks.
 
-    `main` is asked where the chosen model fails. `window_tokens` is the chosen model's window, where it is not
+    `main` is the session's own model, where there is one: it is asked where the chosen model fails. Where it is the
+    chosen one itself, and the conversation is in its dialect, it is asked at the end of the conversation, so that
+    the provider's cache of the prefix is used; any other model gets the turns without their secrets. `window_tokens` is the chosen model's window, where it is not
     the known one. `notes` keeps what was written on parts of long conversations, so that a retry goes on where
     the last try stopped.
     """
@@ -137,6 +139,7 @@ class Summariser:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._models = [model] if main is None or main is model else [model, main]
+        self._main = main
         self._windows: dict[str, int] = {}
         self._given_window = window_tokens
         self._timeout_seconds = timeout_seconds
@@ -230,7 +233,7 @@ class Summariser:
 
     async def _writer(self, model: Model, place: int) -> Writer:
         """The model with its window: given, learned, stated by its provider, or from the table."""
-        bare = Writer(model, 0, self._timeout_seconds)
+        bare = Writer(model, 0, self._timeout_seconds, model is self._main)
         if bare.key not in self._windows:
             window = resolve_window(model.name, configured=self._given_window if place == 0 else None)
             if window.source == "default":

@@ -66,11 +66,15 @@ class Job(msgspec.Struct, frozen=True, eq=False):
 
 
 class Writer(msgspec.Struct, frozen=True, eq=False):
-    """A model, the window it has, and the most turns (in tokens) that it is shown at once."""
+    """A model, the window it has, and the most turns (in tokens) that it is shown at once.
+
+    `is_main` where it is the session's own model, which has seen the conversation anyway.
+    """
 
     model: Model
     window_tokens: int
     timeout_seconds: float = 120.0
+    is_main: bool = False
     most_tokens: int | None = None
 
     @property
@@ -111,9 +115,14 @@ class Writing:
 
     @property
     def fits_conversation(self) -> bool:
-        """Whether the request can be put at the end of the conversation, whose prefix may be cached."""
+        """Whether the request can be put at the end of the conversation, whose prefix may be cached.
+
+        Only for the session's own model: the conversation goes there as it is, secrets and all, as it did before.
+        """
         talk, model = self._job.conversation, self._writer.model
-        if talk is None or talk.waits or talk.model != model.name or talk.dialect != model.dialect:
+        if not self._writer.is_main or talk is None or talk.waits or talk.dialect != model.dialect:
+            return False
+        if talk.model and talk.model != model.name:
             return False
         return talk.tokens + self._cap(self._job.work.prose_tokens) + 2_000 <= self._writer.window_tokens
 

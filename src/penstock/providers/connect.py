@@ -128,6 +128,6 @@ def _key(
     key = read_secret(preset.key_variable, environ)
     if key is None and not (preset.key_optional or address.loopback):
         raise SettingsError(
-            f"no key for {provider}: set {preset.key_variable}, or name another variable (api_key_env)"
+            f"no key for {provider}: set {preset.key_variable}, or name another variable (api_key_env, --api-key-env)"
         )
     return preset.key_variable, key
