@@ -11,7 +11,7 @@ from penstock.compaction.limits import limits_for_target, limits_for_window
 from penstock.compaction.plan import Limits, NothingToDo, Plan, Wishes
 from penstock.compaction.planner import make_plan
 from penstock.compaction.policy import worth_it
-from penstock.compaction.receipt import COMPACTED, NOTHING_TO_DO, Receipt
+from penstock.compaction.receipt import COMPACTED, DEGRADED, NOTHING_TO_DO, Receipt
 from penstock.compaction.verify import check_prose
 from penstock.compaction.work import source_of
 from penstock.conversation.rules import check
@@ -75,7 +75,8 @@ def compact(  # noqa: PLR0913 - what one compaction needs, the last three by nam
     if isinstance(planned, Plan):
         forced = goal.forced or limits.explicit
         if worth_it(transcript.total_tokens, planned.tokens_after, forced=forced):
-            return _carried_out(opened, planned, limits, tokenizer)
+            result = _carried_out(opened, planned, limits, tokenizer)
+            return result if checked is None or checked.entries else _without_prose(result)
         planned = NothingToDo(
             f"{transcript.total_tokens:,} tokens would become {planned.tokens_after:,}: less than a tenth saved"
         )
@@ -110,6 +111,13 @@ def _carried_out(opened: Opened, plan: Plan, limits: Limits, tokenizer: Tokenize
         dialect=transcript.dialect.name,
     )
     return Compacted(encoded, plan, receipt)
+
+
+def _without_prose(result: Compacted) -> Compacted:
+    """The result of a compaction whose model said nothing that the conversation says."""
+    reason = "all that the model wrote was struck; excerpts and facts stand in its place"
+    receipt = msgspec.structs.replace(result.receipt, outcome=DEGRADED, reason=reason)
+    return msgspec.structs.replace(result, receipt=receipt)
 
 
 def _unchanged(opened: Opened, reason: str, limits: Limits, tokenizer: Tokenizer) -> Compacted:

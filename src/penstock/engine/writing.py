@@ -156,6 +156,7 @@ class Writing:
             return known
         async with gate:
             notes = await self._write(prompt, tokens)
+        _handoff(notes)  # notes that say nothing are not kept, and not built upon
         self._cache.put(key, notes)
         return notes
 
