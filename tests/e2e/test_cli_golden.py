@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.e2e.cli_process import assistant, call, encoded, penstock, result, user
+from tests.e2e.cli_process import assistant, call, encoded, penstock, result, user, work
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -43,10 +43,12 @@ REPORTS = {
     "compress_json": ("compress", "-", "--target-tokens", "900", "-o", "/dev/null", "--json"),
     "compress_nothing_to_do": ("compress", "-", "-o", "/dev/null"),
     "explain": ("explain", "-", "--target-tokens", "900"),
+    "explain_handle": ("explain", "-", "--handle", "m3"),
     "tokens": ("tokens", "-", "--context-length", "8k"),
     "config": ("config", "--set", "compression.threshold=0.6"),
     "help": ("--help",),
     "help_compress": ("compress", "--help"),
+    "help_explain": ("explain", "--help"),
 }
 
 
@@ -56,9 +58,18 @@ def masked(text: str) -> str:
     return re.sub(r'"seconds": [\d.e-]+', '"seconds": #', text)
 
 
-@pytest.mark.parametrize("name", REPORTS)
+LONG = {"model": "gpt-4.1", "messages": [*MESSAGES[:1], *work(60)]}
+REPORTS_OF_A_LONG_ONE = {
+    "explain_runs": ("explain", "-", "--target-tokens", "40%"),
+    "explain_nothing_to_do": ("explain", "-"),
+}
+
+
+@pytest.mark.parametrize("name", [*REPORTS, *REPORTS_OF_A_LONG_ONE])
 def test_report(name):
-    ran = penstock(*REPORTS[name], stdin=encoded(BODY), COLUMNS="100")
+    long = name in REPORTS_OF_A_LONG_ONE
+    args = REPORTS_OF_A_LONG_ONE[name] if long else REPORTS[name]
+    ran = penstock(*args, stdin=encoded(LONG if long else BODY), COLUMNS="100")
     assert (ran.code, ran.err) == (0, "")
     file = GOLDEN / f"{name}.txt"
     if os.environ.get("UPDATE_GOLDEN"):

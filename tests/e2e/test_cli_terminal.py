@@ -15,18 +15,21 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.e2e.cli_process import COMMAND, encoded, environment, penstock, user, work
+from tests.e2e.cli_process import COMMAND, encoded, environment, penstock, result, user, work
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "long_session.json"
 
 
 class Terminal:
-    """A pseudo-terminal of 64 columns; `slave` is what a process is given, `read` what it showed there."""
+    """A pseudo-terminal, of 64 columns at first; `slave` is what a process is given, `read` what it showed there."""
 
     def __init__(self) -> None:
         self.master, self.slave = pty.openpty()
-        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 64, 0, 0))
         self.shown = b""
+        self.resize(64)
+
+    def resize(self, columns: int) -> None:
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
     def read(self, until: bytes | None = None, seconds: float = 30) -> str:
         """What was shown, up to these bytes, or until nothing more is there."""
@@ -80,6 +83,25 @@ def test_long_reasons_are_cut_at_the_edge_of_the_terminal(terminal, tmp_path):
     assert len(table) == 63
     assert max(map(len, table)) == 64
     assert any(line.endswith("…") for line in table)
+
+
+@pytest.mark.parametrize("colour", [{}, {"NO_COLOR": "1"}], ids=["colour", "plain"])
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_reports_keep_within_the_terminal(terminal, tmp_path, columns, colour):
+    """Only a command to copy is never broken. What matters of a reason is there from 80 columns on."""
+    terminal.resize(columns)
+    file = tmp_path / "s.json"
+    file.write_bytes(
+        encoded({"system": "Be brief.", "messages": [*work(), result("nobody", "x"), user("?")]})
+    )
+    for args in (("explain", file, "--target-tokens", "40%"), ("explain", file), ("tokens", file)):
+        terminal.shown = b""
+        shown = without_colour(shown_on(terminal, *args, TERM="xterm", **colour))
+        lines = [line for line in shown.splitlines() if "penstock explain " not in line]
+        assert max(map(len, lines)) <= columns
+        if columns >= 80 and "40%" in args:
+            assert "  the user's last request" in shown
+            assert re.search(r"summarised  (excerpts in the handoff|\d+ quoted, \d+ by handle)\r?\n", shown)
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1", "TERM": "xterm"}, {"TERM": "dumb"}])

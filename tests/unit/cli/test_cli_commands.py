@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
-from tests.e2e.cli_process import assert_one_clear_error, assistant, encoded, result, user, work
+from tests.e2e.cli_process import assert_one_clear_error, assistant, call, encoded, result, user, work
 
 from penstock.conversation.document import read_document
 
@@ -35,7 +36,7 @@ class TestCompress:
         assert ran.code == 0
         assert ran.out == file.read_bytes()
         assert ran.err.startswith("nothing to compress: ")
-        assert "--target-tokens" in ran.err
+        assert "hint" in ran.err
 
     def test_no_hint_for_somebody_who_named_a_target(self, penstock, session):
         for aim in ("--target-tokens", "--context-length"):
@@ -57,7 +58,7 @@ class TestCompress:
             return str(json.loads(ran.err)["tokenizer"])
 
         assert tokenizer() == "o200k_base"
-        assert tokenizer("--model", "gpt-4") == "cl100k_base"
+        assert tokenizer("--for-model", "gpt-4") == "cl100k_base"
 
     def test_what_stands_beside_the_messages_counts_against_the_window(self, penstock, tmp_path):
         body = {"messages": work(120), "system": "be brief " * 3_000, "tools": [{"name": "search " * 500}]}
@@ -79,6 +80,107 @@ class TestCompress:
             "compress", session, "--context-length", "2k", "--set", "compression.protect_first_n=0"
         )
         assert more.out != penstock("compress", session, "--context-length", "2k").out
+
+
+BODY = {
+    "messages": work(),
+    "system": "be brief " * 100,
+    "tools": [{"type": "function", "function": {"name": "search", "description": "Find. " * 30}}],
+}
+
+
+class TestReport:
+    """What the report says beside the receipt."""
+
+    def test_a_share_is_one_of_what_the_receipt_counts(self, penstock, session):
+        for share, part in (("20%", 0.2), ("12.5%", 0.125), ("50 %", 0.5)):
+            for command, stream in (("compress", "err"), ("explain", "text")):
+                ran = penstock(command, session, "--target-tokens", share, "--json")
+                told = json.loads(getattr(ran, stream))
+                receipt = told.get("receipt", told)
+                assert receipt["target_tokens"] == int(receipt["tokens_before"] * part)
+                assert receipt["tokens_after"] <= receipt["target_tokens"]
+
+    def test_a_share_too_small_is_the_same_error_as_a_number_too_small(self, penstock, session):
+        ran = penstock("compress", session, "--target-tokens", "0.1%")
+        assert_one_clear_error(ran, "target of 1 token", "raise the target", code=3)
+
+    def test_tokens_and_compress_name_the_same_figures(self, penstock):
+        data = encoded(BODY)
+        measured = json.loads(penstock("tokens", "-", "--json", stdin=data).text)
+        receipt = json.loads(penstock("compress", "-", "--target-tokens", "600", "--json", stdin=data).err)
+        assert measured["beside_tokens"] == receipt["beside_tokens"] > 200
+        assert measured["tokens"] == receipt["tokens_before"] + receipt["beside_tokens"]
+        beside, listed = receipt["beside_tokens"], receipt["tokens_before"]
+        report = penstock("compress", "-", "--target-tokens", "600", stdin=data).err
+        assert (
+            f"  beside     {beside:,} tokens of tool schemas and system prompt, not counted here\n" in report
+        )
+        shown = penstock("tokens", "-", stdin=data).text
+        assert (
+            f"{listed:,} in the list of messages, which compress counts, and {beside:,} beside it\n" in shown
+        )
+
+    def test_what_is_beside_the_list_is_named_by_what_it_is(self, penstock):
+        for left_out, name in (("tools", "system prompt"), ("system", "tool schemas")):
+            body = {key: value for key, value in BODY.items() if key != left_out}
+            report = penstock("compress", "-", "--target-tokens", "600", stdin=encoded(body)).err
+            assert f"tokens of {name}, not counted here" in report
+        for command in ("compress", "tokens"):
+            ran = penstock(command, "-", stdin=encoded(work()))
+            assert "beside" not in ran.text + ran.err
+
+    def test_it_says_how_to_read_an_original_and_that_works(self, penstock, session):
+        ran = penstock("compress", session, "--target-tokens", "600")
+        line = next(line for line in ran.err.splitlines() if line.startswith("  originals"))
+        command = shlex.split(line.partition(": penstock ")[2])
+        read = penstock(*command)
+        assert (read.code, read.err) == (0, "")
+        assert read.text.startswith(f"{command[-1]} · ")
+
+    def test_a_name_with_blanks_is_quoted(self, penstock, tmp_path):
+        file = tmp_path / "my session's.json"
+        file.write_bytes(encoded(work()))
+        ran = penstock("explain", file, "--target-tokens", "600")
+        command = shlex.split(ran.text.partition("to read one: penstock ")[2])
+        assert penstock(*command).code == 0
+
+    def test_originals_that_the_result_replaced_are_not_promised(self, penstock, session):
+        ran = penstock("compress", session, "--target-tokens", "600", "-o", session)
+        assert "only a copy of it can show them" in ran.text
+        assert "--handle" not in ran.text
+
+    def test_nothing_is_said_of_originals_where_all_stay(self, penstock, session):
+        assert "originals" not in penstock("compress", session, "--target-tokens", "90k").err
+
+    @pytest.mark.parametrize("turns", [2, 5, 30, 200])
+    @pytest.mark.parametrize("command", ["compress", "explain"])
+    def test_the_hint_is_a_command_that_works(self, penstock, tmp_path, turns, command):
+        file = tmp_path / "session.json"
+        file.write_bytes(encoded(work(turns)))
+        ran = penstock(command, file)
+        report = ran.err if command == "compress" else ran.text
+        line = next(line for line in report.splitlines() if line.startswith("  hint"))
+        if "too short" in line:
+            assert turns == 2
+            return
+        again = penstock(*shlex.split(line.partition(": penstock ")[2]), "--json")
+        told = json.loads(again.err if command == "compress" else again.text)
+        receipt = told.get("receipt", told)
+        assert receipt["outcome"] == "compacted"
+        assert f"for {receipt['tokens_after']:,} tokens instead of {receipt['tokens_before']:,}" in line
+        assert receipt["handoff_tokens"] > 0
+
+    def test_the_hint_leaves_other_options_to_the_reader(self, penstock, session):
+        ran = penstock("compress", session, "--focus", "part_3.py")
+        assert ": add --target-tokens " in ran.err
+
+    @pytest.mark.parametrize("orphans", [1, 2])
+    def test_one_is_not_told_in_the_plural(self, penstock, orphans):
+        messages = [*work(3), *(result(f"nobody{n}", "stray") for n in range(orphans)), user("x")]
+        ran = penstock("compress", "-", "--target-tokens", "20k", stdin=encoded(messages))
+        word = "1 call or result that" if orphans == 1 else "2 calls or results that"
+        assert f"  repaired   {word} had no partner\n" in ran.err
 
 
 class TestShapes:
@@ -143,6 +245,29 @@ class TestExplain:
         assert [line.split()[0] for line in lines[1:64]] == [f"m{n}" for n in range(1, 64)]
         assert "read_file" in lines[2]
         assert "the user's last request" in lines[63]
+
+    def test_neighbours_share_a_line(self, penstock, tmp_path):
+        file = tmp_path / "long.json"
+        file.write_bytes(encoded(work(200)))
+        for aim in ("20%", "60%", "95%", "90k"):
+            table, _, _ = penstock("explain", file, "--target-tokens", aim).text.partition("\n\n")
+            assert 2 <= len(table.splitlines()) <= 21
+            assert "403" in table
+        assert "--all shows each message" in penstock("explain", file).text
+
+    def test_a_conversation_that_had_to_be_mended(self, penstock):
+        """A call without a result gets a stub, a result without a call goes; both are told where they stood."""
+        messages = [*work(3)[:3], call("lost"), *work(3)[3:5], result("nobody", "stray " * 80), *work(3)[5:]]
+        for aim in ("20k", "150"):
+            ran = penstock("explain", "-", "--target-tokens", aim, "--all", stdin=encoded(messages))
+            assert ran.code == 0, ran.err
+            lines = ran.text.splitlines()
+            handles = [line.split()[0] for line in lines[1:12]]
+            assert handles == [*(f"m{n}" for n in range(1, 8)), "-", "m8", "m9", "m10"]
+            assert "put in" in lines[5]
+            assert "left out" in lines[8]
+        told = json.loads(penstock("explain", "-", "--json", stdin=encoded(messages)).text)
+        assert [(one["handle"], one["role"]) for one in told["repaired"]] == [("m5", "tool"), ("", "tool")]
 
     def test_as_json(self, penstock, session):
         told = json.loads(penstock("explain", session, "--target-tokens", "600", "--json").text)

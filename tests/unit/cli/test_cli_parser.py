@@ -5,7 +5,15 @@ from importlib import import_module
 
 import pytest
 
-from penstock.cli.parser import COMMANDS, DIALECT_NAMES, build_parser, key_and_value, token_count
+from penstock.cli.parser import (
+    COMMANDS,
+    DIALECT_NAMES,
+    Share,
+    build_parser,
+    key_and_value,
+    target,
+    token_count,
+)
 from penstock.conversation.dialects import DIALECTS
 
 
@@ -30,6 +38,35 @@ def test_numbers_of_tokens(text, tokens):
 def test_what_is_no_number_of_tokens(text):
     with pytest.raises(argparse.ArgumentTypeError, match="such as 20000 or 20k"):
         token_count(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("20%", Share(0.2)),
+        ("12.5%", Share(0.125)),
+        ("100%", Share(1.0)),
+        (" 7 % ", Share(0.07)),
+        ("20k", 20_000),
+        ("600", 600),
+    ],
+)
+def test_targets(text, wanted):
+    assert target(text) == wanted
+
+
+@pytest.mark.parametrize(
+    "text", ["0%", "0.0%", "150%", "100.1%", "-5%", "%", "x%", "1e1%", "20%%", "٢%", "5k%"]
+)
+def test_shares_that_are_none(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="more than 0% and at most 100%"):
+        target(text)
+
+
+@pytest.mark.parametrize("text", ["0", "0.2", "-5", "many", "20 percent"])
+def test_targets_that_are_none(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="such as 20000 or 20k, or a share such as 20%"):
+        target(text)
 
 
 def test_a_value_may_hold_an_equals_sign():
