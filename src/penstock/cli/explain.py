@@ -73,7 +73,7 @@ def table(entries: Sequence[Entry], screen: Screen) -> Iterator[str]:
     yield ""
     notes = []
     if any(entry.reason.startswith(OLDER) for entry in entries):
-        notes.append("summarised messages are older than the tail; their numbers lead back to them")
+        notes.append("summarised messages are older than the tail; each can be read by its handle")
     if any(entry.count > 1 for entry in entries):
         notes.append("neighbours with the same fate share a line; --all shows each message")
     for note in notes:
