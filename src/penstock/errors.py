@@ -110,19 +110,20 @@ class NotWritten(PenstockError):
 
 
 class ProviderError(PenstockError):
-    """A model's provider did not answer. `failure` says what kind of failure it was."""
+    """A model's provider did not answer. `failure` says what kind of failure it was, `requests` how often it was asked."""
 
-    def __init__(self, message: str, *, failure: ErrorClass) -> None:
+    def __init__(self, message: str, *, failure: ErrorClass, requests: int = 1) -> None:
         super().__init__(message)
         self.failure = failure
+        self.requests = requests
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_provider_error, (str(self), self.failure)
+        return _rebuild_provider_error, (str(self), self.failure, self.requests)
 
 
-def _rebuild_provider_error(message: str, failure: ErrorClass) -> ProviderError:
+def _rebuild_provider_error(message: str, failure: ErrorClass, requests: int) -> ProviderError:
     """For pickling: workers raise it in other processes."""
-    return ProviderError(message, failure=failure)
+    return ProviderError(message, failure=failure, requests=requests)
 
 
 class TargetTooSmall(PenstockError):

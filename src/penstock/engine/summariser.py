@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import msgspec
 
 from penstock.engine.cooldown import Cooldown
-from penstock.engine.writing import Job, NotesCache, Writer, Writing
+from penstock.engine.writing import Allowance, Job, NotesCache, Writer, Writing
 from penstock.errors import ErrorClass, ErrorKind, NotWritten, ProviderError, SettingsError
 from penstock.measure.prices import Cost, cost_of, total_cost
 from penstock.measure.usage import Usage
@@ -275,23 +275,28 @@ class _Run:
             or self._now() - self._started >= limits.seconds
         )
 
-    def allow(self, prompt_tokens: int) -> float:
-        """Seconds that are left. Raises NotWritten where something is used up."""
+    def require(self, requests: int, prompt_tokens: int) -> None:
+        """Raises NotWritten where that many requests or tokens are not left."""
         limits = self._limits
-        if self._requests >= limits.requests:
+        if self._requests + requests > limits.requests:
             raise NotWritten(f"the limit of {limits.requests} requests is used up")
         if self._tokens + prompt_tokens > limits.prompt_tokens:
             raise NotWritten(f"the limit of {limits.prompt_tokens:,} prompt tokens is used up")
-        left = limits.seconds - (self._now() - self._started)
+
+    def allow(self, prompt_tokens: int) -> Allowance:
+        """What is left for a request, which counts from now on. Raises NotWritten where something is used up."""
+        self.require(1, prompt_tokens)
+        left = self._limits.seconds - (self._now() - self._started)
         if left <= 0:
-            raise NotWritten(f"the limit of {limits.seconds:g} seconds is used up")
+            raise NotWritten(f"the limit of {self._limits.seconds:g} seconds is used up")
+        allowed = Allowance(left, self._limits.requests - self._requests)
         self._requests += 1
         self.requests_now += 1
         self._tokens += prompt_tokens
-        return left
+        return allowed
 
     def book(self, usage: Usage, requests: int) -> None:
-        """Count what was answered; the first request was counted when it was allowed."""
+        """Count what was used; the first request was counted when it was allowed."""
         self.usage_now += usage
         self._requests += requests - 1
         self.requests_now += requests - 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ from penstock.conversation.dialects import dialect_named
 from penstock.conversation.message import Role
 from penstock.errors import ErrorKind, NotWritten, ProviderError
 from penstock.measure.tokens import tokenizer_for
+from penstock.measure.usage import Usage
 from penstock.providers.exchange import Answer, Ask, Finish
 
 if TYPE_CHECKING:
@@ -28,10 +29,9 @@ if TYPE_CHECKING:
 
     from penstock.compaction.work import Turn, Work
     from penstock.measure.tokens import Tokenizer
-    from penstock.measure.usage import Usage
     from penstock.providers.exchange import Model
 
-__all__ = ["Conversation", "Job", "Ledgered", "NotesCache", "Writer", "Writing"]
+__all__ = ["Allowance", "Books", "Conversation", "Job", "NotesCache", "Writer", "Writing"]
 
 _T = TypeVar("_T")
 
@@ -93,20 +93,30 @@ class NotesCache(Protocol):
         """Keep the notes."""
 
 
-class Ledgered(Protocol):
-    """Keeps count of requests: says before each how long it may take, and is told what it used."""
+class Allowance(NamedTuple):
+    """What is left for a request: seconds, and how often it may be sent."""
 
-    def allow(self, prompt_tokens: int) -> float:
-        """Seconds that are left. Raises NotWritten where requests, tokens or time are used up."""
+    seconds: float
+    requests: int
+
+
+class Books(Protocol):
+    """Keeps count of requests: says before each what is left for it, and is told what it used."""
+
+    def require(self, requests: int, prompt_tokens: int) -> None:
+        """Raises NotWritten where that many requests or tokens are not left."""
+
+    def allow(self, prompt_tokens: int) -> Allowance:
+        """What is left for a request, which counts from now on. Raises NotWritten where something is used up."""
 
     def book(self, usage: Usage, requests: int) -> None:
-        """Count a request that was answered."""
+        """Count what an allowed request used, however often it was sent."""
 
 
 class Writing:
     """One try with one writer."""
 
-    def __init__(self, writer: Writer, job: Job, books: Ledgered, cache: NotesCache) -> None:
+    def __init__(self, writer: Writer, job: Job, books: Books, cache: NotesCache) -> None:
         self._writer = writer
         self._job = job
         self._books = books
@@ -144,6 +154,7 @@ class Writing:
             work = await asyncio.to_thread(self._job.trim, work, int(_MOST_PARTS * room * _MARGIN))
         parts = _parts(work.turns, room, self._tokenizer)
         tokens = max(_LEAST_NOTES, min(work.prose_tokens, room // (2 * len(parts))))
+        self._books.require(len(parts) + 1, work.tokens)
         gate = asyncio.Semaphore(_AT_ONCE)
         notes = await _all(self._notes(part, tokens, gate) for part in parts)
         return _handoff(await self._write(merge_prompt(work, notes), work.prose_tokens))
@@ -180,10 +191,18 @@ class Writing:
         return answer.text
 
     async def _answer(self, ask: Ask, cap: int, prompt_tokens: int) -> Answer:
-        seconds = min(self._books.allow(prompt_tokens), self._writer.timeout_seconds)
-        answer = await self._writer.model.answer(
-            msgspec.structs.replace(ask, max_output_tokens=cap, timeout_seconds=seconds)
+        left = self._books.allow(prompt_tokens)
+        bounded = msgspec.structs.replace(
+            ask,
+            max_output_tokens=cap,
+            timeout_seconds=min(left.seconds, self._writer.timeout_seconds),
+            most_requests=left.requests,
         )
+        try:
+            answer = await self._writer.model.answer(bounded)
+        except ProviderError as error:
+            self._books.book(Usage(), error.requests)
+            raise
         self._books.book(answer.usage, answer.requests)
         return answer
 

@@ -135,4 +135,4 @@ def _without(error: ProviderError, key: str) -> ProviderError:
         code=error.failure.code.replace(key, _HIDDEN),
         message=error.failure.message.replace(key, _HIDDEN),
     )
-    return ProviderError(str(error).replace(key, _HIDDEN), failure=failure)
+    return ProviderError(str(error).replace(key, _HIDDEN), failure=failure, requests=error.requests)

@@ -44,8 +44,9 @@ class Finish(StrEnum):
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """One request to a model.
 
-    `system` is the system prompt: a text, or what the dialect allows there. `extra` is merged into the body last
-    (`temperature`, `reasoning`, what a provider has of its own).
+    `system` is the system prompt: a text, or what the dialect allows there. `most_requests` bounds how often it is
+    sent, repeats after a failure included. `extra` is merged into the body last (`temperature`, `reasoning`, what a
+    provider has of its own).
     """
 
     messages: Sequence[Any]
@@ -53,6 +54,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     tools: Sequence[Any] = ()
     max_output_tokens: int | None = None
     timeout_seconds: float | None = None
+    most_requests: int | None = None
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 

@@ -20,7 +20,7 @@ from penstock.providers.retries import retrying
 from penstock.providers.sse import EventParser, OversizedEvent
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
     from types import TracebackType
 
     from penstock.providers.caller import Endpoint
@@ -120,8 +120,9 @@ class ProviderModel:
         async def attempt(left: float | None) -> Answer:
             return await self._adapting(ask, lambda body: self._answer_once(body, left, call))
 
-        with self._caller.hiding_key():
-            answer = await self._retrying(attempt, ask.timeout_seconds or self._endpoint.timeout_seconds)
+        seconds = ask.timeout_seconds or self._endpoint.timeout_seconds
+        with self._caller.hiding_key(), call.counted():
+            answer = await self._retrying(attempt, seconds, ask.most_requests)
         return call.closed(answer, ask, self._endpoint.pace.now())
 
     async def stream(self, ask: Ask) -> AsyncGenerator[Event, None]:
@@ -136,8 +137,8 @@ class ProviderModel:
         async def attempt(left: float | None) -> tuple[Event, AsyncGenerator[Event, None]]:
             return await self._adapting(ask, lambda body: self._begin(body, left, call), stream=True)
 
-        with self._caller.hiding_key():
-            event, rest = await self._retrying(attempt, ask.timeout_seconds)
+        with self._caller.hiding_key(), call.counted():
+            event, rest = await self._retrying(attempt, ask.timeout_seconds, ask.most_requests)
         async with contextlib.aclosing(rest):
             while not isinstance(event, Answered):
                 yield event
@@ -205,9 +206,17 @@ class ProviderModel:
         seconds = seconds or self._endpoint.timeout_seconds
         return await self._retrying(lambda left: self._caller.fetch(url, body, left), seconds)
 
-    async def _retrying(self, attempt: Callable[[float | None], Awaitable[_T]], seconds: float | None) -> _T:
+    async def _retrying(
+        self,
+        attempt: Callable[[float | None], Awaitable[_T]],
+        seconds: float | None,
+        most_requests: int | None = None,
+    ) -> _T:
         endpoint = self._endpoint
-        return await retrying(attempt, policy=endpoint.policy, pace=endpoint.pace, timeout_seconds=seconds)
+        policy = endpoint.policy
+        if most_requests is not None:
+            policy = msgspec.structs.replace(policy, tries=max(1, min(policy.tries, most_requests)))
+        return await retrying(attempt, policy=policy, pace=endpoint.pace, timeout_seconds=seconds)
 
     async def _adapting(
         self, ask: Ask, attempt: Callable[[bytes], Awaitable[_T]], *, stream: bool = False
@@ -267,6 +276,15 @@ class _Call:
     def __init__(self, started: float) -> None:
         self._started = started
         self.requests = 0
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """Tells a failure how many requests led to it."""
+        try:
+            yield
+        except ProviderError as error:
+            error.requests = self.requests
+            raise
 
     def closed(self, answer: Answer, ask: Ask, now: float) -> Answer:
         """The answer with what it took. One that stops at its cap to the token was cut, whatever the server says."""
