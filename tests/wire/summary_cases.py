@@ -161,6 +161,19 @@ Tell what is on shelf 101.
 """
 
 
+def is_notes(received):
+    """Whether a request asks for notes on one part."""
+    return "Below is one part of a long conversation" in received.text
+
+
+def notes(received):
+    """Notes on a part that name all of its values, or the good handoff."""
+    if not is_notes(received):
+        return good_handoff()
+    found = dict.fromkeys(re.findall(r"shelf (\d+) holds (rec_\d+q)", received.text))
+    return "## Completed Actions\n" + "\n".join(f"1. Shelf {shelf} holds {value}." for shelf, value in found)
+
+
 def decoded(dialect, wires):
     return decode_all(DIALECTS[dialect], wires)
 
@@ -254,7 +267,7 @@ def claim_reachable(talk, result):
     assert all(result.original(handle) is wire for handle, wire in zip(handles, talk.wires, strict=True))
 
 
-def ask_server(provider, talk, replies, *, given=None, served=None, **wishes):
+def ask_server(provider, talk, replies, *, given=None, served=None, disconnects=0, **wishes):
     """The compaction by a model of a scripted server over HTTP, and the server. The input must not change."""
     before = copy.deepcopy(talk.wires)
 
@@ -267,6 +280,7 @@ def ask_server(provider, talk, replies, *, given=None, served=None, **wishes):
             result = await penstock.acompress(
                 talk.wires, target_tokens=talk.target, dialect=talk.dialect, summariser=summariser, **wishes
             )
+            assert await server.wait_for_disconnects(disconnects)
             return result, server
 
     result, server = asyncio.run(run())
