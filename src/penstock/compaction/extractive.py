@@ -18,9 +18,10 @@ from penstock.compaction.handoff import Entry, Section, header_of, render_handof
 from penstock.compaction.importance import Live, score_values
 from penstock.compaction.ledger import Fact, Ledger
 from penstock.compaction.reading import Speaker
+from penstock.compaction.transcript import MODEL, WRITTEN_BY
 from penstock.compaction.values import sub_words
-from penstock.compaction.verify import Verified, strike_unknown
-from penstock.conversation.message import Text
+from penstock.compaction.verify import Checked, Verified, strike_unknown
+from penstock.conversation.message import Summary, Text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.compaction.transcript import Transcript
-    from penstock.compaction.verify import Checked
     from penstock.conversation.message import ToolCall
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
@@ -98,7 +98,21 @@ class Extractor:
         self._calls = calls
         self._tokenizer = tokenizer
         self._redactor = redactor
-        self._prose = prose
+        self._prose = prose or self._carried()
+
+    @property
+    def has_prose(self) -> bool:
+        """Whether a model wrote sections of the handoff, now or in the one that it follows."""
+        return self._prose is not None and bool(self._prose.entries)
+
+    def _carried(self) -> Checked | None:
+        """What a model wrote into the last handoff: it stays until a model brings it up to date."""
+        handoffs = [self._transcript.messages[place] for place in self._transcript.handoffs]
+        marks = [part.attributes for one in handoffs for part in one.parts if isinstance(part, Summary)]
+        if not any(mark.get(WRITTEN_BY) == MODEL for mark in marks):
+            return None
+        ours = {Section.ACTIVE_TASK, Section.CONTEXT}
+        return Checked(tuple(entry for entry in self._older() if entry.section not in ours), 0)
 
     def choice(self, live: Live, *, headers: bool = True) -> Choice:
         """An empty choice among all excerpts."""
@@ -163,8 +177,10 @@ class Extractor:
 
         What the user asked and demanded stays in the user's own words, before the model's.
         """
+        said = {(entry.section, entry.text) for entry in entries}
         prose = self._prose.entries if self._prose is not None else ()
-        taken = self._fitting(prose, int(budget * PROSE_SHARE))
+        fresh = [entry for entry in prose if (entry.section, entry.text) not in said]
+        taken = self._fitting(fresh, int(budget * PROSE_SHARE))
         told = {entry.section for entry in taken} - {Section.ACTIVE_TASK, Section.CONSTRAINTS}
         return [*(entry for entry in entries if entry.section not in told), *taken]
 

@@ -16,7 +16,7 @@ from penstock.compaction.extractive import Extract, Extractor, live_of
 from penstock.compaction.layout import Layout, LayoutMaker, Sacrifice
 from penstock.compaction.plan import Limits, NothingToDo, Plan, Planned, Standing, Wishes
 from penstock.compaction.reading import Speaker
-from penstock.compaction.transcript import AFTER, numbers_after
+from penstock.compaction.transcript import AFTER, MODEL, WRITTEN_BY, numbers_after
 from penstock.conversation import mark
 from penstock.conversation.message import Message, Part, Role, Summary, Text, ToolResult
 from penstock.conversation.rules.opening import UserOpens
@@ -235,6 +235,8 @@ class _Planner:
         gone = [place for place in range(len(self.transcript.messages)) if place not in standing]
         after = [self.transcript.numbers[place] for place in stays[self._place_of_handoff(layout, role) :]]
         attributes = {AFTER: numbers_after([n for n in after if n], max(self.transcript.numbers))}
+        if self.extractor.has_prose:
+            attributes[WRITTEN_BY] = MODEL
         while True:
             note = SHORT_NOTE if budget < _SHORT_NOTE_BELOW else NOTE
             extract = self._extract(budget, note, attributes, role, whole, visible)

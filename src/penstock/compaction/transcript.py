@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from penstock.conversation.dialects.base import Dialect
     from penstock.redaction import Redactor
 
-__all__ = ["AFTER", "Transcript", "number_messages", "numbers_after"]
+__all__ = ["AFTER", "MODEL", "WRITTEN_BY", "Transcript", "number_messages", "numbers_after"]
 
-AFTER = "after"  # the attribute of the mark
+AFTER = "after"  # attributes of the mark: the numbers of what follows,
+WRITTEN_BY = "by"  # and who wrote the sections, where it was
+MODEL = "model"
 _RUN = re.compile(r"(\d{1,9})(?:-(\d{1,9})|(\+))?$")
 _LONGEST_RUN = 100_000
 _FACTS_OF = 400  # messages: what was done longer ago is not among the newest of anything

@@ -279,7 +279,7 @@ def _noted(begun: _Begun, result: Compacted, written: Written | None = None, **c
             "model_output_tokens": usage.output_tokens,
             "cost": float(cost.usd) if isinstance(cost, Money) else None,
             "cost_note": cost.reason if isinstance(cost, Unknown) else "",
-            "attempts": tuple(msgspec.to_builtins(attempt) for attempt in written.attempts),
+            "attempts": tuple(attempt.to_dict() for attempt in written.attempts),
             "summary_limits": msgspec.to_builtins(written.limits),
         }
     receipt = msgspec.structs.replace(result.receipt, **changes)

@@ -21,7 +21,7 @@ import msgspec
 from penstock.engine.cooldown import Cooldown
 from penstock.engine.writing import Allowance, Job, NotesCache, Writer, Writing
 from penstock.errors import ErrorClass, ErrorKind, NotWritten, ProviderError, SettingsError
-from penstock.measure.prices import Cost, cost_of, total_cost
+from penstock.measure.prices import Cost, Money, cost_of, total_cost
 from penstock.measure.usage import Usage
 from penstock.measure.windows import resolve_window
 from penstock.providers.exchange import Answer, Ask
@@ -57,12 +57,14 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     requests: int = 0
     usage: Usage = Usage()
+    cost: Cost | None = None
+    """None where nothing was answered."""
     seconds: float = 0.0
 
-    @property
-    def cost(self) -> Cost | None:
-        """What it cost, None where nothing was answered."""
-        return cost_of(self.usage, self.model) if self.usage.total_tokens else None
+    def to_dict(self) -> dict[str, Any]:
+        """The attempt as JSON; a cost that is not known is null."""
+        usd = float(self.cost.usd) if isinstance(self.cost, Money) else None
+        return {**msgspec.structs.asdict(self), "usage": msgspec.structs.asdict(self.usage), "cost": usd}
 
 
 class Written(msgspec.Struct, frozen=True, eq=False):
@@ -204,7 +206,7 @@ class Summariser:
     async def _try(
         self, writer: Writer, way: str, job: Job, run: _Run, spent: set[str]
     ) -> tuple[Prose | None, Attempt]:
-        run.begin()
+        run.begin(writer.model.name)
         writing = Writing(writer, job, run, self._notes)
         prose: Prose | None = None
         outcome = "wrote the handoff"
@@ -227,6 +229,7 @@ class Summariser:
             outcome=outcome,
             requests=run.requests_now,
             usage=run.usage_now,
+            cost=total_cost(run.costs_now) if run.costs_now else None,
             seconds=round(run.seconds_now, 3),
         )
         return prose, attempt
@@ -253,13 +256,15 @@ class _Run:
         self._started = now()
         self._requests = 0
         self._tokens = 0
-        self.begin()
+        self.begin("")
 
-    def begin(self) -> None:
-        """A new attempt."""
+    def begin(self, model: str) -> None:
+        """A new attempt, with this model."""
         self._since = self._now()
+        self._model = model
         self.requests_now = 0
         self.usage_now = Usage()
+        self.costs_now: list[Cost] = []  # of each request: a rate may depend on the size of its prompt
 
     @property
     def seconds_now(self) -> float:
@@ -298,6 +303,8 @@ class _Run:
     def book(self, usage: Usage, requests: int) -> None:
         """Count what was used; the first request was counted when it was allowed."""
         self.usage_now += usage
+        if usage.total_tokens:
+            self.costs_now.append(cost_of(usage, self._model))
         self._requests += requests - 1
         self.requests_now += requests - 1
 
