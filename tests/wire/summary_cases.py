@@ -166,12 +166,17 @@ def is_notes(received):
     return "Below is one part of a long conversation" in received.text
 
 
+def prompt_of(received):
+    """The text of the last message of a request."""
+    return view_text(received.dialect, [received.messages[-1]])
+
+
 def notes(received):
     """Notes on a part that name all of its values, or the good handoff."""
     if not is_notes(received):
         return good_handoff()
-    found = dict.fromkeys(re.findall(r"shelf (\d+) holds (rec_\d+q)", received.text))
-    return "## Completed Actions\n" + "\n".join(f"1. Shelf {shelf} holds {value}." for shelf, value in found)
+    found = dict.fromkeys(re.findall(r"rec_\d+q", prompt_of(received)))
+    return "## Completed Actions\n1. Read a part.\n" + "\n".join(f"1. Read {value}." for value in found)
 
 
 def decoded(dialect, wires):
