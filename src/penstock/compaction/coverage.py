@@ -113,6 +113,9 @@ class Choice:
         most = max(_SMALLEST_POOL, room // 4)
         least = np.partition(density, -most)[-most] if len(density) > most else 0.0
         candidates = np.flatnonzero(density > least)
+        if least > 0.0:  # the same lines read again and again are alike: of those the newest
+            alike = np.flatnonzero(density == least)[len(candidates) - most :]
+            candidates = np.concatenate([candidates, alike])
         pool = [number for number in candidates.tolist() if number not in self.chosen]
         self._prepare(pool)
         self._siblings = {}

@@ -141,6 +141,11 @@ class Writing:
         talk, work = self._job.conversation, self._job.work
         assert talk is not None  # noqa: S101 - the caller looked at `fits_conversation`
         closing = dialect_named(talk.dialect).text_message(Role.USER, closing_prompt(work))
+        if (
+            talk.dialect == "anthropic"
+        ):  # without a mark nothing is read from the cache; one here finds what is before it
+            block = {"type": "text", "text": closing_prompt(work), "cache_control": {"type": "ephemeral"}}
+            closing = {"role": "user", "content": [block]}
         ask = Ask(messages=[*talk.messages, closing], system=talk.system, tools=talk.tools)
         return _handoff(await self._asked(ask, work.prose_tokens, talk.tokens))
 

@@ -151,3 +151,24 @@ def test_values_that_were_said_lately_and_by_people_weigh_more():
     live = score_values(index, Live(request="what of old_value_1?", work=""), transcript.tokens_after())
     assert live[old] > weights[old]
     assert ((live > 0) & (live < 1)).all()
+
+
+def test_the_same_lines_again_and_again_do_not_crowd_out_the_others():
+    import penstock
+
+    talk = [{"role": "user", "content": "Look at the card in each cabinet."}]
+    for n in range(20):
+        lines = [f"drawer {d}: the card is worn at its edge, nobody asked for it" for d in range(100, 180)]
+        call = {"id": f"c{n}", "type": "function", "function": {"name": "open", "arguments": "{}"}}
+        talk += [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {
+                "role": "tool",
+                "tool_call_id": f"c{n}",
+                "content": "\n".join([*lines, f"card names author rec_07{n}9q"]),
+            },
+        ]
+    talk.append({"role": "user", "content": "Who are the authors?"})
+    result = penstock.compress(talk, target_tokens=3_000)
+    told = str(result.messages)
+    assert sum(f"rec_07{n}9q" in told for n in range(20)) == 20
