@@ -10,7 +10,7 @@ import pytest
 
 import penstock
 from penstock.settings import settings_from
-from penstock.testing import Reply, scripted_provider
+from penstock.testing import PromptCache, Reply, scripted_provider
 
 GOOD = "## Goal\nFinish the parts one by one.\n## Active State\n- Work goes on.\n"
 
@@ -196,3 +196,26 @@ def test_the_settings_name_the_model_too(session):
         )
         assert len(server.received) == 1, done.stderr
     assert json.loads(done.stdout)["model"] == "small-model"
+
+
+def anthropic_talk(marks):
+    text = "def handle(event): return route(event)\n" * 40
+    turns = [{"role": "user", "content": "Read the parts, please."}]
+    for n in range(30):
+        use = {"type": "tool_use", "id": f"c{n}", "name": "read_file", "input": {"path": f"part_{n}.py"}}
+        result = {"type": "tool_result", "tool_use_id": f"c{n}", "content": f"part_{n}\n{text}"}
+        if n < marks:
+            result["cache_control"] = {"type": "ephemeral"}
+        turns += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    return [*turns, {"role": "assistant", "content": "Read."}, {"role": "user", "content": "Now part_7."}]
+
+
+@pytest.mark.parametrize("marks", [0, 3, 4])
+def test_the_prefix_is_read_from_the_cache_and_no_mark_is_one_too_many(marks):
+    with scripted_provider([GOOD], prompt_cache=PromptCache()) as server:
+        compressor = engine()
+        compressor.update_model("claude-x", 64_000, base_url=server.base_url, provider="anthropic")
+        compressor.compact(anthropic_talk(marks), target_tokens=4_000)
+        (received,) = server.received
+        assert not server.violations
+    assert json.dumps(received.body).count('"cache_control"') == min(4, marks + 1)

@@ -19,6 +19,7 @@ from penstock.compaction.prompt import (
 from penstock.compaction.prose import Prose, read_prose
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.message import Role
+from penstock.conversation.wire import json_text
 from penstock.errors import ErrorKind, NotWritten, ProviderError
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.usage import Usage
@@ -42,6 +43,7 @@ _LEAST_ROOM = 400  # tokens for turns: less is no use
 _LEAST_NOTES = 300
 _TOO_LONG = 3  # times what was asked for
 _AT_ONCE = 3  # requests
+_MOST_MARKS = 4  # cache marks that Anthropic takes in a request
 
 
 class Conversation(msgspec.Struct, frozen=True, eq=False):
@@ -141,9 +143,8 @@ class Writing:
         talk, work = self._job.conversation, self._job.work
         assert talk is not None  # noqa: S101 - the caller looked at `fits_conversation`
         closing = dialect_named(talk.dialect).text_message(Role.USER, closing_prompt(work))
-        if (
-            talk.dialect == "anthropic"
-        ):  # without a mark nothing is read from the cache; one here finds what is before it
+        if talk.dialect == "anthropic" and _marks(talk) < _MOST_MARKS:
+            # Without a mark nothing is read from the cache; one here finds what is before it.
             block = {"type": "text", "text": closing_prompt(work), "cache_control": {"type": "ephemeral"}}
             closing = {"role": "user", "content": [block]}
         ask = Ask(messages=[*talk.messages, closing], system=talk.system, tools=talk.tools)
@@ -222,6 +223,15 @@ class Writing:
         if room < _LEAST_ROOM:
             raise NotWritten(f"a window of {self._writer.window_tokens:,} tokens is too small for the work")
         return min(room, self._writer.most_tokens or room)
+
+
+def _marks(talk: Conversation) -> int:
+    """How many cache marks the request has already."""
+    parts = (*talk.messages, *talk.tools, talk.system)
+    texts = (
+        bytes(part).decode() if isinstance(part, (bytes, msgspec.Raw)) else json_text(part) for part in parts
+    )
+    return sum(text.count('"cache_control"') for text in texts)
 
 
 def _require_text(answer: Answer, tokens: int, tokenizer: Tokenizer) -> None:
