@@ -18,8 +18,11 @@ from summary_cases import (
     planted,
     planted_chat,
     prompt_of,
+    recall,
     view_text,
 )
+
+import penstock
 
 RESULTS = 154
 FENCES = ("conversation", "previous_handoff", "latest_request", "notes")
@@ -98,6 +101,29 @@ def test_where_even_many_parts_cannot_hold_it_the_lines_that_matter_are_shown():
     assert sum(is_notes(one) for one in server.received) <= 8
     assert reached(talk, server, result) == set(talk.needles)
     assert server.violations == ()
+
+
+def alike(results=40, lines=80):
+    """The same listing again and again, each time with one line of its own at the end."""
+    chat = [{"role": "user", "content": "Read all cards."}]
+    listing = [
+        f"drawer {100 + line}: the card is worn at its edge, nobody asked for it" for line in range(lines)
+    ]
+    for number in range(1, results + 1):
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+        own = f"card names author {needle(number)}"
+        chat.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        chat.append({"role": "tool", "tool_call_id": f"c{number}", "content": "\n".join([*listing, own])})
+    chat += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "Thanks, go on."}]
+    return Conversation("chat", chat, 3_000, tuple(needle(n) for n in range(1, results + 1)))
+
+
+@pytest.mark.parametrize("results", [20, 80])
+def test_results_that_are_much_alike_do_not_hide_what_is_not(results):
+    talk = alike(results)
+    assert recall(talk, penstock.compress(talk.wires, target_tokens=talk.target).messages) == 1.0
+    result, server = ask_server("openai", talk, notes, served={"window_tokens": 4_096})
+    assert reached(talk, server, result) == set(talk.needles)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
