@@ -95,7 +95,7 @@ def test_a_repair_alone_is_said_too():
     ran = penstock("compress", "-", stdin=encoded(messages))
     assert json.loads(ran.out) == work(2)
     assert ran.err.startswith("nothing to compress")
-    assert ran.err.count("1 call or result that had no partner") == 1
+    assert ran.err.count("1 fault in the input") == 1
 
 
 def test_two_calls_with_one_id_keep_their_own_results():

@@ -19,9 +19,9 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-def plural(count: int, one: str, many: str = "") -> str:
-    """The number and its word: `1 token`, `2,000 tokens`. `many` where it is not the word with an s."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+def plural(count: int, word: str) -> str:
+    """The number and its word: `1 token`, `2,000 tokens`."""
+    return f"{count:,} {word if count == 1 else word + 's'}"
 
 
 def width_of(text: str) -> int:

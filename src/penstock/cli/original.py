@@ -106,7 +106,13 @@ def _runs(mending: Mending) -> str:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    return ", ".join(f"m{first}" if first == last else f"m{first} to m{last}" for first, last in runs)
+    return ", ".join(_run(first, last) for first, last in runs)
+
+
+def _run(first: int, last: int) -> str:
+    if first == last:
+        return f"m{first}"
+    return f"m{first}, m{last}" if last == first + 1 else f"m{first} to m{last}"
 
 
 def _shown(part: Part) -> tuple[str, str]:

@@ -40,8 +40,8 @@ def report_lines(given: Given, args: argparse.Namespace, result: Compressed, scr
     for line in rest:
         label, text = line[2 : 2 + _LABEL].strip(), line[2 + _LABEL :]
         if label == "repaired":
-            mended = plural(result.receipt.repaired, "call or result", "calls or results")
-            text = f"{mended} that had no partner"
+            faults = plural(result.receipt.repaired, "fault")
+            text = f"{faults} in the input, such as a call without a result"
         yield from _labelled(label, text, screen)
     beside = _beside(given)
     if beside:

@@ -38,9 +38,9 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def entries_of(
-    labels: Sequence[Label], verdicts: Iterable[Verdict], mending: Mending, tokens: dict[int, int]
+    labels: Sequence[Label], verdicts: Iterable[Verdict], mending: Mending, left_out: dict[int, int]
 ) -> list[Entry]:
-    """A line for each message, in order, and for what was mended. `tokens` are those of messages left out, by place."""
+    """A line for each message, in order, and for what was mended. `left_out` has the tokens of those, by place."""
     by_place = {one.position: one for one in verdicts}
     put_in = sorted(mending.added.items(), reverse=True)
     entries: list[Entry] = []
@@ -48,8 +48,8 @@ def entries_of(
         while put_in and number and put_in[-1][0] < number:
             entries.append(_put_in(*put_in.pop()))
         if number is None:
-            why = "left out: it is empty or has no partner"
-            entries.append(Entry(labels[place], None, tokens[place], 0, REPAIRED, why))
+            why = "left out by repair"
+            entries.append(Entry(labels[place], None, left_out[place], 0, REPAIRED, why))
         elif (one := by_place.get(place)) is not None:
             why = f"{one.reason}; {REPAIRED} first" if place in mending.changed else one.reason
             fate = one.fate.value
@@ -58,7 +58,7 @@ def entries_of(
 
 
 def _put_in(number: int, role: str) -> Entry:
-    return Entry(Label(f"m{number}", role, ()), number, 0, 0, REPAIRED, "put in, so that the list is legal")
+    return Entry(Label(f"m{number}", role, ()), number, 0, 0, REPAIRED, "put in by repair")
 
 
 def grouped(entries: Sequence[Entry]) -> list[Entry]:

@@ -179,8 +179,8 @@ class TestReport:
     def test_one_is_not_told_in_the_plural(self, penstock, orphans):
         messages = [*work(3), *(result(f"nobody{n}", "stray") for n in range(orphans)), user("x")]
         ran = penstock("compress", "-", "--target-tokens", "20k", stdin=encoded(messages))
-        word = "1 call or result that" if orphans == 1 else "2 calls or results that"
-        assert f"  repaired   {word} had no partner\n" in ran.err
+        word = "1 fault" if orphans == 1 else "2 faults"
+        assert f"  repaired   {word} in the input, such as a call without a result\n" in ran.err
 
 
 class TestShapes:
