@@ -46,6 +46,7 @@ __all__ = [
     "cache_folder",
     "colour_is_wanted",
     "config_path",
+    "data_folder",
     "given_values",
     "load_settings",
     "own_secrets",
@@ -123,10 +124,19 @@ def config_path(path: Path | None = None, environ: Mapping[str, str] | None = No
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
     """Where things may be kept that can be made again: XDG_CACHE_HOME, or `.cache` at home, else here."""
+    return _user_folder("XDG_CACHE_HOME", ".cache", environ)
+
+
+def data_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """Where sessions are kept: XDG_DATA_HOME, or `.local/share` at home, else here."""
+    return _user_folder("XDG_DATA_HOME", ".local/share", environ)
+
+
+def _user_folder(variable: str, at_home: str, environ: Mapping[str, str] | None) -> Path:
     environ = os.environ if environ is None else environ
-    folder = environ.get("XDG_CACHE_HOME", "")
+    folder = environ.get(variable, "")
     if not Path(folder).is_absolute():
-        folder = f"{environ.get('HOME') or environ.get('USERPROFILE') or '.'}/.cache"
+        folder = f"{environ.get('HOME') or environ.get('USERPROFILE') or '.'}/{at_home}"
     return Path(folder) / "penstock"
 
 

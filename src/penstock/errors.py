@@ -5,6 +5,11 @@
     │   ├── MalformedJSON     the bytes are not JSON
     │   └── UnknownDialect    JSON, but no dialect that we know
     ├── UnknownHandle         no original is kept under that handle
+    ├── StoreError            a store did not do what it was asked; nothing was changed
+    │   ├── StoreConflict     somebody else wrote first: read again, then retry
+    │   ├── StoreUnavailable  the file is locked, full, read-only or gone; the server does not answer
+    │   ├── SchemaTooNew      a later version of Penstock has written it
+    │   └── UnknownSession    there is no session with that id
     ├── SettingsError         a setting has an unknown name or a value out of range
     ├── NotWritten            a model answered, and the answer is no handoff (on the way to `degraded`)
     ├── ProviderError         a model's provider did not answer; `failure` says what that means
@@ -29,10 +34,15 @@ __all__ = [
     "NotWritten",
     "PenstockError",
     "ProviderError",
+    "SchemaTooNew",
     "SettingsError",
+    "StoreConflict",
+    "StoreError",
+    "StoreUnavailable",
     "TargetTooSmall",
     "UnknownDialect",
     "UnknownHandle",
+    "UnknownSession",
 ]
 
 
@@ -61,6 +71,26 @@ class UnknownDialect(InputError):
 
 class UnknownHandle(PenstockError):
     """No original is kept here under that handle."""
+
+
+class StoreError(PenstockError):
+    """A store did not do what it was asked. Nothing was changed."""
+
+
+class StoreConflict(StoreError):
+    """Somebody else wrote first. Read again what stands there now, then retry."""
+
+
+class StoreUnavailable(StoreError):
+    """The file is locked, full, read-only or gone, or the server does not answer. It may work again later."""
+
+
+class SchemaTooNew(StoreError):
+    """A later version of Penstock has written the store; this one does not touch it."""
+
+
+class UnknownSession(StoreError):
+    """There is no session with that id."""
 
 
 class SettingsError(PenstockError):

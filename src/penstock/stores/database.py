@@ -1,0 +1,64 @@
+"""What the store needs of a database, SQLite or PostgreSQL.
+
+Statements are portable SQL with `?` for values. What differs between the two stands here as words of a dialect and as
+transactions; everything else is in `sql.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+__all__ = ["Database", "Row", "Transaction", "Words"]
+
+Row = tuple[Any, ...]
+
+
+class Words(msgspec.Struct, frozen=True):
+    """How a database spells what has no common spelling."""
+
+    key: str
+    blob: str
+    real: str
+    for_update: str
+    """Behind a SELECT: hold the row until the transaction ends, where the transaction does not hold all anyway."""
+
+
+class Transaction(Protocol):
+    """Statements that take effect together or not at all."""
+
+    def rows(self, statement: str, *values: Any) -> list[Row]:
+        """The rows of a query, or of a statement with RETURNING."""
+
+    def one(self, statement: str, *values: Any) -> Row | None:
+        """The first row."""
+
+    def run(self, statement: str, *values: Any) -> int:
+        """Carry out a statement; how many rows it touched."""
+
+    def run_many(self, statement: str, many: Sequence[Row]) -> None:
+        """Carry out a statement for each of many rows of values."""
+
+
+class Database(Protocol):
+    """A database. Foreign errors come out as StoreError."""
+
+    words: Words
+
+    @property
+    def url(self) -> str:
+        """Where it is, without a password."""
+
+    def reading(self) -> AbstractContextManager[Transaction]:
+        """A transaction that only reads, and sees one state."""
+
+    def writing(self) -> AbstractContextManager[Transaction]:
+        """A transaction that writes: durable when the block ends, undone where it raises."""
+
+    def close(self) -> None:
+        """Let go of files and connections."""

@@ -1,0 +1,257 @@
+"""Rows and the values they stand for: the statements that several operations of a store share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.conversation.view import Compaction, Piece
+from penstock.errors import StoreConflict, StoreError, UnknownSession
+from penstock.measure.usage import Usage
+from penstock.stores.base import Appended, CompactionRow, ConversationRow, Entry, LogTip, SessionRow
+from penstock.stores.packing import pack, unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.stores.base import NewCompaction, NewMessage, NewSession
+    from penstock.stores.database import Row, Transaction
+
+__all__ = [
+    "COMPACTION",
+    "ENTRY",
+    "SESSION",
+    "appended_before",
+    "as_compaction",
+    "as_conversation",
+    "as_entry",
+    "as_session",
+    "ids_of",
+    "log_tip_of",
+    "new_conversation",
+    "new_session",
+    "newest_of",
+    "require_base",
+    "session_of",
+    "store_messages",
+    "stretches",
+    "there",
+    "tip_of",
+]
+
+SESSION = (
+    "SELECT s.key, s.id, c.id, p.id, s.kind, s.started, s.ended, s.end_reason, s.model, s.title, c.dialect, s.conversation "
+    "FROM sessions s JOIN conversations c ON c.key = s.conversation LEFT JOIN sessions p ON p.key = s.parent "
+)
+COMPACTION = (
+    "SELECT c.key, c.base, c.length, c.pieces, c.over, c.receipt, c.created, s.id, c.undone, c.retry "
+    "FROM compactions c JOIN sessions s ON s.key = c.session WHERE c.conversation = ? "
+)
+ENTRY = (
+    "SELECT e.position, m.id, m.raw, m.packed, m.role, m.tokens, m.created "
+    "FROM entries e JOIN messages m ON m.key = e.message WHERE e.conversation = ?"
+)
+_USAGE = "coalesce(sum(u.input), 0), coalesce(sum(u.output), 0), coalesce(sum(u.cache_read), 0), coalesce(sum(u.cache_write), 0), coalesce(sum(u.cache_write_1h), 0), coalesce(sum(u.reasoning), 0)"
+_PIECES = msgspec.json.Decoder(tuple[Piece, ...])
+
+
+def session_of(do: Transaction, session_id: str) -> tuple[SessionRow, int, int]:
+    """The session, its key and its conversation's."""
+    row = do.one(f"{SESSION} WHERE s.id = ?", session_id)
+    if row is None:
+        raise UnknownSession(f"there is no session {session_id!r} here; list those that there are")
+    return as_session(row), row[0], row[11]
+
+
+def as_session(row: Row) -> SessionRow:
+    """The session of a row of `SESSION`."""
+    return SessionRow(
+        id=row[1],
+        conversation=row[2],
+        parent=row[3] or "",
+        kind=row[4],
+        started=row[5],
+        ended=row[6],
+        end_reason=row[7],
+        model=row[8],
+        title=row[9],
+        dialect=row[10],
+    )
+
+
+def as_conversation(do: Transaction, row: Row) -> ConversationRow:
+    """The conversation of a row, with its tip and what it has used."""
+    key = row[0]
+    tip = there(do.one(f"{SESSION} WHERE s.conversation = ? ORDER BY s.key DESC LIMIT 1", key))
+    titled = do.one(
+        "SELECT title FROM sessions WHERE conversation = ? AND title <> '' ORDER BY key DESC LIMIT 1", key
+    )
+    used = there(
+        do.one(
+            f"SELECT {_USAGE}, sum(u.cost), count(*), count(u.cost) FROM usage u JOIN sessions s ON s.key = u.session "
+            "WHERE s.conversation = ?",
+            key,
+        )
+    )
+    return ConversationRow(
+        id=row[1],
+        tip=as_session(tip),
+        title=titled[0] if titled else "",
+        started=row[2],
+        updated=row[3],
+        messages=row[4],
+        compactions=row[5],
+        usage=Usage(*map(int, used[:6])),
+        cost=used[6] if used[7] and used[7] == used[8] else None,
+    )
+
+
+def new_conversation(
+    do: Transaction,
+    session: NewSession,
+    *,
+    forked_from: int | None = None,
+    fork_length: int = 0,
+    tip: bytes = b"",
+) -> int:
+    """Make a conversation; its key."""
+    row = do.one(
+        "INSERT INTO conversations (id, dialect, created, updated, tip, length, view, forked_from, fork_length) "
+        "VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?) RETURNING key",
+        *(session.id, session.dialect, session.at, session.at, tip, fork_length, forked_from, fork_length),
+    )
+    return int(there(row)[0])
+
+
+def new_session(do: Transaction, session: NewSession, conversation: int, parent: int | None) -> int:
+    """Make a session; its key."""
+    row = do.one(
+        "INSERT INTO sessions (id, conversation, parent, kind, started, ended, end_reason, model, title) "
+        "VALUES (?, ?, ?, ?, ?, NULL, '', ?, ?) RETURNING key",
+        *(session.id, conversation, parent, session.kind, session.at, session.model, session.title),
+    )
+    return int(there(row)[0])
+
+
+def log_tip_of(do: Transaction, conversation: int, hold: str = "") -> LogTip:
+    """The end of a log; `hold` keeps it from others until the transaction ends."""
+    row = there(do.one(f"SELECT tip, length FROM conversations WHERE key = ? {hold}", conversation))
+    return LogTip(bytes(row[0]).hex(), row[1])
+
+
+def stretches(do: Transaction, conversation: int) -> list[tuple[int, int, int]]:
+    """Which conversations hold which positions of a log: its own, and those that it branched off from."""
+    stretches: list[tuple[int, int, int]] = []
+    high = 1 << 62
+    part: int | None = conversation
+    while part is not None:
+        row = there(do.one("SELECT forked_from, fork_length FROM conversations WHERE key = ?", part))
+        low = min(row[1], high)
+        stretches.append((part, low, high))
+        part, high = row[0], low
+    return stretches[::-1]
+
+
+def ids_of(do: Transaction, conversation: int, start: int = 0) -> list[str]:
+    """The ids of a log's messages from a position on."""
+    found: list[str] = []
+    for part, low, high in stretches(do, conversation):
+        rows = do.rows(
+            "SELECT m.id FROM entries e JOIN messages m ON m.key = e.message "
+            "WHERE e.conversation = ? AND e.position >= ? AND e.position < ? ORDER BY e.position",
+            *(part, max(low, start), high),
+        )
+        found += (bytes(row[0]).hex() for row in rows)
+    return found
+
+
+def tip_of(do: Transaction, conversation: int, length: int) -> bytes:
+    """The id of the last of the first `length` messages."""
+    if not length:
+        return b""
+    for part, low, high in stretches(do, conversation):
+        if low <= length - 1 < high:
+            row = do.one(f"{ENTRY} AND e.position = ?", part, length - 1)
+            if row is not None:
+                return bytes(row[1])
+    raise StoreError(f"the log has no {length:,} messages to branch off from")
+
+
+def store_messages(
+    do: Transaction, messages: Sequence[NewMessage], ids: Sequence[str], after: str, at: float
+) -> Iterator[int]:
+    """The keys of the messages, which are stored unless they were before."""
+    parent = after
+    for message, message_id in zip(messages, ids, strict=True):
+        raw, packed = pack(message.raw)
+        row = do.one(
+            "INSERT INTO messages (id, parent, digest, role, raw, packed, tokens, created) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING RETURNING key",
+            *(bytes.fromhex(message_id), bytes.fromhex(parent), message.digest, message.role),
+            *(raw, packed, message.tokens, at),
+        )
+        if row is None:
+            row = do.one("SELECT key FROM messages WHERE id = ?", bytes.fromhex(message_id))
+        yield int(there(row)[0])
+        parent = message_id
+
+
+def appended_before(
+    do: Transaction, conversation: int, tip: LogTip, ids: Sequence[str], after: str
+) -> Appended:
+    """What was appended, where the very same messages stand there already. Raises StoreConflict otherwise."""
+    standing = ids_of(do, conversation)
+    place = standing.index(after) + 1 if after in standing else (0 if after == "" else None)
+    if place is not None and standing[place : place + len(ids)] == list(ids):
+        return Appended(tuple(ids), tip, again=True)
+    raise StoreConflict(
+        f"the log goes on after another message than {after[:12] or 'its beginning'}: read what was added, then append anew"
+    )
+
+
+def require_base(do: Transaction, conversation: int, new: NewCompaction) -> None:
+    """Raises StoreConflict where the compaction is not of the present view, or not of this log."""
+    row = there(do.one("SELECT view FROM conversations WHERE key = ?", conversation))
+    if row[0] != new.over:
+        raise StoreConflict(
+            "this conversation was compacted by somebody else meanwhile: take that view and go on"
+        )
+    compaction = new.compaction
+    if compaction.length and tip_of(do, conversation, compaction.length).hex() != compaction.base:
+        raise StoreConflict("the base of this compaction is not in the log of this conversation")
+
+
+def newest_of(do: Transaction, conversation: int) -> CompactionRow | None:
+    """The compaction whose view is the present one."""
+    row = there(do.one("SELECT view FROM conversations WHERE key = ?", conversation))
+    if not row[0]:
+        return None
+    found = do.one(f"{COMPACTION} AND c.key = ?", conversation, row[0])
+    return as_compaction(there(found))
+
+
+def as_entry(row: Row) -> Entry:
+    """The message of a row of `ENTRY`."""
+    return Entry(row[0], bytes(row[1]).hex(), unpack(row[2], row[3]), row[4], row[5], row[6])
+
+
+def as_compaction(row: Row) -> CompactionRow:
+    """The compaction of a row of `COMPACTION`."""
+    compaction = Compaction(bytes(row[1]).hex(), row[2], _PIECES.decode(bytes(row[3])))
+    return CompactionRow(
+        key=row[0],
+        compaction=compaction,
+        over=row[4],
+        receipt=msgspec.json.decode(bytes(row[5])),
+        created=row[6],
+        session=row[7],
+        undone=row[8],
+    )
+
+
+def there(row: Row | None) -> Any:
+    """The row, which must be there: another answer means that the store is damaged."""
+    if row is None:
+        raise StoreError("the store lacks a row that another one names; run penstock doctor")
+    return row

@@ -1,0 +1,90 @@
+"""The tables, as steps that only ever lead forward. A step that was released is never changed.
+
+`{key}`, `{blob}` and `{real}` are spelled by the database (`Words`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import SchemaTooNew
+
+if TYPE_CHECKING:
+    from penstock.stores.database import Database, Transaction
+
+__all__ = ["STEPS", "migrate", "version_of"]
+
+_FIRST = """
+CREATE TABLE conversations (
+  key {key}, id TEXT NOT NULL UNIQUE, dialect TEXT NOT NULL, created {real} NOT NULL, updated {real} NOT NULL,
+  tip {blob} NOT NULL, length BIGINT NOT NULL, view BIGINT NOT NULL, forked_from BIGINT, fork_length BIGINT NOT NULL);
+
+CREATE TABLE sessions (
+  key {key}, id TEXT NOT NULL UNIQUE, conversation BIGINT NOT NULL, parent BIGINT, kind TEXT NOT NULL,
+  started {real} NOT NULL, ended {real}, end_reason TEXT NOT NULL, model TEXT NOT NULL, title TEXT NOT NULL);
+CREATE INDEX sessions_of_conversation ON sessions (conversation);
+CREATE INDEX sessions_of_parent ON sessions (parent);
+
+-- A message by its chained id, whichever logs it stands in. `packed` says that raw is compressed.
+CREATE TABLE messages (
+  key {key}, id {blob} NOT NULL UNIQUE, parent {blob} NOT NULL, digest {blob} NOT NULL, role TEXT NOT NULL,
+  raw {blob} NOT NULL, packed BIGINT NOT NULL, tokens BIGINT NOT NULL, created {real} NOT NULL);
+
+CREATE TABLE entries (
+  conversation BIGINT NOT NULL, position BIGINT NOT NULL, message BIGINT NOT NULL,
+  PRIMARY KEY (conversation, position));
+CREATE INDEX entries_of_message ON entries (message);
+
+-- One compaction over each view: the second of two that were made of the same one is refused.
+CREATE TABLE compactions (
+  key {key}, conversation BIGINT NOT NULL, over BIGINT NOT NULL, base {blob} NOT NULL, length BIGINT NOT NULL,
+  pieces {blob} NOT NULL, receipt {blob} NOT NULL, created {real} NOT NULL, undone {real},
+  session BIGINT NOT NULL, retry TEXT NOT NULL);
+CREATE UNIQUE INDEX one_compaction_over_a_view ON compactions (conversation, over) WHERE undone IS NULL;
+
+CREATE TABLE pins (
+  conversation BIGINT NOT NULL, position BIGINT NOT NULL, PRIMARY KEY (conversation, position));
+
+CREATE TABLE results (
+  id TEXT PRIMARY KEY, session BIGINT NOT NULL, tool TEXT NOT NULL, raw {blob} NOT NULL, packed BIGINT NOT NULL,
+  created {real} NOT NULL);
+CREATE INDEX results_of_session ON results (session);
+
+CREATE TABLE usage (
+  key {key}, session BIGINT NOT NULL, at {real} NOT NULL, model TEXT NOT NULL, task TEXT NOT NULL,
+  input BIGINT NOT NULL, output BIGINT NOT NULL, cache_read BIGINT NOT NULL, cache_write BIGINT NOT NULL,
+  cache_write_1h BIGINT NOT NULL, reasoning BIGINT NOT NULL, cost {real});
+CREATE INDEX usage_of_session ON usage (session);
+CREATE INDEX usage_by_time ON usage (at);
+
+CREATE TABLE notes (name TEXT NOT NULL, key TEXT NOT NULL, value {blob} NOT NULL, PRIMARY KEY (name, key));
+"""
+
+STEPS = (_FIRST,)
+
+
+def migrate(database: Database) -> None:
+    """Bring the schema up to date, each step in one transaction. Raises SchemaTooNew."""
+    for number, step in enumerate(STEPS, 1):
+        with database.writing() as do:
+            do.run("CREATE TABLE IF NOT EXISTS penstock_schema (version BIGINT NOT NULL)")
+            found = version_of(do)
+            if found > len(STEPS):
+                raise SchemaTooNew(
+                    f"{database.url} has schema {found}, and this version of Penstock knows {len(STEPS)}: "
+                    "use the newer version that wrote it, or another store"
+                )
+            if found >= number:
+                continue
+            words = database.words
+            for statement in step.format(key=words.key, blob=words.blob, real=words.real).split(";"):
+                if statement.strip():
+                    do.run(statement)
+            do.run("DELETE FROM penstock_schema")
+            do.run("INSERT INTO penstock_schema (version) VALUES (?)", number)
+
+
+def version_of(do: Transaction) -> int:
+    """The version that the schema has, 0 for none."""
+    row = do.one("SELECT max(version) FROM penstock_schema")
+    return int(row[0]) if row and row[0] is not None else 0
