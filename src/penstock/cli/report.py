@@ -43,6 +43,8 @@ def report_lines(given: Given, args: argparse.Namespace, result: Compressed, scr
             faults = plural(result.receipt.repaired, "fault")
             text = f"{faults} in the input, such as a call without a result"
         yield from _labelled(label, text, screen)
+    if result.receipt.summarised and not result.receipt.handoff_tokens:
+        yield from _labelled("note", "no room for a handoff: nothing tells what was summarised", screen)
     beside = _beside(given)
     if beside:
         what = " and ".join(

@@ -150,6 +150,12 @@ class TestReport:
         assert "only a copy of it can show them" in ran.text
         assert "--handle" not in ran.text
 
+    def test_a_target_without_room_for_a_handoff_is_told(self, penstock, session):
+        told = "  note       no room for a handoff: nothing tells what was summarised\n"
+        assert told in penstock("compress", session, "--target-tokens", "20").err
+        for aim in ("600", "90%", "90k"):
+            assert told not in penstock("compress", session, "--target-tokens", aim).err
+
     def test_nothing_is_said_of_originals_where_all_stay(self, penstock, session):
         assert "originals" not in penstock("compress", session, "--target-tokens", "90k").err
 
