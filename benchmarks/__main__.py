@@ -1,4 +1,4 @@
-"""`python -m benchmarks [speed|memory|fidelity|redaction|startup …]`: measure, and print tables."""
+"""`python -m benchmarks [speed|memory|fidelity|summaries|redaction|startup …]`: measure, and print tables."""
 
 import argparse
 import datetime as dt
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import fidelity, memory, redaction, speed, startup
+from benchmarks import fidelity, memory, redaction, speed, startup, summaries
 from benchmarks.clock import cores, machine
 from benchmarks.options import Options
 from benchmarks.report import LEGEND, Table, as_json, markdown, missed
@@ -20,6 +20,7 @@ SUBJECTS: dict[str, Callable[[Options], list[Table]]] = {
     "redaction": redaction.run,
     "memory": memory.run,
     "fidelity": fidelity.run,
+    "summaries": summaries.run,
 }
 
 
@@ -64,7 +65,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="small inputs, few runs: to see that it works")
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs of what is timed (5)")
     parser.add_argument(
-        "--jobs", type=int, default=cores(), metavar="N", help="processes for fidelity (all cores)"
+        "--jobs",
+        type=int,
+        default=cores(),
+        metavar="N",
+        help="processes for fidelity and summaries (all cores)",
     )
     parser.add_argument(
         "--needles", choices=("theirs", "ours", "both"), default="both", help="on recorded sessions"

@@ -21,7 +21,16 @@ from benchmarks.options import Options
 from benchmarks.speed import warm
 from penstock import PenstockError
 
-__all__ = ["Compactor", "Score", "counts_exactly", "scores"]
+__all__ = [
+    "Case",
+    "Compactor",
+    "Score",
+    "budget_of",
+    "counts_exactly",
+    "load_scorer",
+    "recorded_cases",
+    "scores",
+]
 
 Chat = list[dict[str, Any]]
 Compactor = Callable[[Chat, int], Chat]
@@ -66,29 +75,39 @@ class Score(NamedTuple):
 
 def counts_exactly(folder: Path) -> bool:
     """Whether the scorer has its tokenizer; without it budgets mean nothing."""
-    return bool(_load(folder, "future_recall").EXACT)
+    return bool(load_scorer(folder, "future_recall").EXACT)
 
 
 def scores(folder: Path, options: Options, compactor: Compactor) -> list[Score]:
     """Every row, on every case of its sessions, by our compactor and by baselines where asked."""
+    with ProcessPoolExecutor(options.jobs, initializer=warm) as pool:
+        cases = recorded_cases(folder, options, pool)
+        note(f"fidelity: compacting {len(cases)} recorded sessions, {options.jobs} processes")
+        work = [(folder, case, compactor, options.baselines) for case in cases]
+        return [score for several in pool.map(_score_case, work) for score in several]
+
+
+def recorded_cases(folder: Path, options: Options, pool: ProcessPoolExecutor) -> list[Case]:
+    """All cases, the long ones first, so that no core waits at the end."""
     files = [
         (folder, group, path, options.limit)
         for group, patterns in FILES.items()
         for pattern in patterns
         for path in sorted(folder.glob(pattern))
     ]
-    with ProcessPoolExecutor(options.jobs, initializer=warm) as pool:
-        note(f"fidelity: reading {len(files)} files of recorded sessions, {options.jobs} processes")
-        cases = [case for several in pool.map(_cases, files) for case in several]
-        cases.sort(
-            key=lambda case: -case.scored["size"]
-        )  # the long ones first, so that no core waits at the end
-        note(f"fidelity: compacting {len(cases)} recorded sessions, {options.jobs} processes")
-        work = [(folder, case, compactor, options.baselines) for case in cases]
-        return [score for several in pool.map(_score_case, work) for score in several]
+    note(f"reading {len(files)} files of recorded sessions, {options.jobs} processes")
+    cases = [case for several in pool.map(_cases, files) for case in several]
+    return sorted(cases, key=lambda case: -case.scored["size"])
 
 
-def _load(folder: Path, name: str) -> ModuleType:
+def budget_of(folder: Path, case: Case, share: float | None) -> int:
+    """Tokens: a share of what the case holds, or the size of the recorded summary where that is None."""
+    if share is None:
+        return int(load_scorer(folder, "natural_eval").summary_size(case.scored))
+    return int(share * case.scored["size"])
+
+
+def load_scorer(folder: Path, name: str) -> ModuleType:
     """A scorer out of the folder, once a process. `natural_eval` finds `future_recall` by its name."""
     if name in sys.modules:
         return sys.modules[name]
@@ -103,7 +122,7 @@ def _load(folder: Path, name: str) -> ModuleType:
 
 def _cases(work: tuple[Path, str, Path, int]) -> list[Case]:
     folder, group, path, limit = work
-    scorer = _load(folder, "future_recall")
+    scorer = load_scorer(folder, "future_recall")
     records = scorer.load(path)
     natural = group == REAL
     cases = scorer.natural_cases(records)[:limit] if natural else scorer.make_cases(records, limit=limit)
@@ -118,15 +137,14 @@ def _cases(work: tuple[Path, str, Path, int]) -> list[Case]:
 
 def _score_case(work: tuple[Path, Case, Compactor, bool]) -> list[Score]:
     folder, case, compactor, baselines = work
-    scorer, natural = _load(folder, "future_recall"), _load(folder, "natural_eval")
+    scorer = load_scorer(folder, "future_recall")
     compactors = {"penstock": compactor}
     if baselines:
         compactors |= {name: scorer.BASELINES[name] for name in ("last_k", "head3_tail")}
     done = []
     for number, row in enumerate(ROWS):
         if row.group == case.group:
-            size = case.scored["size"]
-            budget = natural.summary_size(case.scored) if row.share is None else int(row.share * size)
+            budget = budget_of(folder, case, row.share)
             done += [_score(scorer, case, Task(number, *named, budget)) for named in compactors.items()]
     return done
 
