@@ -192,8 +192,9 @@ class Choice:
     def _choose_from_heap(self, number: int) -> None:
         """Choose, and put those back that this made worth more: neighbours, and others under the same header."""
         source = self._source[number]
-        siblings = self._siblings.get(source, ())
-        again = [n for n in siblings if abs(n - number) == 1] if source in self._opened else siblings
+        again = self._siblings.get(source, [])
+        if source in self._opened:
+            again = [n for n in (number - 1, number + 1) if self._source.get(n) == source]
         self._choose(number)
         for other in again:
             if other not in self.chosen:

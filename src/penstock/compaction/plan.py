@@ -76,7 +76,8 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     """The pieces of the new view and what they weigh.
 
     `sizes` are the tokens of every message that stays, by position; `quoted` how many excerpts of a message
-    stand in the handoff. `tokens_after` is the whole of it, `handoff_tokens` the handoff's part.
+    stand in the handoff. `tokens_after` is the whole of it, `handoff_tokens` the handoff's part, `handoff_room` what
+    the handoff might have taken.
     """
 
     pieces: tuple[Piece, ...]
@@ -85,6 +86,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     standing: Standing
     tokens_after: int
     handoff_tokens: int = 0
+    handoff_room: int = 0
     struck: int = 0
 
     def changed(self) -> frozenset[int]:

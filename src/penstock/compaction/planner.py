@@ -20,7 +20,7 @@ from penstock.compaction.transcript import AFTER, MODEL, WRITTEN_BY, numbers_aft
 from penstock.conversation import mark
 from penstock.conversation.message import Message, Part, Role, Summary, Text, ToolResult
 from penstock.conversation.rules.opening import UserOpens
-from penstock.conversation.view import Handoff, Kept, Piece, Rewritten, as_message, encode
+from penstock.conversation.view import Handoff, Kept, Piece, Rewritten, as_message, encode, wire_text
 from penstock.errors import TargetTooSmall
 from penstock.measure.weigh import weigh
 
@@ -101,7 +101,9 @@ class _Planner:
         parts = self.maker.parts_of(layout)
         listed = ", ".join(f"{name} {tokens:,}" for name, tokens in parts.items())
         # A clipped request takes more of a larger target, so what surely works is room for all of it.
-        enough = self.maker.layout(Sacrifice.TAIL).tokens + 2 * _LEAST_HANDOFF
+        enough = min(
+            self.maker.layout(Sacrifice.TAIL).tokens + 2 * _LEAST_HANDOFF, self.transcript.total_tokens
+        )
         unpin = " or unpin messages" if self.maker.pins else ""
         raise TargetTooSmall(
             f"a target of {target:,} tokens is too small for what may not be dropped: {listed}; "
@@ -241,7 +243,7 @@ class _Planner:
             note = SHORT_NOTE if budget < _SHORT_NOTE_BELOW else NOTE
             extract = self._extract(budget, note, attributes, role, whole, visible)
             pieces = self._pieces(layout, extract, note, attributes, role, gone)
-            plan = self._finish(pieces, layout, extract)
+            plan = self._finish(pieces, layout, extract, budget)
             over = plan.tokens_after - self.limits.target_tokens
             if over <= 0 or not extract.text:
                 return plan
@@ -346,19 +348,23 @@ class _Planner:
             sizes[place] = tokens
         return sizes
 
-    def _finish(self, pieces: tuple[Piece, ...], layout: Layout, extract: Extract) -> Plan:
+    def _finish(
+        self, pieces: tuple[Piece, ...], layout: Layout, extract: Extract, handoff_room: int = 0
+    ) -> Plan:
         """The plan with its exact size: what is new is weighed as it will stand on the wire."""
         transcript = self.transcript
         sizes: dict[int, int] = {}
         made: list[Message] = []
         places: list[int] = []
         merged: Handoff | None = None
+        merged_tokens = 0
         for piece in pieces:
             if isinstance(piece, Kept) and merged is None:
                 sizes[piece.position] = transcript.tokens[piece.position]
                 continue
             if isinstance(piece, Handoff) and piece.role is None:
                 merged = piece
+                merged_tokens = self.tokenizer.count(wire_text(piece.summary))
                 continue
             joined: tuple[Piece, ...] = (piece,) if merged is None else (merged, piece)
             merged = None
@@ -367,8 +373,17 @@ class _Planner:
             places.append(_HANDOFF if isinstance(piece, Handoff) else piece.position)
         sizes.update(zip(places, weigh(made, self.tokenizer), strict=True))
         total = sum(sizes.values())
-        handoff = sizes.pop(_HANDOFF, 0)
-        return Plan(pieces, sizes, extract.quoted, self._standing(layout), total, handoff, extract.struck)
+        handoff = sizes.pop(_HANDOFF, merged_tokens)
+        return Plan(
+            pieces=pieces,
+            sizes=sizes,
+            quoted=extract.quoted,
+            standing=self._standing(layout),
+            tokens_after=total,
+            handoff_tokens=handoff,
+            handoff_room=handoff_room,
+            struck=extract.struck,
+        )
 
     def _standing(self, layout: Layout) -> Standing:
         maker = self.maker

@@ -63,11 +63,11 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         lines = self._counts() if self.outcome != NOTHING_TO_DO else [f"nothing to compress: {self.reason}"]
         if self.repaired:
-            lines.append(f"  repaired   {self.repaired:,} calls or results that had no partner")
-        if self.redacted:
             lines.append(
-                f"  redacted   {self.redacted:,} secret{'' if self.redacted == 1 else 's'} in what was written"
+                f"  repaired   {_count(self.repaired, 'fault')} in the input, such as a call without a result"
             )
+        if self.redacted:
+            lines.append(f"  redacted   {_count(self.redacted, 'secret')} in what was written")
         if self.outcome != NOTHING_TO_DO and self.reason:
             lines.append(f"  {'degraded' if self.outcome == DEGRADED else 'note':10} {self.reason}")
         if self.tokens_after > self.tokens_before:
@@ -79,7 +79,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     def _counts(self) -> list[str]:
         return [
             (
-                f"compressed {self.messages_before:,} → {self.messages_after:,} messages, "
+                f"compressed {self.messages_before:,} → {_count(self.messages_after, 'message')}, "
                 f"{self.tokens_before:,} → {self.tokens_after:,} tokens ({self.ratio:.0%} of before)"
             ),
             f"  messages   {self.kept:,} kept as they were, {self.elided:,} elided, {self.summarised:,} summarised",
@@ -110,4 +110,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _calls(count: int) -> str:
-    return "no model call" if count == 0 else f"{count} model call{'s' if count > 1 else ''}"
+    return _count(count, "model call") if count else "no model call"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

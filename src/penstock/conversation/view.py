@@ -22,7 +22,18 @@ if TYPE_CHECKING:
     from penstock.conversation.dialects.base import Dialect
     from penstock.conversation.log import Log
 
-__all__ = ["Compaction", "Handoff", "Kept", "Messages", "Piece", "Rewritten", "as_message", "encode", "fold"]
+__all__ = [
+    "Compaction",
+    "Handoff",
+    "Kept",
+    "Messages",
+    "Piece",
+    "Rewritten",
+    "as_message",
+    "encode",
+    "fold",
+    "wire_text",
+]
 
 
 class Kept(msgspec.Struct, frozen=True, tag=True):

@@ -237,9 +237,9 @@ async def _with_model(
     plan = begun.result.plan
     if plan is None or not plan.handoff_tokens:
         return _finished(begun)
-    prose_tokens = int(plan.handoff_tokens * PROSE_SHARE)
+    prose_tokens = int(plan.handoff_room * PROSE_SHARE)
     if prose_tokens < _LEAST_PROSE:
-        said = f"a handoff of {plan.handoff_tokens:,} tokens has no room for a model's words"
+        said = f"a handoff of at most {plan.handoff_room:,} tokens has no room for a model's words"
         return _finished(_noted(begun, begun.result, reason=said))
     job = await asyncio.to_thread(_job, begun, plan, request, prose_tokens)
     written = await summariser.write(job, on_step)

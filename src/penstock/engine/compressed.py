@@ -12,10 +12,11 @@ from penstock.conversation.unmerge import OURS
 from penstock.errors import UnknownHandle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from penstock.compaction.compact import Compacted
     from penstock.compaction.notebook import Opened
+    from penstock.compaction.plan import Plan
     from penstock.compaction.receipt import Receipt
 
 __all__ = ["Compressed", "number_of"]
@@ -60,6 +61,16 @@ class Compressed:
             for one, place in zip(judged, self._places, strict=True)
             if place != OURS
         )
+
+    @property
+    def plan(self) -> Plan | None:
+        """What was done, by the positions of the mended list; None where nothing was."""
+        return self._plan
+
+    @property
+    def places(self) -> Sequence[int]:
+        """For each message of the mended list, where it stood in what was given; -1 for one that we added."""
+        return self._places
 
     @property
     def originals(self) -> Iterable[tuple[int, Any]]:

@@ -10,7 +10,9 @@ nothing of the conversation is touched here: the worst outcome is an extractive 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -348,7 +350,11 @@ class _Function:
     async def answer(self, ask: Ask) -> Answer:
         prompt = f"{ask.system}\n\n{ask.messages[-1]['content']}"
         try:
-            text = await self._called(prompt)
+            async with asyncio.timeout(ask.timeout_seconds):
+                text = await self._called(prompt)
+        except TimeoutError:
+            said = f"{self.name} did not answer in time"
+            raise ProviderError(said, failure=ErrorClass(kind=ErrorKind.TIMEOUT, message=said)) from None
         except Exception as error:
             said = f"{self.name} raised {type(error).__name__}"
             raise ProviderError(
@@ -359,5 +365,27 @@ class _Function:
     async def _called(self, prompt: str) -> Any:
         if inspect.iscoroutinefunction(self._function):
             return await self._function(prompt)
-        text = await asyncio.to_thread(self._function, prompt)
+        text = await _in_thread(self._function, prompt)
         return await text if inspect.isawaitable(text) else text
+
+
+async def _in_thread(function: WritesText, prompt: str) -> Any:
+    """What the function gives. Its thread is left alone when nobody waits for it any more, also at the very end."""
+    loop = asyncio.get_running_loop()
+    waiting: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: Exception | None) -> None:
+        if not waiting.done():
+            waiting.set_result(result) if error is None else waiting.set_exception(error)
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = function(prompt)
+        except Exception as raised:  # noqa: BLE001 - raised again where it is waited for
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=work, daemon=True, name="penstock-summariser").start()
+    return await waiting

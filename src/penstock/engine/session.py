@@ -1,0 +1,230 @@
+"""A conversation in a store: append, view, compact, undo, pin.
+
+    store = penstock.open_store("sqlite:///work.db")
+    session = penstock.Session.create(store, model="gpt-4.1")
+    session.append([{"role": "user", "content": "…"}])
+    session.view()                     # what the model is to be sent
+    session.compact(target_tokens=20_000)
+    session.original("m14")
+
+The log only grows. A compaction is one more record, made of the view and committed only if nobody else committed one
+meanwhile; messages that arrive while it is made stay behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from penstock.compaction.receipt import NOTHING_TO_DO
+from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.identity import content_digest
+from penstock.conversation.view import Compaction
+from penstock.conversation.wire import encode_wire, parse_json
+from penstock.engine.compress import Request, compress_list, new_notebook, run_sync, summarise_list
+from penstock.engine.compressed import number_of
+from penstock.engine.stored_view import recorded_pieces, view_of, wanted_positions
+from penstock.engine.summariser import summariser_of
+from penstock.errors import UnknownHandle
+from penstock.settings import Settings
+from penstock.stores.base import BRANCH, COMPRESSION, NewCompaction, NewMessage, NewSession
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.compaction.notebook import Notebook
+    from penstock.engine.compressed import Compressed
+    from penstock.engine.stored_view import StoredView
+    from penstock.stores.base import CompactionRow, SessionRow, Store
+
+__all__ = ["Session"]
+
+
+class Session:
+    """One conversation in a store, at its tip. Not safe to share between threads; the store is.
+
+    Handles are message numbers: `m1` is the first message of the log.
+    """
+
+    def __init__(self, store: Store, row: SessionRow, settings: Settings | None = None) -> None:
+        self.store = store
+        self.settings = settings or Settings()
+        self._row = row
+        self._notebook: Notebook = new_notebook(row.model or None, self.settings)
+        self._tip = store.log_tip(row.id)
+
+    @classmethod
+    def create(
+        cls,
+        store: Store,
+        *,
+        model: str = "",
+        dialect: str = "chat",
+        title: str = "",
+        settings: Settings | None = None,
+    ) -> Self:
+        """A new conversation."""
+        dialect_named(dialect)
+        new = NewSession(id=_new_id(), at=time.time(), dialect=dialect, model=model, title=title)
+        return cls(store, store.create(new), settings)
+
+    @classmethod
+    def resume(cls, store: Store, session_id: str, settings: Settings | None = None) -> Self:
+        """The conversation of a session, at its tip. Raises UnknownSession."""
+        return cls(store, store.tip(session_id), settings)
+
+    @property
+    def id(self) -> str:
+        """The session's id; a compaction opens a continuation with another one."""
+        return self._row.id
+
+    @property
+    def row(self) -> SessionRow:
+        """The session as the store knows it."""
+        return self._row
+
+    def __len__(self) -> int:
+        return self._tip.length
+
+    def append(self, messages: Sequence[Any]) -> list[str]:
+        """Append messages (objects, or their exact JSON bytes) to the log; their handles.
+
+        Durable when it returns. Raises InputError for what is no message of the dialect, StoreConflict where another
+        process has appended meanwhile (`refresh`, look at what it was, and append anew).
+        """
+        wires = [parse_json(one) if isinstance(one, (bytes, str)) else one for one in messages]
+        raws = [
+            bytes(one) if isinstance(one, bytes) else encode_wire(wire)
+            for one, wire in zip(messages, wires, strict=True)
+        ]
+        dialect = dialect_named(self._row.dialect)
+        decoded = decode_all(dialect, wires)
+        tokens = new_notebook(self._row.model or None, self.settings).weigh(wires, dialect)
+        new = [
+            NewMessage(raw, content_digest(message), message.role.value, weight)
+            for raw, message, weight in zip(raws, decoded, tokens, strict=True)
+        ]
+        first = self._tip.length
+        self._tip = self.store.append(self.id, new, self._tip.id, time.time()).tip
+        return [f"m{first + n}" for n in range(1, len(new) + 1)]
+
+    def refresh(self) -> None:
+        """Go to where the conversation stands now, whoever has written to it."""
+        self._row = self.store.tip(self.id)
+        self._tip = self.store.log_tip(self.id)
+
+    def view(self) -> list[Any]:
+        """What the model is to be sent: the newest compaction's view and all that was logged after it."""
+        return self._view(self.store.newest_compaction(self.id)).wires
+
+    def compact(
+        self,
+        *,
+        target_tokens: int | None = None,
+        context_length: int | None = None,
+        tools: Sequence[Any] | None = None,
+        system: Any = None,
+        focus: str | None = None,
+        summariser: Any = None,
+    ) -> Compressed:
+        """Compact the view and commit it. Nothing is committed where there is nothing to do.
+
+        Raises what `penstock.compress` raises, and StoreConflict where somebody else has compacted the same view
+        meanwhile: that compaction stands, and this one is discarded.
+        """
+        request = Request(
+            target_tokens=target_tokens,
+            context_length=context_length,
+            model=self._row.model or None,
+            tools=tools,
+            system=system,
+            focus=focus,
+            dialect=self._row.dialect,
+            settings=self.settings,
+        )
+        return run_sync(self._compacted(request, summariser))
+
+    async def acompact(self, **wishes: Any) -> Compressed:
+        """As `compact`, without blocking the event loop."""
+        return await asyncio.to_thread(lambda: self.compact(**wishes))
+
+    async def _compacted(self, request: Request, summariser: Any) -> Compressed:
+        newest = self.store.newest_compaction(self.id)
+        tip = self.store.log_tip(self.id)
+        view = self._view(newest)
+        pins = frozenset(position + 1 for position in self.store.pins(self.id))
+        request = msgspec.structs.replace(request, pins=pins)
+        if summariser is None:
+            result = await asyncio.to_thread(compress_list, view.wires, request, self._notebook)
+        else:
+            result = await summarise_list(view.wires, request, summariser_of(summariser), self._notebook)
+        if result.receipt.outcome != NOTHING_TO_DO:
+            compaction = Compaction(tip.id, tip.length, recorded_pieces(view, result))
+            self._commit(compaction, newest, result)
+        return result
+
+    def _commit(self, compaction: Compaction, over: CompactionRow | None, result: Compressed) -> None:
+        new = NewSession(
+            id=_new_id(), at=time.time(), dialect=self._row.dialect, model=self._row.model, kind=COMPRESSION
+        )
+        row = self.store.commit(
+            self.id,
+            NewCompaction(
+                compaction=compaction,
+                over=over.key if over is not None else 0,
+                receipt=result.receipt.to_dict(),
+                session=new,
+                key=new.id,
+            ),
+        )
+        self._row = self.store.session(row.session)
+
+    def undo(self) -> bool:
+        """Take the newest compaction back; False where there is none."""
+        return self.store.undo(self.id, time.time()) is not None
+
+    def branch(self, upto: str | None = None, *, title: str = "") -> Session:
+        """Another conversation that shares this one's log up to a handle (all of it where none is given)."""
+        length = len(self) if upto is None else number_of(upto)
+        new = NewSession(
+            id=_new_id(),
+            at=time.time(),
+            dialect=self._row.dialect,
+            model=self._row.model,
+            title=title,
+            kind=BRANCH,
+        )
+        return Session(self.store, self.store.branch(self.id, length, new), self.settings)
+
+    def pin(self, handle: str) -> None:
+        """Keep the message whole in every later compaction."""
+        self.store.pin(self.id, self._position(handle))
+
+    def unpin(self, handle: str) -> None:
+        """Let the message go with the others again."""
+        self.store.pin(self.id, self._position(handle), pinned=False)
+
+    def original(self, handle: str) -> Any:
+        """The message with that handle, as it was appended."""
+        entries = self.store.read(self.id, [self._position(handle)])
+        return parse_json(entries[0].raw)
+
+    def _position(self, handle: str) -> int:
+        position = number_of(handle) - 1
+        if not 0 <= position < self.store.log_tip(self.id).length:
+            raise UnknownHandle(f"there is no original {handle!r} in this conversation")
+        return position
+
+    def _view(self, newest: CompactionRow | None) -> StoredView:
+        compaction = newest.compaction if newest is not None else None
+        length = self.store.log_tip(self.id).length
+        entries = self.store.read(self.id, wanted_positions(compaction, length))
+        return view_of(compaction, entries, self._row.dialect)
+
+
+def _new_id() -> str:
+    return secrets.token_hex(8)

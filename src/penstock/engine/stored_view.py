@@ -1,0 +1,116 @@
+"""The view of a stored conversation: which messages of the log it is made of, and how a compaction of it is recorded.
+
+A compaction is made of the view, a list of wire objects. It is recorded by positions of the log, so that it can be
+folded, undone and explained without the view it was made of.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.conversation.dialects import dialect_named
+from penstock.conversation.view import Handoff, Kept, Rewritten, encode
+from penstock.conversation.wire import parse_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from penstock.conversation.message import Message
+    from penstock.conversation.view import Compaction, Piece
+    from penstock.engine.compressed import Compressed
+    from penstock.stores.base import Entry
+
+__all__ = ["StoredView", "recorded_pieces", "view_of", "wanted_positions"]
+
+
+class StoredView(msgspec.Struct, frozen=True, eq=False):
+    """A view on the wire: `wires` are plain objects, `raws` the exact bytes of what is kept (None for what is ours).
+
+    `pieces` say what each of them is made of, by positions of the log; a handoff that is merged into a message has
+    its piece in front of that message's, and no wire of its own.
+    """
+
+    wires: list[Any]
+    pieces: tuple[Piece, ...]
+    positions: list[int | None]
+    tokens: int
+
+
+def wanted_positions(compaction: Compaction | None, length: int) -> list[int]:
+    """The positions of the log that the view needs."""
+    if compaction is None:
+        return list(range(length))
+    standing = [piece.position for piece in compaction.pieces if not isinstance(piece, Handoff)]
+    return [*standing, *range(compaction.length, length)]
+
+
+def view_of(compaction: Compaction | None, entries: Sequence[Entry], dialect_name: str) -> StoredView:
+    """The view that is made of these messages of the log."""
+    dialect = dialect_named(dialect_name)
+    by_position = {entry.position: entry for entry in entries}
+    messages: dict[int, Message] = {}
+    for entry in entries:
+        wire = parse_json(entry.raw)
+        messages[entry.position] = dialect.decode(wire, wire)
+    pieces: tuple[Piece, ...] = tuple(Kept(entry.position) for entry in entries)
+    if compaction is not None:
+        later = (entry.position for entry in entries if entry.position >= compaction.length)
+        pieces = (*compaction.pieces, *map(Kept, later))
+    positions: list[int | None] = []
+    merged = False
+    for piece in pieces:
+        if isinstance(piece, Handoff) and piece.role is None:
+            merged = True
+            continue
+        positions.append(None if isinstance(piece, Handoff) else piece.position)
+    tokens = sum(by_position[place].tokens for place in positions if place is not None)
+    assert merged or len(positions) == len(pieces)  # noqa: S101 - one wire for each piece, but for a merged handoff
+    return StoredView(encode(pieces, messages, dialect), pieces, positions, tokens)
+
+
+def recorded_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:
+    """The pieces of a compaction of this view, by positions of the log.
+
+    What the view had rewritten already stays rewritten. A handoff stands for all that the one before it stood for.
+    Messages that were added to mend a list are not recorded: they are added again when it is read.
+    """
+    plan = result.plan
+    if plan is None:
+        return view.pieces
+    before = {piece.position: piece for piece in view.pieces if isinstance(piece, Rewritten)}
+    covered = {place for piece in view.pieces if isinstance(piece, Handoff) for place in piece.covers}
+    recorded: list[Piece] = []
+    for piece in plan.pieces:
+        match piece:
+            case Handoff(summary=summary, covers=covers, role=role):
+                gone = _log_positions(covers, result.places, view)
+                recorded.append(Handoff(summary, tuple(sorted(covered | gone)), role))
+            case Kept(position=place):
+                recorded += _again(place, {}, result.places, view, before)
+            case Rewritten(position=place, parts=parts):
+                recorded += _again(place, parts, result.places, view, before)
+    return tuple(recorded)
+
+
+def _again(
+    place: int,
+    parts: Mapping[int, Any],
+    places: Sequence[int],
+    view: StoredView,
+    before: Mapping[int, Rewritten],
+) -> list[Piece]:
+    """The piece of one message, with what was rewritten in it before."""
+    given = places[place]
+    position = view.positions[given] if given >= 0 else None
+    if position is None:
+        return []
+    earlier = before.get(position)
+    changed = {**(earlier.parts if earlier is not None else {}), **parts}
+    return [Rewritten(position, changed) if changed else Kept(position)]
+
+
+def _log_positions(covers: Iterable[int], places: Sequence[int], view: StoredView) -> set[int]:
+    given = (places[place] for place in covers)
+    return {position for at in given if at >= 0 and (position := view.positions[at]) is not None}
