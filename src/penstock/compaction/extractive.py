@@ -42,6 +42,7 @@ _CONSTRAINTS_LEAST = 200  # tokens, where that is not more than a third
 _PEOPLE_SHARE = 0.1
 _FOCUS_SHARE = 0.65
 PROSE_SHARE = 0.35  # of a handoff: what a model may write; the rest is facts, in the conversation's own words
+_IN_USERS_WORDS = frozenset({Section.ACTIVE_TASK, Section.CONSTRAINTS})
 _NEED = {
     section: place
     for place, section in enumerate(
@@ -177,11 +178,11 @@ class Extractor:
 
         What the user asked and demanded stays in the user's own words, before the model's.
         """
-        said = {(entry.section, entry.text) for entry in entries}
         prose = self._prose.entries if self._prose is not None else ()
+        said = {(entry.section, entry.text) for entry in entries if entry.section in _IN_USERS_WORDS}
         fresh = [entry for entry in prose if (entry.section, entry.text) not in said]
         taken = self._fitting(fresh, int(budget * PROSE_SHARE))
-        told = {entry.section for entry in taken} - {Section.ACTIVE_TASK, Section.CONSTRAINTS}
+        told = {entry.section for entry in taken} - _IN_USERS_WORDS
         return [*(entry for entry in entries if entry.section not in told), *taken]
 
     def _fitting(self, entries: Sequence[Entry], share: int) -> list[Entry]:
