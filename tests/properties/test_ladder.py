@@ -190,6 +190,8 @@ def test_whatever_models_do_the_result_is_sound(ladder, kind, name, share):
     elif receipt.attempts:
         assert receipt.attempts[-1]["outcome"] == "wrote the handoff"
         assert receipt.model == receipt.attempts[-1]["model"]
+    elif receipt.summarised:
+        assert "no room" in receipt.reason
     assert len(receipt.attempts) <= 6
 
 
@@ -221,6 +223,7 @@ def test_random_conversations_survive_random_models(talk, ladder, share):
     assert requests <= ladder.requests
     if result.receipt.outcome != "nothing_to_do":
         assert_sound(name, wires, target, result)
+        assert result.receipt.attempts or result.receipt.reason or not result.receipt.summarised
 
 
 @claim(25)

@@ -140,6 +140,44 @@ print("finished")
 """
 
 
+_FUNCTION_HOST = """
+import json, sys, time
+import penstock
+
+def slow(prompt):
+    print("asked", flush=True)
+    time.sleep(30)
+    return ""
+
+try:
+    penstock.compress(json.load(open(sys.argv[1])), target_tokens=2_000, summariser=slow)
+except KeyboardInterrupt:
+    raise SystemExit(130)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are sent as posix does")
+def test_a_signal_does_not_wait_for_a_function_that_sleeps(tmp_path):
+    path = tmp_path / "talk.json"
+    path.write_text(json.dumps(planted("chat").wires))
+    host = subprocess.Popen(
+        [sys.executable, "-c", _FUNCTION_HOST, str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert host.stdout.readline() == "asked\n"
+        started = time.monotonic()
+        host.send_signal(signal.SIGINT)
+        _, complaints = host.communicate(timeout=10)
+    finally:
+        host.kill()
+        host.wait()
+    assert time.monotonic() - started < 3
+    assert (host.returncode, complaints) == (130, "")
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals are sent as posix does")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_a_signal_ends_a_sync_call_at_once(tmp_path, sent):
