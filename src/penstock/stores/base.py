@@ -251,13 +251,20 @@ class Store(Protocol):
         """What requests used, oldest first: of a conversation, or of all."""
 
     def put_note(self, name: str, key: str, value: bytes) -> None:
-        """Keep something small by name and key: a calibration, a learned window, notes on a part."""
+        """Keep something small by name and key: a calibration, a learned window, notes on a part.
+
+        What belongs to a conversation has a session's id or a message's as its key, or such an id, `/` and more: it
+        goes when they are deleted.
+        """
 
     def note(self, name: str, key: str) -> bytes | None:
         """What is kept under that name and key."""
 
     def delete(self, session_id: str) -> int:
-        """Delete the session's conversation and all that only it holds. Returns how many messages went."""
+        """Delete the session's conversation, its sub-agents' and all that only they hold. How many messages went.
+
+        Branches keep what they share with it. The bytes are gone from the file, too.
+        """
 
     def faults(self) -> Sequence[Fault]:
         """Everything that is not as it should be: every id is worked out anew, every reference looked up."""

@@ -27,6 +27,14 @@ class Words(msgspec.Struct, frozen=True):
     real: str
     for_update: str
     """Behind a SELECT: hold the row until the transaction ends, where the transaction does not hold all anyway."""
+    hold_session: str
+    """Behind a SELECT of sessions as `s`: hold them, as above."""
+    hold_all: str
+    """A statement that keeps all other writers away until the transaction ends, or nothing."""
+    hold_schema: str
+    """A query that lets one process at a time change the schema, or nothing."""
+    find_table: str
+    """A query with a row where there is a table of the given name."""
 
 
 class Transaction(Protocol):
@@ -59,6 +67,12 @@ class Database(Protocol):
 
     def writing(self) -> AbstractContextManager[Transaction]:
         """A transaction that writes: durable when the block ends, undone where it raises."""
+
+    def scrub(self) -> bool:
+        """Overwrite what was deleted, where it is still on disk; False where somebody else's reading keeps it there."""
+
+    def damage(self) -> list[str]:
+        """What the database itself finds wrong with its pages and indexes."""
 
     def close(self) -> None:
         """Let go of files and connections."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import hashlib
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from penstock.conversation.view import Compaction, Piece
+from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import StoreConflict, StoreError, UnknownSession
 from penstock.measure.usage import Usage
 from penstock.stores.base import Appended, CompactionRow, ConversationRow, Entry, LogTip, SessionRow
 from penstock.stores.packing import pack, unpack
+from penstock.stores.texts import identifier, is_storable, label, moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,17 +30,22 @@ __all__ = [
     "as_conversation",
     "as_entry",
     "as_session",
+    "batches",
+    "fingerprint",
     "ids_of",
+    "last_session",
     "log_tip_of",
     "new_conversation",
     "new_session",
     "newest_of",
+    "read_pieces",
     "require_base",
     "session_of",
     "store_messages",
     "stretches",
     "there",
     "tip_of",
+    "write_pieces",
 ]
 
 SESSION = (
@@ -49,16 +57,17 @@ COMPACTION = (
     "FROM compactions c JOIN sessions s ON s.key = c.session WHERE c.conversation = ? "
 )
 ENTRY = (
-    "SELECT e.position, m.id, m.raw, m.packed, m.role, m.tokens, m.created "
+    "SELECT e.position, m.id, m.raw, m.packed, m.role, e.tokens, e.created "
     "FROM entries e JOIN messages m ON m.key = e.message WHERE e.conversation = ?"
 )
 _USAGE = "coalesce(sum(u.input), 0), coalesce(sum(u.output), 0), coalesce(sum(u.cache_read), 0), coalesce(sum(u.cache_write), 0), coalesce(sum(u.cache_write_1h), 0), coalesce(sum(u.reasoning), 0)"
+_T = TypeVar("_T")
 _PIECES = msgspec.json.Decoder(tuple[Piece, ...])
 
 
-def session_of(do: Transaction, session_id: str) -> tuple[SessionRow, int, int]:
-    """The session, its key and its conversation's."""
-    row = do.one(f"{SESSION} WHERE s.id = ?", session_id)
+def session_of(do: Transaction, session_id: str, hold: str = "") -> tuple[SessionRow, int, int]:
+    """The session, its key and its conversation's; `hold` keeps others from changing it meanwhile."""
+    row = do.one(f"{SESSION} WHERE s.id = ? {hold}", session_id) if is_storable(session_id) else None
     if row is None:
         raise UnknownSession(f"there is no session {session_id!r} here; list those that there are")
     return as_session(row), row[0], row[11]
@@ -83,7 +92,7 @@ def as_session(row: Row) -> SessionRow:
 def as_conversation(do: Transaction, row: Row) -> ConversationRow:
     """The conversation of a row, with its tip and what it has used."""
     key = row[0]
-    tip = there(do.one(f"{SESSION} WHERE s.conversation = ? ORDER BY s.key DESC LIMIT 1", key))
+    tip = last_session(do, key)
     titled = do.one(
         "SELECT title FROM sessions WHERE conversation = ? AND title <> '' ORDER BY key DESC LIMIT 1", key
     )
@@ -107,6 +116,12 @@ def as_conversation(do: Transaction, row: Row) -> ConversationRow:
     )
 
 
+def last_session(do: Transaction, conversation: int) -> Row:
+    """The row of the session that a conversation goes on in: a compaction always continues the last one."""
+    row: Row = there(do.one(f"{SESSION} WHERE s.conversation = ? ORDER BY s.key DESC LIMIT 1", conversation))
+    return row
+
+
 def new_conversation(
     do: Transaction,
     session: NewSession,
@@ -119,7 +134,8 @@ def new_conversation(
     row = do.one(
         "INSERT INTO conversations (id, dialect, created, updated, tip, length, view, forked_from, fork_length) "
         "VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?) RETURNING key",
-        *(session.id, session.dialect, session.at, session.at, tip, fork_length, forked_from, fork_length),
+        *(identifier(session.id), session.dialect, moment(session.at), session.at),
+        *(tip, fork_length, forked_from, fork_length),
     )
     return int(there(row)[0])
 
@@ -129,7 +145,8 @@ def new_session(do: Transaction, session: NewSession, conversation: int, parent:
     row = do.one(
         "INSERT INTO sessions (id, conversation, parent, kind, started, ended, end_reason, model, title) "
         "VALUES (?, ?, ?, ?, ?, NULL, '', ?, ?) RETURNING key",
-        *(session.id, conversation, parent, session.kind, session.at, session.model, session.title),
+        *(identifier(session.id), conversation, parent, session.kind, moment(session.at)),
+        *(label(session.model), label(session.title)),
     )
     return int(there(row)[0])
 
@@ -178,23 +195,36 @@ def tip_of(do: Transaction, conversation: int, length: int) -> bytes:
     raise StoreError(f"the log has no {length:,} messages to branch off from")
 
 
-def store_messages(
-    do: Transaction, messages: Sequence[NewMessage], ids: Sequence[str], after: str, at: float
-) -> Iterator[int]:
+def store_messages(do: Transaction, messages: Sequence[NewMessage], ids: Sequence[str]) -> list[int]:
     """The keys of the messages, which are stored unless they were before."""
-    parent = after
+    rows: list[Row] = []
     for message, message_id in zip(messages, ids, strict=True):
         raw, packed = pack(message.raw)
-        row = do.one(
-            "INSERT INTO messages (id, parent, digest, role, raw, packed, tokens, created) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING RETURNING key",
-            *(bytes.fromhex(message_id), bytes.fromhex(parent), message.digest, message.role),
-            *(raw, packed, message.tokens, at),
+        rows.append(
+            (bytes.fromhex(message_id), fingerprint(message.raw), message.digest, message.role, raw, packed)
         )
-        if row is None:
-            row = do.one("SELECT key FROM messages WHERE id = ?", bytes.fromhex(message_id))
-        yield int(there(row)[0])
-        parent = message_id
+    do.run_many(
+        "INSERT INTO messages (id, fingerprint, digest, role, raw, packed) VALUES (?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (id, fingerprint) DO NOTHING",
+        rows,
+    )
+    keys: dict[tuple[bytes, bytes], int] = {}
+    for some in batches([row[0] for row in rows]):
+        marks = ", ".join("?" * len(some))
+        found = do.rows(f"SELECT id, fingerprint, key FROM messages WHERE id IN ({marks})", *some)
+        keys.update(((bytes(row[0]), bytes(row[1])), row[2]) for row in found)
+    return [keys[row[0], row[1]] for row in rows]
+
+
+def fingerprint(raw: bytes) -> bytes:
+    """16 bytes that tell exact bytes from others."""
+    return hashlib.blake2b(raw, digest_size=16).digest()
+
+
+def batches(values: Sequence[_T], size: int = 500) -> Iterator[Sequence[_T]]:
+    """The values, as many at a time as one statement takes."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
 
 
 def appended_before(
@@ -238,16 +268,31 @@ def as_entry(row: Row) -> Entry:
 
 def as_compaction(row: Row) -> CompactionRow:
     """The compaction of a row of `COMPACTION`."""
-    compaction = Compaction(bytes(row[1]).hex(), row[2], _PIECES.decode(bytes(row[3])))
+    compaction = Compaction(bytes(row[1]).hex(), row[2], read_pieces(bytes(row[3])))
     return CompactionRow(
         key=row[0],
         compaction=compaction,
         over=row[4],
-        receipt=msgspec.json.decode(bytes(row[5])),
+        receipt=parse_json(bytes(row[5])),
         created=row[6],
         session=row[7],
         undone=row[8],
     )
+
+
+def write_pieces(pieces: Sequence[Piece]) -> bytes:
+    """The pieces of a compaction as JSON."""
+    return encode_wire(msgspec.to_builtins(pieces, str_keys=True))
+
+
+def read_pieces(data: bytes) -> tuple[Piece, ...]:
+    """The pieces of a compaction. Raises ValueError where they are none."""
+    try:
+        return _PIECES.decode(data)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:  # a lone surrogate, which only the standard library reads
+        return msgspec.convert(parse_json(data), tuple[Piece, ...], str_keys=True)
 
 
 def there(row: Row | None) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import SchemaTooNew
 
 if TYPE_CHECKING:
-    from penstock.stores.database import Database, Transaction
+    from penstock.stores.database import Database, Transaction, Words
 
 __all__ = ["STEPS", "migrate", "version_of"]
 
@@ -25,14 +25,15 @@ CREATE TABLE sessions (
 CREATE INDEX sessions_of_conversation ON sessions (conversation);
 CREATE INDEX sessions_of_parent ON sessions (parent);
 
--- A message by its chained id, whichever logs it stands in. `packed` says that raw is compressed.
+-- A message by its chained id and its exact bytes, whichever logs it stands in. Clients write the same content in
+-- other bytes; each log keeps its own. `packed` says that raw is compressed.
 CREATE TABLE messages (
-  key {key}, id {blob} NOT NULL UNIQUE, parent {blob} NOT NULL, digest {blob} NOT NULL, role TEXT NOT NULL,
-  raw {blob} NOT NULL, packed BIGINT NOT NULL, tokens BIGINT NOT NULL, created {real} NOT NULL);
+  key {key}, id {blob} NOT NULL, fingerprint {blob} NOT NULL, digest {blob} NOT NULL, role TEXT NOT NULL,
+  raw {blob} NOT NULL, packed BIGINT NOT NULL, UNIQUE (id, fingerprint));
 
 CREATE TABLE entries (
-  conversation BIGINT NOT NULL, position BIGINT NOT NULL, message BIGINT NOT NULL,
-  PRIMARY KEY (conversation, position));
+  conversation BIGINT NOT NULL, position BIGINT NOT NULL, message BIGINT NOT NULL, tokens BIGINT NOT NULL,
+  created {real} NOT NULL, PRIMARY KEY (conversation, position));
 CREATE INDEX entries_of_message ON entries (message);
 
 -- One compaction over each view: the second of two that were made of the same one is refused.
@@ -64,27 +65,45 @@ STEPS = (_FIRST,)
 
 
 def migrate(database: Database) -> None:
-    """Bring the schema up to date, each step in one transaction. Raises SchemaTooNew."""
-    for number, step in enumerate(STEPS, 1):
+    """Bring the schema up to date, each step in one transaction. Raises SchemaTooNew.
+
+    A schema that is up to date is only read, so that a store can be opened while somebody else writes to it.
+    """
+    with database.reading() as do:
+        found = version_of(do, database.words)
+    _require_known(found, database.url)
+    for number in range(found + 1, len(STEPS) + 1):
         with database.writing() as do:
-            do.run("CREATE TABLE IF NOT EXISTS penstock_schema (version BIGINT NOT NULL)")
-            found = version_of(do)
-            if found > len(STEPS):
-                raise SchemaTooNew(
-                    f"{database.url} has schema {found}, and this version of Penstock knows {len(STEPS)}: "
-                    "use the newer version that wrote it, or another store"
-                )
-            if found >= number:
-                continue
-            words = database.words
-            for statement in step.format(key=words.key, blob=words.blob, real=words.real).split(";"):
-                if statement.strip():
-                    do.run(statement)
-            do.run("DELETE FROM penstock_schema")
-            do.run("INSERT INTO penstock_schema (version) VALUES (?)", number)
+            _take_step(do, number, database)
 
 
-def version_of(do: Transaction) -> int:
+def version_of(do: Transaction, words: Words) -> int:
     """The version that the schema has, 0 for none."""
+    if do.one(words.find_table, "penstock_schema") is None:
+        return 0
     row = do.one("SELECT max(version) FROM penstock_schema")
     return int(row[0]) if row and row[0] is not None else 0
+
+
+def _take_step(do: Transaction, number: int, database: Database) -> None:
+    words = database.words
+    if words.hold_schema:
+        do.one(words.hold_schema)
+    found = version_of(do, words)
+    _require_known(found, database.url)
+    if found >= number:  # somebody else was quicker
+        return
+    do.run("CREATE TABLE IF NOT EXISTS penstock_schema (version BIGINT NOT NULL)")
+    for statement in STEPS[number - 1].format(key=words.key, blob=words.blob, real=words.real).split(";\n"):
+        if statement.strip():
+            do.run(statement)
+    do.run("DELETE FROM penstock_schema")
+    do.run("INSERT INTO penstock_schema (version) VALUES (?)", number)
+
+
+def _require_known(found: int, url: str) -> None:
+    if found > len(STEPS):
+        raise SchemaTooNew(
+            f"{url} has schema {found}, and this version of Penstock knows {len(STEPS)}: "
+            "use the newer version that wrote it, or another store"
+        )

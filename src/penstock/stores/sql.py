@@ -7,20 +7,24 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.conversation.identity import chain
+from penstock.conversation.wire import encode_wire
 from penstock.errors import StoreError
 from penstock.measure.usage import Usage
 from penstock.stores.base import (
+    BRANCH,
     COMPRESSION,
     SUBAGENT,
     Appended,
     CompactionRow,
     ConversationRow,
     Entry,
+    Fault,
     LogTip,
     SessionRow,
     StoredResult,
     UsageRow,
 )
+from penstock.stores.checks import findings, mend
 from penstock.stores.packing import pack, unpack
 from penstock.stores.rows import (
     COMPACTION,
@@ -31,7 +35,9 @@ from penstock.stores.rows import (
     as_conversation,
     as_entry,
     as_session,
+    batches,
     ids_of,
+    last_session,
     log_tip_of,
     new_conversation,
     new_session,
@@ -42,8 +48,11 @@ from penstock.stores.rows import (
     stretches,
     there,
     tip_of,
+    write_pieces,
 )
 from penstock.stores.schema import migrate
+from penstock.stores.texts import identifier, is_storable, label, moment
+from penstock.stores.upkeep import delete_conversations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,15 +62,17 @@ if TYPE_CHECKING:
 
 __all__ = ["SqlStore"]
 
-_AT_ONCE = 500  # values in one IN (…)
-
 
 class SqlStore:
     """A store over a database, whose schema it brings up to date."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        migrate(database)
+        try:
+            migrate(database)
+        except StoreError:
+            database.close()
+            raise
 
     @property
     def url(self) -> str:
@@ -84,10 +95,11 @@ class SqlStore:
     def branch(self, session_id: str, length: int, new: NewSession) -> SessionRow:
         """A conversation that shares the first `length` messages of another one's log and goes its own way."""
         with self._database.writing() as do:
-            _, key, source = session_of(do, session_id)
+            _, key, source = session_of(do, session_id, self._database.words.hold_session)
             tip = tip_of(do, source, length)
             conversation = new_conversation(do, new, forked_from=source, fork_length=length, tip=tip)
-            new_session(do, new, conversation, key)
+            kind = new.kind if new.kind == SUBAGENT else BRANCH
+            new_session(do, msgspec.structs.replace(new, kind=kind), conversation, key)
             return session_of(do, new.id)[0]
 
     def session(self, session_id: str) -> SessionRow:
@@ -102,9 +114,7 @@ class SqlStore:
             while True:
                 found = do.one(
                     f"{SESSION} WHERE s.parent = ? AND s.kind = ? AND s.started >= ? ORDER BY s.key DESC LIMIT 1",
-                    key,
-                    COMPRESSION,
-                    row.ended if row.ended is not None else float("inf"),
+                    *(key, COMPRESSION, row.ended if row.ended is not None else float("inf")),
                 )
                 if found is None:
                     return row
@@ -134,41 +144,43 @@ class SqlStore:
     def end(self, session_id: str, reason: str, at: float) -> None:
         """End a session; one that has ended stays as it is."""
         with self._database.writing() as do:
-            _, key, _ = session_of(do, session_id)
+            _, key, _ = session_of(do, session_id, self._database.words.hold_session)
             do.run(
                 "UPDATE sessions SET ended = ?, end_reason = ? WHERE key = ? AND ended IS NULL",
-                at,
-                reason,
-                key,
+                *(moment(at), label(reason), key),
             )
 
     def update(self, session_id: str, *, title: str | None = None, model: str | None = None) -> None:
         """Give a session another title or model."""
         with self._database.writing() as do:
-            _, key, _ = session_of(do, session_id)
+            _, key, _ = session_of(do, session_id, self._database.words.hold_session)
             if title is not None:
-                do.run("UPDATE sessions SET title = ? WHERE key = ?", title, key)
+                do.run("UPDATE sessions SET title = ? WHERE key = ?", label(title), key)
             if model is not None:
-                do.run("UPDATE sessions SET model = ? WHERE key = ?", model, key)
+                do.run("UPDATE sessions SET model = ? WHERE key = ?", label(model), key)
 
     # The log.
 
     def append(self, session_id: str, messages: Sequence[NewMessage], after: str, at: float) -> Appended:
         """Append to the log whose last message has the id `after`."""
+        moment(at)
         ids = []
         parent = after
         for message in messages:
             parent = chain(parent, message.digest)
             ids.append(parent)
         with self._database.writing() as do:
-            _, _, conversation = session_of(do, session_id)
+            _, _, conversation = session_of(do, session_id, self._database.words.hold_session)
             tip = self._locked_tip(do, conversation)
             if tip.id != after:
                 return appended_before(do, conversation, tip, ids, after)
-            keys = store_messages(do, messages, ids, after, at)
+            keys = store_messages(do, messages, ids)
             do.run_many(
-                "INSERT INTO entries (conversation, position, message) VALUES (?, ?, ?)",
-                [(conversation, tip.length + n, key) for n, key in enumerate(keys)],
+                "INSERT INTO entries (conversation, position, message, tokens, created) VALUES (?, ?, ?, ?, ?)",
+                [
+                    (conversation, tip.length + n, key, message.tokens, at)
+                    for n, (key, message) in enumerate(zip(keys, messages, strict=True))
+                ],
             )
             new = LogTip(ids[-1] if ids else after, tip.length + len(ids))
             do.run(
@@ -193,8 +205,7 @@ class SqlStore:
             found: dict[int, Entry] = {}
             for part, low, high in stretches(do, conversation):
                 wanted = [position for position in positions if low <= position < high]
-                for start in range(0, len(wanted), _AT_ONCE):
-                    some = wanted[start : start + _AT_ONCE]
+                for some in batches(wanted):
                     marks = ", ".join("?" * len(some))
                     rows = do.rows(f"{ENTRY} AND e.position IN ({marks})", part, *some)
                     found.update((row[0], as_entry(row)) for row in rows)
@@ -247,20 +258,22 @@ class SqlStore:
     def commit(self, session_id: str, new: NewCompaction) -> CompactionRow:
         """Commit a compaction, end its session and open the continuation."""
         with self._database.writing() as do:
-            _, key, conversation = session_of(do, session_id)
+            _, _, conversation = session_of(do, session_id, self._database.words.hold_session)
             self._locked_tip(do, conversation)
             if new.key:
                 done = do.one(f"{COMPACTION} AND c.retry = ?", conversation, new.key)
                 if done is not None:
                     return as_compaction(done)
             require_base(do, conversation, new)
+            # The tip goes on, whichever session of the conversation was named; and its end is now, even where it was
+            # ended before and resumed, since a continuation starts no earlier than what it continues has ended.
+            last = last_session(do, conversation)[0]
             do.run(
-                "UPDATE sessions SET ended = ?, end_reason = ? WHERE key = ? AND ended IS NULL",
-                new.session.at,
-                COMPRESSION,
-                key,
+                "UPDATE sessions SET ended = ?, end_reason = ? WHERE key = ?",
+                *(new.session.at, COMPRESSION, last),
             )
-            session = new_session(do, new.session, conversation, key)
+            opened = msgspec.structs.replace(new.session, kind=COMPRESSION)
+            session = new_session(do, opened, conversation, last)
             compaction = new.compaction
             row = do.one(
                 "INSERT INTO compactions "
@@ -270,11 +283,11 @@ class SqlStore:
                 new.over,
                 bytes.fromhex(compaction.base),
                 compaction.length,
-                msgspec.json.encode(compaction.pieces),
-                msgspec.json.encode(dict(new.receipt)),
+                write_pieces(compaction.pieces),
+                encode_wire(dict(new.receipt)),
                 new.session.at,
                 session,
-                new.key,
+                label(new.key),
             )
             number = row[0] if row else 0
             do.run(
@@ -302,8 +315,9 @@ class SqlStore:
 
     def undo(self, session_id: str, at: float) -> CompactionRow | None:
         """Take the newest compaction back."""
+        moment(at)
         with self._database.writing() as do:
-            _, _, conversation = session_of(do, session_id)
+            _, _, conversation = session_of(do, session_id, self._database.words.hold_session)
             self._locked_tip(do, conversation)
             newest = newest_of(do, conversation)
             if newest is None:
@@ -317,7 +331,7 @@ class SqlStore:
     def pin(self, session_id: str, position: int, *, pinned: bool = True) -> None:
         """Pin a message of the log, or unpin it."""
         with self._database.writing() as do:
-            _, _, conversation = session_of(do, session_id)
+            _, _, conversation = session_of(do, session_id, self._database.words.hold_session)
             if not 0 <= position < log_tip_of(do, conversation).length:
                 raise StoreError(f"there is no message m{position + 1} in this conversation to pin")
             do.run("DELETE FROM pins WHERE conversation = ? AND position = ?", conversation, position)
@@ -338,15 +352,17 @@ class SqlStore:
         """Keep a tool result; the same id again changes nothing."""
         raw, packed = pack(result.text.encode("utf-8", "surrogatepass"))
         with self._database.writing() as do:
-            _, session, _ = session_of(do, result.session)
+            _, session, _ = session_of(do, result.session, self._database.words.hold_session)
             do.run(
                 "INSERT INTO results (id, session, tool, raw, packed, created) VALUES (?, ?, ?, ?, ?, ?) "
                 "ON CONFLICT (id) DO NOTHING",
-                *(result.id, session, result.tool, raw, packed, result.created),
+                *(identifier(result.id), session, label(result.tool), raw, packed, moment(result.created)),
             )
 
     def result(self, result_id: str) -> StoredResult | None:
         """A tool result, or None."""
+        if not is_storable(result_id):
+            return None
         with self._database.reading() as do:
             row = do.one(
                 "SELECT r.id, s.id, r.tool, r.raw, r.packed, r.created FROM results r "
@@ -362,11 +378,18 @@ class SqlStore:
         """Take down what a request used."""
         used = row.usage
         with self._database.writing() as do:
-            _, session, _ = session_of(do, row.session)
+            _, session, _ = session_of(do, row.session, self._database.words.hold_session)
             do.run(
                 "INSERT INTO usage (session, at, model, task, input, output, cache_read, cache_write, cache_write_1h, "
                 "reasoning, cost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                *(session, row.at, row.model, row.task, used.input_tokens, used.output_tokens),
+                *(
+                    session,
+                    moment(row.at),
+                    label(row.model),
+                    label(row.task),
+                    used.input_tokens,
+                    used.output_tokens,
+                ),
                 *(used.cache_read_tokens, used.cache_write_tokens, used.cache_write_1h_tokens),
                 *(used.reasoning_tokens, row.cost),
             )
@@ -396,14 +419,41 @@ class SqlStore:
             do.run(
                 "INSERT INTO notes (name, key, value) VALUES (?, ?, ?) "
                 "ON CONFLICT (name, key) DO UPDATE SET value = excluded.value",
-                *(name, key, value),
+                *(identifier(name), identifier(key), value),
             )
 
     def note(self, name: str, key: str) -> bytes | None:
         """What is kept under that name and key."""
+        if not (is_storable(name) and is_storable(key)):
+            return None
         with self._database.reading() as do:
             row = do.one("SELECT value FROM notes WHERE name = ? AND key = ?", name, key)
         return bytes(row[0]) if row else None
+
+    # Upkeep.
+
+    def delete(self, session_id: str) -> int:
+        """Delete the session's conversation and all that only it holds. Returns how many messages went."""
+        with self._database.writing() as do:
+            if self._database.words.hold_all:
+                do.run(self._database.words.hold_all)
+            _, _, conversation = session_of(do, session_id)
+            gone = delete_conversations(do, conversation)
+        self._database.scrub()
+        return gone
+
+    def faults(self) -> Sequence[Fault]:
+        """Everything that is not as it should be."""
+        with self._database.reading() as do:
+            found = [finding.fault for finding in findings(do)]
+        return [*(Fault("database", text) for text in self._database.damage()), *found]
+
+    def repair(self) -> Sequence[Fault]:
+        """Mend what can be mended; returns what was."""
+        with self._database.writing() as do:
+            if self._database.words.hold_all:
+                do.run(self._database.words.hold_all)
+            return mend(do)
 
     def _locked_tip(self, do: Transaction, conversation: int) -> LogTip:
         """The end of the log, held until the transaction ends."""

@@ -1,13 +1,14 @@
 """SQLite behind the store: a file in WAL mode, or memory.
 
 Writers take their turn (`BEGIN IMMEDIATE`); readers are never held up. A commit is synced to disk before it returns.
-Each thread has a connection of its own to a file; a database in memory has one, shared under a lock.
+Each transaction has a connection to itself; a database in memory has only one, which is waited for.
 """
 
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SqliteDatabase"]
 
-_BUSY_MS = 10_000
 _CACHE_KIB = 16_384
 _UNAVAILABLE = (
     apsw.BusyError,
@@ -44,21 +44,34 @@ _NEXT_STEP: dict[type, str] = {
 
 
 class SqliteDatabase:
-    """A SQLite database in a file, made if it is not there (0600, in a folder of 0700), or in memory (None)."""
+    """A SQLite database in a file, made if it is not there (0600, in a folder of 0700), or in memory (None).
 
-    words = Words(key="INTEGER PRIMARY KEY AUTOINCREMENT", blob="BLOB", real="REAL", for_update="")
+    `wait_seconds` is how long a lock of somebody else's is waited for.
+    """
 
-    def __init__(self, path: Path | None) -> None:
+    words = Words(
+        key="INTEGER PRIMARY KEY AUTOINCREMENT",
+        blob="BLOB",
+        real="REAL",
+        for_update="",
+        hold_session="",
+        hold_all="",
+        hold_schema="",
+        find_table="SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
+    )
+
+    def __init__(self, path: Path | None, wait_seconds: float = 10.0) -> None:
         self._path = path
-        self._local = threading.local()
-        self._shared: apsw.Connection | None = None
-        self._lock = threading.RLock()
-        self._opened: list[apsw.Connection] = []
-        if path is None:
-            self._shared = self._connect()
-        else:
+        self._wait_seconds = wait_seconds
+        self._lock = threading.Lock()
+        self._in_memory = threading.RLock()
+        self._idle: list[apsw.Connection] = []
+        self._closed = False
+        self._unscrubbed = False
+        if path is not None:
             _make_private(path)
-            self._connection()
+        with self._mapped():
+            self._idle.append(self._connect())
 
     @property
     def url(self) -> str:
@@ -77,14 +90,28 @@ class SqliteDatabase:
         with self._transaction("BEGIN IMMEDIATE") as transaction:
             yield transaction
 
+    def scrub(self) -> bool:
+        """Empty the write-ahead log, where deleted content still stands; freed pages are overwritten as they come."""
+        with self._mapped(), self._held() as connection:
+            busy = next(iter(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")))[0]
+        self._unscrubbed = bool(busy)
+        return not busy
+
+    def damage(self) -> list[str]:
+        """What SQLite's own check finds."""
+        with self._mapped(), self._held() as connection:
+            found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
+        return [text for text in found if text != "ok"]
+
     def close(self) -> None:
         """Close all connections."""
+        if self._unscrubbed and not self._closed:
+            self.scrub()
         with self._lock:
-            for connection in self._opened:
+            self._closed = True
+            for connection in self._idle:
                 connection.close()
-            self._opened.clear()
-            self._shared = None
-            self._local = threading.local()
+            self._idle.clear()
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[SqliteTransaction]:
@@ -92,11 +119,6 @@ class SqliteDatabase:
             connection.execute(begin)
             try:
                 yield SqliteTransaction(connection)
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-            try:
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
@@ -105,11 +127,24 @@ class SqliteDatabase:
 
     @contextmanager
     def _held(self) -> Iterator[apsw.Connection]:
-        if self._shared is None:
-            yield self._connection()
-            return
+        """A connection that nobody else uses meanwhile. There is only one to a database in memory."""
+        with self._in_memory if self._path is None else nullcontext():
+            with self._lock:
+                if self._closed:
+                    raise StoreError(f"{self.url} was closed: open it again")
+                connection = self._idle.pop() if self._idle else None
+            connection = connection or self._connect()
+            try:
+                yield connection
+            finally:
+                self._give_back(connection)
+
+    def _give_back(self, connection: apsw.Connection) -> None:
         with self._lock:
-            yield self._shared
+            if self._closed:
+                connection.close()
+            else:
+                self._idle.append(connection)
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
@@ -118,27 +153,34 @@ class SqliteDatabase:
         except apsw.Error as error:
             raise _as_store_error(error, self.url) from error
 
-    def _connection(self) -> apsw.Connection:
-        connection = getattr(self._local, "connection", None)
-        if connection is None:
-            with self._mapped():
-                connection = self._local.connection = self._connect()
-        return connection
-
     def _connect(self) -> apsw.Connection:
         connection = apsw.Connection(":memory:" if self._path is None else str(self._path))
-        connection.set_busy_timeout(_BUSY_MS)
+        connection.set_busy_timeout(round(1_000 * self._wait_seconds))
+        self._use_wal(connection)
         for pragma in (
-            "journal_mode = WAL",
             "synchronous = FULL",
+            "secure_delete = ON",
             "foreign_keys = OFF",
             "temp_store = MEMORY",
             f"cache_size = -{_CACHE_KIB}",
         ):
             connection.execute(f"PRAGMA {pragma}")
-        with self._lock:
-            self._opened.append(connection)
         return connection
+
+    def _use_wal(self, connection: apsw.Connection) -> None:
+        """Switch to the write-ahead log. Where two processes do so at once, SQLite does not wait: we do."""
+        if self._path is None:
+            return
+        until = time.monotonic() + self._wait_seconds
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+            except apsw.BusyError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
 
 
 class SqliteTransaction:

@@ -1,0 +1,191 @@
+"""What may be wrong with a store, and what mends it.
+
+Every id is worked out anew from the bytes, and every reference is looked up. Mending puts right what can be worked out
+from what is there (ends and lengths of logs, rows that nothing leads to); it never makes content up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.conversation.view import Handoff
+from penstock.conversation.wire import parse_json
+from penstock.stores.base import COMPRESSION, Fault
+from penstock.stores.log_checks import log_findings
+from penstock.stores.rows import read_pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.stores.database import Row, Transaction
+    from penstock.stores.log_checks import CheckedLog
+
+__all__ = ["findings", "mend"]
+
+_ROUNDS = 5  # what one mends may show another: an entry that goes leaves a message that nothing leads to
+
+
+class Finding(NamedTuple):
+    """A fault, and the statement that mends it, where there is one."""
+
+    fault: Fault
+    statement: str = ""
+    values: tuple[Any, ...] = ()
+
+
+def findings(do: Transaction) -> Iterator[Finding]:
+    """Everything that is not as it should be."""
+    for row in do.rows(
+        "SELECT key, id, dialect, tip, length, view, forked_from, fork_length FROM conversations ORDER BY key"
+    ):
+        log = log_findings(do, row)
+        where = f"conversation {row[1]}"
+        yield from (_finding(where, what) for what in log.broken)
+        if log.mended_end is not None:
+            yield _finding(
+                where,
+                "the end or the length on record is not that of its log",
+                "UPDATE conversations SET tip = ?, length = ? WHERE key = ?",
+                (*log.mended_end, row[0]),
+            )
+        yield from _compaction_findings(do, row, log, where)
+        yield from _session_findings(do, row[0], where)
+    yield from _orphans(do)
+
+
+def mend(do: Transaction) -> list[Fault]:
+    """Mend what can be; what was."""
+    mended: list[Fault] = []
+    for _ in range(_ROUNDS):
+        found = [finding for finding in findings(do) if finding.statement]
+        if not found:
+            break
+        for finding in found:
+            do.run(finding.statement, *finding.values)
+            mended.append(finding.fault)
+    return mended
+
+
+def _finding(where: str, what: str, statement: str = "", values: tuple[Any, ...] = ()) -> Finding:
+    return Finding(Fault(where, what, mendable=bool(statement)), statement, values)
+
+
+def _compaction_findings(do: Transaction, row: Row, log: CheckedLog, where: str) -> Iterator[Finding]:
+    conversation, view = row[0], row[5]
+    rows = do.rows(
+        "SELECT c.key, c.over, c.base, c.length, c.pieces, c.receipt, c.undone, s.conversation FROM compactions c "
+        "LEFT JOIN sessions s ON s.key = c.session WHERE c.conversation = ? ORDER BY c.key",
+        conversation,
+    )
+    standing = {compaction[0]: compaction for compaction in rows if compaction[6] is None}
+    for compaction in rows:
+        for what in _record_faults(compaction, log, conversation):
+            yield _finding(f"{where}, compaction {compaction[0]}", what)
+    chain = _chain(standing, view)
+    if chain is None or len(chain) != len(standing):
+        whole = _whole_chain_end(standing)
+        what = "the view on record is not that of the compactions that hold"
+        if whole is None:
+            yield _finding(where, what)
+        else:
+            yield _finding(
+                where, what, "UPDATE conversations SET view = ? WHERE key = ?", (whole, conversation)
+            )
+
+
+def _record_faults(compaction: Row, log: CheckedLog, conversation: int) -> Iterator[str]:
+    _, _, base, length, pieces, receipt, _, session = compaction
+    if length > len(log.ids) or (length and log.ids[length - 1] != bytes(base).hex()):
+        yield "its base is not in the log"
+    if session != conversation:
+        yield "the session that it opened is not there"
+    try:
+        for piece in read_pieces(bytes(pieces)):
+            positions = piece.covers if isinstance(piece, Handoff) else (piece.position,)
+            if not all(0 <= position < length for position in positions):
+                yield "it names messages that it cannot have known"
+                break
+    except ValueError:
+        yield "its pieces cannot be read"
+    try:
+        parse_json(bytes(receipt))
+    except ValueError:
+        yield "its receipt cannot be read"
+
+
+def _chain(standing: dict[int, Row], view: int) -> list[int] | None:
+    """The compactions below a view, newest first; None where one is missing or taken back."""
+    chain: list[int] = []
+    while view:
+        if view not in standing or view in chain:
+            return None
+        chain.append(view)
+        view = standing[view][1]
+    return chain
+
+
+def _whole_chain_end(standing: dict[int, Row]) -> int | None:
+    """The one view below which all compactions that hold stand; None where there is none."""
+    if not standing:
+        return 0
+    ends = standing.keys() - {row[1] for row in standing.values()}
+    if len(ends) != 1:
+        return None
+    end = ends.pop()
+    chain = _chain(standing, end)
+    return end if chain is not None and len(chain) == len(standing) else None
+
+
+def _session_findings(do: Transaction, conversation: int, where: str) -> Iterator[Finding]:
+    rows = do.rows(
+        "SELECT s.key, s.id, s.parent, s.kind, p.conversation FROM sessions s "
+        "LEFT JOIN sessions p ON p.key = s.parent WHERE s.conversation = ? ORDER BY s.key",
+        conversation,
+    )
+    if not rows:
+        yield _finding(where, "it has no session")
+    continued: set[int] = set()
+    for key, session, parent, kind, parent_conversation in rows:
+        place = f"session {session}"
+        if parent is not None and parent_conversation is None:
+            yield _finding(
+                place,
+                "its parent is not there",
+                "UPDATE sessions SET parent = NULL WHERE key = ?",
+                (key,),
+            )
+        if kind != COMPRESSION:
+            continue
+        if parent_conversation is not None and parent_conversation != conversation:
+            yield _finding(place, "it continues a session of another conversation")
+        if parent in continued:
+            yield _finding(place, "the session that it continues has another continuation, too")
+        continued.add(parent)
+
+
+def _orphans(do: Transaction) -> Iterator[Finding]:
+    """Rows that belong to nothing."""
+    for table, column, owner in (
+        ("entries", "conversation", "conversations"),
+        ("compactions", "conversation", "conversations"),
+        ("pins", "conversation", "conversations"),
+        ("sessions", "conversation", "conversations"),
+        ("results", "session", "sessions"),
+        ("usage", "session", "sessions"),
+    ):
+        which = f"NOT EXISTS (SELECT 1 FROM {owner} o WHERE o.key = {table}.{column})"
+        yield from _rows_to_drop(do, table, which, f"rows without their {column}")
+    yield from _rows_to_drop(
+        do,
+        "messages",
+        "NOT EXISTS (SELECT 1 FROM entries e WHERE e.message = messages.key)",
+        "messages that stand in no log",
+    )
+    beyond = "NOT EXISTS (SELECT 1 FROM conversations c WHERE c.key = pins.conversation AND pins.position < c.length)"
+    yield from _rows_to_drop(do, "pins", beyond, "pins on messages that are not there")
+
+
+def _rows_to_drop(do: Transaction, table: str, which: str, what: str) -> Iterator[Finding]:
+    row = do.one(f"SELECT count(*) FROM {table} WHERE {which}")
+    if row and row[0]:
+        yield _finding(f"table {table}", f"{what}: {row[0]:,}", f"DELETE FROM {table} WHERE {which}")

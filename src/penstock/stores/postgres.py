@@ -1,0 +1,230 @@
+"""PostgreSQL behind the store, by psycopg and a pool of connections.
+
+Writers of one conversation take their turn by locks on its rows. A connection that was lost is replaced: what was
+under way fails with StoreUnavailable, what comes after it works again as soon as the server does.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from penstock.errors import SettingsError, StoreError, StoreUnavailable
+from penstock.stores.database import Words
+
+try:
+    import psycopg
+    import psycopg_pool
+except ImportError as error:
+    raise SettingsError(
+        'sessions in PostgreSQL need two more packages: pip install "penstock[postgres]"'
+    ) from error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.stores.database import Row
+
+__all__ = ["PostgresDatabase"]
+
+_CONNECTIONS = 8
+_SCHEMA_LOCK = 5_067_011_734  # any number: one that other programs on the server are unlikely to use
+_SECRETS = frozenset(("password", "sslpassword"))
+_UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg_pool.PoolTimeout)
+_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_EMPTIED = "messages, entries, compactions, results, notes, pins, usage, sessions, conversations"
+
+_Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class PostgresDatabase:
+    """A PostgreSQL database by its address, `postgresql://user:password@host/name`.
+
+    `wait_seconds` is how long a connection, or a lock of somebody else's, is waited for.
+    """
+
+    words = Words(
+        key="BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+        blob="BYTEA",
+        real="DOUBLE PRECISION",
+        for_update="FOR NO KEY UPDATE",
+        hold_session="FOR NO KEY UPDATE OF s",
+        hold_all="LOCK TABLE sessions IN EXCLUSIVE MODE",
+        hold_schema=f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})",
+        find_table="SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = current_schema() AND tablename = ?",
+    )
+
+    def __init__(self, url: str, wait_seconds: float = 10.0) -> None:
+        self._wait_seconds = wait_seconds
+        self._url, self._secrets = _without_password(url)
+        try:
+            psycopg.conninfo.conninfo_to_dict(url)
+        except psycopg.Error:  # its text may quote the password
+            raise SettingsError(
+                "the address of the PostgreSQL store cannot be read: use postgresql://user:password@host:5432/name, "
+                "with %-escapes for what is special in an address"
+            ) from None
+        self._pool = psycopg_pool.ConnectionPool(
+            url,
+            min_size=1,
+            max_size=_CONNECTIONS,
+            timeout=wait_seconds,
+            reconnect_timeout=wait_seconds,
+            open=False,
+            configure=self._configure,
+            kwargs={"autocommit": True, "connect_timeout": max(2, round(wait_seconds))},
+        )
+        self._check_it_answers(url)
+        self._pool.open()
+
+    @property
+    def url(self) -> str:
+        """Where it is, without a password."""
+        return self._url
+
+    @contextmanager
+    def reading(self) -> Iterator[PostgresTransaction]:
+        """A transaction that only reads, and sees one state."""
+        with self._transaction(_READ) as transaction:
+            yield transaction
+
+    @contextmanager
+    def writing(self) -> Iterator[PostgresTransaction]:
+        """A transaction that writes; durable when the block ends."""
+        with self._transaction(_WRITE) as transaction:
+            yield transaction
+
+    def scrub(self) -> bool:
+        """Have the server free what was deleted; a table that is in use is left to its own cleaning."""
+        with self._mapped(), self._held() as connection:
+            connection.execute(f"VACUUM (SKIP_LOCKED) {_EMPTIED}")
+        return True
+
+    def damage(self) -> list[str]:
+        """Nothing: the server checks its pages as it reads them."""
+        return []
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._pool.close()
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[PostgresTransaction]:
+        with self._mapped(), self._begun(begin) as connection:
+            try:
+                yield PostgresTransaction(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                if not connection.closed:
+                    connection.rollback()
+                raise
+
+    @contextmanager
+    def _begun(self, begin: str) -> Iterator[_Connection]:
+        """A connection with a transaction. One that was lost while it was idle is replaced unseen."""
+        connection = self._pool.getconn()
+        try:
+            try:
+                connection.execute(begin)
+            except psycopg.OperationalError:
+                if not connection.closed:
+                    raise
+                self._pool.putconn(connection)
+                self._pool.check()
+                connection = self._pool.getconn()
+                connection.execute(begin)
+            yield connection
+        finally:
+            self._pool.putconn(connection)
+
+    @contextmanager
+    def _held(self) -> Iterator[_Connection]:
+        connection = self._pool.getconn()
+        try:
+            yield connection
+        finally:
+            self._pool.putconn(connection)
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except (psycopg.Error, psycopg_pool.PoolClosed) as error:
+            raise self._as_store_error(error) from None  # the chain would show what the text must not
+
+    def _configure(self, connection: _Connection) -> None:
+        milliseconds = max(1, round(1_000 * self._wait_seconds))
+        connection.execute(f"SET lock_timeout = {milliseconds}")
+        connection.execute("SET synchronous_commit = on")
+
+    def _check_it_answers(self, url: str) -> None:
+        """One connection by hand: the pool would only say that it waited in vain."""
+        with self._mapped():
+            psycopg.connect(url, connect_timeout=max(2, round(self._wait_seconds))).close()
+
+    def _as_store_error(self, error: Exception) -> StoreError:
+        text = " ".join(str(error).split())
+        for secret in self._secrets:
+            text = text.replace(secret, "…")
+        if isinstance(error, psycopg_pool.PoolClosed):
+            return StoreError(f"{self._url} was closed: open it again")
+        if isinstance(error, _UNAVAILABLE):
+            return StoreUnavailable(
+                f"{self._url} does not answer as it should: {text}; try again in a moment"
+            )
+        return StoreError(f"{self._url}: {text}")
+
+
+class PostgresTransaction:
+    """Statements inside a transaction."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
+
+    def rows(self, statement: str, *values: Any) -> list[Row]:
+        """The rows of a query."""
+        return self._connection.execute(_translated(statement), values, binary=True).fetchall()
+
+    def one(self, statement: str, *values: Any) -> Row | None:
+        """The first row."""
+        return self._connection.execute(_translated(statement), values, binary=True).fetchone()
+
+    def run(self, statement: str, *values: Any) -> int:
+        """Carry out a statement; how many rows it touched."""
+        return max(0, self._connection.execute(_translated(statement), values).rowcount)
+
+    def run_many(self, statement: str, many: Sequence[Row]) -> None:
+        """Carry out a statement for each of many rows of values."""
+        if many:
+            with self._connection.cursor() as cursor:
+                cursor.executemany(_translated(statement), many)
+
+
+# Texts, quoted names and comments are passed on; outside of them `?` is a value.
+_TOKENS = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|\?")
+
+
+@lru_cache(maxsize=512)
+def _translated(statement: str) -> bytes:
+    """The statement with psycopg's mark for values; a `%` or `?` of its own stays what it is."""
+    doubled = statement.replace("%", "%%")
+    return _TOKENS.sub(lambda found: "%s" if found[0] == "?" else found[0], doubled).encode()
+
+
+def _without_password(url: str) -> tuple[str, tuple[str, ...]]:
+    """The address without its password, and what must not be shown, longest first."""
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    name, _, password = user.partition(":")
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    shown = [(key, value) for key, value in query if key not in _SECRETS]
+    hidden = {password, unquote(password), *(value for key, value in query if key in _SECRETS)}
+    hidden |= {quote(secret) for secret in hidden}
+    clean = urlunsplit((parts.scheme, f"{name}{at}{host}", parts.path, urlencode(shown), ""))
+    return clean, tuple(sorted((secret for secret in hidden if secret), key=len, reverse=True))

@@ -1,0 +1,92 @@
+"""Deleting a conversation: nothing of it stays behind, and nothing that others share goes with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.stores.base import SUBAGENT
+from penstock.stores.rows import batches, there
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.stores.database import Row, Transaction
+
+__all__ = ["delete_conversations"]
+
+
+def delete_conversations(do: Transaction, conversation: int) -> int:
+    """Delete a conversation and those of its sub-agents; how many messages went. Nobody else may write meanwhile."""
+    return sum(_delete(do, key) for key in reversed(_with_subagents(do, conversation)))
+
+
+def _with_subagents(do: Transaction, conversation: int) -> list[int]:
+    found = [conversation]
+    for key in found:  # grows while it is walked: sub-agents may have sub-agents
+        rows = do.rows(
+            "SELECT DISTINCT s.conversation FROM sessions s JOIN sessions p ON p.key = s.parent "
+            "WHERE p.conversation = ? AND s.conversation <> ? AND s.kind = ? ORDER BY s.conversation",
+            *(key, key, SUBAGENT),
+        )
+        found += (row[0] for row in rows if row[0] not in found)
+    return found
+
+
+def _delete(do: Transaction, conversation: int) -> int:
+    _hand_over(do, conversation)
+    sessions = do.rows("SELECT key, id FROM sessions WHERE conversation = ?", conversation)
+    keys = [row[0] for row in sessions]
+    for some in batches(keys):
+        marks = ", ".join("?" * len(some))
+        do.run(f"DELETE FROM results WHERE session IN ({marks})", *some)
+        do.run(f"DELETE FROM usage WHERE session IN ({marks})", *some)
+        do.run(f"UPDATE sessions SET parent = NULL WHERE parent IN ({marks})", *some)
+    for row in sessions:
+        do.run(
+            "DELETE FROM notes WHERE key = ? OR substr(key, 1, ?) = ?", row[1], len(row[1]) + 1, f"{row[1]}/"
+        )
+    messages = do.rows("SELECT DISTINCT message FROM entries WHERE conversation = ?", conversation)
+    for table in ("entries", "compactions", "pins", "sessions"):
+        do.run(f"DELETE FROM {table} WHERE conversation = ?", conversation)
+    do.run("DELETE FROM conversations WHERE key = ?", conversation)
+    return _delete_unused(do, messages)
+
+
+def _hand_over(do: Transaction, conversation: int) -> None:
+    """Give branches the entries that they read here, and the place that this one branched off from."""
+    source, low = there(
+        do.one("SELECT forked_from, fork_length FROM conversations WHERE key = ?", conversation)
+    )
+    branches = do.rows("SELECT key, fork_length FROM conversations WHERE forked_from = ?", conversation)
+    for branch, high in branches:
+        do.run(
+            "INSERT INTO entries (conversation, position, message, tokens, created) "
+            f"SELECT {int(branch)}, position, message, tokens, created FROM entries "
+            "WHERE conversation = ? AND position >= ? AND position < ?",
+            *(conversation, low, high),
+        )
+        do.run(
+            "UPDATE conversations SET forked_from = ?, fork_length = ? WHERE key = ?",
+            *(source, min(low, high), branch),
+        )
+
+
+def _delete_unused(do: Transaction, messages: Sequence[Row]) -> int:
+    gone = 0
+    for some in batches([row[0] for row in messages]):
+        marks = ", ".join("?" * len(some))
+        unused = f"key IN ({marks}) AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.message = messages.key)"
+        ids = [bytes(row[0]).hex() for row in do.rows(f"SELECT id FROM messages WHERE {unused}", *some)]
+        gone += do.run(f"DELETE FROM messages WHERE {unused}", *some)
+        _delete_notes(do, ids)
+    return gone
+
+
+def _delete_notes(do: Transaction, message_ids: Sequence[str]) -> None:
+    """Notes on messages: a message's id has 32 characters, so what is behind it begins at the 33rd."""
+    for some in batches(message_ids):
+        marks = ", ".join("?" * len(some))
+        do.run(
+            f"DELETE FROM notes WHERE substr(key, 1, 32) IN ({marks}) AND substr(key, 33, 1) IN ('', '/')",
+            *some,
+        )
