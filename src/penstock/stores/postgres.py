@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
-from penstock.errors import SettingsError, StoreError, StoreUnavailable
+from penstock.errors import SettingsError, StoreConflict, StoreError, StoreUnavailable
 from penstock.stores.database import Words
 
 try:
@@ -172,6 +172,10 @@ class PostgresDatabase:
             text = text.replace(secret, "…")
         if isinstance(error, psycopg_pool.PoolClosed):
             return StoreError(f"{self._url} was closed: open it again")
+        if isinstance(error, psycopg.IntegrityError):
+            return StoreConflict(
+                f"{self._url}: somebody else has written the same meanwhile: read again, then retry"
+            )
         if isinstance(error, _UNAVAILABLE):
             return StoreUnavailable(
                 f"{self._url} does not answer as it should: {text}; try again in a moment"

@@ -131,6 +131,7 @@ def new_conversation(
     tip: bytes = b"",
 ) -> int:
     """Make a conversation; its key."""
+    _require_new(do, session.id)
     row = do.one(
         "INSERT INTO conversations (id, dialect, created, updated, tip, length, view, forked_from, fork_length) "
         "VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?) RETURNING key",
@@ -142,6 +143,7 @@ def new_conversation(
 
 def new_session(do: Transaction, session: NewSession, conversation: int, parent: int | None) -> int:
     """Make a session; its key."""
+    _require_new(do, session.id)
     row = do.one(
         "INSERT INTO sessions (id, conversation, parent, kind, started, ended, end_reason, model, title) "
         "VALUES (?, ?, ?, ?, ?, NULL, '', ?, ?) RETURNING key",
@@ -149,6 +151,11 @@ def new_session(do: Transaction, session: NewSession, conversation: int, parent:
         *(label(session.model), label(session.title)),
     )
     return int(there(row)[0])
+
+
+def _require_new(do: Transaction, session_id: str) -> None:
+    if do.one("SELECT 1 FROM sessions WHERE id = ?", identifier(session_id)) is not None:
+        raise StoreError(f"there is a session {session_id!r} already: give the new one another id")
 
 
 def log_tip_of(do: Transaction, conversation: int, hold: str = "") -> LogTip:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from penstock.errors import StoreError, StoreUnavailable
+from penstock.errors import StoreConflict, StoreError, StoreUnavailable
 from penstock.stores.database import Words
 
 if TYPE_CHECKING:
@@ -225,6 +225,8 @@ def _as_store_error(error: apsw.Error, url: str) -> StoreError:
     step = next((_NEXT_STEP[kind] for kind in type(error).__mro__ if kind in _NEXT_STEP), "")
     if isinstance(error, _UNAVAILABLE):
         return StoreUnavailable(f"{url}: {step or error}")
+    if isinstance(error, apsw.ConstraintError):
+        return StoreConflict(f"{url}: somebody else has written the same meanwhile: read again, then retry")
     if isinstance(error, (apsw.NotADBError, apsw.CorruptError)):
         return StoreError(
             f"{url} is damaged or no store of ours: {error}; restore a copy, or name another file"
