@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.engine.compressed import Compressed as Compressed
     from penstock.engine.compressor import ContextCompressor as ContextCompressor
     from penstock.engine.contract import ContextEngine as ContextEngine
+    from penstock.engine.session import Session as Session
     from penstock.engine.summariser import Summariser as Summariser
     from penstock.errors import ErrorClass as ErrorClass
     from penstock.errors import PenstockError as PenstockError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.providers.classify import classify_error as classify_error
     from penstock.providers.connect import connect as connect
     from penstock.settings import Settings as Settings
+    from penstock.stores.opening import open_store as open_store
 
 __version__ = "0.1.0"
 
@@ -39,6 +41,7 @@ __all__ = [
     "ErrorClass",
     "PenstockError",
     "Receipt",
+    "Session",
     "Settings",
     "Summariser",
     "Usage",
@@ -47,6 +50,7 @@ __all__ = [
     "compress",
     "connect",
     "normalise_usage",
+    "open_store",
 ]
 
 _HOMES = {
@@ -56,6 +60,7 @@ _HOMES = {
     "ErrorClass": "penstock.errors",
     "PenstockError": "penstock.errors",
     "Receipt": "penstock.compaction.receipt",
+    "Session": "penstock.engine.session",
     "Settings": "penstock.settings",
     "Summariser": "penstock.engine.summariser",
     "Usage": "penstock.measure.usage",
@@ -64,6 +69,7 @@ _HOMES = {
     "compress": "penstock.engine.compress",
     "connect": "penstock.providers.connect",
     "normalise_usage": "penstock.measure.usage",
+    "open_store": "penstock.stores.opening",
 }
 
 

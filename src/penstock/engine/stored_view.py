@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.conversation.dialects import dialect_named
+from penstock.conversation.message import ToolCall, ToolResult
 from penstock.conversation.view import Handoff, Kept, Rewritten, encode
 from penstock.conversation.wire import parse_json
 
@@ -67,7 +68,25 @@ def view_of(compaction: Compaction | None, entries: Sequence[Entry], dialect_nam
         positions.append(None if isinstance(piece, Handoff) else piece.position)
     tokens = sum(by_position[place].tokens for place in positions if place is not None)
     assert merged or len(positions) == len(pieces)  # noqa: S101 - one wire for each piece, but for a merged handoff
-    return StoredView(encode(pieces, messages, dialect), pieces, positions, tokens)
+    wires = encode([_with_own_ids(piece, messages) for piece in pieces], messages, dialect)
+    return StoredView(wires, pieces, positions, tokens)
+
+
+def _with_own_ids(piece: Piece, messages: Mapping[int, Message]) -> Piece:
+    """The piece with the ids that the message itself gives its calls and results.
+
+    Where a dialect gives none, they were made up for the list that was compacted; another list would get others.
+    """
+    if not isinstance(piece, Rewritten):
+        return piece
+    own = messages[piece.position].parts
+    parts = {
+        at: msgspec.structs.replace(part, call_id=mine.call_id)
+        if isinstance(part, (ToolCall, ToolResult)) and isinstance(mine := own[at], (ToolCall, ToolResult))
+        else part
+        for at, part in piece.parts.items()
+    }
+    return Rewritten(piece.position, parts)
 
 
 def recorded_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:

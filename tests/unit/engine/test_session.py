@@ -1,0 +1,234 @@
+"""A conversation in a store: the view is the log folded over its compactions, and nothing is ever lost."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from penstock.conversation import mark
+from penstock.conversation.dialects import DIALECTS, decode_all
+from penstock.conversation.rules import check
+from penstock.engine.session import Session
+from penstock.errors import InputError, StoreConflict, TargetTooSmall, UnknownHandle, UnknownSession
+from penstock.stores.opening import open_store
+from penstock.testing.long_sessions import long_conversations
+
+
+def talk(rounds, first=0):
+    """Chat messages: in each round a call with a long result, and a word of the user."""
+    messages = []
+    for n in range(first, first + rounds):
+        call = {
+            "id": f"c{n}",
+            "type": "function",
+            "function": {"name": "read_file", "arguments": f'{{"path": "part_{n}.py"}}'},
+        }
+        text = "\n".join(f"def handle_{n}_{line}(event): return route_{line}(event)" for line in range(20))
+        messages += [
+            {"role": "user", "content": f"Step {n}, please; never drop step_{n}."},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{n}", "content": text},
+            {"role": "assistant", "content": f"Step {n} is done.", "extra": {"kept": n}},
+        ]
+    return messages
+
+
+@pytest.fixture
+def store():
+    opened = open_store("memory:")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def session(store):
+    return Session.create(store, model="gpt-4.1", title="parts")
+
+
+def legal(messages):
+    return check(decode_all(DIALECTS["chat"], messages), DIALECTS["chat"].rules) == []
+
+
+def test_without_a_compaction_the_view_is_the_log(session):
+    messages = talk(5)
+    assert session.append(messages) == [f"m{n}" for n in range(1, 21)]
+    assert session.view() == messages
+    assert len(session) == 20
+
+
+def test_bytes_are_kept(session, store):
+    raw = b'{ "role":"user",  "content":"sp\\u0061ces", "x": 1.50 }'
+    session.append([raw])
+    assert store.read(session.id, [0])[0].raw == raw
+
+
+def test_a_compaction_is_the_view_that_was_returned(session):
+    messages = talk(20)
+    session.append(messages)
+    result = session.compact(target_tokens=2_500)
+    assert session.view() == result.messages
+    assert legal(session.view())
+    later = talk(3, first=20)
+    session.append(later)
+    assert session.view() == [*result.messages, *later]
+
+
+def test_compactions_build_on_each_other_and_handles_mean_the_same_message(session):
+    messages = talk(60)
+    for start in range(0, 240, 80):
+        session.append(messages[start : start + 80])
+        result = session.compact(target_tokens=3_000)
+        assert session.view() == result.messages
+        assert legal(session.view())
+    for number in (1, 14, 99, 200):
+        assert session.original(f"m{number}") == messages[number - 1]
+    (handoff,) = [m for m in session.view() if mark.OPENING in str(m.get("content"))]
+    assert "m235" in handoff["content"] or "m230" in handoff["content"] or "[m2" in handoff["content"]
+
+
+def test_undo_leads_back_step_by_step(session):
+    messages = talk(40)
+    session.append(messages[:80])
+    first = session.compact(target_tokens=2_500)
+    session.append(messages[80:])
+    before = session.view()
+    session.compact(target_tokens=2_500)
+    assert session.undo()
+    assert session.view() == before == [*first.messages, *messages[80:]]
+    assert session.undo()
+    assert session.view() == messages
+    assert not session.undo()
+    again = session.compact(target_tokens=2_500)
+    assert session.view() == again.messages
+
+
+def test_a_compaction_opens_a_continuation_and_resume_finds_it(session, store):
+    first = session.id
+    session.append(talk(20))
+    session.compact(target_tokens=2_500)
+    assert session.id != first
+    assert store.session(first).end_reason == "compression"
+    assert session.row.parent == first
+    resumed = Session.resume(store, first)
+    assert resumed.id == session.id
+    assert resumed.view() == session.view()
+    (listed,) = store.list()
+    assert (listed.tip.id, listed.compactions, listed.messages, listed.title) == (session.id, 1, 80, "parts")
+
+
+def test_nothing_to_do_commits_nothing(session, store):
+    session.append(talk(2))
+    before = session.id
+    assert session.compact(target_tokens=50_000).receipt.outcome == "nothing_to_do"
+    assert session.id == before
+    assert store.newest_compaction(session.id) is None
+
+
+def test_pins_stay_whole(session):
+    messages = talk(30)
+    session.append(messages)
+    session.pin("m7")
+    session.compact(target_tokens=3_000)
+    assert messages[6] in session.view()
+    session.append(talk(10, first=30))
+    session.compact(target_tokens=3_000)
+    assert messages[6] in session.view()
+    session.unpin("m7")
+    session.append(talk(10, first=40))
+    session.compact(target_tokens=3_000)
+    assert messages[6] not in session.view()
+
+
+def test_two_compactors_one_result(session, store):
+    session.append(talk(20))
+    other = Session.resume(store, session.id)
+    result = session.compact(target_tokens=2_500)
+    with pytest.raises(StoreConflict):
+        other._commit(*_late(other))
+    other.refresh()
+    assert other.view() == result.messages
+    assert len(store.compactions(session.id)) == 1
+
+
+def _late(session):
+    """What a compactor would commit that had taken its view before the other one was done."""
+    from penstock.conversation.view import Compaction, Kept
+    from penstock.engine.compress import Request, compress_list
+
+    tip = session.store.log_tip(session.id)
+    result = compress_list(talk(20), Request(target_tokens=2_500))
+    return Compaction(tip.id, tip.length, (Kept(0),)), None, result
+
+
+def test_messages_that_arrive_meanwhile_stay(session, store):
+    session.append(talk(20))
+    other = Session.resume(store, session.id)
+
+    def slow(prompt):
+        other.append(talk(1, first=20))
+        return "## Goal\nThe steps.\n"
+
+    result = session.compact(target_tokens=3_000, summariser=slow)
+    session.refresh()
+    assert session.view() == [*result.messages, *talk(1, first=20)]
+
+
+def test_two_writers_never_fork(session, store):
+    other = Session.resume(store, session.id)
+    session.append(talk(1))
+    with pytest.raises(StoreConflict):
+        other.append(talk(1, first=7))
+    other.refresh()
+    other.append(talk(1, first=7))
+    assert [m["content"] for m in other.view() if m["role"] == "user"][-1].startswith("Step 7")
+
+
+def test_the_same_append_again_changes_nothing(session, store):
+    other = Session.resume(store, session.id)
+    session.append(talk(1))
+    other.append(talk(1))
+    assert len(other) == 4
+    assert other.view() == talk(1)
+
+
+def test_a_branch_shares_and_goes_its_own_way(session, store):
+    messages = talk(5)
+    session.append(messages)
+    branch = session.branch("m8")
+    branch.append([{"role": "user", "content": "Another way."}])
+    assert branch.view() == [*messages[:8], {"role": "user", "content": "Another way."}]
+    assert session.view() == messages
+    assert Session.resume(store, session.id).id == session.id
+    assert branch.original("m3") == messages[2]
+
+
+def test_wrong_handles_ids_and_messages(session, store):
+    session.append(talk(1))
+    for handle in ("m0", "m5", "x"):
+        with pytest.raises(UnknownHandle):
+            session.original(handle)
+    with pytest.raises(UnknownSession):
+        Session.resume(store, "no-such-session")
+    with pytest.raises(InputError, match="message 1"):
+        session.append([{"role": "nobody", "content": "x"}])
+    assert len(session) == 4
+
+
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+@settings(max_examples=8, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+@given(data=st.data())
+def test_every_dialect(dialect, data):
+    wires = data.draw(long_conversations(dialect))
+    store = open_store("memory:")
+    session = Session.create(store, dialect=dialect)
+    session.append(wires)
+    assert session.view() == wires
+    size = sum(entry.tokens for entry in store.read_from(session.id, 0))
+    try:
+        result = session.compact(target_tokens=max(400, size // 2))
+    except TargetTooSmall:
+        return
+    assert session.view() == result.messages
+    assert check(decode_all(DIALECTS[dialect], session.view()), DIALECTS[dialect].rules) == []
+    store.close()
