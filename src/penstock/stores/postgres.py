@@ -10,7 +10,7 @@ import re
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from penstock.errors import SettingsError, StoreConflict, StoreError, StoreUnavailable
 from penstock.stores.database import Words
@@ -60,13 +60,13 @@ class PostgresDatabase:
 
     def __init__(self, url: str, wait_seconds: float = 10.0) -> None:
         self._wait_seconds = wait_seconds
-        self._url, self._secrets = _without_password(url)
         try:
+            self._url, self._secrets = _without_password(url)
             psycopg.conninfo.conninfo_to_dict(url)
-        except psycopg.Error:  # its text may quote the password
+        except (ValueError, psycopg.Error):  # whose text may quote the password
             raise SettingsError(
                 "the address of the PostgreSQL store cannot be read: use postgresql://user:password@host:5432/name, "
-                "with %-escapes for what is special in an address"
+                "with %-escapes for what is special in an address (%40 for @, %2F for /, %3F for ?, %25 for %)"
             ) from None
         self._pool = psycopg_pool.ConnectionPool(
             url,
@@ -222,13 +222,18 @@ def _translated(statement: str) -> bytes:
 
 
 def _without_password(url: str) -> tuple[str, tuple[str, ...]]:
-    """The address without its password, and what must not be shown, longest first."""
+    """The address without its password, and what must not be shown, longest first.
+
+    Raises ValueError where the two cannot be told apart: a password with a `/` or `?` that is not escaped.
+    """
     parts = urlsplit(url)
+    if "@" in parts.path + parts.query + parts.fragment:
+        raise ValueError("an @ behind the host")
     user, at, host = parts.netloc.rpartition("@")
     name, _, password = user.partition(":")
     query = parse_qsl(parts.query, keep_blank_values=True)
-    shown = [(key, value) for key, value in query if key not in _SECRETS]
+    shown = urlencode([(key, value) for key, value in query if key not in _SECRETS])
     hidden = {password, unquote(password), *(value for key, value in query if key in _SECRETS)}
     hidden |= {quote(secret) for secret in hidden}
-    clean = urlunsplit((parts.scheme, f"{name}{at}{host}", parts.path, urlencode(shown), ""))
+    clean = f"{parts.scheme}://{name}{at}{host}{parts.path}{'?' if shown else ''}{shown}"
     return clean, tuple(sorted((secret for secret in hidden if secret), key=len, reverse=True))

@@ -444,9 +444,11 @@ class SqlStore:
 
     def faults(self) -> Sequence[Fault]:
         """Everything that is not as it should be."""
+        damage = [Fault("database", text) for text in self._database.damage()]
+        if damage:  # rows read from damaged pages would show faults that are none
+            return damage
         with self._database.reading() as do:
-            found = [finding.fault for finding in findings(do)]
-        return [*(Fault("database", text) for text in self._database.damage()), *found]
+            return [finding.fault for finding in findings(do)]
 
     def repair(self) -> Sequence[Fault]:
         """Mend what can be mended; returns what was."""

@@ -1,0 +1,126 @@
+"""PostgreSQL: values in statements, passwords, schemas that are made by several at once."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+
+import psycopg
+import pytest
+
+from penstock.errors import SchemaTooNew, SettingsError, StoreError, StoreUnavailable
+from penstock.stores.base import NewSession
+from penstock.stores.opening import open_store
+from penstock.stores.postgres import PostgresDatabase, _translated, _without_password
+
+
+@pytest.mark.parametrize(
+    ("statement", "translated"),
+    [
+        ("SELECT ?", "SELECT %s"),
+        ("a = ? AND b IN (?, ?)", "a = %s AND b IN (%s, %s)"),
+        ("x LIKE '50%' AND y = ?", "x LIKE '50%%' AND y = %s"),
+        ("x = 'why?' AND y = ?", "x = 'why?' AND y = %s"),
+        ("x = 'it''s ?' AND y = ?", "x = 'it''s ?' AND y = %s"),
+        ('"odd?" = ? -- really?\n AND 5 % 2 = ?', '"odd?" = %s -- really?\n AND 5 %% 2 = %s'),
+    ],
+)
+def test_only_marks_outside_of_texts_are_values(statement, translated):
+    assert _translated(statement).decode() == translated
+
+
+def test_marks_and_percent_signs_reach_the_server_as_they_are(postgres_url):
+    database = PostgresDatabase(postgres_url)
+    with database.reading() as do:
+        assert do.one("SELECT '?', '100%', '%s', ?, 7 % 4", "?%s%") == ("?", "100%", "%s", "?%s%", 3)
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u:hunter2@h:5432/d", "postgresql://u@h:5432/d"),
+        ("postgresql://u:hu%40nter2@h/d?sslmode=require", "postgresql://u@h/d?sslmode=require"),
+        ("postgresql://h/d?user=u&password=hunter2", "postgresql://h/d?user=u"),
+        ("postgres://u@h/d", "postgres://u@h/d"),
+        ("postgresql:///d?sslpassword=hunter2", "postgresql:///d"),
+    ],
+)
+def test_the_address_that_is_shown_has_no_password(url, shown):
+    assert _without_password(url)[0] == shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:hunter2@127.0.0.1:1/d",
+        "postgresql://user@127.0.0.1:1/d?password=hunter2",
+        "postgresql://user:hunter2@127.0.0.1:port/d",
+        "postgresql://user:hunter2@@/d",
+        "postgresql://user:x/hunter2@127.0.0.1/d",
+        "postgresql://user:hunter2@127.0.0.1:1/d?nonsense=hunter2",
+        "postgresql://user:hun%ter2@127.0.0.1:1/d",
+        "postgresql://hunter2[/d",
+    ],
+)
+def test_no_error_and_no_log_shows_the_password(url, caplog):
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises((SettingsError, StoreUnavailable)) as caught:
+        open_store(url, wait_seconds=1)
+    shown, error = caplog.text, caught.value
+    while error is not None:
+        shown += f"{error} {error!r}"
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    assert "hunter2" not in shown
+    assert "hun%ter2" not in shown
+
+
+def test_several_processes_may_make_the_schema_at_once(postgres_url):
+    errors, barrier = [], threading.Barrier(6)
+
+    def open_it():
+        barrier.wait(30)
+        try:
+            open_store(postgres_url).close()
+        except StoreError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=open_it) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_a_newer_schema_is_refused(postgres_url):
+    open_store(postgres_url).close()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("UPDATE penstock_schema SET version = 99")
+    with pytest.raises(SchemaTooNew, match=r"schema 99.*newer version"):
+        open_store(postgres_url)
+
+
+def test_a_lock_that_is_held_too_long_is_told(postgres_url):
+    store = open_store(postgres_url, wait_seconds=0.3)
+    store.create(NewSession(id="a", at=1.0))
+    with psycopg.connect(postgres_url) as holder:
+        holder.execute("SELECT * FROM sessions FOR UPDATE")
+        with pytest.raises(StoreUnavailable, match="lock timeout"):
+            store.end("a", "x", 2.0)
+    store.end("a", "x", 2.0)
+    store.close()
+
+
+def test_without_the_packages_the_way_to_get_them_is_told():
+    code = (
+        "import sys; sys.modules['psycopg'] = None\n"
+        "from penstock.stores.opening import open_store\n"
+        "try: open_store('postgresql://u:hunter2@h/d')\n"
+        "except Exception as error: print(type(error).__name__, error)\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.startswith("SettingsError")
+    assert 'pip install "penstock[postgres]"' in shown
