@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.compaction.values import PHRASE, tokens_of, values_in_phrase, values_in_token
+from penstock.compaction.values import PHRASE, SEPARATORS, tokens_of, values_in_phrase, values_in_token
 from penstock.redaction import REDACTED
 
 if TYPE_CHECKING:
@@ -27,16 +27,19 @@ __all__ = ["STRUCK", "Checked", "Source", "Verified", "check_prose", "strike_unk
 STRUCK = "[struck]"
 _HANDLE = re.compile(r"m\d+")
 _CUT = re.compile(r"\S*…\S*")  # what we cut short says so itself
-_QUOTED = re.compile(r"[“„«]([^“”„«»\n]{3,70})[”“»]|『([^』\n]{2,70})』|「([^」\n]{2,70})」")
+_QUOTED = re.compile(
+    r"[“„«]([^“”„«»\n]{3,70})[”“»]|‘([^‘’\n]{3,70})’|『([^』\n]{2,70})』|「([^」\n]{2,70})」|`([^`\n]{2,70})`"
+)
+_CALLED = re.compile(r"([^\W\d]\w+)\(\)")
+_TOKEN = re.compile("[^" + re.escape("".join(map(chr, SEPARATORS))) + "]+")
 _GROUPED = re.compile(r"(?<![\w.,])\d{1,3}(?:[,_\u00a0\u202f]\d{3})+(?![\w,])")
 _EDGES = ".,;:!?()[]{}<>*=|&^%+~$/\\-#@\"'`"
 _SHORTEST_SECRET = 6
-_SEPARATOR = "[,_\u00a0\u202f]?"
 # Compounds of plain language: by how they begin or end. Any other word with a hyphen may be a name.
 _COMPOUND = re.compile(
     r"(?:re|non|pre|post|un|co|sub|self|multi|well|ill|follow|end|half|full|high|low|long|short|left|right|read|"
-    r"real|hard|soft|built|step|side|day|case|cross|inter|mid|ex|all|one|two|three|first|second|third|old|new|"
-    r"so|up|by|in|on|out|over|under|user|client|server|error|test)(?:-[a-z]+)+"
+    r"real|hard|soft|built|side|cross|inter|mid|ex|all|one|two|three|first|second|third|old|new|"
+    r"so|up|by|in|on|out|over|under)(?:-[a-z]+)+"
     r"|(?:[a-z]+-)+(?:up|in|out|off|on|based|related|specific|only|like|free|side|wide|level|time|end|by|step|"
     r"case|friendly|safe|ready|facing|driven|aware|style|sensitive|insensitive|fix|line|to|do|run|check)"
 )
@@ -140,18 +143,25 @@ def _without_secrets(entry: Entry, secrets: frozenset[str], redactor: Redactor) 
 
 def _claims(text: str) -> set[str]:
     """Everything in the text that must stand in the source to be true."""
-    plain = _GROUPED.sub(lambda found: re.sub(r"\D", "", found[0]), text.replace(REDACTED, " "))
-    plain = _CUT.sub(" ", plain)
-    claims: set[str] = set()
-    for token in tokens_of(plain):
-        bare = token.strip(_EDGES)
-        values = [] if _COMPOUND.fullmatch(bare.lower()) else values_in_token(token)
-        claims.update(values)
-        if not values and any(map(str.isdigit, bare)):
-            claims.add(bare)
+    plain = _GROUPED.sub(_ungrouped, text.replace(REDACTED, " ").replace("…", " "))
+    claims = {claim for token in tokens_of(plain) for claim in _claims_of(token)}
     claims.update(value for phrase in PHRASE.findall(plain) for value in values_in_phrase(phrase))
-    claims.update(next(filter(None, groups)) for groups in _QUOTED.findall(plain))
-    return claims
+    claims.update(next(filter(None, groups)).strip() for groups in _QUOTED.findall(plain))
+    claims.update(_CALLED.findall(plain))
+    return claims - {""}
+
+
+def _claims_of(token: str) -> set[str]:
+    """The claims of one token: its values, and any number in it."""
+    bare = token.strip(_EDGES)
+    if _COMPOUND.fullmatch(bare.lower()):
+        return set()
+    claims = set(values_in_token(bare) or values_in_token(token))
+    return claims or ({bare} if any(map(str.isdigit, bare)) else set())
+
+
+def _ungrouped(found: re.Match[str]) -> str:
+    return re.sub(r"\D", "", found[0])
 
 
 def _stands_in(claim: str, text: str) -> bool:
@@ -167,13 +177,41 @@ def _stands_in(claim: str, text: str) -> bool:
 
 
 def _struck(text: str, unknown: set[str]) -> Verified:
-    struck = []
+    """The text without these values; a token that holds one goes whole, and no other is touched."""
+    struck: set[str] = set()
+
+    def number(found: re.Match[str]) -> str:
+        value = _ungrouped(found)
+        struck.update({value} & unknown)
+        return STRUCK if value in unknown else found[0]
+
+    def token(found: re.Match[str]) -> str:
+        lost = _claims_of(found[0].replace("…", "")) & unknown
+        struck.update(lost)
+        return _without(found[0], lost)
+
+    text = _GROUPED.sub(number, text)
     for value in sorted(unknown, key=lambda value: (-len(value), value)):
-        exact = rf"(?<![^\W_]){_SEPARATOR.join(value)}(?![^\W_])" if value.isdigit() else re.escape(value)
-        text, count = re.subn(exact, STRUCK, text)
-        if count:
-            struck.append(value)
-    return Verified(text, tuple(struck))
+        if not _TOKEN.fullmatch(value) and value in text:  # a phrase
+            text = text.replace(value, STRUCK)
+            struck.add(value)
+    text = _TOKEN.sub(token, text)
+    for value in sorted(
+        unknown - struck, key=lambda value: (-len(value), value)
+    ):  # plain words marked as code
+        text, count = re.subn(rf"(?<!\w){re.escape(value)}(?!\w)", STRUCK, text)
+        struck.update({value} if count else ())
+    return Verified(text, tuple(sorted(struck)))
+
+
+def _without(token: str, lost: set[str]) -> str:
+    """The token without the values that it may not hold: all of it between its marks, where it is ASCII."""
+    if lost and token.isascii():
+        bare = token.strip(_EDGES)
+        return token.replace(bare, STRUCK) if bare else token
+    for value in sorted(lost, key=len, reverse=True):  # letters of other scripts may stand right beside it
+        token = token.replace(value, STRUCK)
+    return token
 
 
 def _numbered(entry: Entry, numbers: Container[int]) -> Entry:
