@@ -126,9 +126,9 @@ class Summariser:
 
     `main` is the session's own model, where there is one: it is asked where the chosen model fails. Where it is the
     chosen one itself, and the conversation is in its dialect, it is asked at the end of the conversation, so that
-    the provider's cache of the prefix is used; any other model gets the turns without their secrets. `window_tokens` is the chosen model's window, where it is not
-    the known one. `notes` keeps what was written on parts of long conversations, so that a retry goes on where
-    the last try stopped.
+    the provider's cache of the prefix is used; any other model gets the turns without their secrets.
+    `window_tokens` is the chosen model's window, where it is not the known one. `notes` keeps what was written on
+    parts of long conversations, so that a retry goes on where the last try stopped.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first by name
