@@ -118,7 +118,7 @@ def ten_times(given: Material) -> str:
 
 def secrets(given: Material) -> str:
     """Every secret in several dresses, among lines that are true."""
-    lines = [f"- {turn.text[:200]} (m{turn.number})" for turn in given.turns[:40]]
+    lines = [f"- {_clipped(turn.text, 200)} (m{turn.number})" for turn in given.turns[:40]]
     told = [
         line
         for secret in SECRETS

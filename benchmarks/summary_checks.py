@@ -19,6 +19,9 @@ __all__ = ["Harm", "Original", "planted", "text_of"]
 Chat = list[dict[str, Any]]
 
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,._]*\d(?!\w)|(?<![\w.,])\d(?![\w.,]*\d)")
+_ESCAPE = re.compile(
+    r"\\+(?:u[0-9a-f]{4}|x[0-9a-f]{2}|[nrtbf])"
+)  # of JSON within a text; what follows is a word's beginning
 _CUT = re.compile(r"\S*…\S*")  # what was cut short says so itself
 _TURN = re.compile(r"m\d+")
 
@@ -41,7 +44,8 @@ class Original:
 
     def __init__(self, messages: Chat, target_tokens: int) -> None:
         self._messages = messages
-        self._source = " ".join("\n".join(map(text_of, messages)).split())
+        source = "\n".join(map(text_of, messages))
+        self._source = " ".join(f"{source}\n{_ESCAPE.sub(' ', source)}".split())
         self._request = next((message for message in reversed(messages) if message["role"] == "user"), None)
         room = target_tokens - message_tokens([one for one in messages if one["role"] == "system"])
         self.request_fits = self._request is not None and message_tokens([self._request]) <= 0.8 * room
@@ -72,7 +76,12 @@ class Original:
         at = self._source.find(value)
         while at >= 0:
             end = at + len(value)
-            if not (self._source[at - 1 : at].isalnum() or self._source[end : end + 1].isalnum()):
+            before, after = self._source[at - 1 : at], self._source[end : end + 1]
+            if not (
+                before.isdigit() or after.isdigit()
+                if value.isdigit()
+                else before.isalnum() or after.isalnum()
+            ):
                 return True
             at = self._source.find(value, at + 1)
         return False
