@@ -240,3 +240,59 @@ def test_a_handoff_that_was_written_is_read_again_as_it_was(text, name):
     )
     assert len(seen.summaries) == 1
     assert len(Seen(name, [*result.messages, *wires[-6:]], again).summaries) == 1
+
+
+_NAMES = ("src/zqx{n}/a.py", "zqx_{n}", "Zqx{n}Run", "zqxRun", "zqx-{n}", "zqx.{n}.log", "zqx{n}@example.org")
+_NAMES += (
+    "--zqx-{n}",
+    "https://zqx{n}.example/x",
+    "ZQX_{n}",
+    "zqx_{n}()",
+    "a/zqx{n}",
+    "C:\\zqx\\{n}",
+    "v{n}.zqx",
+)
+_AROUND = (
+    "{}",
+    "`{}`",
+    '"{}"',
+    "({})",
+    "**{}**",
+    "{}.",
+    "{},",
+    "[{}]",
+    "<{}>",
+    "{}:",
+    "={}",
+    "{}…",
+    "→{}",
+    "，{}。",
+)
+
+
+def invented_names():
+    """A name that stands in no session, in many forms and between many marks."""
+    return st.builds(
+        lambda form, around, n: around.format(form.format(n=n)),
+        st.sampled_from(_NAMES),
+        st.sampled_from(_AROUND),
+        st.integers(3, 99_999),
+    )
+
+
+@claim(60)
+@given(
+    names=st.lists(invented_names(), min_size=1, max_size=3),
+    true=st.lists(st.sampled_from(("order", "status", "order_id", "customer", "please")), max_size=12),
+    between=st.sampled_from((" ", ", ", " and ", "\n- ", "; ")),
+)
+def test_no_invented_name_is_left_in_whatever_form(names, true, between):
+    wires = session("service", "chat")
+    text = f"## Active State\n- It goes on.\n- {between.join([*true, *names, *true])}\n"
+    model = ScriptedModel([text], repeat_last=True)
+    target = int(0.4 * tokens("chat", wires))
+    result = penstock.compress(wires, target_tokens=target, dialect="chat", summariser=model)
+    seen = Seen("chat", wires, result)
+    assert not [line for line in seen.written if "zqx" in line.lower()]
+    assert "It goes on." in seen.text
+    assert result.receipt.facts_struck >= 1

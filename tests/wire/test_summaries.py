@@ -1,6 +1,8 @@
 """Handoffs by a model over HTTP, in every dialect: a good one, and seven kinds that must do no harm."""
 
+import asyncio
 import json
+import time
 
 import pytest
 from bad_summaries import DEGRADED, INVENTED, WRITTEN, far_too_long, headings, invented, secrets, talkative
@@ -28,6 +30,7 @@ import penstock
 from penstock.compaction.extractive import PROSE_SHARE
 from penstock.compaction.handoff import Section, parse_handoff
 from penstock.compaction.verify import STRUCK
+from penstock.engine.summariser import Summariser, summariser_of
 from penstock.redaction import REDACTED
 from penstock.testing.scripted_model import ScriptedModel
 
@@ -125,6 +128,54 @@ def test_inventions_are_struck_and_counted_and_what_is_true_stays(provider):
     assert f"{result.receipt.facts_struck} struck" in str(result.receipt)
 
 
+@pytest.mark.parametrize(
+    ("said", "invented_part"),
+    [
+        ("src/ghost/phantom.py", "ghost"),
+        ("ghost/phantom.py…", "ghost"),
+        ("…/phantom.py", "phantom"),
+        ("rows 4999…", "4999"),
+        ("4,999 rows", "4,999"),
+        ("共4999个", "4999"),
+        ("第4999号", "4999"),
+        ("４９９９", "４９９９"),
+        ("$GHOST", "GHOST"),
+        ("ghostRun()", "ghostRun"),
+        ("**ghost_run**", "ghost_run"),
+        ("--ghost-mode", "ghost"),
+        ("ghost@phantom.example", "ghost"),
+        ("‘the ghost said so’", "ghost said"),
+        ("«the ghost said so»", "ghost said"),
+        ("rec_07919", "rec_07919 "),  # a part of a value is another value
+        ("read_shelf2", "read_shelf2"),
+        ("m4999", "m4999"),
+        ("`ghost`", "ghost"),
+        ("ghost()", "ghost"),
+        ("user-processor", "processor"),
+    ],
+)
+def test_an_invention_beside_what_is_true_is_struck(said, invented_part):
+    talk = planted("chat")
+    true = f"read_shelf, shelf 1, box 3, {', '.join(needle(n) for n in range(1, 6))}"
+    model = ScriptedModel([f"## Active State\n- {true} and {said} came up.\n"])
+    result = penstock.compress(talk.wires, target_tokens=talk.target, summariser=model)
+    (state,) = [entry.text for entry in entries_of(talk, result) if entry.section is Section.STATE]
+    assert state.startswith(f"{true} and ")
+    assert invented_part not in state.removeprefix(true)
+    assert STRUCK in state
+    assert result.receipt.facts_struck >= 1
+
+
+def test_a_text_of_which_nothing_is_true_counts_as_none():
+    talk = planted("chat")
+    text = "## Goal\n- Move src/ghost/phantom.py to PhantomBroker.\n## Blocked\n- ORD-88431-Z failed with 99417.\n"
+    result = penstock.compress(talk.wires, target_tokens=talk.target, summariser=ScriptedModel([text]))
+    claim_sound(talk, result)
+    assert result.receipt.outcome == "degraded"
+    assert "struck" in result.receipt.reason
+    assert result.receipt.facts_struck >= 4
+
+
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_model_that_copies_secrets_is_redacted_by_pattern_and_by_what_the_conversation_calls_secret(
     provider,
@@ -155,8 +206,6 @@ def test_a_models_words_take_no_more_than_their_share(provider):
 
 
 def test_it_works_without_a_loop_and_from_inside_one():
-    import asyncio
-
     talk = planted("chat")
 
     def compressed():
@@ -198,6 +247,27 @@ def test_a_function_that_raises_is_a_failure_like_any_other():
     claim_sound(talk, result)
     assert result.receipt.outcome == "degraded"
     assert SECRETS[0] not in str(result.receipt)
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_function_is_bounded_by_the_time_that_is_left(kind):
+    talk = planted("chat")
+
+    def plain(prompt):
+        time.sleep(1.5)
+        return good_handoff()
+
+    async def later(prompt):
+        await asyncio.sleep(30)
+        return good_handoff()
+
+    summariser = summariser_of(plain if kind == "plain" else later)
+    summariser = Summariser(summariser.model, timeout_seconds=0.1)
+    result = penstock.compress(talk.wires, target_tokens=talk.target, summariser=summariser)
+    claim_sound(talk, result)
+    assert result.receipt.outcome == "degraded"
+    assert "timeout" in result.receipt.reason
+    assert result.receipt.seconds < 1.4
 
 
 def test_what_is_no_summariser_is_said_so():
