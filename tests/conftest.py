@@ -35,6 +35,7 @@ def postgres_server():
     )  # it lives as long as the tests do
     yield server
     os.kill(server.get_pid(), signal.SIGQUIT)  # without writing out what nobody will read
+    server.get_postmaster_info().process.wait(10)
     server.cleanup()
     shutil.rmtree(folder, ignore_errors=True)
 

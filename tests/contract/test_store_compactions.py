@@ -85,6 +85,15 @@ def test_a_base_that_is_not_in_the_log_is_refused(store):
     assert list(store.compactions("a", undone=True)) == []
 
 
+def test_a_compaction_that_names_what_it_cannot_know_is_refused(store):
+    started(store, "a")
+    append(store, "a", "one")
+    with pytest.raises(StoreError, match="beyond"):
+        compact(store, "a", "a2", kept=(1,))
+    assert store.newest_compaction("a") is None
+    assert store.tip("a").id == "a"
+
+
 def test_a_commit_that_is_retried_is_done_once(store):
     started(store, "a")
     append(store, "a", "one")

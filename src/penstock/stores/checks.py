@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.conversation.view import Handoff
 from penstock.conversation.wire import parse_json
 from penstock.stores.base import COMPRESSION, Fault
 from penstock.stores.log_checks import log_findings
-from penstock.stores.rows import read_pieces
+from penstock.stores.rows import knows_its_positions, read_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,11 +99,8 @@ def _record_faults(compaction: Row, log: CheckedLog, conversation: int) -> Itera
     if session != conversation:
         yield "the session that it opened is not there"
     try:
-        for piece in read_pieces(bytes(pieces)):
-            positions = piece.covers if isinstance(piece, Handoff) else (piece.position,)
-            if not all(0 <= position < length for position in positions):
-                yield "it names messages that it cannot have known"
-                break
+        if not knows_its_positions(read_pieces(bytes(pieces)), length):
+            yield "it names messages that it cannot have known"
     except ValueError:
         yield "its pieces cannot be read"
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from penstock.conversation.view import Compaction, Piece
+from penstock.conversation.view import Compaction, Handoff, Piece
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import StoreConflict, StoreError, UnknownSession
 from penstock.measure.usage import Usage
@@ -33,6 +33,7 @@ __all__ = [
     "batches",
     "fingerprint",
     "ids_of",
+    "knows_its_positions",
     "last_session",
     "log_tip_of",
     "new_conversation",
@@ -257,6 +258,19 @@ def require_base(do: Transaction, conversation: int, new: NewCompaction) -> None
     compaction = new.compaction
     if compaction.length and tip_of(do, conversation, compaction.length).hex() != compaction.base:
         raise StoreConflict("the base of this compaction is not in the log of this conversation")
+    if not knows_its_positions(compaction.pieces, compaction.length):
+        raise StoreError(
+            f"this compaction names messages beyond the {compaction.length:,} that it was made of; nothing was committed"
+        )
+
+
+def knows_its_positions(pieces: Sequence[Piece], length: int) -> bool:
+    """Whether all messages that a compaction names are among those that it was made of."""
+    for piece in pieces:
+        positions = piece.covers if isinstance(piece, Handoff) else (piece.position,)
+        if not all(0 <= position < length for position in positions):
+            return False
+    return True
 
 
 def newest_of(do: Transaction, conversation: int) -> CompactionRow | None:
