@@ -19,7 +19,8 @@ check: $(STAMP)
 	@$(BIN)/lint-imports
 
 soak: $(STAMP)
-	@PENSTOCK_EXAMPLES=20 $(BIN)/pytest tests/properties
+	@PENSTOCK_EXAMPLES=20 $(BIN)/pytest tests/properties tests/contract/test_store_sequences.py
+	@PENSTOCK_KILLS=1000 $(BIN)/pytest tests/e2e/test_store_faults.py
 
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks
