@@ -30,6 +30,7 @@ from penstock.engine.compressed import number_of
 from penstock.engine.stored_view import recorded_pieces, view_of, wanted_positions
 from penstock.engine.summariser import summariser_of
 from penstock.errors import UnknownHandle
+from penstock.measure.weigh import weigh
 from penstock.settings import Settings
 from penstock.stores.base import BRANCH, COMPRESSION, NewCompaction, NewMessage, NewSession
 
@@ -103,7 +104,7 @@ class Session:
         ]
         dialect = dialect_named(self._row.dialect)
         decoded = decode_all(dialect, wires)
-        tokens = new_notebook(self._row.model or None, self.settings).weigh(wires, dialect)
+        tokens = weigh(decoded, self._notebook.tokenizer)
         new = [
             NewMessage(raw, content_digest(message), message.role.value, weight)
             for raw, message, weight in zip(raws, decoded, tokens, strict=True)
