@@ -1,4 +1,4 @@
-"""`python -m benchmarks [speed|memory|fidelity|summaries|redaction|startup …]`: measure, and print tables."""
+"""`python -m benchmarks [speed|memory|stores|fidelity|summaries|redaction|startup …]`: measure, and print tables."""
 
 import argparse
 import datetime as dt
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import fidelity, memory, redaction, speed, startup, summaries
+from benchmarks import fidelity, memory, redaction, speed, startup, stores, summaries
 from benchmarks.clock import cores, machine
 from benchmarks.options import Options
 from benchmarks.report import LEGEND, Table, as_json, markdown, missed
@@ -19,6 +19,7 @@ SUBJECTS: dict[str, Callable[[Options], list[Table]]] = {
     "speed": speed.run,
     "redaction": redaction.run,
     "memory": memory.run,
+    "stores": stores.run,
     "fidelity": fidelity.run,
     "summaries": summaries.run,
 }
