@@ -23,6 +23,7 @@ RUNNABLE = (
     "docs/guides/testing.md",
     "docs/concepts/redaction.md",
     "docs/reference/settings.md",
+    "docs/reference/stores.md",
 )
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
