@@ -296,9 +296,16 @@ def wait_for_more(acknowledged):
         time.sleep(0.01)
 
 
-def test_idle_connections_that_a_restart_cut_are_replaced_unseen(postgres_server, postgres_url):
-    store = with_shared(postgres_url, "one")
+def test_a_postgresql_that_is_away_is_told_and_idle_connections_are_replaced_unseen(
+    postgres_server, postgres_url
+):
+    store = open_store(postgres_url, wait_seconds=1)
+    store.create(NewSession(id="shared", at=1.0))
+    store.append("shared", new_messages("one"), "", 2.0)
     postgres_server.stop()
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="try again"):
+            store.log_tip("shared")
     postgres_server.start()
     assert store.log_tip("shared").length == 1
     store.append("shared", new_messages("two"), store.log_tip("shared").id, 3.0)

@@ -125,21 +125,26 @@ class PostgresDatabase:
 
     @contextmanager
     def _begun(self, begin: str) -> Iterator[_Connection]:
-        """A connection with a transaction. One that was lost while it was idle is replaced unseen."""
-        connection = self._pool.getconn()
+        connection = self._with_transaction(begin)
         try:
-            try:
-                connection.execute(begin)
-            except psycopg.OperationalError:
-                if not connection.closed:
-                    raise
-                self._pool.putconn(connection)
-                self._pool.check()
-                connection = self._pool.getconn()
-                connection.execute(begin)
             yield connection
         finally:
             self._pool.putconn(connection)
+
+    def _with_transaction(self, begin: str, *, again: bool = True) -> _Connection:
+        """A connection with a transaction. One that was lost while it was idle is replaced unseen."""
+        connection = self._pool.getconn()
+        try:
+            connection.execute(begin)
+        except BaseException as error:
+            lost = isinstance(error, psycopg.OperationalError) and connection.closed
+            self._pool.putconn(connection)
+            if not (lost and again):
+                raise
+        else:
+            return connection
+        self._pool.check()  # the others were lost with it
+        return self._with_transaction(begin, again=False)
 
     @contextmanager
     def _held(self) -> Iterator[_Connection]:

@@ -11,7 +11,15 @@ from penstock.conversation.view import Compaction, Handoff, Piece
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import StoreConflict, StoreError, UnknownSession
 from penstock.measure.usage import Usage
-from penstock.stores.base import Appended, CompactionRow, ConversationRow, Entry, LogTip, SessionRow
+from penstock.stores.base import (
+    COMPRESSION,
+    Appended,
+    CompactionRow,
+    ConversationRow,
+    Entry,
+    LogTip,
+    SessionRow,
+)
 from penstock.stores.packing import pack, unpack
 from penstock.stores.texts import identifier, is_storable, label, moment
 
@@ -31,6 +39,7 @@ __all__ = [
     "as_entry",
     "as_session",
     "batches",
+    "continuation_of",
     "fingerprint",
     "ids_of",
     "knows_its_positions",
@@ -117,6 +126,22 @@ def as_conversation(do: Transaction, row: Row) -> ConversationRow:
     )
 
 
+def continuation_of(do: Transaction, row: SessionRow, conversation: int) -> SessionRow:
+    """The session that one goes on in: each continuation started when what it continues had ended, or later."""
+    sessions = [
+        as_session(one)
+        for one in do.rows(
+            f"{SESSION} WHERE s.conversation = ? AND s.kind = ? ORDER BY s.key", conversation, COMPRESSION
+        )
+    ]
+    for (
+        session
+    ) in sessions:  # in the order in which they were opened, so no continuation comes before its parent
+        if session.parent == row.id and row.ended is not None and session.started >= row.ended:
+            row = session
+    return row
+
+
 def last_session(do: Transaction, conversation: int) -> Row:
     """The row of the session that a conversation goes on in: a compaction always continues the last one."""
     row: Row = there(do.one(f"{SESSION} WHERE s.conversation = ? ORDER BY s.key DESC LIMIT 1", conversation))
@@ -178,17 +203,30 @@ def stretches(do: Transaction, conversation: int) -> list[tuple[int, int, int]]:
     return stretches[::-1]
 
 
-def ids_of(do: Transaction, conversation: int, start: int = 0) -> list[str]:
-    """The ids of a log's messages from a position on."""
+def ids_of(do: Transaction, conversation: int, start: int = 0, stop: int = 1 << 62) -> list[str]:
+    """The ids of a log's messages from a position on, up to another."""
     found: list[str] = []
     for part, low, high in stretches(do, conversation):
         rows = do.rows(
             "SELECT m.id FROM entries e JOIN messages m ON m.key = e.message "
             "WHERE e.conversation = ? AND e.position >= ? AND e.position < ? ORDER BY e.position",
-            *(part, max(low, start), high),
+            *(part, max(low, start), min(high, stop)),
         )
         found += (bytes(row[0]).hex() for row in rows)
     return found
+
+
+def position_of(do: Transaction, conversation: int, message_id: str) -> int | None:
+    """Where a message stands in a log, None where it does not."""
+    for part, low, high in stretches(do, conversation):
+        row = do.one(
+            "SELECT e.position FROM messages m JOIN entries e ON e.message = m.key "
+            "WHERE m.id = ? AND e.conversation = ? AND e.position >= ? AND e.position < ?",
+            *(bytes.fromhex(message_id), part, low, high),
+        )
+        if row is not None:
+            return int(row[0])
+    return None
 
 
 def tip_of(do: Transaction, conversation: int, length: int) -> bytes:
@@ -239,9 +277,8 @@ def appended_before(
     do: Transaction, conversation: int, tip: LogTip, ids: Sequence[str], after: str
 ) -> Appended:
     """What was appended, where the very same messages stand there already. Raises StoreConflict otherwise."""
-    standing = ids_of(do, conversation)
-    place = standing.index(after) + 1 if after in standing else (0 if after == "" else None)
-    if place is not None and standing[place : place + len(ids)] == list(ids):
+    before = position_of(do, conversation, after) if after else -1
+    if before is not None and ids_of(do, conversation, before + 1, before + 1 + len(ids)) == list(ids):
         return Appended(tuple(ids), tip, again=True)
     raise StoreConflict(
         f"the log goes on after another message than {after[:12] or 'its beginning'}: read what was added, then append anew"

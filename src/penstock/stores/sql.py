@@ -36,6 +36,7 @@ from penstock.stores.rows import (
     as_entry,
     as_session,
     batches,
+    continuation_of,
     ids_of,
     last_session,
     log_tip_of,
@@ -79,6 +80,11 @@ class SqlStore:
         """Where it is, without a password."""
         return self._database.url
 
+    @property
+    def database(self) -> Database:
+        """What it stands on, for what has tables of its own beside the store's."""
+        return self._database
+
     def close(self) -> None:
         """Let go of files and connections."""
         self._database.close()
@@ -110,15 +116,8 @@ class SqlStore:
     def tip(self, session_id: str) -> SessionRow:
         """The session that the conversation goes on in."""
         with self._database.reading() as do:
-            row, key, _ = session_of(do, session_id)
-            while True:
-                found = do.one(
-                    f"{SESSION} WHERE s.parent = ? AND s.kind = ? AND s.started >= ? ORDER BY s.key DESC LIMIT 1",
-                    *(key, COMPRESSION, row.ended if row.ended is not None else float("inf")),
-                )
-                if found is None:
-                    return row
-                row, key = as_session(found), found[0]
+            row, _, conversation = session_of(do, session_id)
+            return continuation_of(do, row, conversation)
 
     def children(self, session_id: str) -> Sequence[SessionRow]:
         """Sessions that continue this one, branched off or work for it, oldest first."""
@@ -261,7 +260,7 @@ class SqlStore:
             _, _, conversation = session_of(do, session_id, self._database.words.hold_session)
             self._locked_tip(do, conversation)
             if new.key:
-                done = do.one(f"{COMPACTION} AND c.retry = ?", conversation, new.key)
+                done = do.one(f"{COMPACTION} AND c.retry = ?", conversation, label(new.key))
                 if done is not None:
                     return as_compaction(done)
             require_base(do, conversation, new)

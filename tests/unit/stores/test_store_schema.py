@@ -1,0 +1,67 @@
+"""Steps of the schema: forward only, each whole or not at all."""
+
+from __future__ import annotations
+
+import pytest
+from store_rows import add, filled, rows
+
+from penstock.errors import StoreError
+from penstock.stores import schema
+from penstock.stores.base import NewSession
+from penstock.stores.opening import open_store
+
+GOOD = "CREATE TABLE extra (key {key}, value {blob}, at {real});\nINSERT INTO extra (at) SELECT created FROM conversations;\n"
+BROKEN = "CREATE TABLE extra (key {key});\nCREATE TABLE entries (key {key});\n"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request, tmp_path):
+    return (
+        f"sqlite:///{tmp_path}/s.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    )
+
+
+def version(store):
+    with store.database.reading() as do:
+        return schema.version_of(do, store.database.words)
+
+
+def test_a_store_is_brought_forward_with_what_is_in_it(url, monkeypatch):
+    store = open_store(url)
+    store.create(NewSession(id="a", at=7.5))
+    add(store, "a", "one")
+    assert version(store) == len(schema.STEPS)
+    store.close()
+    monkeypatch.setattr(schema, "STEPS", (*schema.STEPS, GOOD))
+    for _ in range(2):
+        store = open_store(url)
+        assert version(store) == len(schema.STEPS)
+        assert rows(store, "SELECT at FROM extra") == [(7.5,)]
+        assert store.log_tip("a").length == 1
+        assert not store.faults()
+        store.close()
+
+
+def test_a_step_that_fails_leaves_the_store_as_it_was(url, monkeypatch):
+    store = open_store(url)
+    store.create(NewSession(id="a", at=7.5))
+    store.close()
+    before = schema.STEPS
+    monkeypatch.setattr(schema, "STEPS", (*before, BROKEN))
+    with pytest.raises(StoreError, match="entries"):
+        open_store(url)
+    monkeypatch.setattr(schema, "STEPS", before)
+    store = open_store(url)
+    assert version(store) == len(before)
+    assert store.session("a").started == 7.5
+    with store.database.reading() as do:
+        assert do.one(store.database.words.find_table, "extra") is None
+    store.close()
+
+
+def test_a_store_that_is_up_to_date_is_only_read(tmp_path):
+    path = tmp_path / "s.db"
+    filled(path).close()
+    before = path.read_bytes()
+    open_store(f"sqlite:///{path}").close()
+    assert path.read_bytes() == before
