@@ -21,6 +21,7 @@ from penstock.compaction.receipt import DEGRADED
 from penstock.compaction.work import WorkMaker
 from penstock.config import cache_folder, own_secrets
 from penstock.conversation.dialects import detect, dialect_named
+from penstock.conversation.rules.reasoning import is_reasoning_item
 from penstock.conversation.wire import json_text
 from penstock.engine.compressed import Compressed
 from penstock.engine.summariser import summariser_of
@@ -261,7 +262,7 @@ def _job(begun: _Begun, plan: Plan, request: Request, prose_tokens: int) -> Job:
         tokens=transcript.total_tokens + outside,
         system=request.system,
         tools=request.tools or (),
-        waits=bool(plan.standing.open),
+        waits=bool(plan.standing.open) or is_reasoning_item(transcript.messages[-1]),
     )
     reusable = not opened.repairs and request.settings.model.cache_ttl != "off"
     return Job(maker.work(prose_tokens), maker.trimmed, conversation if reusable else None)
