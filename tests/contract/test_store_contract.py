@@ -357,14 +357,12 @@ def test_notes_are_kept_by_name_and_key(store):
     assert store.note("window", "other") is None
 
 
-def test_what_was_acknowledged_is_there_after_opening_again(store_url):
+def test_what_was_acknowledged_is_there_after_opening_again(store_url, store):
     if store_url == "memory:":
         pytest.skip("memory is for one process and its life")
-    store = open_store(store_url)
     started(store)
     append(store, "s", "one", "two")
     compact(store, "s", "s2", kept=(1,))
-    store.close()
     again = open_store(store_url)
     assert raws(again, "s") == [one.raw for one in messages("one", "two")]
     assert again.tip("s").id == "s2"
