@@ -144,8 +144,9 @@ def _opening(folder: Path, count: int, options: Options) -> list[tuple[str, Figu
         (f"opening {count:,} messages to their view, at best", Figure(1_000 * times.best, "ms", limit)),
         ("the same, median", Figure(1_000 * times.median, "ms")),
         ("messages in that view", Figure(len(view))),
-        ("memory while opening, against the bytes of the view", Figure(peak / shown, "×")),
-        ("memory while opening, against the bytes of the log", Figure(peak / raw, "×")),
+        ("bytes of that view", Figure(shown / 1e6, "MB")),
+        ("memory for opening it, at its peak", Figure(peak / 1e6, "MB")),
+        ("bytes of the log", Figure(raw / 1e6, "MB")),
         ("size of the file, against the bytes of the messages", Figure(size / raw, "×", SIZE)),
     ]
 
