@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -128,16 +128,27 @@ class SqliteDatabase:
     @contextmanager
     def _held(self) -> Iterator[apsw.Connection]:
         """A connection that nobody else uses meanwhile. There is only one to a database in memory."""
-        with self._in_memory if self._path is None else nullcontext():
-            with self._lock:
-                if self._closed:
-                    raise StoreError(f"{self.url} was closed: open it again")
-                connection = self._idle.pop() if self._idle else None
-            connection = connection or self._connect()
-            try:
-                yield connection
-            finally:
-                self._give_back(connection)
+        if self._path is None:
+            with self._in_memory:
+                self._require_open()
+                yield self._idle[0]
+            return
+        connection = self._taken()
+        try:
+            yield connection
+        finally:
+            self._give_back(connection)
+
+    def _taken(self) -> apsw.Connection:
+        with self._lock:
+            self._require_open()
+            if self._idle:
+                return self._idle.pop()
+        return self._connect()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self.url} was closed: open it again")
 
     def _give_back(self, connection: apsw.Connection) -> None:
         with self._lock:

@@ -167,3 +167,11 @@ def test_connections_are_used_again(path):
         thread.join()
     assert len(store._database._idle) == 1
     store.close()
+
+
+def test_a_transaction_inside_another_sees_the_same_memory():
+    store = filled()
+    with store.database.reading(), pytest.raises(StoreError, match="within a transaction"):
+        store.list()
+    assert len(store.list()) == 2
+    store.close()
