@@ -105,7 +105,7 @@ def test_no_failure_loses_a_message(provider, failure):
     assert all(outcome.startswith(told) for _, _, outcome in attempts_of(result))
     assert told in receipt.reason
     assert receipt.model_calls == len(server.received) == sum(one["requests"] for one in receipt.attempts)
-    assert receipt.summary_limits == {"requests": 16, "prompt_tokens": 2_000_000, "seconds": 180.0}
+    assert receipt.summary_limits == {"requests": 32, "prompt_tokens": 2_000_000, "seconds": 180.0}
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

@@ -157,6 +157,25 @@ def test_where_it_fails_there_the_turns_are_shown_alone():
     assert not [secret for secret in SECRETS if secret in server.received[1].text]
 
 
+def test_a_conversation_that_is_refused_is_shown_as_turns():
+    refused = Reply.failing(400, {"error": {"message": "tools.0: unknown field"}})
+    talk, result, _ = asked_in_place("openai", [refused, good_handoff()])
+    claim_sound(talk, result)
+    assert attempts_of(result) == [
+        (NAME, IN_PLACE, "bad request (400)"),
+        (NAME, OWN, "wrote the handoff"),
+    ]
+
+
+def test_nothing_is_put_behind_an_unfinished_turn():
+    talk = planted("responses")
+    thought = {"type": "reasoning", "id": "rs_8", "summary": [], "encrypted_content": "sealed"}
+    talk = talk._replace(wires=[*talk.wires, thought])
+    _, result, server = asked_in_place("responses", [good_handoff()], talk=talk)
+    assert attempts_of(result) == [(NAME, OWN, "wrote the handoff")]
+    assert server.violations == ()
+
+
 @pytest.mark.parametrize(
     "case",
     ["another model", "another dialect", "no main", "small window", "cache off", "call still open", "mended"],

@@ -112,7 +112,15 @@ def _last_break(line: str, start: int) -> int:
         space = line.find(" ", limit, limit + _LONGEST_WORD)
         if space < 0 and len(line) <= limit + _LONGEST_WORD:
             return len(line)
-    return space if space > 0 else limit
+    return space if space > 0 else _last_joint(line, start, limit)
+
+
+def _last_joint(line: str, start: int, limit: int) -> int:
+    """Where a run without a space is best cut: behind a mark between its parts, so that no name loses its end."""
+    for at in range(limit, start + _SLACK, -1):
+        if not line[at - 1].isalnum() and line[at - 1] not in "_-.":
+            return at
+    return limit
 
 
 def _flatten(data: Any, name: str, lines: list[str], keys: set[str], depth: int) -> None:

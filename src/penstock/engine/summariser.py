@@ -46,7 +46,7 @@ _REMEMBERED_NOTES = 256
 class SummaryLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What the summary of one compaction may use in all: requests, prompt tokens, and seconds."""
 
-    requests: int = 16
+    requests: int = 32
     prompt_tokens: int = 2_000_000
     seconds: float = 180.0
 

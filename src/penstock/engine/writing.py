@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 
 _MARGIN = 0.9  # of a window: another model's tokenizer counts otherwise
 _THINKING_TOKENS = 4_096  # on top of what is to be written, for models that think first
-_MOST_PARTS = 8
+_MOST_PARTS = 24
 _LEAST_ROOM = 400  # tokens for turns: less is no use
 _LEAST_NOTES = 300
 _TOO_LONG = 3  # times what was asked for
