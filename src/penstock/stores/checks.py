@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.conversation.wire import parse_json
 from penstock.stores.base import COMPRESSION, Fault
+from penstock.stores.compactions import knows_its_positions, read_pieces
 from penstock.stores.log_checks import log_findings
-from penstock.stores.rows import knows_its_positions, read_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,16 +5,11 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
-from penstock.conversation.view import Compaction, Handoff, Piece
-from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import StoreConflict, StoreError, UnknownSession
 from penstock.measure.usage import Usage
 from penstock.stores.base import (
     COMPRESSION,
     Appended,
-    CompactionRow,
     ConversationRow,
     Entry,
     LogTip,
@@ -26,15 +21,13 @@ from penstock.stores.texts import identifier, is_storable, label, moment
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.stores.base import NewCompaction, NewMessage, NewSession
+    from penstock.stores.base import NewMessage, NewSession
     from penstock.stores.database import Row, Transaction
 
 __all__ = [
-    "COMPACTION",
     "ENTRY",
     "SESSION",
     "appended_before",
-    "as_compaction",
     "as_conversation",
     "as_entry",
     "as_session",
@@ -42,29 +35,20 @@ __all__ = [
     "continuation_of",
     "fingerprint",
     "ids_of",
-    "knows_its_positions",
     "last_session",
     "log_tip_of",
     "new_conversation",
     "new_session",
-    "newest_of",
-    "read_pieces",
-    "require_base",
     "session_of",
     "store_messages",
     "stretches",
     "there",
     "tip_of",
-    "write_pieces",
 ]
 
 SESSION = (
     "SELECT s.key, s.id, c.id, p.id, s.kind, s.started, s.ended, s.end_reason, s.model, s.title, c.dialect, s.conversation "
     "FROM sessions s JOIN conversations c ON c.key = s.conversation LEFT JOIN sessions p ON p.key = s.parent "
-)
-COMPACTION = (
-    "SELECT c.key, c.base, c.length, c.pieces, c.over, c.receipt, c.created, s.id, c.undone, c.retry "
-    "FROM compactions c JOIN sessions s ON s.key = c.session WHERE c.conversation = ? "
 )
 ENTRY = (
     "SELECT e.position, m.id, m.raw, m.packed, m.role, e.tokens, e.created "
@@ -72,7 +56,6 @@ ENTRY = (
 )
 _USAGE = "coalesce(sum(u.input), 0), coalesce(sum(u.output), 0), coalesce(sum(u.cache_read), 0), coalesce(sum(u.cache_write), 0), coalesce(sum(u.cache_write_1h), 0), coalesce(sum(u.reasoning), 0)"
 _T = TypeVar("_T")
-_PIECES = msgspec.json.Decoder(tuple[Piece, ...])
 
 
 def session_of(do: Transaction, session_id: str, hold: str = "") -> tuple[SessionRow, int, int]:
@@ -285,72 +268,9 @@ def appended_before(
     )
 
 
-def require_base(do: Transaction, conversation: int, new: NewCompaction) -> None:
-    """Raises StoreConflict where the compaction is not of the present view, or not of this log."""
-    row = there(do.one("SELECT view FROM conversations WHERE key = ?", conversation))
-    if row[0] != new.over:
-        raise StoreConflict(
-            "this conversation was compacted by somebody else meanwhile: take that view and go on"
-        )
-    compaction = new.compaction
-    if compaction.length and tip_of(do, conversation, compaction.length).hex() != compaction.base:
-        raise StoreConflict("the base of this compaction is not in the log of this conversation")
-    if not knows_its_positions(compaction.pieces, compaction.length):
-        raise StoreError(
-            f"this compaction names messages beyond the {compaction.length:,} that it was made of; nothing was committed"
-        )
-
-
-def knows_its_positions(pieces: Sequence[Piece], length: int) -> bool:
-    """Whether all messages that a compaction names are among those that it was made of."""
-    for piece in pieces:
-        positions = piece.covers if isinstance(piece, Handoff) else (piece.position,)
-        if not all(0 <= position < length for position in positions):
-            return False
-    return True
-
-
-def newest_of(do: Transaction, conversation: int) -> CompactionRow | None:
-    """The compaction whose view is the present one."""
-    row = there(do.one("SELECT view FROM conversations WHERE key = ?", conversation))
-    if not row[0]:
-        return None
-    found = do.one(f"{COMPACTION} AND c.key = ?", conversation, row[0])
-    return as_compaction(there(found))
-
-
 def as_entry(row: Row) -> Entry:
     """The message of a row of `ENTRY`."""
     return Entry(row[0], bytes(row[1]).hex(), unpack(row[2], row[3]), row[4], row[5], row[6])
-
-
-def as_compaction(row: Row) -> CompactionRow:
-    """The compaction of a row of `COMPACTION`."""
-    compaction = Compaction(bytes(row[1]).hex(), row[2], read_pieces(bytes(row[3])))
-    return CompactionRow(
-        key=row[0],
-        compaction=compaction,
-        over=row[4],
-        receipt=parse_json(bytes(row[5])),
-        created=row[6],
-        session=row[7],
-        undone=row[8],
-    )
-
-
-def write_pieces(pieces: Sequence[Piece]) -> bytes:
-    """The pieces of a compaction as JSON."""
-    return encode_wire(msgspec.to_builtins(pieces, str_keys=True))
-
-
-def read_pieces(data: bytes) -> tuple[Piece, ...]:
-    """The pieces of a compaction. Raises ValueError where they are none."""
-    try:
-        return _PIECES.decode(data)
-    except msgspec.ValidationError:
-        raise
-    except msgspec.DecodeError:  # a lone surrogate, which only the standard library reads
-        return msgspec.convert(parse_json(data), tuple[Piece, ...], str_keys=True)
 
 
 def there(row: Row | None) -> Any:

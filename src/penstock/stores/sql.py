@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.conversation.identity import chain
-from penstock.conversation.wire import encode_wire
 from penstock.errors import StoreError
 from penstock.measure.usage import Usage
 from penstock.stores.base import (
@@ -25,13 +24,18 @@ from penstock.stores.base import (
     UsageRow,
 )
 from penstock.stores.checks import findings, mend
+from penstock.stores.compactions import (
+    COMPACTION,
+    as_compaction,
+    insert_compaction,
+    newest_of,
+    require_base,
+)
 from penstock.stores.packing import pack, unpack
 from penstock.stores.rows import (
-    COMPACTION,
     ENTRY,
     SESSION,
     appended_before,
-    as_compaction,
     as_conversation,
     as_entry,
     as_session,
@@ -42,14 +46,10 @@ from penstock.stores.rows import (
     log_tip_of,
     new_conversation,
     new_session,
-    newest_of,
-    require_base,
     session_of,
     store_messages,
     stretches,
-    there,
     tip_of,
-    write_pieces,
 )
 from penstock.stores.schema import migrate
 from penstock.stores.texts import identifier, is_storable, label, moment
@@ -273,30 +273,7 @@ class SqlStore:
             )
             opened = msgspec.structs.replace(new.session, kind=COMPRESSION)
             session = new_session(do, opened, conversation, last)
-            compaction = new.compaction
-            row = do.one(
-                "INSERT INTO compactions "
-                "(conversation, over, base, length, pieces, receipt, created, undone, session, retry) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, NULL, ?, ?) RETURNING key",
-                conversation,
-                new.over,
-                bytes.fromhex(compaction.base),
-                compaction.length,
-                write_pieces(compaction.pieces),
-                encode_wire(dict(new.receipt)),
-                new.session.at,
-                session,
-                label(new.key),
-            )
-            number = row[0] if row else 0
-            do.run(
-                "UPDATE conversations SET view = ?, updated = ? WHERE key = ?",
-                number,
-                new.session.at,
-                conversation,
-            )
-            found = do.one(f"{COMPACTION} AND c.key = ?", conversation, number)
-            return as_compaction(there(found))
+            return insert_compaction(do, conversation, session, new)
 
     def compactions(self, session_id: str, *, undone: bool = False) -> Sequence[CompactionRow]:
         """The compactions that hold, oldest first; with `undone`, those that were taken back too."""
