@@ -166,7 +166,7 @@ def told(result):
     return result.messages, attempts, result.receipt.outcome, result.receipt.reason
 
 
-@claim(70)
+@claim(45)
 @given(
     ladder=ladders(),
     kind=st.sampled_from(["coding", "service"]),
@@ -280,7 +280,7 @@ def invented_names():
     )
 
 
-@claim(60)
+@claim(35)
 @given(
     names=st.lists(invented_names(), min_size=1, max_size=3),
     true=st.lists(st.sampled_from(("order", "status", "order_id", "customer", "please")), max_size=12),
