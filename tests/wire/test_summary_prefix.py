@@ -157,7 +157,6 @@ def test_where_it_fails_there_the_turns_are_shown_alone():
     assert not [secret for secret in SECRETS if secret in server.received[1].text]
 
 
-@pytest.mark.xfail(reason="a request that is refused in place counts as refused in every other way too")
 def test_a_conversation_that_is_refused_is_shown_as_turns():
     refused = Reply.failing(400, {"error": {"message": "tools.0: unknown field"}})
     talk, result, _ = asked_in_place("openai", [refused, good_handoff()])

@@ -223,7 +223,8 @@ class Summariser:
             self._resting[writer.key] = self._resting.get(writer.key, Cooldown()).after(failure, self._now())
             if failure.window_tokens:
                 self._windows[writer.key] = failure.window_tokens
-            if failure.kind.transient or failure.kind in _NO_SMALLER_PARTS:
+            refused_there = way == IN_CONVERSATION and failure.kind is ErrorKind.BAD_REQUEST
+            if failure.kind.transient or (failure.kind in _NO_SMALLER_PARTS and not refused_there):
                 spent.add(writer.key)
         attempt = Attempt(
             model=writer.model.name,
