@@ -142,7 +142,7 @@ class TestUsage:
         assert penstock("--version").text == f"penstock {__version__}\n"
         shown = penstock("--help")
         assert shown.code == 0
-        for command in ("compress", "explain", "tokens", "config"):
+        for command in ("compress", "explain", "tokens", "sessions", "usage", "insights", "doctor", "config"):
             assert command in shown.text
             assert penstock(command, "--help").code == 0
 
@@ -187,7 +187,10 @@ print("LOADED", *sorted({name.partition(".")[0] for name in sys.modules}), *sys.
 """
 
 
-@pytest.mark.parametrize("args", [("--help",), ("--version",), (), ("compress",), ("compress", "--help")])
+@pytest.mark.parametrize(
+    "args",
+    [("--help",), ("--version",), (), ("compress",), ("compress", "--help"), ("sessions", "list", "--help")],
+)
 def test_help_and_mistakes_load_nothing_heavy(args):
     """What is loaded decides how fast the command starts; a clock in a test would only measure the machine."""
     done = subprocess.run(
@@ -208,5 +211,6 @@ def test_help_and_mistakes_load_nothing_heavy(args):
     assert not loaded & heavy
     ours = {name for name in loaded if name.startswith("penstock")}
     assert ours <= {
-        "penstock", "penstock.errors", "penstock.cli", "penstock.cli.main", "penstock.cli.parser", "penstock.cli.layout"
+        "penstock", "penstock.errors", "penstock.cli", "penstock.cli.main", "penstock.cli.parser", "penstock.cli.layout",
+        "penstock.cli.store_parser",
     }  # fmt: skip

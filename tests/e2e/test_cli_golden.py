@@ -49,6 +49,10 @@ REPORTS = {
     "help": ("--help",),
     "help_compress": ("compress", "--help"),
     "help_explain": ("explain", "--help"),
+    "help_sessions": ("sessions", "--help"),
+    "help_sessions_export": ("sessions", "export", "--help"),
+    "help_sessions_import": ("sessions", "import", "--help"),
+    "help_insights": ("insights", "--help"),
 }
 
 

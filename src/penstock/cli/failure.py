@@ -31,7 +31,7 @@ def failure_of(error: Exception, file: str | None = None) -> Failure:
             text, code = f"{error}; nothing was written. {_report_it()}", FAULT
         case InputError():
             name = "standard input" if file == "-" else file
-            text, code = f"{name}: {_redacted(str(error))}", BAD_INPUT
+            text, code = f"{name}: {_redacted(str(error))}" if name else _redacted(str(error)), BAD_INPUT
         case PenstockError():
             text, code = str(error), BAD_INPUT
         case MemoryError():

@@ -11,6 +11,7 @@ from typing import NamedTuple, NoReturn
 
 from penstock import __version__
 from penstock.cli.layout import printable
+from penstock.cli.store_parser import STORE_COMMANDS, add_sessions, add_store, add_stored
 
 __all__ = ["COMMANDS", "DIALECT_NAMES", "Share", "build_parser", "key_and_value", "target", "token_count"]
 
@@ -20,6 +21,7 @@ COMMANDS = {
     "compress": "make a conversation smaller",
     "explain": "say what would become of each message, and why",
     "tokens": "show what fills the window",
+    **STORE_COMMANDS,
     "config": "show the settings and where each comes from",
 }
 
@@ -31,12 +33,14 @@ examples:
   penstock explain session.json --target-tokens 20%
   penstock explain session.json --handle m14
   penstock tokens session.json --model gpt-4.1
+  penstock sessions import ~/.claude/projects/*/*.jsonl
+  penstock sessions list
 """
 
 _EXITS = """\
 exit codes:
   0 done, also when there was nothing to do     3 the target is too small
-  1 a fault in Penstock                         130 interrupted
+  1 a fault in Penstock, or found by doctor     130 interrupted
   2 bad input, bad usage, or no way to write    141 the reader of a pipe went away
 """
 
@@ -102,8 +106,13 @@ def build_parser() -> argparse.ArgumentParser:
         _add_window(goal)
         parsers[name].add_argument("--focus", metavar="TOPIC", help="a topic to keep in more detail")
     _add_window(parsers["tokens"])
-    for each in parsers.values():
-        _add_shared(each)
+    add_stored(parsers)
+    add_sessions(parsers["sessions"], DIALECT_NAMES, _add_shared)
+    for name, each in parsers.items():
+        if name in STORE_COMMANDS and name != "sessions":
+            add_store(each)
+        if name != "sessions":
+            _add_shared(each)
     return parser
 
 

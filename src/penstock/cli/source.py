@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.measure.tokens import Tokenizer
     from penstock.settings import Settings
 
-__all__ = ["Beside", "Given", "beside_tokens", "read_given", "settings_of"]
+__all__ = ["Beside", "Given", "beside_tokens", "read_bytes", "read_given", "settings_of"]
 
 
 class Given(msgspec.Struct, frozen=True, eq=False):
@@ -40,7 +40,7 @@ def read_given(args: argparse.Namespace) -> Given:
     """Read the file, or standard input for `-`. Raises InputError for what cannot be read, SettingsError."""
     settings = settings_of(args)
     with Progress("reading"):
-        data = _read_bytes(args.file)
+        data = read_bytes(args.file)
         document = read_document(data, args.dialect)
     envelope = document.envelope
     named = envelope.get("model")
@@ -79,7 +79,8 @@ def settings_of(args: argparse.Namespace) -> Settings:
     return load_settings(Path(args.config) if args.config else None, flags=dict(args.settings))
 
 
-def _read_bytes(name: str) -> bytes:
+def read_bytes(name: str) -> bytes:
+    """The bytes of a file, or of standard input for `-`. Raises InputError."""
     if name == "-":
         return _read_stdin()
     path = Path(name)

@@ -25,7 +25,10 @@ def penstock(capfdbinary, monkeypatch):
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
             for name, value in variables.items():
                 patch.setenv(name, value)
-            code = main([str(arg) for arg in args])
+            try:
+                code = main([str(arg) for arg in args])
+            except SystemExit as left:  # how argparse answers help and mistakes
+                code = int(left.code or 0)
         written = capfdbinary.readouterr()
         return Ran(code, written.out, written.err.decode())
 

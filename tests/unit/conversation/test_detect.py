@@ -59,3 +59,15 @@ def test_what_is_no_dialect_is_said_with_its_place(wires, telling):
 def test_a_name_that_is_no_dialect():
     with pytest.raises(UnknownDialect, match="no dialect 'gemini': use one of chat"):
         dialect_named("gemini")
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [{"role": []}, {"role": {}, "type": "x"}, {"role": "user", "content": [{"type": []}]}, {"type": {}}],
+)
+def test_names_of_any_type_are_looked_at(wire):
+    try:
+        detect([wire])
+    except UnknownDialect:
+        return
+    assert wire["role"] == "user"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.conversation.dialects.base import require_object, unknown_role, wire_of
+from penstock.conversation.dialects.base import is_one_of, require_object, unknown_role, wire_of
 from penstock.conversation.dialects.content import (
     Slotted,
     opaque,
@@ -66,7 +66,7 @@ class AnthropicDialect:
 
     def recognises(self, wire: Mapping[str, Any]) -> bool:
         """One of the three roles, and nothing that only another dialect has."""
-        if wire.get("role") not in _ROLES or wire.get("tool_calls") or wire.get("function_call"):
+        if not is_one_of(wire.get("role"), _ROLES) or wire.get("tool_calls") or wire.get("function_call"):
             return False
         if wire.get("type", "message") != "message":
             return False
@@ -74,7 +74,7 @@ class AnthropicDialect:
         if not isinstance(content, list):
             return True
         return not any(
-            isinstance(block, Mapping) and block.get("type") in _FOREIGN_BLOCKS for block in content
+            isinstance(block, Mapping) and is_one_of(block.get("type"), _FOREIGN_BLOCKS) for block in content
         )
 
     def decode(self, wire: Any, origin: Any = None) -> Message:

@@ -11,13 +11,13 @@ from penstock.conversation.wire import parse_json
 from penstock.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from penstock.conversation.message import Message, Part, Role, ToolResult
     from penstock.conversation.rules.base import Rule
     from penstock.conversation.rules.pairing import Pairing
 
-__all__ = ["Dialect", "describe", "require_object", "unknown_role", "wire_of"]
+__all__ = ["Dialect", "describe", "is_one_of", "require_object", "unknown_role", "wire_of"]
 
 
 class Dialect(Protocol):
@@ -104,6 +104,11 @@ def require_object(wire: Any) -> Mapping[str, Any]:
     if type(wire) is dict or isinstance(wire, Mapping):  # the first is quicker, and nearly always true
         return wire
     raise InputError(f"a message must be a JSON object, not {describe(wire)}")
+
+
+def is_one_of(value: Any, names: Container[str]) -> bool:
+    """Whether the value is a text and one of the names; a wire may hold anything, also what cannot be looked up."""
+    return isinstance(value, str) and value in names
 
 
 def unknown_role(field: str, role: Any, allowed: Sequence[str]) -> InputError:

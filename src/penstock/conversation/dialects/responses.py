@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.conversation.dialects.base import require_object, unknown_role, wire_of
+from penstock.conversation.dialects.base import is_one_of, require_object, unknown_role, wire_of
 from penstock.conversation.dialects.content import (
     opaque,
     read_content,
@@ -89,14 +89,14 @@ class ResponsesDialect:
         """A typed item, or a message without a type that only this dialect or several could have sent."""
         kind = wire.get("type")
         if isinstance(kind, str) and kind != "message":
-            return "role" not in wire or wire["role"] in _ROLES
-        if wire.get("role") not in _ROLES or wire.get("tool_calls") or wire.get("function_call"):
+            return "role" not in wire or is_one_of(wire["role"], _ROLES)
+        if not is_one_of(wire.get("role"), _ROLES) or wire.get("tool_calls") or wire.get("function_call"):
             return False
         content = wire.get("content")
         if not isinstance(content, list):
             return True
         return not any(
-            isinstance(block, Mapping) and block.get("type") in _FOREIGN_BLOCKS for block in content
+            isinstance(block, Mapping) and is_one_of(block.get("type"), _FOREIGN_BLOCKS) for block in content
         )
 
     def decode(self, wire: Any, origin: Any = None) -> Message:

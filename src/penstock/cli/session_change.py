@@ -1,0 +1,80 @@
+"""`penstock sessions undo`, `pin`, `unpin` and `delete`: what changes a stored conversation."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.layout import plural
+from penstock.cli.screen import screen_of
+from penstock.cli.session_list import view_tokens
+from penstock.cli.stored import SHORT, found_session, opened_store
+from penstock.engine.session import Session
+from penstock.errors import SettingsError
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["run_delete", "run_pin", "run_undo"]
+
+_DECLINED = 130
+
+
+def run_undo(args: argparse.Namespace) -> int:
+    """Take back the last compaction. Raises UnknownSession."""
+    with opened_store(args) as store:
+        session = Session.resume(store, found_session(store, args.id).id)
+        before = view_tokens(store, session.id)
+        undone = session.undo()
+        after = view_tokens(store, session.id)
+    if not undone:
+        text = f"nothing to undo: {session.row.conversation[:SHORT]} has no compaction"
+    else:
+        text = f"took back the last compaction of {session.row.conversation[:SHORT]}: {before:,} → {after:,} tokens"
+    report = {"undone": undone, "view_tokens_before": before, "view_tokens_after": after}
+    return _said(args, text, {"id": session.row.conversation, **report})
+
+
+def run_pin(args: argparse.Namespace) -> int:
+    """Pin a message, or unpin it. Raises UnknownSession, UnknownHandle."""
+    pinned = args.action == "pin"
+    with opened_store(args) as store:
+        session = Session.resume(store, found_session(store, args.id).id)
+        if pinned:
+            session.pin(args.handle)
+        else:
+            session.unpin(args.handle)
+        pins = [f"m{place + 1}" for place in sorted(store.pins(session.id))]
+    text = (
+        f"{args.handle} stays whole in later compactions" if pinned else f"{args.handle} is no longer pinned"
+    )
+    return _said(args, text, {"id": session.row.conversation, "pins": pins})
+
+
+def run_delete(args: argparse.Namespace) -> int:
+    """Delete a conversation, if the person agrees. Raises UnknownSession."""
+    with opened_store(args) as store:
+        session = found_session(store, args.id)
+        length = store.log_tip(session.id).length
+        if not args.yes and not _agreed(
+            f"delete {session.conversation} with its {plural(length, 'message')}?"
+        ):
+            print("penstock: nothing was deleted", file=sys.stderr)
+            return _DECLINED
+        gone = store.delete(session.id)
+    text = f"deleted {session.conversation}, {plural(gone, 'message')} that no other conversation has"
+    return _said(args, text, {"id": session.conversation, "deleted_messages": gone})
+
+
+def _agreed(question: str) -> bool:
+    """Whether the person at the terminal says yes. Raises SettingsError where nobody can be asked."""
+    if sys.stdin is None or sys.stderr is None or not sys.stdin.isatty():
+        raise SettingsError("deleting cannot be taken back, and nobody can be asked here: add --yes")
+    print(f"penstock: {question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _said(args: argparse.Namespace, text: str, report: dict[str, Any]) -> int:
+    screen_of(sys.stdout).say(json.dumps(report, indent=2) if args.json else text)
+    return 0

@@ -1,0 +1,160 @@
+"""`penstock sessions show`: one conversation, its sessions and its compactions."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.cli.layout import aligned, plural, printable
+from penstock.cli.screen import Screen, screen_of
+from penstock.cli.session_list import title_of, view_tokens
+from penstock.cli.stored import found_session, moment, money, opened_store, redacted
+from penstock.compaction.receipt import Receipt
+from penstock.engine.exporting import view_bytes
+from penstock.stores.base import COMPRESSION, SUBAGENT
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from penstock.stores.base import CompactionRow, SessionRow, Store, UsageRow
+
+__all__ = ["Shown", "lines", "run_show", "shown"]
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """A conversation: the sessions it went through, who branched off or worked for it, and its sizes."""
+
+    lineage: list[SessionRow]
+    relatives: list[SessionRow]
+    compactions: Sequence[CompactionRow]
+    pins: list[int]
+    title: str
+    log_messages: int
+    log_tokens: int
+    view_messages: int
+    view_tokens: int
+    requests: Sequence[UsageRow]
+
+    @property
+    def cost(self) -> float | None:
+        """What its requests cost together; None where one of them is not known, or there were none."""
+        costs = [row.cost for row in self.requests if row.cost is not None]
+        return sum(costs) if costs and len(costs) == len(self.requests) else None
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """Show the conversation. Raises UnknownSession."""
+    with opened_store(args) as store:
+        found = shown(store, found_session(store, args.id))
+    screen = screen_of(sys.stdout)
+    if args.json:
+        screen.say(json.dumps(_as_json(found), indent=2))
+        return 0
+    for line in lines(found, screen):
+        screen.say(line)
+    return 0
+
+
+def shown(store: Store, tip: SessionRow) -> Shown:
+    """Everything there is to show of the conversation with that tip."""
+    lineage = _lineage(store, tip)
+    children = [child for row in lineage for child in store.children(row.id)]
+    entries = store.read_from(tip.id, 0)
+    return Shown(
+        lineage=lineage,
+        relatives=[row for row in children if row.kind != COMPRESSION],
+        compactions=store.compactions(tip.id, undone=True),
+        pins=sorted(store.pins(tip.id)),
+        title=title_of(store, tip, next((row.title for row in reversed(lineage) if row.title), "")),
+        log_messages=len(entries),
+        log_tokens=sum(entry.tokens for entry in entries),
+        view_messages=len(view_bytes(store, tip.id)),
+        view_tokens=view_tokens(store, tip.id),
+        requests=store.usage(session_id=tip.id),
+    )
+
+
+def lines(found: Shown, screen: Screen) -> Iterator[str]:
+    """The report."""
+    first, tip = found.lineage[0], found.lineage[-1]
+    yield screen.paint(screen.clip(f"{first.id}  {printable(found.title)}".rstrip(), 0), "bold")
+    about = [tip.dialect, printable(tip.model or "no model named"), first.kind]
+    if first.parent:
+        about.append(f"of session {first.parent}")
+    yield screen.paint("  " + " · ".join(about), "dim")
+    yield f"  log          {plural(found.log_messages, 'message')}, {plural(found.log_tokens, 'token')}"
+    yield f"  view         {plural(found.view_messages, 'message')}, {plural(found.view_tokens, 'token')}"
+    if found.pins:
+        yield f"  pins         {', '.join(f'm{place + 1}' for place in found.pins)}"
+    if found.requests:
+        yield f"  requests     {len(found.requests):,}, cost {money(found.cost)}"
+    yield screen.paint("sessions", "bold")
+    rows = [[row.id, *_span(row)] for row in found.lineage]
+    yield from ("  " + "  ".join(cells).rstrip() for cells in aligned(rows))
+    if found.compactions:
+        yield screen.paint("compactions", "bold")
+    for row in found.compactions:
+        undone = f", taken back {moment(row.undone)}" if row.undone is not None else ""
+        yield f"  {moment(row.created)}  {_receipt_line(row)}{undone}"
+    for kind, heading in ((SUBAGENT, "sub-agents"), ("branch", "branches")):
+        related = [row for row in found.relatives if row.kind == kind]
+        if related:
+            yield screen.paint(heading, "bold")
+        yield from (
+            f"  {row.id}  {moment(row.started)}  {printable(redacted(row.title))}".rstrip() for row in related
+        )
+
+
+def _lineage(store: Store, tip: SessionRow) -> list[SessionRow]:
+    """The sessions of the conversation, the first one first."""
+    rows = [tip]
+    while rows[0].kind == COMPRESSION and rows[0].parent:
+        rows.insert(0, store.session(rows[0].parent))
+    return rows
+
+
+def _span(row: SessionRow) -> list[str]:
+    if row.ended is None:
+        return [moment(row.started), "open", ""]
+    return [moment(row.started), moment(row.ended), printable(row.end_reason)]
+
+
+def _receipt_line(row: CompactionRow) -> str:
+    try:
+        receipt = msgspec.convert(dict(row.receipt), Receipt)
+    except msgspec.ValidationError:  # written by another version
+        return "a compaction without a receipt that can be read"
+    return str(receipt).splitlines()[0]
+
+
+def _as_json(found: Shown) -> dict[str, Any]:
+    return {
+        "id": found.lineage[0].id,
+        "title": found.title,
+        "dialect": found.lineage[-1].dialect,
+        "model": found.lineage[-1].model,
+        "log": {"messages": found.log_messages, "tokens": found.log_tokens},
+        "view": {"messages": found.view_messages, "tokens": found.view_tokens},
+        "pins": [f"m{place + 1}" for place in found.pins],
+        "requests": len(found.requests),
+        "cost": found.cost,
+        "sessions": [_session_json(row) for row in found.lineage],
+        "relatives": [_session_json(row) for row in found.relatives],
+        "compactions": [
+            {
+                "session": row.session,
+                "created": row.created,
+                "undone": row.undone,
+                "receipt": dict(row.receipt),
+            }
+            for row in found.compactions
+        ],
+    }
+
+
+def _session_json(row: SessionRow) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(row), "title": redacted(row.title)}

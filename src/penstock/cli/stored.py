@@ -1,0 +1,78 @@
+"""What commands on stored conversations share: the store, a conversation by its id, how times and money read."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from penstock.cli.source import settings_of
+from penstock.config import own_secrets
+from penstock.errors import UnknownSession
+from penstock.measure.prices import Money
+from penstock.redaction import Redactor
+from penstock.stores.opening import open_store
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from penstock.stores.base import ConversationRow, SessionRow, Store
+
+__all__ = ["SHORT", "conversations", "found_session", "moment", "money", "opened_store", "redacted"]
+
+SHORT = 8  # characters of an id in a list
+_PAGE = 200
+_SHOWN = 4
+
+
+@contextmanager
+def opened_store(args: argparse.Namespace) -> Iterator[Store]:
+    """The store that `--store` or the settings name, else the one in the user's data folder."""
+    store = open_store(args.store or settings_of(args).store.url)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def conversations(store: Store) -> Iterator[ConversationRow]:
+    """All conversations, the one that was used last first."""
+    offset = 0
+    while page := store.list(limit=_PAGE, offset=offset):
+        yield from page
+        offset += len(page)
+
+
+def found_session(store: Store, given: str) -> SessionRow:
+    """The tip of the conversation with that id, or with the only id that begins so.
+
+    Raises UnknownSession where there is none, or more than one.
+    """
+    try:
+        return store.tip(given)
+    except UnknownSession:
+        pass
+    found = [row for row in conversations(store) if row.id.startswith(given) or row.tip.id.startswith(given)]
+    if not given or not found:
+        raise UnknownSession(f"there is no conversation {given!r} here; see penstock sessions list")
+    if len(found) > 1:
+        ids = ", ".join(row.id for row in found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
+        raise UnknownSession(f"{given!r} is the beginning of {len(found):,} ids ({ids}): give more of it")
+    return found[0].tip
+
+
+def moment(at: float) -> str:
+    """A time as people read it, in their own zone."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def money(cost: float | None) -> str:
+    """An amount; one that is not known says so."""
+    return "unknown" if cost is None else str(Money(Decimal(repr(cost))))
+
+
+def redacted(text: str) -> str:
+    """Words of a conversation as they may be shown."""
+    return Redactor(own_secrets()).redact(text)

@@ -1,0 +1,52 @@
+"""`penstock usage`: what the requests of a conversation, or of all, used and cost."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from penstock.cli.layout import aligned, printable
+from penstock.cli.screen import Screen, screen_of
+from penstock.cli.spending import HEADINGS, Spending, by, cells, spent
+from penstock.cli.stored import found_session, opened_store
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["run", "table"]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show it by model. Raises UnknownSession."""
+    with opened_store(args) as store:
+        session_id = found_session(store, args.id).id if args.id else None
+        rows = store.usage(session_id=session_id)
+    models, total = by(rows, lambda row: row.model), spent(rows)
+    screen = screen_of(sys.stdout)
+    if args.json:
+        report = {"total": total.to_dict(), "models": {name: one.to_dict() for name, one in models.items()}}
+        screen.say(json.dumps(report, indent=2))
+        return 0
+    if not rows:
+        screen.say("no requests are on record")
+        return 0
+    for line in table("model", models, screen, total):
+        screen.say(line)
+    return 0
+
+
+def table(
+    heading: str, groups: Mapping[str, Spending], screen: Screen, total: Spending | None = None
+) -> Iterator[str]:
+    """A line for each group, and one for all of them."""
+    rows = [
+        [heading, *HEADINGS],
+        *([printable(name) or "unknown", *cells(one)] for name, one in groups.items()),
+    ]
+    if total is not None and len(groups) > 1:
+        rows.append(["together", *cells(total)])
+    for number, row in enumerate(aligned(rows, right=set(range(1, len(HEADINGS) + 1)))):
+        line = "  ".join(row)
+        yield screen.paint(line, "dim") if number == 0 else line

@@ -1,0 +1,214 @@
+"""Taking over a conversation that another program recorded. Doing it twice adds nothing.
+
+The id of its session follows from what it is: from the id that the other program gave it, else from its content. Where
+the file has grown meanwhile, the log gets what is new; where it went another way, a branch does. What was said keeps its
+time, a turn at a time, and what requests used is booked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.identity import chain, content_digest
+from penstock.conversation.message import Message, Role, ToolResult
+from penstock.conversation.wire import encode_wire, parse_json
+from penstock.engine.compress import new_notebook, redactor_of_process
+from penstock.errors import UnknownSession
+from penstock.measure.prices import Money, cost_of, price_of
+from penstock.stores.base import BRANCH, MAIN, SUBAGENT, NewMessage, NewSession, UsageRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.settings import Settings
+    from penstock.stores.base import SessionRow, Store
+    from penstock.transfer.recorded import Recorded, Spent
+
+__all__ = ["BRANCHED", "GROWN", "KNOWN", "NEW", "WITHOUT_PARENT", "Adopted", "adopt"]
+
+NEW, GROWN, KNOWN, BRANCHED, WITHOUT_PARENT = "new", "grown", "known", "branched", "without_parent"
+_NOTE = "import"
+_TITLE_CHARS = 200
+
+
+class Adopted(msgspec.Struct, frozen=True):
+    """What became of a recorded conversation: its session, and how many messages were added to the store's log."""
+
+    outcome: str
+    session: str = ""
+    added: int = 0
+    messages: int = 0
+
+
+class _Prepared(msgspec.Struct, frozen=True):
+    """A recorded conversation as the store takes it."""
+
+    recorded: Recorded
+    new: list[NewMessage]
+    starts: list[bool]
+    ids: list[str]
+    id: str
+
+
+def adopt(store: Store, recorded: Recorded, settings: Settings, now: float) -> Adopted:
+    """Put the conversation into the store. `now` is the time of what has none.
+
+    Raises InputError for what is no message of its dialect, StoreError where the store does not take it. What was
+    appended until then stays, and the next attempt goes on from there.
+    """
+    prepared = _prepared(recorded, settings)
+    total = len(prepared.ids)
+    branch = _id(prepared.id, prepared.ids[-1])
+    diverged: int | None = None
+    for session_id in _candidates(store, prepared, branch):
+        row = _session(store, session_id)
+        if row is None or row.dialect != recorded.dialect:
+            continue
+        standing = store.ids(session_id)
+        shared = _shared(standing, prepared.ids)
+        if shared == total:
+            return Adopted(KNOWN, row.conversation, 0, total)
+        if shared == len(standing) and (
+            session_id in (prepared.id, branch) or _is_same(store, row, recorded)
+        ):
+            _append(store, session_id, prepared, shared, now)
+            return Adopted(GROWN, row.conversation, total - shared, total)
+        if session_id == prepared.id:
+            diverged = shared
+    first = next((one.at for one in recorded.messages if one.at is not None), now)
+    session = NewSession(
+        id=prepared.id,
+        at=first,
+        dialect=recorded.dialect,
+        model=recorded.model,
+        title=redactor_of_process(settings.redaction.detector).redact(recorded.title)[:_TITLE_CHARS],
+        kind=SUBAGENT if recorded.works_for else MAIN,
+    )
+    if diverged is not None:
+        return _branched(store, prepared, msgspec.structs.replace(session, id=branch), diverged, now)
+    return _opened(store, prepared, session, now)
+
+
+def _opened(store: Store, prepared: _Prepared, session: NewSession, now: float) -> Adopted:
+    recorded = prepared.recorded
+    if recorded.works_for:
+        parent = _session(store, _id(recorded.format, recorded.works_for))
+        if parent is None:
+            return Adopted(WITHOUT_PARENT, messages=len(prepared.ids))
+        row = store.branch(parent.id, 0, session)
+    else:
+        row = store.create(session)
+    _sign(store, row, recorded)
+    _append(store, row.id, prepared, 0, now)
+    return Adopted(NEW, row.conversation, len(prepared.ids), len(prepared.ids))
+
+
+def _branched(store: Store, prepared: _Prepared, session: NewSession, shared: int, now: float) -> Adopted:
+    kind = session.kind if session.kind == SUBAGENT else BRANCH
+    row = store.branch(prepared.id, shared, msgspec.structs.replace(session, kind=kind))
+    _sign(store, row, prepared.recorded)
+    _append(store, row.id, prepared, shared, now)
+    return Adopted(BRANCHED, row.conversation, len(prepared.ids) - shared, len(prepared.ids))
+
+
+def _prepared(recorded: Recorded, settings: Settings) -> _Prepared:
+    dialect = dialect_named(recorded.dialect)
+    wires = [parse_json(one.raw) for one in recorded.messages]
+    messages = decode_all(dialect, wires)
+    tokens = new_notebook(recorded.model or None, settings).weigh(wires, dialect)
+    new = [
+        NewMessage(said.raw, content_digest(message), message.role.value, weight)
+        for said, message, weight in zip(recorded.messages, messages, tokens, strict=True)
+    ]
+    ids: list[str] = []
+    for message in new:
+        ids.append(chain(ids[-1] if ids else "", message.digest))
+    own = recorded.source or f"{recorded.dialect} {ids[-1]}"
+    return _Prepared(recorded, new, [_starts_turn(one) for one in messages], ids, _id(recorded.format, own))
+
+
+def _starts_turn(message: Message) -> bool:
+    return message.role is Role.USER and not any(isinstance(part, ToolResult) for part in message.parts)
+
+
+def _id(*what: str) -> str:
+    return hashlib.blake2b("\n".join(what).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def _candidates(store: Store, prepared: _Prepared, branch: str) -> Iterator[str]:
+    """Sessions that may hold the conversation already, or its beginning."""
+    yield prepared.id
+    yield branch
+    if not prepared.recorded.works_for:  # sub-agents are given the same words again and again
+        known = store.known_prefix(prepared.ids)
+        if known is not None:
+            yield known[0]
+
+
+def _session(store: Store, session_id: str) -> SessionRow | None:
+    try:
+        return store.session(session_id)
+    except UnknownSession:
+        return None
+
+
+def _shared(standing: Sequence[str], ids: Sequence[str]) -> int:
+    low, high = 0, min(len(standing), len(ids))
+    while low < high:  # ids are chained: equal ones have equal ones before them
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if standing[middle - 1] == ids[middle - 1] else (low, middle - 1)
+    return low
+
+
+def _sign(store: Store, row: SessionRow, recorded: Recorded) -> None:
+    """Note where the conversation comes from, so that more of the same finds it."""
+    store.put_note(_NOTE, row.conversation, _signature(recorded))
+
+
+def _is_same(store: Store, row: SessionRow, recorded: Recorded) -> bool:
+    return store.note(_NOTE, row.conversation) == _signature(recorded)
+
+
+def _signature(recorded: Recorded) -> bytes:
+    return encode_wire({"format": recorded.format, "source": recorded.source})
+
+
+def _append(store: Store, session_id: str, prepared: _Prepared, start: int, now: float) -> None:
+    """Append the messages from `start` on, a turn at a time with its own time, and book what they cost."""
+    at = store.session(session_id).started if start == 0 else now
+    after = prepared.ids[start - 1] if start else ""
+    said = prepared.recorded.messages
+    while start < len(said):
+        end = _end_of_turn(prepared, start)
+        at = next((one.at for one in said[start:end] if one.at is not None), at)
+        store.append(session_id, prepared.new[start:end], after, at)
+        for spent in prepared.recorded.requests:
+            if start < spent.after <= end:
+                store.book(_booked(session_id, spent, at))
+        after, start = prepared.ids[end - 1], end
+
+
+def _end_of_turn(prepared: _Prepared, start: int) -> int:
+    if all(one.at is None for one in prepared.recorded.messages):
+        return len(prepared.ids)
+    following = (place for place in range(start + 1, len(prepared.ids)) if prepared.starts[place])
+    return next(following, len(prepared.ids))
+
+
+def _booked(session_id: str, spent: Spent, turn_at: float) -> UsageRow:
+    at = turn_at if spent.at is None else spent.at
+    price = price_of(spent.model, on=time.strftime("%Y-%m-%d", time.gmtime(at))) if spent.model else None
+    cost = cost_of(spent.usage, price)
+    return UsageRow(
+        session=session_id,
+        at=at,
+        model=spent.model,
+        task="turn",
+        usage=spent.usage,
+        cost=float(cost.usd) if isinstance(cost, Money) else None,
+    )

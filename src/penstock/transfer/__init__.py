@@ -1,0 +1,1 @@
+"""Conversations that come from elsewhere or go elsewhere: other programs' files, other dialects. Pure."""

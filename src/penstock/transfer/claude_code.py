@@ -1,0 +1,233 @@
+"""Sessions of Claude Code: `~/.claude/projects/PROJECT/SESSION.jsonl`, and sub-agents' files `agent-ID.jsonl`.
+
+Each line has a `type`. Lines of the types `user` and `assistant` hold a `message` of the Anthropic dialect; an answer is
+written a block at a time, in lines that share `message.id`. `parentUuid` chains the lines. A turn that was taken back
+leaves lines that no chain reaches; results of parallel calls hang beside the chain. A compaction starts a new chain
+whose `logicalParentUuid` names where the old one ended. Sub-agents' lines have `isSidechain`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.conversation.slicing import decode_utf8, slice_array
+from penstock.conversation.wire import encode_wire
+from penstock.measure.usage import normalise_usage
+from penstock.transfer.lines import fields_of, moment_of, text
+from penstock.transfer.recorded import Reading, Recorded, Said, Spent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.transfer.lines import Line
+    from penstock.transfer.recorded import LineFault
+
+__all__ = ["FORMAT", "is_claude_code", "read_claude_code"]
+
+FORMAT = "claude-code"
+_SPEAKERS = ("user", "assistant")
+_SYNTHETIC = "<synthetic>"  # the model of messages that the program wrote itself, such as errors
+_OWN_WORDS = "messages of the program itself"
+_RAWS = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def is_claude_code(lines: Sequence[Line]) -> bool:
+    """Whether a line is one that only Claude Code writes."""
+    return any(_is_own(line.value) for line in lines)
+
+
+def _is_own(value: dict[str, Any]) -> bool:
+    if value.get("type") in _SPEAKERS:
+        return isinstance(value.get("message"), dict) and ("uuid" in value or "sessionId" in value)
+    return value.get("type") == "summary" and "leafUuid" in value
+
+
+def read_claude_code(lines: Sequence[Line], faults: Sequence[LineFault]) -> Reading:
+    """The session of a file, then its sub-agents."""
+    own = _without_repeats(lines)
+    main = [line for line in own if not line.value.get("isSidechain")]
+    titles = [line for line in main if line.value.get("type") not in _SPEAKERS]
+    session = next((text(line.value.get("sessionId")) for line in own if line.value.get("sessionId")), "")
+    conversations = []
+    if any(_speaks(line) for line in main):
+        conversations.append(_recorded(_chain(main), main, source=session, title=_title(titles)))
+    for name, chain in _sidechains(own).items():
+        source = f"{session}/{name}"
+        conversations.append(_recorded(chain, chain, source=source, works_for=session, title=""))
+    return Reading(tuple(one for one in conversations if one.messages), tuple(faults))
+
+
+def _without_repeats(lines: Iterable[Line]) -> list[Line]:
+    seen: set[str] = set()
+    kept: list[Line] = []
+    for line in lines:
+        name = text(line.value.get("uuid"))
+        if name and name in seen:
+            continue
+        seen.add(name)
+        kept.append(line)
+    return kept
+
+
+def _speaks(line: Line) -> bool:
+    value = line.value
+    return value.get("type") in _SPEAKERS and isinstance(value.get("message"), dict)
+
+
+def _chain(lines: Sequence[Line]) -> list[Line]:
+    """The lines of the present branch: those that the last one goes back to, and what belongs to them."""
+    places = {text(line.value.get("uuid")): at for at, line in enumerate(lines) if line.value.get("uuid")}
+    at = next((place for place in range(len(lines) - 1, -1, -1) if _speaks(lines[place])), None)
+    reached: set[int] = set()
+    while at is not None and at not in reached:
+        reached.add(at)
+        at = _before(lines, at, places)
+    answers = {_message_id(lines[place]) for place in reached} - {""}
+    taken = [at in reached or _message_id(line) in answers for at, line in enumerate(lines)]
+    calls = {call for at, line in enumerate(lines) if taken[at] for call in _ids(line, "tool_use", "id")}
+    results = {call for at in reached for call in _ids(lines[at], "tool_result", "tool_use_id")}
+    return [
+        line
+        for at, line in enumerate(lines)
+        if taken[at] or set(_ids(line, "tool_result", "tool_use_id")) & (calls - results)
+    ]
+
+
+def _before(lines: Sequence[Line], at: int, places: dict[str, int]) -> int | None:
+    """Where the line before this one in its chain stands; a parent that is not there is the line before it."""
+    value = lines[at].value
+    parent = text(value.get("parentUuid")) or text(value.get("logicalParentUuid"))
+    if not parent:
+        return None
+    if parent in places:
+        return places[parent]
+    return next((place for place in range(at - 1, -1, -1) if lines[place].value.get("uuid")), None)
+
+
+def _message_id(line: Line) -> str:
+    message = line.value.get("message")
+    return (
+        text(message.get("id")) if line.value.get("type") == "assistant" and isinstance(message, dict) else ""
+    )
+
+
+def _ids(line: Line, kind: str, field: str) -> list[str]:
+    message = line.value.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(content, list):
+        return []
+    return [
+        block[field]
+        for block in content
+        if isinstance(block, dict) and block.get("type") == kind and isinstance(block.get(field), str)
+    ]
+
+
+def _sidechains(lines: Sequence[Line]) -> dict[str, list[Line]]:
+    """The lines of each sub-agent, by its id, or by its first line in files that give none."""
+    chains: dict[str, list[Line]] = {}
+    roots: dict[str, str] = {}
+    for line in lines:
+        value = line.value
+        if not value.get("isSidechain"):
+            continue
+        name, parent = text(value.get("uuid")), text(value.get("parentUuid"))
+        agent = text(value.get("agentId"))
+        root = agent or roots.get(parent) or name or f"line {line.number}"
+        roots[name] = root
+        chains.setdefault(root, []).append(line)
+    return {name: chain for name, chain in chains.items() if any(map(_speaks, chain))}
+
+
+def _title(lines: Iterable[Line]) -> str:
+    """What a person called the session, else what the program did."""
+    found: dict[str, str] = {}
+    for line in lines:
+        for kind, field in (("custom-title", "customTitle"), ("ai-title", "aiTitle"), ("summary", "summary")):
+            if line.value.get("type") == kind and text(line.value.get(field)):
+                found[kind] = line.value[field]
+    return found.get("custom-title") or found.get("ai-title") or found.get("summary") or ""
+
+
+def _recorded(
+    chain: Sequence[Line], lines: Sequence[Line], *, source: str, title: str, works_for: str = ""
+) -> Recorded:
+    left_out: dict[str, int] = {}
+    said, requests, models = _messages(chain, left_out)
+    taken = {line.number for line in chain}
+    abandoned = sum(1 for line in lines if _speaks(line) and line.number not in taken)
+    if abandoned:
+        left_out["lines of turns that were taken back"] = abandoned
+    attachments = sum(1 for line in chain if line.value.get("type") == "attachment")
+    if attachments:
+        left_out["attachments"] = attachments
+    return Recorded(
+        format=FORMAT,
+        dialect="anthropic",
+        messages=tuple(said),
+        source=source,
+        works_for=works_for,
+        model=models[-1] if models else "",
+        title=title,
+        requests=tuple(requests),
+        left_out=left_out,
+    )
+
+
+def _messages(chain: Sequence[Line], left_out: dict[str, int]) -> tuple[list[Said], list[Spent], list[str]]:
+    said: list[Said] = []
+    requests: dict[str, Spent] = {}
+    models: list[str] = []
+    places: dict[
+        str, int
+    ] = {}  # of the answer that is being written; its results may come before its last block
+    in_results = False
+    for line in chain:
+        if not _speaks(line):
+            continue
+        message = line.value["message"]
+        if message.get("model") == _SYNTHETIC or line.value.get("isApiErrorMessage"):
+            left_out[_OWN_WORDS] = left_out.get(_OWN_WORDS, 0) + 1
+            continue
+        at, answer = moment_of(line.value.get("timestamp")), _message_id(line)
+        results = bool(_ids(line, "tool_result", "tool_use_id"))
+        place = places.get(answer) if answer else (len(said) - 1 if results and in_results else None)
+        if place is None:
+            place = len(said)
+            said.append(Said(_plain(line), at))
+        else:
+            said[place] = Said(_joined(said[place].raw, _plain(line)), said[place].at)
+        in_results = results or (in_results and place < len(said) - 1)
+        places = {answer: place} if answer else (places if results else {})
+        if isinstance(message.get("usage"), dict) and text(message.get("model")):
+            models.append(message["model"])
+            usage = normalise_usage(message["usage"], "anthropic")
+            # The lines of one answer repeat its usage, which grows while it is written.
+            requests[answer or f"line {line.number}"] = Spent(place + 1, at, message["model"], usage)
+    return said, list(requests.values()), models
+
+
+def _plain(line: Line) -> bytes:
+    """The message as the API takes it: its role and the exact bytes of its content."""
+    fields = fields_of(fields_of(line.raw)["message"])
+    role = encode_wire(line.value["type"])
+    return b'{"role":' + role + b',"content":' + fields.get("content", b'""') + b"}"
+
+
+def _joined(before: bytes, more: bytes) -> bytes:
+    """Two pieces of one answer, or two results of one batch, as one message."""
+    role = fields_of(before)["role"]
+    blocks = [*_blocks(before), *_blocks(more)]
+    return b'{"role":' + role + b',"content":[' + b",".join(blocks) + b"]}"
+
+
+def _blocks(raw: bytes) -> list[bytes]:
+    content = fields_of(raw)["content"]
+    if content[:1] == b'"':
+        return [b'{"type":"text","text":' + content + b"}"]
+    try:
+        return [bytes(block) for block in _RAWS.decode(content)]
+    except (msgspec.DecodeError, UnicodeError):  # lone surrogates
+        return slice_array(decode_utf8(content))

@@ -1,0 +1,158 @@
+"""Rollouts of Codex: `~/.codex/sessions/YYYY/MM/DD/rollout-TIME-ID.jsonl`.
+
+Each line has a `timestamp`, a `type` and a `payload`: `session_meta` (the id, and who it works for), `turn_context` (the
+model), `response_item` (an item of the Responses dialect), `event_msg` (what people see, and token counts) and
+`compacted`. Early versions wrote the session's head and bare items instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.conversation.wire import encode_wire
+from penstock.measure.usage import normalise_usage
+from penstock.transfer.lines import fields_of, moment_of, text
+from penstock.transfer.recorded import Reading, Recorded, Said, Spent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.measure.usage import Usage
+    from penstock.transfer.lines import Line
+    from penstock.transfer.recorded import LineFault
+
+__all__ = ["FORMAT", "is_codex", "read_codex"]
+
+FORMAT = "codex"
+_TYPES = ("session_meta", "turn_context", "response_item", "event_msg", "compacted")
+_NEVER_SENT = frozenset(("ghost_snapshot", "other"))  # items that the program keeps for itself
+_COMPACTED = ("compaction", "compaction_summary")
+
+
+class _Rollout(msgspec.Struct):
+    """What has been read so far."""
+
+    said: list[Said] = []
+    requests: list[Spent] = []
+    left_out: dict[str, int] = {}
+    source: str = ""
+    works_for: str = ""
+    model: str = ""
+    total: Any = None
+
+    def count(self, what: str) -> None:
+        self.left_out[what] = self.left_out.get(what, 0) + 1
+
+
+def is_codex(lines: Sequence[Line]) -> bool:
+    """Whether the lines are those of a rollout."""
+    if any(
+        line.value.get("type") in _TYPES and isinstance(line.value.get("payload"), dict) for line in lines
+    ):
+        return True
+    first = lines[0].value if lines else {}
+    return {"id", "timestamp"} <= first.keys() and not first.keys() & {"type", "role", "message"}
+
+
+def read_codex(lines: Sequence[Line], faults: Sequence[LineFault]) -> Reading:
+    """The session of a rollout."""
+    rollout = _Rollout()
+    for line in lines:
+        payload = line.value.get("payload")
+        if line.value.get("type") in _TYPES and isinstance(payload, dict):
+            _take(rollout, line, payload)
+        else:
+            _take_bare(rollout, line)
+    recorded = Recorded(
+        format=FORMAT,
+        dialect="responses",
+        messages=tuple(rollout.said),
+        source=rollout.source,
+        works_for=rollout.works_for,
+        model=rollout.model,
+        requests=tuple(rollout.requests),
+        left_out=rollout.left_out,
+    )
+    return Reading((recorded,) if recorded.messages else (), tuple(faults))
+
+
+def _take(rollout: _Rollout, line: Line, payload: dict[str, Any]) -> None:
+    at = moment_of(line.value.get("timestamp"))
+    match line.value["type"]:
+        case "session_meta":
+            # A fork copies the lines of what it was forked from, its head included: the first head is its own.
+            if not rollout.source:
+                rollout.source = text(payload.get("id"))
+                rollout.works_for = _parent(payload.get("source"))
+        case "turn_context":
+            rollout.model = text(payload.get("model")) or rollout.model
+        case "response_item":
+            _take_item(rollout, fields_of(line.raw)["payload"], payload, at)
+        case "compacted":
+            _take_compacted(rollout, payload, at)
+        case _:
+            if payload.get("type") == "token_count":
+                _take_usage(rollout, payload.get("info"), at)
+
+
+def _take_bare(rollout: _Rollout, line: Line) -> None:
+    """A line of an early version."""
+    value = line.value
+    if isinstance(value.get("type"), str) and "record_type" not in value:
+        _take_item(rollout, line.raw, value, moment_of(value.get("timestamp")))
+    elif not rollout.source and "record_type" not in value:
+        rollout.source = text(value.get("id"))
+
+
+def _take_item(rollout: _Rollout, raw: bytes, item: dict[str, Any], at: float | None) -> None:
+    kind = item.get("type")
+    if not isinstance(kind, str) or kind in _NEVER_SENT:
+        rollout.count(f"items of type {kind}" if isinstance(kind, str) else "items without a type")
+        return
+    if kind == "message" and item.get("role") not in ("user", "assistant", "system", "developer"):
+        rollout.count("messages without a role that is known")
+        return
+    rollout.said.append(Said(raw, at))
+
+
+def _take_compacted(rollout: _Rollout, payload: dict[str, Any], at: float | None) -> None:
+    """The log goes on with the summary that was made: what it stood for is in the log before it."""
+    history = payload.get("replacement_history")
+    items = history if isinstance(history, list) else []
+    sealed = [item for item in items if isinstance(item, dict) and item.get("type") in _COMPACTED]
+    if text(payload.get("message")):
+        block = {"type": "input_text", "text": payload["message"]}
+        sealed.append({"type": "message", "role": "user", "content": [block]})
+    rollout.said += [Said(encode_wire(item), at) for item in sealed]
+
+
+def _take_usage(rollout: _Rollout, info: Any, at: float | None) -> None:
+    """One request. The same count is told again with news that have nothing to do with tokens."""
+    if not isinstance(info, dict) or not isinstance(info.get("last_token_usage"), dict):
+        return
+    if info.get("total_token_usage") == rollout.total:
+        return
+    rollout.total = info.get("total_token_usage")
+    usage = _usage(info["last_token_usage"])
+    rollout.requests.append(Spent(len(rollout.said), at, rollout.model, usage))
+
+
+def _usage(counted: dict[str, Any]) -> Usage:
+    return normalise_usage(
+        {
+            "input_tokens": counted.get("input_tokens"),
+            "input_tokens_details": {"cached_tokens": counted.get("cached_input_tokens")},
+            "output_tokens": counted.get("output_tokens"),
+            "output_tokens_details": {"reasoning_tokens": counted.get("reasoning_output_tokens")},
+        },
+        "responses",
+    )
+
+
+def _parent(source: Any) -> str:
+    """The session that a sub-agent's works for: `{"subagent": {"thread_spawn": {"parent_thread_id": …}}}`."""
+    for name in ("subagent", "thread_spawn"):
+        source = source.get(name) if isinstance(source, dict) else None
+    return text(source.get("parent_thread_id")) if isinstance(source, dict) else ""

@@ -1,0 +1,336 @@
+"""A conversation in another dialect, through the parts that all dialects share.
+
+Text, calls, results, handoffs and pictures go over. What the other dialect cannot say is left out and counted by what it
+is, so that nobody is surprised: `Converted.lost` is empty only where nothing was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.conversation.dialects import wire_of
+from penstock.conversation.dialects.segments import text_of
+from penstock.conversation.dialects.sharegpt import SHAREGPT
+from penstock.conversation.message import (
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Role,
+    Summary,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from penstock.conversation.wire import parse_json
+from penstock.transfer.pictures import Picture, pictures_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.conversation.dialects import Dialect
+
+__all__ = ["Converted", "convert"]
+
+# Fields of messages, items and blocks that the parts stand for, or that say nothing.
+_UNDERSTOOD = frozenset(
+    (
+        *("role", "content", "type", "text", "from", "value", "id", "status"),
+        *("tool_calls", "tool_call_id", "function_call", "function", "custom", "index", "refusal"),
+        *("call_id", "name", "arguments", "input", "output", "action", "operation", "tools"),
+        *("tool_use_id", "is_error", "source", "image_url", "detail", "file_id"),
+        *("thinking", "signature", "data", "reasoning", "reasoning_content", "reasoning_details"),
+        *("summary", "encrypted_content"),
+    )
+)
+
+
+class Converted(msgspec.Struct, frozen=True):
+    """The messages in the other dialect, and what it could not say, with how often that was so."""
+
+    wires: list[dict[str, Any]]
+    lost: dict[str, int]
+
+
+class _Turn(msgspec.Struct):
+    """What becomes one message, as far as the dialect allows."""
+
+    role: Role
+    message: int
+    parts: list[Part]
+
+
+class _Lost:
+    """Counts what is left out."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+
+    def add(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+
+def convert(messages: Sequence[Message], source: Dialect, target: Dialect) -> Converted:
+    """The messages of `source` as those of `target`."""
+    lost = _Lost()
+    pictures: dict[str, Picture] = {}
+    turns: list[_Turn] = []
+    for number, message in enumerate(messages):
+        wire = wire_of(message, source)
+        if any(
+            isinstance(part, Image) or (isinstance(part, ToolResult) and part.images)
+            for part in message.parts
+        ):
+            pictures |= pictures_of(wire)
+        _count_fields(wire, lost)
+        for role, part in _spoken(message):
+            _place(turns, role, number, part, source.name, target.name)
+    writer = _WRITERS[target.name](pictures, lost)
+    return Converted(
+        [wire for turn in turns for wire in writer.write(turn)], dict(sorted(lost.counts.items()))
+    )
+
+
+def _spoken(message: Message) -> Iterator[tuple[Role, Part]]:
+    for part in message.parts:
+        role = Role.TOOL if isinstance(part, ToolResult) else message.role
+        yield role, part
+
+
+def _count_fields(wire: Mapping[str, Any], lost: _Lost) -> None:
+    """Fields that no part stands for: of the message and of its blocks."""
+    content = wire.get("content")
+    for value in (wire, *(content if isinstance(content, list) else ())):
+        if isinstance(value, Mapping):
+            for key in value.keys() - _UNDERSTOOD:
+                lost.add(f"field {key!r}")
+
+
+def _place(turns: list[_Turn], role: Role, number: int, part: Part, source: str, target: str) -> None:
+    """Put the part into the turn before it, or into one of its own."""
+    last = turns[-1] if turns else None
+    if last is not None and _shares(last, role, number, source, target):
+        if isinstance(part, ToolResult):  # results come first in a message that holds more
+            at = sum(isinstance(one, ToolResult) for one in last.parts)
+            last.parts.insert(at, part)
+        else:
+            last.parts.append(part)
+        return
+    turns.append(_Turn(role, number, [part]))
+
+
+def _shares(last: _Turn, role: Role, number: int, source: str, target: str) -> bool:
+    if target == "anthropic":
+        spoken = {Role.TOOL: Role.USER}
+        return role is not Role.SYSTEM and spoken.get(last.role, last.role) is spoken.get(role, role)
+    if last.role is not role:
+        return False
+    if last.message == number or target == "sharegpt":
+        return True
+    # Items of one answer stand on their own in Responses and in one message in Chat.
+    return target == "chat" and source == "responses" and role is Role.ASSISTANT
+
+
+class _Writer:
+    """Writes a turn as messages of one dialect."""
+
+    def __init__(self, pictures: Mapping[str, Picture], lost: _Lost) -> None:
+        self.pictures = pictures
+        self.lost = lost
+
+    def write(self, turn: _Turn) -> Iterator[dict[str, Any]]:
+        raise NotImplementedError
+
+    def picture(self, image: Image) -> Picture | None:
+        """The picture where it can be sent to somebody else."""
+        found = self.pictures.get(image.digest, Picture())
+        if found.address:
+            return found
+        self.lost.add("picture that only its provider has")
+        return None
+
+    def unsaid(self, part: Part) -> None:
+        """Count what has no place here."""
+        if isinstance(part, Reasoning):
+            self.lost.add("reasoning")
+        elif isinstance(part, Opaque):
+            self.lost.add(f"content of type {part.kind!r}")
+        elif isinstance(part, Image):
+            self.lost.add("picture")
+
+    def flag(self, result: ToolResult) -> None:
+        """Count the mark of a failed call where only Anthropic's dialect has one."""
+        if result.is_error:
+            self.lost.add("mark of a failed call (its text stays)")
+
+
+class _Chat(_Writer):
+    def write(self, turn: _Turn) -> Iterator[dict[str, Any]]:
+        for part in turn.parts:
+            if isinstance(part, ToolResult):
+                self.flag(part)
+                for _ in part.images:
+                    self.lost.add("picture in a tool result")
+                yield {"role": "tool", "tool_call_id": part.call_id, "content": part.text}
+        if turn.role is not Role.TOOL:
+            yield self._message(turn)
+
+    def _message(self, turn: _Turn) -> dict[str, Any]:
+        blocks: list[dict[str, Any]] = []
+        calls: list[dict[str, Any]] = []
+        reasoning: list[str] = []
+        for part in turn.parts:
+            match part:
+                case Text() | Summary():
+                    blocks.append({"type": "text", "text": text_of(part)})
+                case Image() if turn.role is Role.USER:
+                    picture = self.picture(part)
+                    if picture is not None:
+                        blocks.append({"type": "image_url", "image_url": {"url": picture.address}})
+                case ToolCall(call_id=call_id, name=name, arguments=arguments):
+                    function = {"name": name, "arguments": arguments}
+                    calls.append({"id": call_id, "type": "function", "function": function})
+                case Reasoning(text=text) if text:
+                    reasoning.append(text)
+                    if part.sealed:
+                        self.lost.add("signature of reasoning (its text stays)")
+                case _:
+                    self.unsaid(part)
+        wire: dict[str, Any] = {"role": str(turn.role), "content": _simplest(blocks, None if calls else "")}
+        if reasoning:
+            wire["reasoning_content"] = "\n".join(reasoning)
+        if calls:
+            wire["tool_calls"] = calls
+        return wire
+
+
+class _Responses(_Writer):
+    def write(self, turn: _Turn) -> Iterator[dict[str, Any]]:
+        spoken = "output_text" if turn.role is Role.ASSISTANT else "input_text"
+        blocks: list[dict[str, Any]] = []
+        for part in turn.parts:
+            match part:
+                case Text() | Summary():
+                    blocks.append({"type": spoken, "text": text_of(part)})
+                case Image() if turn.role is Role.USER:
+                    blocks += self._image(part)
+                case ToolCall() | ToolResult():
+                    yield from _said(turn.role, blocks)
+                    blocks = []
+                    yield self._item(part)
+                case _:
+                    self.unsaid(part)
+        yield from _said(turn.role, blocks)
+
+    def _item(self, part: ToolCall | ToolResult) -> dict[str, Any]:
+        if isinstance(part, ToolCall):
+            call = {"call_id": part.call_id, "name": part.name, "arguments": part.arguments}
+            return {"type": "function_call", **call}
+        self.flag(part)
+        pictures = [block for image in part.images for block in self._image(image)]
+        output = [{"type": "input_text", "text": part.text}, *pictures] if pictures else part.text
+        return {"type": "function_call_output", "call_id": part.call_id, "output": output}
+
+    def _image(self, image: Image) -> list[dict[str, Any]]:
+        picture = self.picture(image)
+        return [{"type": "input_image", "image_url": picture.address}] if picture is not None else []
+
+
+def _said(role: Role, blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"type": "message", "role": str(role), "content": blocks}] if blocks else []
+
+
+class _Anthropic(_Writer):
+    def write(self, turn: _Turn) -> Iterator[dict[str, Any]]:
+        blocks: list[dict[str, Any]] = []
+        for part in turn.parts:
+            blocks += self._block(part, turn.role)
+        if not blocks:  # an empty message is refused
+            self.lost.add("empty message")
+            return
+        if turn.role is Role.SYSTEM:
+            self.lost.add("place of a system message: put it into the field `system` of a request")
+        role = Role.USER if turn.role is Role.TOOL else turn.role
+        yield {"role": str(role), "content": _simplest(blocks, "")}
+
+    def _block(self, part: Part, role: Role) -> list[dict[str, Any]]:
+        match part:
+            case Text() | Summary():
+                words = text_of(part)
+                return [{"type": "text", "text": words}] if words.strip() else []
+            case Image() if role is not Role.ASSISTANT:
+                return self._image(part)
+            case ToolCall(call_id=call_id, name=name, arguments=arguments):
+                return [{"type": "tool_use", "id": call_id, "name": name, "input": _object(arguments)}]
+            case ToolResult():
+                return [self._result(part)]
+            case _:
+                self.unsaid(part)
+                return []
+
+    def _result(self, result: ToolResult) -> dict[str, Any]:
+        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.call_id, "content": result.text}
+        pictures = [block for image in result.images for block in self._image(image)]
+        if pictures:
+            words = [{"type": "text", "text": result.text}] if result.text else []
+            block["content"] = [*words, *pictures]
+        return {**block, "is_error": True} if result.is_error else block
+
+    def _image(self, image: Image) -> list[dict[str, Any]]:
+        picture = self.picture(image)
+        if picture is None:
+            return []
+        if picture.data:
+            source = {"type": "base64", "media_type": picture.media_type, "data": picture.data}
+        else:
+            source = {"type": "url", "url": picture.url}
+        return [{"type": "image", "source": source}]
+
+
+class _ShareGPT(_Writer):
+    def write(self, turn: _Turn) -> Iterator[dict[str, Any]]:
+        parts: list[Part] = []
+        for part in turn.parts:
+            match part:
+                case Reasoning(text=text) if text:
+                    parts.append(Reasoning(text))
+                    if part.sealed:
+                        self.lost.add("signature of reasoning (its text stays)")
+                case Image() | Opaque() | Reasoning():
+                    self.unsaid(part)
+                case ToolResult():
+                    self.flag(part)
+                    for _ in part.images:
+                        self.lost.add("picture in a tool result")
+                    parts.append(part)
+                case _:
+                    parts.append(part)
+        yield SHAREGPT.build(Message(turn.role, tuple(parts)))
+
+
+_WRITERS: dict[str, type[_Writer]] = {
+    "chat": _Chat,
+    "responses": _Responses,
+    "anthropic": _Anthropic,
+    "sharegpt": _ShareGPT,
+}
+
+
+def _simplest(blocks: list[dict[str, Any]], empty: str | None) -> Any:
+    """A string where one text is all there is."""
+    if not blocks:
+        return empty
+    return blocks[0]["text"] if len(blocks) == 1 and blocks[0]["type"] == "text" else blocks
+
+
+def _object(arguments: str) -> Any:
+    """A call's input must be an object: anything else is put into one."""
+    try:
+        value = parse_json(arguments) if arguments else {}
+    except ValueError:
+        value = arguments
+    return value if isinstance(value, dict) else {"arguments": value}

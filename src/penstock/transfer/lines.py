@@ -1,0 +1,79 @@
+"""Lines of JSON, each on its own: a broken one is told by its number and the others are read."""
+
+from __future__ import annotations
+
+import calendar
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.conversation.slicing import decode_utf8, slice_object
+from penstock.conversation.wire import parse_json
+from penstock.errors import InputError
+from penstock.transfer.recorded import LineFault
+
+__all__ = ["Line", "fields_of", "moment_of", "read_lines", "text"]
+
+_BOM = b"\xef\xbb\xbf"
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ISO = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(\.\d{1,9})?)?\s*(?:Z|([+-])(\d\d):?(\d\d))?\Z",
+    re.ASCII,
+)
+
+
+class Line(NamedTuple):
+    """A line: its number from 1, its text, and the object it holds."""
+
+    number: int
+    raw: bytes
+    value: dict[str, Any]
+
+
+def read_lines(data: bytes) -> tuple[list[Line], list[LineFault]]:
+    """The lines that hold an object, and what is wrong with those that do not. Blank lines are nothing."""
+    lines: list[Line] = []
+    faults: list[LineFault] = []
+    for number, line in enumerate(data.removeprefix(_BOM).split(b"\n"), start=1):
+        raw = line.strip(b" \t\r\0")  # a crash of the machine leaves NULs at the end of a file
+        if not raw:
+            continue
+        try:
+            value = parse_json(raw)
+        except ValueError:
+            faults.append(LineFault(number, "it is not JSON (is it cut off?)"))
+            continue
+        if isinstance(value, dict):
+            lines.append(Line(number, raw, value))
+        else:
+            faults.append(LineFault(number, "it is no JSON object"))
+    return lines, faults
+
+
+def fields_of(raw: bytes) -> dict[str, bytes]:
+    """The fields of an object, each as its exact bytes. Raises InputError for what is no object."""
+    try:
+        return {key: bytes(value) for key, value in _OBJECT.decode(raw).items()}
+    except RecursionError:
+        raise InputError("it is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeError):  # lone surrogates
+        return slice_object(decode_utf8(raw))
+
+
+def text(value: Any) -> str:
+    """The value where it is a text, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def moment_of(value: Any) -> float | None:
+    """Seconds since 1970 of an ISO time (UTC where it names no zone), or None where it is none."""
+    found = _ISO.match(value) if isinstance(value, str) else None
+    if found is None:
+        return None
+    year, month, day, hour, minute = (int(found[n]) for n in range(1, 6))
+    if not (year >= 1970 and 1 <= month <= 12 and 1 <= day <= 31):
+        return None
+    seconds = calendar.timegm((year, month, day, hour, minute, int(found[6] or 0)))
+    away = (int(found[9]) * 60 + int(found[10])) * 60 if found[8] else 0
+    return seconds + float(found[7] or 0) - (away if found[8] == "+" else -away)

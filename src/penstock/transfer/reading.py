@@ -1,0 +1,84 @@
+"""A file of conversations, whichever program wrote it: recognised by its content."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.conversation.document import read_document
+from penstock.errors import InputError, MalformedJSON
+from penstock.transfer import claude_code, codex
+from penstock.transfer.lines import read_lines
+from penstock.transfer.recorded import LineFault, Reading, Recorded, Said
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.transfer.lines import Line
+
+__all__ = ["FILE", "read_recorded"]
+
+FILE = "file"
+_LIST_KEYS = ("messages", "input", "conversations")
+
+
+def read_recorded(data: bytes, dialect: str = "auto") -> Reading:
+    """The conversations of a file. Raises InputError for what holds none.
+
+    Sessions of Claude Code, rollouts of Codex, and what `read_document` reads: an array, a request body, one message
+    per line; also one whole conversation per line. `dialect` names that of a document where it cannot be told.
+    """
+    if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
+        return Reading((_document(data, dialect),))
+    lines, faults = read_lines(data)
+    if claude_code.is_claude_code(lines):
+        reading = claude_code.read_claude_code(lines, faults)
+    elif codex.is_codex(lines):
+        reading = codex.read_codex(lines, faults)
+    else:
+        return _other(data, lines, faults, dialect)
+    if not reading.conversations:
+        raise InputError("there is no message in this session")
+    return reading
+
+
+def _other(data: bytes, lines: Sequence[Line], faults: Sequence[LineFault], dialect: str) -> Reading:
+    whole = [line for line in lines if any(isinstance(line.value.get(key), list) for key in _LIST_KEYS)]
+    if len(lines) > 1 and len(whole) == len(lines):
+        return _many(lines, faults, dialect)
+    try:
+        return Reading((_document(data, dialect),))
+    except MalformedJSON:
+        if len(lines) <= len(faults):  # no lines of messages, but one value over several lines
+            raise
+    return Reading((_document(b"\n".join(line.raw for line in lines), dialect),), tuple(faults))
+
+
+def _many(lines: Sequence[Line], faults: Sequence[LineFault], dialect: str) -> Reading:
+    """One conversation per line, as training data has it."""
+    found: list[Recorded] = []
+    broken = list(faults)
+    for line in lines:
+        try:
+            found.append(_document(line.raw, dialect))
+        except InputError as error:
+            broken.append(LineFault(line.number, str(error)))
+    return Reading(tuple(found), tuple(sorted(broken, key=lambda fault: fault.line)))
+
+
+def _document(data: bytes, dialect: str) -> Recorded:
+    document = read_document(data, dialect)
+    if not document.raws:
+        raise InputError("the conversation has no messages")
+    model = document.envelope.get("model")
+    beside = {
+        f"the field {name!r} beside the messages": 1
+        for name in ("system", "instructions", "tools")
+        if document.envelope.get(name)
+    }
+    return Recorded(
+        format=FILE,
+        dialect=document.dialect.name,
+        messages=tuple(Said(raw) for raw in document.raws),
+        model=model if isinstance(model, str) else "",
+        left_out=beside,
+    )

@@ -1,0 +1,60 @@
+"""A conversation as another program recorded it, ready to be put into a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from penstock.measure.usage import Usage
+
+__all__ = ["LineFault", "Reading", "Recorded", "Said", "Spent"]
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A message: its JSON, and when it was said (seconds since 1970) where the file tells."""
+
+    raw: bytes
+    at: float | None = None
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What one request used. `after` is how many messages of the log stand when its answer is in."""
+
+    after: int
+    at: float | None
+    model: str
+    usage: Usage
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """One conversation.
+
+    `source` is the id that the other program gave it, "" where it gave none. `works_for` is the source of the
+    conversation that a sub-agent worked for. `left_out` counts what was not taken over, by what it is.
+    """
+
+    format: str
+    dialect: str
+    messages: tuple[Said, ...]
+    source: str = ""
+    works_for: str = ""
+    model: str = ""
+    title: str = ""
+    requests: tuple[Spent, ...] = ()
+    left_out: dict[str, int] = {}
+
+
+class LineFault(msgspec.Struct, frozen=True):
+    """A line that cannot be read: its number from 1, and why."""
+
+    line: int
+    what: str
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """The conversations of a file and the lines that could not be read. Sub-agents follow who they worked for."""
+
+    conversations: tuple[Recorded, ...]
+    faults: tuple[LineFault, ...] = ()

@@ -1,0 +1,80 @@
+"""Stored conversations as people handle them: real processes, a real file."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+
+import pytest
+from tests.e2e.cli_process import COMMAND, encoded, environment, penstock, work
+from tests.unit.transfer.recorded_files import claude_session, lines
+
+from penstock.engine.session import Session
+from penstock.stores.opening import open_store
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Runs a command on a store of its own, by the setting that names it."""
+    url = f"sqlite:///{tmp_path / 'kept' / 'sessions.db'}"
+
+    def run(*args, **more):
+        return penstock(*args, PENSTOCK_STORE_URL=url, TZ="UTC", **more)
+
+    run.url = url
+    return run
+
+
+def test_the_life_of_a_conversation(store, tmp_path):
+    """Imported, compacted by an agent, taken back, pinned, exported, imported elsewhere, deleted."""
+    file = tmp_path / "work.json"
+    file.write_bytes(encoded(work()))
+    history = tmp_path / "history.jsonl"
+    history.write_bytes(lines(*claude_session()))
+    taken = json.loads(store("sessions", "import", file, history, "--json").out)
+    conversation = taken[0]["conversations"][0]["session"]
+    assert [one["conversations"][0]["added"] for one in taken] == [63, 4]
+
+    opened = open_store(store.url)
+    result = Session.resume(opened, conversation).compact(target_tokens=600)
+    opened.close()
+    view = store("sessions", "export", conversation[:6], "--view")
+    assert (json.loads(view.out), view.err) == (result.messages, "")
+    assert f"{result.receipt.tokens_after:,}" in store("sessions", "list").text
+    assert store("sessions", "undo", conversation).code == 0
+    assert store("sessions", "pin", conversation, "m3").code == 0
+    shown = store("sessions", "show", conversation).text
+    assert "pins         m3" in shown
+    assert "taken back" in shown
+
+    out = tmp_path / "out.json"
+    assert store("sessions", "export", conversation, "-o", out).code == 0
+    assert json.loads(out.read_bytes()) == work()
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    assert "63 messages imported" in penstock("sessions", "import", out, "--store", other).text
+
+    assert "$" in store("usage").text
+    assert store("insights", "--days", "9999").text.startswith("the last 9,999 days: 2 conversations")
+    assert store("sessions", "delete", conversation, "--yes").code == 0
+    assert store("doctor").text == f"{store.url} is sound\n"
+    assert len(json.loads(store("sessions", "list", "--json").out)) == 1
+
+
+@pytest.mark.parametrize(("answer", "left"), [("y", 0), ("", 1)])
+def test_delete_asks_on_a_terminal(store, answer, left):
+    opened = open_store(store.url)
+    session = Session.create(opened)
+    session.append([{"role": "user", "content": "Hello"}])
+    ours, theirs = pty.openpty()
+    command = [COMMAND, "sessions", "delete", session.id, "--store", store.url]
+    with subprocess.Popen(command, stdin=theirs, stdout=-1, stderr=-1, env=environment()) as process:
+        os.write(ours, f"{answer}\n".encode())
+        _, err = process.communicate(timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    assert b"[y/N]" in err
+    assert process.returncode == (130 if left else 0)
+    assert len(opened.list()) == left
+    opened.close()

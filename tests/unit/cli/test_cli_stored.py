@@ -1,0 +1,369 @@
+"""Stored conversations as people handle them, in this process, with a real file."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import stat
+import time
+
+import pytest
+from tests.e2e.cli_process import assert_one_clear_error, encoded, work
+from tests.unit.transfer.recorded_files import claude_line, claude_session, codex_rollout, lines
+
+from penstock.engine.session import Session
+from penstock.stores.opening import open_store
+
+
+@pytest.fixture
+def command(penstock, monkeypatch):
+    """As `penstock`, in a time zone that all machines have."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield penstock
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def store(command, tmp_path):
+    """Runs a command on a store of its own."""
+    url = f"sqlite:///{tmp_path / 'kept' / 'sessions.db'}"
+
+    def run(*args, **more):
+        return command(*args, "--store", url, **more)
+
+    run.url = url
+    return run
+
+
+@pytest.fixture
+def files(tmp_path):
+    made = {"claude": lines(*claude_session()), "codex": lines(*codex_rollout()), "plain": encoded(work())}
+    for name, data in made.items():
+        (tmp_path / name).write_bytes(data)
+    return {name: tmp_path / name for name in made}
+
+
+def listed(store):
+    return json.loads(store("sessions", "list", "--json").out)
+
+
+def the_id(store):
+    (row,) = listed(store)
+    return row["id"]
+
+
+def compact(store, session_id, tokens=600):
+    """As an agent would, in another process than the command."""
+    opened = open_store(store.url)
+    Session.resume(opened, session_id).compact(target_tokens=tokens)
+    opened.close()
+
+
+class TestImport:
+    def test_files_of_any_program_at_once(self, store, files):
+        ran = store("sessions", "import", *files.values())
+        assert (ran.code, ran.err) == (0, "")
+        assert f"{files['claude']}: claude-code, anthropic: 4 messages imported as " in ran.text
+        assert f"{files['codex']}: codex, responses: 6 messages imported as " in ran.text
+        assert f"{files['plain']}: file, chat: 63 messages imported as " in ran.text
+        assert "left out: items of type ghost_snapshot, 1" in ran.text
+        assert [row["messages"] for row in listed(store)] == [63, 6, 4]
+
+    def test_again_adds_nothing(self, store, files):
+        store("sessions", "import", *files.values())
+        before = listed(store)
+        ran = store("sessions", "import", *files.values())
+        assert ran.text.count("nothing new, it is here as ") == 3
+        assert listed(store) == before
+
+    def test_broken_lines_are_told_with_their_numbers_and_the_rest_is_there(self, store, tmp_path):
+        file = tmp_path / "cut.jsonl"
+        file.write_bytes(lines(*claude_session()[:4]) + b'{"type":"assis\n' + lines(*claude_session()[4:]))
+        ran = store("sessions", "import", file)
+        assert ran.code == 0
+        assert "line 5 was left out: it is not JSON" in ran.text
+        assert listed(store)[0]["messages"] == 4
+
+    def test_a_file_that_cannot_be_read_does_not_stop_the_others(self, store, files, tmp_path):
+        files["plain"].write_bytes(b"no conversation")
+        ran = store("sessions", "import", *files.values(), tmp_path / "none", "--json")
+        assert ran.code == 2
+        report = json.loads(ran.out)
+        assert [bool(one["error"]) for one in report] == [False, False, True, True]
+        assert len(listed(store)) == 2
+
+    def test_the_file_of_a_sub_agent_may_come_first(self, store, files, tmp_path):
+        agent = tmp_path / "agent-a1b2.jsonl"
+        agent.write_bytes(lines(claude_line("user", "s1", None, "Look.", isSidechain=True, agentId="a1b2")))
+        alone = store("sessions", "import", agent)
+        assert "left out, a sub-agent of a session that is not here" in alone.text
+        assert listed(store) == []
+        assert (
+            "sub-agent, anthropic: 1 message imported as"
+            in store("sessions", "import", agent, files["claude"]).text
+        )
+        assert "sub-agents\n" in store("sessions", "show", the_id(store)).text
+
+    def test_standard_input(self, store):
+        ran = store("sessions", "import", "-", stdin=encoded(work(3)))
+        assert ran.text.startswith("standard input: file, chat: 9 messages imported as ")
+
+    def test_the_file_is_for_its_owner_alone(self, store, files, tmp_path):
+        store("sessions", "import", files["claude"])
+        assert stat.S_IMODE((tmp_path / "kept" / "sessions.db").stat().st_mode) == 0o600
+
+
+class TestList:
+    def test_an_empty_store_says_what_to_do(self, store):
+        ran = store("sessions", "list")
+        assert ran.text.startswith("no conversations in sqlite:///")
+        assert "penstock sessions import FILE" in ran.text
+
+    def test_it_fits_a_terminal_of_80_columns(self, store, files):
+        store("sessions", "import", *files.values())
+        rows = store("sessions", "list").text.splitlines()
+        assert rows[0].split() == ["id", "last", "used", "msgs", "tokens", "comp", "cost", "title"]
+        assert max(map(len, rows)) <= 80
+        assert rows[1].endswith("…")
+        assert "Never touch the migr" in rows[1]
+        assert "What is here?" in rows[2]
+        assert rows[3].endswith("Comparing reports")
+        assert "2026-03-14 09:26" in rows[3]
+
+    def test_costs_that_are_not_known_say_so(self, store, files):
+        text = files["claude"].read_text().replace("claude-sonnet-4-5", "unheard-of")
+        files["claude"].write_text(text)
+        store("sessions", "import", files["claude"], files["plain"])
+        _, plain, claude = store("sessions", "list").text.splitlines()
+        assert " unknown " in claude
+        assert " - " in plain  # nothing was booked
+        assert "$0" not in claude + plain
+        assert listed(store)[1]["cost"] is None
+
+    def test_limit(self, store, files):
+        store("sessions", "import", *files.values())
+        assert len(store("sessions", "list", "--limit", "2").text.splitlines()) == 3
+        assert_one_clear_error(store("sessions", "list", "--limit", "0"), "--limit", "whole number")
+
+    def test_secrets_are_not_shown(self, store):
+        secret = "ghp_" + "a1B2c3D4e5F6" * 3
+        store("sessions", "import", "-", stdin=encoded([{"role": "user", "content": f"Use {secret} now"}]))
+        assert "[REDACTED]" in store("sessions", "list").text
+        assert secret not in store("sessions", "list", "--json").text
+
+
+class TestOne:
+    @pytest.fixture
+    def conversation(self, store, files):
+        store("sessions", "import", files["plain"])
+        return the_id(store)
+
+    def test_show(self, store, conversation):
+        compact(store, conversation)
+        store("sessions", "pin", conversation, "m2")
+        shown = store("sessions", "show", conversation[:6]).text
+        assert shown.startswith(conversation)
+        assert "log          63 messages, " in shown
+        assert "pins         m2" in shown
+        assert "compressed 63 → " in shown
+        assert shown.count(" compression\n") == 1
+        report = json.loads(store("sessions", "show", conversation, "--json").out)
+        assert [row["end_reason"] for row in report["sessions"]] == ["compression", ""]
+        assert report["view"]["tokens"] == report["compactions"][0]["receipt"]["tokens_after"]
+        assert report["sessions"][1]["parent"] == conversation
+
+    def test_undo(self, store, conversation):
+        before = listed(store)[0]["view_tokens"]
+        compact(store, conversation)
+        ran = store("sessions", "undo", conversation)
+        assert ran.text.startswith("took back the last compaction of ")
+        assert listed(store)[0]["view_tokens"] == before
+        assert "taken back" in store("sessions", "show", conversation).text
+        assert store("sessions", "undo", conversation).text.startswith("nothing to undo")
+
+    def test_pin_and_unpin(self, store, conversation):
+        assert store("sessions", "pin", conversation, "m3").text == "m3 stays whole in later compactions\n"
+        store("sessions", "unpin", conversation, "m3")
+        assert json.loads(store("sessions", "show", conversation, "--json").out)["pins"] == []
+        assert_one_clear_error(store("sessions", "pin", conversation, "m64"), "m64")
+        assert_one_clear_error(store("sessions", "pin", conversation, "third"), "third")
+
+    def test_a_pin_outlives_a_compaction(self, store, conversation):
+        store("sessions", "pin", conversation, "m21")
+        compact(store, conversation, 900)
+        pinned = json.loads(store("sessions", "export", conversation).out)[20]
+        assert pinned in json.loads(store("sessions", "export", conversation, "--view").out)
+
+    def test_delete_asks_for_a_yes(self, store, conversation, tmp_path):
+        assert_one_clear_error(store("sessions", "delete", conversation), "--yes")
+        assert len(listed(store)) == 1
+        ran = store("sessions", "delete", conversation, "--yes")
+        assert ran.text.startswith(f"deleted {conversation}, 63 messages")
+        assert listed(store) == []
+        for file in (tmp_path / "kept").iterdir():
+            assert b"migrations folder" not in file.read_bytes()
+
+    def test_ids_may_be_short_but_not_too_short(self, store, conversation):
+        for n in range(40):  # among 41 ids two begin alike
+            store_input = encoded([{"role": "user", "content": f"Number {n}"}])
+            opened = open_store(store.url)
+            Session.create(opened).append(json.loads(store_input))
+            opened.close()
+        ids = [row["id"] for row in listed(store)]
+        twice = next(one[0] for one in ids if sum(other.startswith(one[0]) for other in ids) > 1)
+        assert_one_clear_error(store("sessions", "show", twice), "is the beginning of", "give more of it")
+        assert_one_clear_error(store("sessions", "show", "zzz"), "'zzz'", "penstock sessions list")
+        assert_one_clear_error(store("sessions", "show", ""), "penstock sessions list")
+
+
+class TestExport:
+    @pytest.fixture
+    def conversation(self, store, tmp_path):
+        odd = (
+            b'[{ "role":"user",  "content":"sp\\u0061ces", "x": 1.50 },\n{"role":"assistant","content":"ok"}]'
+        )
+        store("sessions", "import", "-", stdin=odd)
+        return the_id(store)
+
+    def test_the_exact_bytes(self, store, conversation, tmp_path):
+        ran = store("sessions", "export", conversation)
+        assert ran.out == (
+            b'[{ "role":"user",  "content":"sp\\u0061ces", "x": 1.50 },\n{"role":"assistant","content":"ok"}]\n'
+        )
+        assert ran.err == ""
+        out = tmp_path / "new" / "out.jsonl"
+        ran = store("sessions", "export", conversation, "-o", out, "--format", "jsonl")
+        assert ran.text == f"exported 2 messages to {out}, {out.stat().st_size} bytes\n"
+        assert out.read_bytes().splitlines()[1] == b'{"role":"assistant","content":"ok"}'
+
+    def test_what_is_exported_can_be_imported_elsewhere(self, store, command, files, tmp_path):
+        store("sessions", "import", *files.values())
+        for row in listed(store):
+            out = tmp_path / "out.json"
+            store("sessions", "export", row["id"], "-o", out)
+            other = f"sqlite:///{tmp_path / 'other.db'}"
+            ran = command("sessions", "import", out, "--dialect", row["dialect"], "--store", other, "--json")
+            taken = json.loads(ran.out)[0]["conversations"][0]["session"]
+            again = command("sessions", "export", taken, "--store", other)
+            assert again.out == out.read_bytes()
+
+    def test_another_dialect_tells_what_it_cannot_say(self, store, conversation):
+        ran = store("sessions", "export", conversation, "--dialect", "responses")
+        assert [item["type"] for item in json.loads(ran.out)] == ["message", "message"]
+        assert ran.err == "  not said in responses: field 'x', 1 time\n"
+        report = json.loads(store("sessions", "export", conversation, "--dialect", "sharegpt", "--json").err)
+        assert report["lost"] == {"field 'x'": 1}
+
+    def test_log_and_view(self, store, files):
+        store("sessions", "import", files["plain"])
+        conversation = the_id(store)
+        compact(store, conversation)
+        log = json.loads(store("sessions", "export", conversation, "--log").out)
+        view = json.loads(store("sessions", "export", conversation, "--view").out)
+        assert log == work()
+        assert len(view) < len(log)
+        assert view[-1] == log[-1]
+        assert_one_clear_error(
+            store("sessions", "export", conversation, "--log", "--view"), "not allowed with"
+        )
+
+
+class TestMoney:
+    def test_usage(self, store, files):
+        assert store("usage").text == "no requests are on record\n"
+        store("sessions", "import", files["claude"], files["codex"])
+        table = store("usage").text.splitlines()
+        assert table[0].split() == ["model", "requests", "prompt", "cached", "output", "cost"]
+        assert [line.split()[:2] for line in table[1:]] == [
+            ["claude-sonnet-4-5", "2"],
+            ["gpt-5", "2"],
+            ["together", "4"],
+        ]
+        report = json.loads(store("usage", "--json").out)
+        assert report["models"]["claude-sonnet-4-5"]["cache_hit_ratio"] == pytest.approx(
+            1800 / 2008, abs=1e-4
+        )
+        assert report["total"]["cost"] == pytest.approx(sum(one["cost"] for one in report["models"].values()))
+        claude = next(row["id"] for row in listed(store) if row["dialect"] == "anthropic")
+        assert list(json.loads(store("usage", claude, "--json").out)["models"]) == ["claude-sonnet-4-5"]
+
+    def test_one_price_that_is_not_known_makes_the_sum_unknown(self, store, files):
+        files["claude"].write_text(files["claude"].read_text().replace("claude-sonnet-4-5", "unheard-of"))
+        store("sessions", "import", files["claude"], files["codex"])
+        assert [line.split()[-1] == "unknown" for line in store("usage").text.splitlines()[1:]] == [
+            False,
+            True,
+            True,
+        ]
+        report = json.loads(store("usage", "--json").out)
+        assert (report["total"]["cost"], report["models"]["unheard-of"]["cost"]) == (None, None)
+
+    def test_insights(self, store, files):
+        store("sessions", "import", *files.values())
+        plain = next(row["id"] for row in listed(store) if row["dialect"] == "chat")
+        compact(store, plain)
+        report = json.loads(store("insights", "--days", "36500", "--json").out)
+        assert report["conversations"] == 3
+        assert list(report["models"]) == ["claude-sonnet-4-5", "gpt-5"]
+        assert report["per_day"]["2026-03-14"]["requests"] == 4
+        assert report["compactions"]["count"] == 1
+        assert (report["compactions"]["cost"], report["compactions"]["saved_tokens"]) == (0.0, 0)
+        text = store("insights", "--days", "36500").text
+        assert "1 compaction, " in text
+        assert "no model call, no cost" in text
+        lately = json.loads(store("insights", "--days", "1", "--json").out)
+        assert (lately["conversations"], lately["total"]["requests"]) == (1, 0)
+
+
+class TestDoctor:
+    def test_a_sound_store(self, store, files):
+        store("sessions", "import", *files.values())
+        ran = store("doctor")
+        assert (ran.code, ran.text) == (0, f"{store.url} is sound\n")
+
+    def test_faults_are_told_mended_and_gone(self, store, files, tmp_path):
+        store("sessions", "import", files["plain"])
+        with sqlite3.connect(tmp_path / "kept" / "sessions.db") as database:
+            database.execute("UPDATE conversations SET length = 5")
+        database.close()
+        ran = store("doctor")
+        assert ran.code == 1
+        assert "(can be mended)" in ran.text
+        assert "penstock doctor --repair mends 1 of them" in ran.text
+        mended = store("doctor", "--repair")
+        assert mended.code == 0
+        assert mended.text.startswith("mended  conversation ")
+        assert store("doctor").code == 0
+
+    def test_faults_that_stay(self, store, files, tmp_path):
+        store("sessions", "import", files["plain"])
+        with sqlite3.connect(tmp_path / "kept" / "sessions.db") as database:
+            database.execute("UPDATE messages SET raw = x'00' WHERE key = 3")
+        database.close()
+        ran = store("doctor", "--repair", "--json")
+        assert ran.code == 1
+        assert not json.loads(ran.out)["faults"][0]["mendable"]
+
+
+class TestPlaces:
+    def test_the_store_of_the_settings(self, command, files, tmp_path):
+        url = f"sqlite:///{tmp_path / 'set.db'}"
+        command("sessions", "import", files["claude"], PENSTOCK_STORE_URL=url)
+        assert len(json.loads(command("sessions", "list", "--json", "--set", f"store.url={url}").out)) == 1
+
+    def test_the_users_data_folder(self, command, files, tmp_path):
+        command("sessions", "import", files["claude"], XDG_DATA_HOME=str(tmp_path / "data"))
+        assert (tmp_path / "data" / "penstock" / "sessions.db").exists()
+
+    def test_places_that_are_none(self, command, tmp_path):
+        assert_one_clear_error(command("sessions", "list", "--store", "mysql://x"), "sqlite:///FILE")
+        (tmp_path / "x.db").write_text("not a database, but long enough to be looked at " * 50)
+        ran = command("sessions", "list", "--store", f"sqlite:///{tmp_path / 'x.db'}")
+        assert_one_clear_error(ran, "x.db")
+
+    def test_mistakes(self, command):
+        assert_one_clear_error(command("sessions"), "ACTION", "penstock sessions --help")
+        assert_one_clear_error(command("sessions", "lst"), "lst")
+        assert_one_clear_error(command("sessions", "show"), "ID", "penstock sessions show --help")

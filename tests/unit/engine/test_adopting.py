@@ -1,0 +1,209 @@
+"""Taking over what other programs recorded: once, with its times and costs, and more of it when there is more."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.unit.transfer.recorded_files import (
+    SESSION,
+    answer,
+    claude_line,
+    claude_session,
+    codex_rollout,
+    lines,
+    words,
+)
+
+from penstock.engine.adopting import BRANCHED, GROWN, KNOWN, NEW, WITHOUT_PARENT, adopt
+from penstock.engine.exporting import exported
+from penstock.engine.session import Session
+from penstock.settings import Settings
+from penstock.stores.opening import open_store
+from penstock.transfer.reading import read_recorded
+
+NOW = 2_000_000_000.0
+
+
+@pytest.fixture
+def store():
+    opened = open_store("memory:")
+    yield opened
+    opened.close()
+
+
+def take(store, *values):
+    data = values[0] if len(values) == 1 and isinstance(values[0], bytes) else lines(*values)
+    return [adopt(store, one, Settings(), NOW) for one in read_recorded(data).conversations]
+
+
+def log(store, session):
+    return [entry.raw for entry in store.read_from(session, 0)]
+
+
+def test_a_file_twice_adds_nothing(store):
+    (first,) = take(store, *claude_session())
+    (again,) = take(store, *claude_session())
+    assert (first.outcome, first.added) == (NEW, 4)
+    assert (again.outcome, again.added, again.session) == (KNOWN, 0, first.session)
+    assert len(store.list()) == 1
+    assert len(store.usage()) == 2
+    assert store.faults() == []
+
+
+def test_the_id_follows_from_the_file_not_from_the_store(store):
+    other = open_store("memory:")
+    assert take(store, *codex_rollout())[0].session == take(other, *codex_rollout())[0].session
+    other.close()
+
+
+def test_what_was_said_has_its_time_and_what_was_used_its_price(store):
+    (taken,) = take(store, *claude_session())
+    row = store.list()[0]
+    assert (row.title, row.tip.model, row.tip.dialect) == (
+        "Comparing reports",
+        "claude-sonnet-4-5",
+        "anthropic",
+    )
+    assert row.started == row.updated == 1_773_480_361.5
+    assert {entry.created for entry in store.read_from(taken.session, 0)} == {1_773_480_361.5}
+    assert row.usage.cache_read_tokens == 1_800
+    assert row.cost == pytest.approx(2 * (4 * 3 + 100 * 3.75 + 900 * 0.3) / 1e6 + (41 + 7) * 15 / 1e6)
+
+
+def test_a_price_that_is_not_known_is_not_0(store):
+    session = [
+        json.loads(json.dumps(line).replace("claude-sonnet-4-5", "unheard-of")) for line in claude_session()
+    ]
+    take(store, *session)
+    assert [row.cost for row in store.usage()] == [None, None]
+
+
+def test_a_session_that_has_grown(store):
+    (first,) = take(store, *claude_session())
+    more = [claude_line("user", "u8", "a7", "Thanks."), answer("a9", "u8", "msg_3", words("Welcome."))]
+    (second,) = take(store, *claude_session(), *more)
+    assert (second.outcome, second.added, second.session) == (GROWN, 2, first.session)
+    assert len(store.usage()) == 3
+    assert take(store, *claude_session(), *more)[0].outcome == KNOWN
+    assert take(store, *claude_session())[0].outcome == KNOWN
+    assert store.faults() == []
+
+
+def test_a_session_that_went_on_here_stays_as_it_is(store):
+    (first,) = take(store, *claude_session())
+    Session.resume(store, first.session).append([{"role": "user", "content": "From here on in Penstock."}])
+    assert take(store, *claude_session())[0].outcome == KNOWN
+    assert store.log_tip(first.session).length == 5
+
+
+def test_a_session_that_went_another_way_is_a_branch(store):
+    (first,) = take(store, *claude_session())
+    other = [
+        claude_line("user", "u8", "u6", "Stop. Only the first."),
+        answer("a9", "u8", "msg_3", words("Twelve.")),
+    ]
+    (branch,) = take(store, *claude_session(), *other)
+    assert (branch.outcome, branch.added) == (BRANCHED, 2)
+    assert branch.session != first.session
+    assert log(store, branch.session)[:3] == log(store, first.session)[:3]
+    assert take(store, *claude_session(), *other)[0].outcome == KNOWN
+    more = claude_line("user", "u10", "a9", "Thanks.")
+    (grown,) = take(store, *claude_session(), *other, more)
+    assert (grown.outcome, grown.session, grown.added) == (GROWN, branch.session, 1)
+    assert take(store, *claude_session())[0].outcome == KNOWN
+    assert store.faults() == []
+
+
+def test_sub_agents_work_for_their_session(store):
+    agent = claude_line("user", "s1", None, "Look for sums.", isSidechain=True, agentId="a1b2")
+    assert [one.outcome for one in take(store, agent)] == [WITHOUT_PARENT]
+    assert store.list() == []
+    main, sub = take(store, *claude_session(), agent)
+    assert [main.outcome, sub.outcome] == [NEW, NEW]
+    assert len(store.list()) == 1
+    (child,) = store.children(main.session)
+    assert (child.id, child.kind) == (sub.session, "subagent")
+    assert [one.outcome for one in take(store, *claude_session(), agent)] == [KNOWN, KNOWN]
+    store.delete(main.session)
+    assert store.faults() == []
+
+
+def test_a_plain_file_that_has_grown(store):
+    talk = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good day"}]
+    (first,) = take(store, json.dumps(talk).encode())
+    assert store.list()[0].updated == NOW
+    talk.append({"role": "user", "content": "Bye"})
+    (second,) = take(store, json.dumps(talk).encode())
+    assert (first.outcome, second.outcome, second.added) == (NEW, GROWN, 1)
+    assert second.session == first.session
+
+
+def test_a_plain_file_is_never_put_at_the_end_of_a_conversation_of_ours(store):
+    ours = Session.create(store)
+    ours.append([{"role": "user", "content": "Hello"}])
+    (taken,) = take(
+        store, json.dumps([{"role": "user", "content": "Hello"}, {"role": "user", "content": "Bye"}]).encode()
+    )
+    assert taken.outcome == NEW
+    assert len(ours.view()) == 1
+
+
+def test_an_import_that_was_cut_short_goes_on(store):
+    """As after a kill: the session is there, and some of its turns."""
+    more = [claude_line("user", "u8", "a7", "Thanks."), answer("a9", "u8", "msg_3", words("Welcome."))]
+    (recorded,) = read_recorded(lines(*claude_session(), *more)).conversations
+
+    class Cut(Exception):
+        pass
+
+    class OneTurn:
+        """The store, until its second append."""
+
+        def __init__(self):
+            self.left = 1
+
+        def __getattr__(self, name):
+            if name == "append":
+                if not self.left:
+                    raise Cut
+                self.left -= 1
+            return getattr(store, name)
+
+    with pytest.raises(Cut):
+        adopt(OneTurn(), recorded, Settings(), NOW)
+    assert store.log_tip(store.list()[0].id).length == 4
+    assert (adopt(store, recorded, Settings(), NOW).outcome, len(store.list())) == (GROWN, 1)
+    assert len(store.usage()) == 3
+
+
+def test_a_title_holds_no_secret(store):
+    secret = "sk-" + "test" + "A1b2C3d4E5f6G7h8I9j0K1l2"
+    take(
+        store, *claude_session()[:-1], {"type": "summary", "summary": f"Use {secret} here", "leafUuid": "a7"}
+    )
+    assert secret not in store.list()[0].title
+
+
+def test_the_view_is_exported_with_the_bytes_of_what_is_kept(store):
+    session = Session.create(store)
+    odd = b'{ "role":"user",  "content":"the very l\\u0061st words" }'
+    filler = [
+        {"role": ("user", "assistant")[n % 2], "content": f"word_{n} said at line {n * 7} " * 20}
+        for n in range(60)
+    ]
+    session.append([*filler, odd])
+    session.compact(target_tokens=1_500)
+    found = exported(store, session.id, view=True)
+    assert found.messages[-1] == odd
+    assert [json.loads(raw) for raw in found.messages] == session.view()
+    assert exported(store, session.id).messages[-1] == odd
+    assert len(exported(store, session.id).messages) == 61
+
+
+def test_the_source_is_not_the_name_of_another(store):
+    """Two programs may give the same id."""
+    claude, codex = take(store, *claude_session()), take(store, *codex_rollout())
+    assert SESSION in json.dumps(codex_rollout())
+    assert claude[0].session != codex[0].session
+    assert codex[0].outcome == NEW

@@ -1,0 +1,196 @@
+"""Sessions of Claude Code: what was sent to the model, in order, and nothing twice."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.unit.transfer.recorded_files import (
+    SESSION,
+    answer,
+    claude_line,
+    claude_session,
+    lines,
+    tool_result,
+    tool_use,
+    words,
+)
+
+from penstock.conversation.dialects import DIALECTS, decode_all
+from penstock.conversation.rules import check
+from penstock.errors import InputError
+from penstock.measure.usage import Usage
+from penstock.transfer.reading import read_recorded
+
+
+def only(data):
+    reading = read_recorded(data)
+    assert len(reading.conversations) == 1
+    return reading.conversations[0]
+
+
+def wires(recorded):
+    return [json.loads(one.raw) for one in recorded.messages]
+
+
+def texts(recorded):
+    return [wire["content"] for wire in wires(recorded)]
+
+
+def test_an_answer_is_one_message_and_parallel_results_are_too():
+    recorded = only(lines(*claude_session()))
+    assert [wire["role"] for wire in wires(recorded)] == ["user", "assistant", "user", "assistant"]
+    _, calls, results, _ = texts(recorded)
+    assert [block["type"] for block in calls] == ["thinking", "tool_use", "tool_use"]
+    assert results == [tool_result("t1", "12 orders"), tool_result("t2", "19 orders")]
+    dialect = DIALECTS["anthropic"]
+    assert check(decode_all(dialect, wires(recorded)), dialect.rules) == []
+
+
+def test_results_between_the_blocks_of_an_answer():
+    recorded = only(
+        lines(
+            claude_line("user", "u1", None, "Both."),
+            answer("a2", "u1", "msg_1", tool_use("t1")),
+            claude_line("user", "u3", "a2", [tool_result("t1", "one")]),
+            answer("a4", "a2", "msg_1", tool_use("t2")),
+            claude_line("user", "u5", "a4", [tool_result("t2", "two")]),
+            answer("a6", "u5", "msg_2", words("Done.")),
+        )
+    )
+    assert [wire["role"] for wire in wires(recorded)] == ["user", "assistant", "user", "assistant"]
+    assert texts(recorded)[2] == [tool_result("t1", "one"), tool_result("t2", "two")]
+
+
+def test_only_what_the_api_takes_is_kept_and_with_its_own_bytes():
+    line = b'{"type":"user","uuid":"u1","sessionId":"s","message":{"content": "sp\\u0061ces  1.50", "role":"user"}}\n'
+    assert only(line).messages[0].raw == b'{"role":"user","content":"sp\\u0061ces  1.50"}'
+
+
+def test_times_title_model_and_usage():
+    recorded = only(lines(*claude_session()))
+    assert (recorded.format, recorded.dialect, recorded.source) == ("claude-code", "anthropic", SESSION)
+    assert (recorded.title, recorded.model) == ("Comparing reports", "claude-sonnet-4-5")
+    assert recorded.messages[0].at == 1_773_480_361.5  # 2026-03-14T09:26:01.5Z
+    # One request for each answer, with the usage of its last line; it stands after the message that it brought.
+    assert [(one.after, one.usage.output_tokens) for one in recorded.requests] == [(2, 41), (4, 7)]
+    assert recorded.requests[0].usage == Usage(4, 41, 900, 100)
+
+
+@pytest.mark.parametrize(
+    ("titles", "title"),
+    [
+        ([{"type": "custom-title", "customTitle": "Mine"}, {"type": "ai-title", "aiTitle": "Its"}], "Mine"),
+        (
+            [{"type": "ai-title", "aiTitle": "Its"}, {"type": "summary", "summary": "Old", "leafUuid": "x"}],
+            "Its",
+        ),
+        ([], ""),
+    ],
+)
+def test_titles(titles, title):
+    assert only(lines(*claude_session()[:-1], *titles)).title == title
+
+
+def test_a_turn_that_was_taken_back_is_left_out_and_counted():
+    recorded = only(
+        lines(
+            claude_line("user", "u1", None, "Start."),
+            answer("a2", "u1", "msg_1", words("Ready.")),
+            claude_line("user", "u3", "a2", "Wrong."),
+            answer("a4", "u3", "msg_2", words("As you wish.")),
+            claude_line("user", "u5", "a2", "Right."),
+            answer("a6", "u5", "msg_3", words("Better.")),
+        )
+    )
+    assert texts(recorded) == ["Start.", [words("Ready.")], "Right.", [words("Better.")]]
+    assert recorded.left_out == {"lines of turns that were taken back": 2}
+
+
+def test_a_compaction_loses_nothing_of_what_was_said_before():
+    boundary = {
+        "type": "system",
+        "subtype": "compact_boundary",
+        "uuid": "b3",
+        "parentUuid": None,
+        "logicalParentUuid": "a2",
+        "sessionId": SESSION,
+        "compactMetadata": {"trigger": "auto", "preTokens": 9},
+    }
+    recorded = only(
+        lines(
+            claude_line("user", "u1", None, "Long ago."),
+            answer("a2", "u1", "msg_1", words("Indeed.")),
+            boundary,
+            claude_line("user", "u4", "b3", "This session is continued …", isCompactSummary=True),
+            answer("a5", "u4", "msg_2", words("On we go.")),
+        )
+    )
+    assert texts(recorded) == [
+        "Long ago.",
+        [words("Indeed.")],
+        "This session is continued …",
+        [words("On we go.")],
+    ]
+
+
+def test_a_parent_that_is_missing_or_of_another_type_does_not_end_the_chain():
+    attachment = {"type": "attachment", "uuid": "x3", "parentUuid": "gone", "attachment": {"type": "hook"}}
+    recorded = only(
+        lines(
+            claude_line("user", "u1", None, "One."),
+            answer("a2", "u1", "msg_1", words("Two.")),
+            attachment,
+            claude_line("user", "u4", "x3", "Three."),
+        )
+    )
+    assert texts(recorded) == ["One.", [words("Two.")], "Three."]
+    assert recorded.left_out == {"attachments": 1}
+
+
+def test_lines_that_are_there_twice_count_once():
+    session = claude_session()
+    assert only(lines(*session, *session)).messages == only(lines(*session)).messages
+
+
+def test_what_the_program_said_itself_is_left_out_and_counted():
+    error = claude_line("assistant", "a9", "a7", [words("Prompt is too long")], isApiErrorMessage=True)
+    recorded = only(lines(*claude_session(), error))
+    assert len(recorded.messages) == 4
+    assert recorded.left_out == {"messages of the program itself": 1}
+
+
+def test_sub_agents_in_the_file_of_their_session():
+    old = [
+        claude_line("user", "s1", None, "Look for totals.", isSidechain=True),
+        answer("s2", "s1", "msg_8", words("None."), isSidechain=True),
+    ]
+    new = [claude_line("user", "s3", None, "Look for sums.", isSidechain=True, agentId="a1b2")]
+    reading = read_recorded(lines(*claude_session(), *old, *new))
+    main, first, second = reading.conversations
+    assert len(main.messages) == 4
+    assert texts(first) == ["Look for totals.", [words("None.")]]
+    assert (first.works_for, second.works_for) == (SESSION, SESSION)
+    assert (main.source, first.source, second.source) == (SESSION, f"{SESSION}/s1", f"{SESSION}/a1b2")
+
+
+def test_a_file_of_a_sub_agent():
+    reading = read_recorded(lines(claude_line("user", "s1", None, "Go.", isSidechain=True, agentId="a1b2")))
+    assert [one.works_for for one in reading.conversations] == [SESSION]
+
+
+def test_broken_lines_are_told_and_the_rest_is_read():
+    session = claude_session()
+    reading = read_recorded(lines(*session[:3], b'{"type":"assistant","mess\n', b"[1]\n", *session[3:]))
+    assert [fault.line for fault in reading.faults] == [4, 5]
+    assert len(reading.conversations[0].messages) == 4
+
+
+def test_lone_surrogates_survive():
+    line = b'{"type":"user","uuid":"u1","sessionId":"s","message":{"role":"user","content":"\\ud83d cut"}}\n'
+    assert only(line).messages[0].raw == b'{"role":"user","content":"\\ud83d cut"}'
+
+
+def test_a_session_without_a_message_is_an_error():
+    with pytest.raises(InputError, match="no message"):
+        read_recorded(lines({"type": "summary", "summary": "Empty", "leafUuid": "x"}))
