@@ -2,13 +2,14 @@
 
 The id of its session follows from what it is: from the id that the other program gave it, else from its content. Where
 the file has grown meanwhile, the log gets what is new; where it went another way, a branch does. What was said keeps its
-time, a turn at a time, and what requests used is booked.
+time, to the minute or the turn, and what requests used is booked.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -34,6 +35,7 @@ __all__ = ["BRANCHED", "GROWN", "KNOWN", "NEW", "WITHOUT_PARENT", "Adopted", "ad
 NEW, GROWN, KNOWN, BRANCHED, WITHOUT_PARENT = "new", "grown", "known", "branched", "without_parent"
 _NOTE = "import"
 _TITLE_CHARS = 200
+_MINUTE_SECONDS = 60.0
 
 
 class Adopted(msgspec.Struct, frozen=True):
@@ -179,25 +181,31 @@ def _signature(recorded: Recorded) -> bytes:
 
 
 def _append(store: Store, session_id: str, prepared: _Prepared, start: int, now: float) -> None:
-    """Append the messages from `start` on, a turn at a time with its own time, and book what they cost."""
+    """Append the messages from `start` on, turns with their own time, and book what they cost."""
     at = store.session(session_id).started if start == 0 else now
     after = prepared.ids[start - 1] if start else ""
     said = prepared.recorded.messages
+    requests = deque(sorted(prepared.recorded.requests, key=lambda spent: spent.after))
     while start < len(said):
         end = _end_of_turn(prepared, start)
         at = next((one.at for one in said[start:end] if one.at is not None), at)
         store.append(session_id, prepared.new[start:end], after, at)
-        for spent in prepared.recorded.requests:
-            if start < spent.after <= end:
+        while requests and requests[0].after <= end:
+            spent = requests.popleft()
+            if spent.after > start:
                 store.book(_booked(session_id, spent, at))
         after, start = prepared.ids[end - 1], end
 
 
 def _end_of_turn(prepared: _Prepared, start: int) -> int:
-    if all(one.at is None for one in prepared.recorded.messages):
-        return len(prepared.ids)
-    following = (place for place in range(start + 1, len(prepared.ids)) if prepared.starts[place])
-    return next(following, len(prepared.ids))
+    """Where the next turn begins that was a minute later; turns that followed at once are appended together."""
+    said = prepared.recorded.messages
+    began = said[start].at
+    for place in range(start + 1, len(said)):
+        at = said[place].at
+        if prepared.starts[place] and at is not None and (began is None or at >= began + _MINUTE_SECONDS):
+            return place
+    return len(said)
 
 
 def _booked(session_id: str, spent: Spent, turn_at: float) -> UsageRow:

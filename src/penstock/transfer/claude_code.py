@@ -87,11 +87,11 @@ def _chain(lines: Sequence[Line]) -> list[Line]:
     answers = {_message_id(lines[place]) for place in reached} - {""}
     taken = [at in reached or _message_id(line) in answers for at, line in enumerate(lines)]
     calls = {call for at, line in enumerate(lines) if taken[at] for call in _ids(line, "tool_use", "id")}
-    results = {call for at in reached for call in _ids(lines[at], "tool_result", "tool_use_id")}
+    open_calls = calls - {call for at in reached for call in _ids(lines[at], "tool_result", "tool_use_id")}
     return [
         line
         for at, line in enumerate(lines)
-        if taken[at] or set(_ids(line, "tool_result", "tool_use_id")) & (calls - results)
+        if taken[at] or not open_calls.isdisjoint(_ids(line, "tool_result", "tool_use_id"))
     ]
 
 

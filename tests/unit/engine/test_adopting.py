@@ -71,6 +71,20 @@ def test_what_was_said_has_its_time_and_what_was_used_its_price(store):
     assert row.cost == pytest.approx(2 * (4 * 3 + 100 * 3.75 + 900 * 0.3) / 1e6 + (41 + 7) * 15 / 1e6)
 
 
+def test_turns_keep_their_times(store):
+    later = {"timestamp": "2026-03-14T11:00:00Z"}
+    (taken,) = take(
+        store,
+        *claude_session(),
+        claude_line("user", "u8", "a7", "Thanks.") | later,
+        answer("a9", "u8", "msg_3", words("Welcome.")) | later,
+    )
+    assert [entry.created for entry in store.read_from(taken.session, 0)] == [1_773_480_361.5] * 4 + [
+        1_773_486_000.0
+    ] * 2
+    assert store.list()[0].updated == 1_773_486_000.0
+
+
 def test_a_price_that_is_not_known_is_not_0(store):
     session = [
         json.loads(json.dumps(line).replace("claude-sonnet-4-5", "unheard-of")) for line in claude_session()
@@ -151,7 +165,8 @@ def test_a_plain_file_is_never_put_at_the_end_of_a_conversation_of_ours(store):
 
 def test_an_import_that_was_cut_short_goes_on(store):
     """As after a kill: the session is there, and some of its turns."""
-    more = [claude_line("user", "u8", "a7", "Thanks."), answer("a9", "u8", "msg_3", words("Welcome."))]
+    late = claude_line("user", "u8", "a7", "Thanks.") | {"timestamp": "2026-03-14T11:00:00Z"}
+    more = [late, answer("a9", "u8", "msg_3", words("Welcome."))]
     (recorded,) = read_recorded(lines(*claude_session(), *more)).conversations
 
     class Cut(Exception):
