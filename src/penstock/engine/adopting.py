@@ -78,7 +78,7 @@ def adopt(store: Store, recorded: Recorded, settings: Settings, now: float) -> A
         if shared == len(standing) and (
             session_id in (prepared.id, branch) or _is_same(store, row, recorded)
         ):
-            _append(store, session_id, prepared, shared, now)
+            _append(store, store.tip(session_id).id, prepared, shared, now)
             return Adopted(GROWN, row.conversation, total - shared, total)
         if session_id == prepared.id:
             diverged = shared

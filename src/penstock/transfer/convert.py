@@ -48,6 +48,8 @@ _UNDERSTOOD = frozenset(
     )
 )
 
+_NAME_CHARS = 80
+
 
 class Converted(msgspec.Struct, frozen=True):
     """The messages in the other dialect, and what it could not say, with how often that was so."""
@@ -71,6 +73,9 @@ class _Lost:
         self.counts: dict[str, int] = {}
 
     def add(self, what: str) -> None:
+        what = (
+            what if len(what) <= _NAME_CHARS else f"{what[:_NAME_CHARS]}…"
+        )  # the wire may name things at any length
         self.counts[what] = self.counts.get(what, 0) + 1
 
 

@@ -111,6 +111,21 @@ def test_a_session_that_went_on_here_stays_as_it_is(store):
     assert store.log_tip(first.session).length == 5
 
 
+def test_what_is_new_goes_to_the_tip_of_a_conversation_that_was_compacted(store):
+    talk = [
+        {"role": ("user", "assistant")[n % 2], "content": f"word_{n} at line {n * 7} " * 20}
+        for n in range(41)
+    ]
+    (first,) = take(store, json.dumps(talk[:40]).encode())
+    Session.resume(store, first.session).compact(target_tokens=1_500)
+    (grown,) = take(store, json.dumps(talk).encode())
+    assert (grown.outcome, grown.session) == (GROWN, first.session)
+    view = exported(store, first.session, view=True).messages
+    assert len(view) < 40
+    assert json.loads(view[-1]) == talk[-1]
+    assert store.faults() == []
+
+
 def test_a_session_that_went_another_way_is_a_branch(store):
     (first,) = take(store, *claude_session())
     other = [
