@@ -25,9 +25,11 @@ from penstock.transfer.reading import read_recorded
 NOW = 2_000_000_000.0
 
 
-@pytest.fixture
-def store():
-    opened = open_store("memory:")
+@pytest.fixture(params=["memory:", "postgresql"])
+def store(request):
+    opened = open_store(
+        request.getfixturevalue("postgres_url") if request.param == "postgresql" else request.param
+    )
     yield opened
     opened.close()
 
