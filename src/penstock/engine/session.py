@@ -106,8 +106,9 @@ class Session:
         decoded = decode_all(dialect, wires)
         tokens = weigh(decoded, self._notebook.tokenizer)
         new = [
-            NewMessage(raw, content_digest(message), message.role.value, weight)
-            for raw, message, weight in zip(raws, decoded, tokens, strict=True)
+            # The digest is of the message alone: ids that are made up for its calls depend on what stands before it.
+            NewMessage(raw, content_digest(dialect.decode(wire)), message.role.value, weight)
+            for raw, wire, message, weight in zip(raws, wires, decoded, tokens, strict=True)
         ]
         first = self._tip.length
         self._tip = self.store.append(self.id, new, self._tip.id, time.time()).tip

@@ -215,6 +215,20 @@ def test_wrong_handles_ids_and_messages(session, store):
     assert len(session) == 4
 
 
+def test_ids_do_not_depend_on_how_messages_were_handed_over(store):
+    wires = [
+        {"from": "human", "value": "Look it up."},
+        {"from": "gpt", "value": '<tool_call>\n{"name": "look", "arguments": {"at": 1}}\n</tool_call>'},
+        {"from": "tool", "value": "found"},
+    ]
+    whole, single = Session.create(store, dialect="sharegpt"), Session.create(store, dialect="sharegpt")
+    whole.append(wires)
+    for wire in wires:
+        single.append([wire])
+    assert store.ids(whole.id) == store.ids(single.id)
+    assert store.faults() == []
+
+
 @pytest.mark.parametrize("dialect", sorted(DIALECTS))
 @settings(max_examples=8, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
 @given(data=st.data())
