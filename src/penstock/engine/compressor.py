@@ -218,7 +218,9 @@ class ContextCompressor(ContextEngine):
             result = compress_list(messages, request, self._notebook)
         else:
             result = run_sync(summarise_list(messages, request, summariser, self._notebook))
-        self._originals = dict(result.originals) | self._originals if self._originals else dict(result.originals)
+        self._originals = (
+            dict(result.originals) | self._originals if self._originals else dict(result.originals)
+        )
         return result
 
     def _summariser_of(
