@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.conversation.dialects import decode_all, dialect_named
-from penstock.conversation.identity import chain, content_digest
+from penstock.conversation.dialects import dialect_named
+from penstock.conversation.identity import chain
 from penstock.conversation.message import Message, Role, ToolResult
 from penstock.conversation.wire import encode_wire, parse_json
-from penstock.engine.compress import new_notebook, redactor_of_process
+from penstock.engine.compress import redactor_of_process
+from penstock.engine.logged import new_messages
 from penstock.errors import UnknownSession
 from penstock.measure.prices import Money, cost_of, price_of
+from penstock.measure.tokens import tokenizer_for
 from penstock.stores.base import BRANCH, MAIN, SUBAGENT, NewMessage, NewSession, UsageRow
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ def adopt(store: Store, recorded: Recorded, settings: Settings, now: float) -> A
     Raises InputError for what is no message of its dialect, StoreError where the store does not take it. What was
     appended until then stays, and the next attempt goes on from there.
     """
-    prepared = _prepared(recorded, settings)
+    prepared = _prepared(recorded)
     total = len(prepared.ids)
     branch = _id(prepared.id, prepared.ids[-1])
     diverged: int | None = None
@@ -118,20 +120,17 @@ def _branched(store: Store, prepared: _Prepared, session: NewSession, shared: in
     return Adopted(BRANCHED, row.conversation, len(prepared.ids) - shared, len(prepared.ids))
 
 
-def _prepared(recorded: Recorded, settings: Settings) -> _Prepared:
+def _prepared(recorded: Recorded) -> _Prepared:
     dialect = dialect_named(recorded.dialect)
     wires = [parse_json(one.raw) for one in recorded.messages]
-    messages = decode_all(dialect, wires)
-    tokens = new_notebook(recorded.model or None, settings).weigh(wires, dialect)
-    new = [
-        NewMessage(said.raw, content_digest(message), message.role.value, weight)
-        for said, message, weight in zip(recorded.messages, messages, tokens, strict=True)
-    ]
+    raws = [one.raw for one in recorded.messages]
+    new = new_messages(raws, wires, dialect, tokenizer_for(recorded.model or None))
     ids: list[str] = []
     for message in new:
         ids.append(chain(ids[-1] if ids else "", message.digest))
     own = recorded.source or f"{recorded.dialect} {ids[-1]}"
-    return _Prepared(recorded, new, [_starts_turn(one) for one in messages], ids, _id(recorded.format, own))
+    starts = [_starts_turn(dialect.decode(wire)) for wire in wires]
+    return _Prepared(recorded, new, starts, ids, _id(recorded.format, own))
 
 
 def _starts_turn(message: Message) -> bool:

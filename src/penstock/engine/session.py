@@ -21,18 +21,17 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from penstock.compaction.receipt import NOTHING_TO_DO
-from penstock.conversation.dialects import decode_all, dialect_named
-from penstock.conversation.identity import content_digest
+from penstock.conversation.dialects import dialect_named
 from penstock.conversation.view import Compaction
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.engine.compress import Request, compress_list, new_notebook, run_sync, summarise_list
 from penstock.engine.compressed import number_of
+from penstock.engine.logged import new_messages
 from penstock.engine.stored_view import recorded_pieces, view_of, wanted_positions
 from penstock.engine.summariser import summariser_of
 from penstock.errors import UnknownHandle
-from penstock.measure.weigh import weigh
 from penstock.settings import Settings
-from penstock.stores.base import BRANCH, COMPRESSION, NewCompaction, NewMessage, NewSession
+from penstock.stores.base import BRANCH, COMPRESSION, NewCompaction, NewSession
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,13 +102,7 @@ class Session:
             for one, wire in zip(messages, wires, strict=True)
         ]
         dialect = dialect_named(self._row.dialect)
-        decoded = decode_all(dialect, wires)
-        tokens = weigh(decoded, self._notebook.tokenizer)
-        new = [
-            # The digest is of the message alone: ids that are made up for its calls depend on what stands before it.
-            NewMessage(raw, content_digest(dialect.decode(wire)), message.role.value, weight)
-            for raw, wire, message, weight in zip(raws, wires, decoded, tokens, strict=True)
-        ]
+        new = new_messages(raws, wires, dialect, self._notebook.tokenizer)
         first = self._tip.length
         self._tip = self.store.append(self.id, new, self._tip.id, time.time()).tip
         return [f"m{first + n}" for n in range(1, len(new) + 1)]
