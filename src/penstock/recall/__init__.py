@@ -1,0 +1,30 @@
+"""Finding again what was said: text → terms, messages → passages, a query and its candidates → ranked excerpts.
+
+Everything here is pure. An index (in memory, in SQLite, in PostgreSQL) keeps for each term the passages that hold
+it; what it finds is ranked here, the same for all of them.
+"""
+
+from __future__ import annotations
+
+from penstock.recall.excerpt import best_excerpt
+from penstock.recall.memory_index import MemoryIndex
+from penstock.recall.passages import Passage, message_passages
+from penstock.recall.query import Query, Statistics, read_query
+from penstock.recall.ranking import Candidate, Hit, Wish, rank
+from penstock.recall.terms import index_terms, terms_of
+
+__all__ = [
+    "Candidate",
+    "Hit",
+    "MemoryIndex",
+    "Passage",
+    "Query",
+    "Statistics",
+    "Wish",
+    "best_excerpt",
+    "index_terms",
+    "message_passages",
+    "rank",
+    "read_query",
+    "terms_of",
+]

@@ -1,0 +1,144 @@
+"""Passages in fragments of a few lines, and how much each has to do with a query.
+
+A fragment is scored by BM25 over its own terms and, at less weight, those of the fragments beside it, and by the
+pairs of neighbouring words that it shares with the query. How rare a term is comes from the index; how rare a pair
+is, from the fragments at hand.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from penstock.recall.passages import cut_at_lines
+from penstock.recall.query import token_values
+from penstock.recall.terms import terms_of, tokens_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.compaction.reading import Speaker
+    from penstock.recall.query import Query, Statistics
+
+__all__ = ["FRAGMENT_CHARACTERS", "Fragment", "Origin", "fragments_of", "relevance"]
+
+FRAGMENT_CHARACTERS = 220
+
+_SATURATION = 1.2  # k1 of BM25
+_LENGTH = 0.75  # b of BM25
+_BESIDE = 0.3  # of a neighbour in the same voice
+_NEXT_VOICE = 0.1
+_PAIRS = 0.5
+
+
+class Origin(msgspec.Struct, frozen=True, gc=False):
+    """Where a fragment comes from. Passages that follow each other have numbers that follow each other."""
+
+    passage: int
+    turn: int
+    message: int
+    voice: int
+    speaker: Speaker
+
+
+class Fragment(msgspec.Struct, frozen=True, eq=False):
+    """A few lines of a passage, with the terms and the values of each token."""
+
+    origin: Origin
+    place: int  # counted through all fragments; a gap where text was left out
+    text: str
+    terms: tuple[tuple[str, ...], ...]
+    values: tuple[tuple[str, ...], ...]
+
+
+def fragments_of(passages: Iterable[tuple[Origin, str]], size: int = FRAGMENT_CHARACTERS) -> list[Fragment]:
+    """The fragments of passages that come in the order of their numbers."""
+    found: list[Fragment] = []
+    place, last = 0, None
+    for origin, text in passages:
+        place += last is not None and origin.passage != last + 1
+        last = origin.passage
+        for piece in cut_at_lines(text, size):
+            tokens = tokens_of(piece)
+            found.append(
+                Fragment(
+                    origin,
+                    place,
+                    piece,
+                    tuple(map(terms_of, tokens)),
+                    tuple(map(token_values, tokens)),
+                )
+            )
+            place += 1
+    return found
+
+
+def relevance(query: Query, fragments: Sequence[Fragment], statistics: Statistics) -> NDArray[np.float64]:
+    """For each fragment a number; 0 for one that shares nothing with the query, nor do those beside it."""
+    rarities = {term: weight * statistics.rarity(term) for term, weight in query.weights.items()}
+    columns = {term: column for column, term in enumerate(term for term in rarities if rarities[term])}
+    if not fragments or not columns:
+        return np.zeros(len(fragments))
+    weights = np.array([rarities[term] for term in columns])
+    counts = np.zeros((len(fragments), len(columns)))
+    np.add.at(counts, _places(fragments, columns), 1.0)
+    lengths = np.array([float(sum(map(len, fragment.terms))) for fragment in fragments])
+    beside = _beside(fragments)
+    counts, lengths = _spread(counts, beside), _spread(lengths, beside)
+    norm = _SATURATION * (1 - _LENGTH + _LENGTH * lengths / max(float(lengths.mean()), 1.0))
+    scores: NDArray[np.float64] = (counts * (_SATURATION + 1) / (counts + norm[:, None])) @ weights
+    return scores + _PAIRS * _spread(_pair_scores(query, fragments), beside)
+
+
+def _places(
+    fragments: Sequence[Fragment], columns: dict[str, int]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows and columns of all terms of the query that stand in the fragments, as often as they do."""
+    found = [
+        (row, columns[term])
+        for row, fragment in enumerate(fragments)
+        for terms in fragment.terms
+        for term in terms
+        if term in columns
+    ]
+    pairs = np.array(found, np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _beside(fragments: Sequence[Fragment]) -> NDArray[np.float64]:
+    """How much of each fragment counts for the next one, and the other way round."""
+    if len(fragments) < 2:
+        return np.zeros(0)
+    places = np.array([fragment.place for fragment in fragments])
+    voices = np.array([(fragment.origin.message, fragment.origin.voice) for fragment in fragments])
+    same = (voices[1:] == voices[:-1]).all(axis=1)
+    return np.where(np.diff(places) == 1, np.where(same, _BESIDE, _NEXT_VOICE), 0.0)
+
+
+def _spread(numbers: NDArray[np.float64], beside: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Each fragment's numbers with a part of its neighbours'."""
+    part = beside if numbers.ndim == 1 else beside[:, None]
+    spread = numbers.copy()
+    spread[1:] += part * numbers[:-1]
+    spread[:-1] += part * numbers[1:]
+    return spread
+
+
+def _pair_scores(query: Query, fragments: Sequence[Fragment]) -> NDArray[np.float64]:
+    holding: dict[tuple[str, str], set[int]] = {}
+    for row, fragment in enumerate(fragments):
+        words = [terms[0] for terms in fragment.terms if terms]
+        for pair in pairwise(words):
+            if pair in query.pairs:
+                holding.setdefault(pair, set()).add(row)
+    scores = np.zeros(len(fragments))
+    for pair, rows in sorted(holding.items()):
+        rarity = math.log1p((len(fragments) - len(rows) + 0.5) / (len(rows) + 0.5))
+        scores[sorted(rows)] += query.pairs[pair] * rarity
+    return scores

@@ -1,0 +1,72 @@
+"""An inverted index in memory: for each term the numbers of the passages that hold it."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.conversation.message import Role
+from penstock.recall.fragments import Origin
+from penstock.recall.passages import message_passages
+from penstock.recall.query import Statistics, read_query
+from penstock.recall.ranking import Candidate, Hit, Wish, best_passages, rank, strongest_terms
+from penstock.recall.terms import index_terms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.conversation.message import Message
+    from penstock.recall.query import Query
+
+__all__ = ["MemoryIndex"]
+
+
+class MemoryIndex:
+    """Every message of a session, searchable. Messages are added in their order; nothing is removed."""
+
+    def __init__(self) -> None:
+        self._postings: dict[str, array[int]] = {}
+        self._passages: list[Candidate] = []
+        self._turn = 0
+
+    def __len__(self) -> int:
+        return len(self._passages)
+
+    def add(self, number: int, message: Message) -> None:
+        """Add the next message under its number. A turn begins with each message that holds no results."""
+        if message.role is not Role.TOOL:
+            self._turn = number
+        for passage in message_passages(message):
+            place = len(self._passages)
+            origin = Origin(place, self._turn, number, passage.voice, passage.speaker)
+            self._passages.append(Candidate(origin, passage.text))
+            for term in index_terms(passage.text):
+                self._postings.setdefault(term, array("I")).append(place)
+
+    def add_all(self, messages: Iterable[Message]) -> None:
+        """Add messages, numbered from 1, but no system prompt: that is always in the view."""
+        for number, message in enumerate(messages, start=1):
+            if message.role is not Role.SYSTEM:
+                self.add(number, message)
+
+    def statistics(self, query: Query) -> Statistics:
+        """How rare the terms of the query are here."""
+        return Statistics(
+            len(self._passages),
+            {term: len(self._postings[term]) for term in query.weights if term in self._postings},
+        )
+
+    def search(self, text: str, wish: Wish | None = None) -> list[Hit]:
+        """The best hits for a text; none for a text without a word that stands here."""
+        query = read_query(text)
+        statistics = self.statistics(query)
+        scores = np.zeros(len(self._passages))
+        for term in strongest_terms(query, statistics):
+            places = np.frombuffer(self._postings[term], np.uintc)
+            scores[places] += query.weights[term] * statistics.rarity(term)
+        found = np.flatnonzero(scores)
+        numbers = best_passages(scores[found], found)
+        candidates = [self._passages[number] for number in numbers if number < len(self._passages)]
+        return rank(query, candidates, statistics, wish or Wish())

@@ -1,0 +1,101 @@
+"""A message → passages: what an index has one entry for, and what a search looks at.
+
+Each voice in a message (its text, each call, each result) is laid out for reading first: JSON as lines of
+"key value", without printed line numbers, empty lines and indentation. It is then cut at line borders. The same
+message always gives the same passages, so that an index needs to keep their numbers only.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.compaction.excerpts import lay_out
+from penstock.compaction.reading import Speaker
+from penstock.conversation.message import Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.conversation.message import Message
+
+__all__ = ["PASSAGE_CHARACTERS", "Passage", "cut_at_lines", "message_passages", "readable"]
+
+PASSAGE_CHARACTERS = 1_000
+_BORDERS = (". ", "; ", "}, ", ", ", " ")
+_has_word = re.compile(r"\w").search
+_SPEAKERS = {
+    Role.USER: Speaker.USER,
+    Role.ASSISTANT: Speaker.ASSISTANT,
+    Role.TOOL: Speaker.RESULT,
+    Role.SYSTEM: Speaker.SYSTEM,
+}
+
+
+class Passage(msgspec.Struct, frozen=True, gc=False):
+    """A piece of one voice in a message. `voice` counts the voices of the message from 0."""
+
+    voice: int
+    speaker: Speaker
+    text: str
+
+
+def message_passages(message: Message) -> tuple[Passage, ...]:
+    """The passages of a message, in order. A message without words has none."""
+    return tuple(
+        Passage(number, speaker, piece)
+        for number, (speaker, text) in enumerate(_voices(message))
+        for piece in cut_at_lines(readable(text), PASSAGE_CHARACTERS)
+    )
+
+
+def readable(text: str) -> str:
+    """The text laid out for reading: JSON as lines, no printed line numbers, no indentation, no empty lines."""
+    lines = (line.strip() for line in lay_out(text).text.split("\n"))
+    return "\n".join(line for line in lines if line and _has_word(line))
+
+
+def cut_at_lines(text: str, size: int) -> Iterator[str]:
+    """The text in pieces of at most `size` characters, cut between lines, or inside a line that is too long."""
+    held = ""
+    for whole in text.split("\n"):
+        line = whole
+        if held and len(held) + len(line) + 1 > size:
+            yield held
+            held = ""
+        while len(line) > size:
+            at = _border(line, size)
+            yield line[:at].rstrip()
+            line = line[at:].lstrip()
+        held = f"{held}\n{line}" if held else line
+    if held:
+        yield held
+
+
+def _border(line: str, size: int) -> int:
+    """Where to cut a line that is longer than `size`: at the end of a sentence or clause, else at a space, else there."""
+    for border in _BORDERS:
+        at = line.rfind(border, size // 2, size)
+        if at > 0:
+            return at + len(border)
+    at = line.rfind(" ", 1, size)
+    return at + 1 if at > 0 else size
+
+
+def _voices(message: Message) -> Iterator[tuple[Speaker, str]]:
+    for part in message.parts:
+        match part:
+            case Text(text=text):
+                yield _SPEAKERS[message.role], text
+            case Reasoning(text=text):
+                yield Speaker.ASSISTANT, text
+            case ToolCall(name=name, arguments=arguments):
+                yield Speaker.CALL, f"{name}\n{lay_out(arguments).text}"
+            case ToolResult(text=text) | Opaque(text=text):
+                yield Speaker.RESULT, text
+            case Summary(text=text):
+                yield Speaker.HANDOFF, text
+            case _:
+                pass

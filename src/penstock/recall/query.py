@@ -1,0 +1,79 @@
+"""What is looked for, and how rare each word of it is.
+
+The first words of a query say what is wanted. What stands behind the first 300 characters is taken as the
+surroundings and weighs less, so that a caller may hand over the live request with what went before it.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.compaction.values import values_in_token
+from penstock.recall.terms import terms_of, tokens_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["Query", "Statistics", "read_query", "token_values", "values_of"]
+
+_WANTED = 300  # characters
+_SURROUNDINGS = 0.2
+_MOST_CHARACTERS = 4_000
+_SHORTEST_VALUE = 4
+_REMEMBERED = 1 << 16
+
+
+class Query(msgspec.Struct, frozen=True):
+    """`weights` of each term; `pairs` of neighbouring words with their weight; `values` that the asker knows."""
+
+    weights: dict[str, float]
+    pairs: dict[tuple[str, str], float]
+    values: frozenset[str]
+
+
+class Statistics(msgspec.Struct, frozen=True):
+    """How many passages there are, and how many of them hold each term of a query."""
+
+    passages: int
+    holding: Mapping[str, int]
+
+    def rarity(self, term: str) -> float:
+        """The inverse document frequency of BM25; 0 for a term that no passage holds."""
+        count = self.holding.get(term, 0)
+        return math.log1p((self.passages - count + 0.5) / (count + 0.5)) if count else 0.0
+
+
+def read_query(text: str) -> Query:
+    """The query in a text. A text without a word that could be found gives a query without weights."""
+    weights: dict[str, float] = {}
+    pairs: dict[tuple[str, str], float] = {}
+    before = ""
+    known: list[str] = []
+    for part, weight in ((text[:_WANTED], 1.0), (text[_WANTED:_MOST_CHARACTERS], _SURROUNDINGS)):
+        for token in tokens_of(part):
+            terms = terms_of(token)
+            known += token_values(token)
+            if not terms:
+                continue
+            for term in terms:
+                weights.setdefault(term, weight)
+            if before:
+                pairs.setdefault((before, terms[0]), weight)
+            before = terms[0]
+    return Query(weights, pairs, frozenset(known))
+
+
+def values_of(texts: Iterable[str]) -> frozenset[str]:
+    """Every value in the texts: what somebody who reads them need not be shown again."""
+    tokens = {token for text in texts for token in tokens_of(text)}
+    return frozenset(value for token in tokens for value in token_values(token))
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def token_values(token: str) -> tuple[str, ...]:
+    """The values in one token of at least four characters: shorter ones say nothing by themselves."""
+    return tuple(value for value in values_in_token(token.strip(":&")) if len(value) >= _SHORTEST_VALUE)

@@ -1,0 +1,177 @@
+"""Candidates of an index → ranked hits.
+
+An index finds some hundred passages by their terms. Here they are cut into fragments, the fragments are scored
+against the query, each value in them gets its worth, and excerpts are drawn place by place: a turn with the turns
+next to it. The next hit is always the place whose best fragments add the most to those shown before. So
+near-identical passages do not follow each other, and nothing that stands in the view is shown again for its own
+sake.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from penstock.recall.excerpt import fill, joined
+from penstock.recall.fragments import Origin, fragments_of, relevance
+from penstock.recall.worth import Labels, value_worth
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.recall.fragments import Fragment
+    from penstock.recall.query import Query, Statistics
+
+__all__ = ["Candidate", "Hit", "Wish", "best_passages", "rank", "strongest_terms"]
+
+MOST_CANDIDATES = 120
+WITH_NEIGHBOURS = 40
+MOST_LOOKUPS = 32
+
+_TEMPERATURE = 0.1  # of belief: a fragment a tenth of the best score behind is believed e times less
+_BY_ITSELF = 0.15  # what all fragments are worth beside their values
+_NEAR = 6  # messages: a turn that begins farther away is not next to another
+
+
+class Candidate(msgspec.Struct, frozen=True, gc=False):
+    """A passage that an index found, with what it says."""
+
+    origin: Origin
+    text: str
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """How many hits, how long their excerpts may be, and which values the asker sees already."""
+
+    hits: int = 10
+    characters: int = 1_200
+    known: frozenset[str] = frozenset()
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """A place in the conversation: a turn, by the number of its first message, and the turns next to it.
+
+    `messages` are those that the excerpt quotes, in order. `score` is the share that this hit adds of all that the
+    candidates could add.
+    """
+
+    turn: int
+    messages: tuple[int, ...]
+    excerpt: str
+    score: float
+
+
+def strongest_terms(query: Query, statistics: Statistics, most: int = MOST_LOOKUPS) -> list[str]:
+    """The terms worth looking up, the most telling first: rare ones, and those that come first in the query."""
+    strength = {term: weight * statistics.rarity(term) for term, weight in query.weights.items()}
+    telling = [term for term, value in strength.items() if value]
+    return sorted(telling, key=lambda term: (-strength[term], term))[:most]
+
+
+def best_passages(scores: NDArray[np.float64], numbers: NDArray[np.int64]) -> list[int]:
+    """The numbers of the passages to look at: the best ones, and those beside the very best. Newer ones first."""
+    order = np.lexsort((-numbers, -scores))[:MOST_CANDIDATES]
+    best = numbers[order].tolist()
+    beside = [number + step for number in best[:WITH_NEIGHBOURS] for step in (-1, 1)]
+    return sorted({*best, *(number for number in beside if number >= 0)})
+
+
+def rank(query: Query, candidates: Iterable[Candidate], statistics: Statistics, wish: Wish) -> list[Hit]:
+    """The hits, best first. No excerpt is longer than wished, and none repeats another's lines."""
+    ordered = sorted(candidates, key=lambda candidate: candidate.origin.passage)
+    fragments = fragments_of((candidate.origin, candidate.text) for candidate in ordered)
+    scores = relevance(query, fragments, statistics)
+    if not len(scores) or scores.max() <= 0.0:
+        return []
+    belief = np.exp((scores / scores.max() - 1.0) / _TEMPERATURE)
+    labels = Labels({term: weight * statistics.rarity(term) for term, weight in query.weights.items()})
+    worth, held = value_worth(fragments, belief, labels, query.values | wish.known)
+    alone = (belief * (_BY_ITSELF / belief.sum())).tolist()
+    return _Shelf(_Stock(fragments, scores > 0.0, worth, held, alone)).take(wish)
+
+
+class _Stock(msgspec.Struct, frozen=True, eq=False):
+    """All fragments, whether each has to do with the query, what values are worth, and who holds which.
+
+    `alone` is what each fragment is worth beside its values.
+    """
+
+    fragments: Sequence[Fragment]
+    related: NDArray[np.bool_]
+    worth: dict[str, float]
+    held: list[frozenset[str]]
+    alone: list[float]
+
+
+class _Shelf:
+    """The fragments of each place, what each still adds, and which are taken."""
+
+    def __init__(self, stock: _Stock) -> None:
+        self._stock = stock
+        self._open = [
+            set(values) for values in stock.held
+        ]  # the values of each fragment that no hit shows yet
+        self._rows = _places(stock.fragments)
+        self._taken: set[int] = set()
+        self._holders: dict[str, list[int]] = {}
+        for row, values in enumerate(stock.held):
+            for value in values:
+                self._holders.setdefault(value, []).append(row)
+
+    def take(self, wish: Wish) -> list[Hit]:
+        """The best hits, each from the place that adds the most to those before."""
+        heap = [(-self._best(turn, wish)[0], -turn) for turn in self._rows]
+        heapq.heapify(heap)
+        hits: list[Hit] = []
+        while heap and len(hits) < wish.hits:
+            _, turn = heapq.heappop(heap)
+            added, rows = self._best(-turn, wish)
+            if not self._stock.related[rows].any():
+                continue
+            if heap and (-added, turn) > heap[0]:
+                heapq.heappush(heap, (-added, turn))
+                continue
+            hits.append(self._hit(-turn, rows, added))
+            self._show(rows)
+            heapq.heappush(heap, (-added, turn))
+        return hits
+
+    def _best(self, turn: int, wish: Wish) -> tuple[float, list[int]]:
+        rows = [row for row in self._rows[turn] if row not in self._taken]
+        return fill(self._stock.fragments, rows, self._gain, wish.characters)
+
+    def _gain(self, row: int, chosen: Sequence[int]) -> float:
+        adds = self._open[row].difference(*(self._open[other] for other in chosen))
+        return self._stock.alone[row] + math.fsum(map(self._stock.worth.__getitem__, adds))
+
+    def _hit(self, turn: int, rows: list[int], added: float) -> Hit:
+        fragments = [self._stock.fragments[row] for row in rows]
+        messages = tuple(dict.fromkeys(fragment.origin.message for fragment in fragments))
+        return Hit(turn, messages, joined(fragments), added / (1.0 + _BY_ITSELF))
+
+    def _show(self, rows: list[int]) -> None:
+        """Take these fragments away, and their values from all others."""
+        self._taken.update(rows)
+        for value in {value for row in rows for value in self._open[row]}:
+            for row in self._holders[value]:
+                self._open[row].discard(value)
+
+
+def _places(fragments: Sequence[Fragment]) -> dict[int, list[int]]:
+    """For each turn its fragments and those of the turns just before and after it."""
+    own: dict[int, list[int]] = {}
+    for row, fragment in enumerate(fragments):
+        own.setdefault(fragment.origin.turn, []).append(row)
+    turns = sorted(own)
+    return {
+        turn: [
+            row for near in turns[max(0, at - 1) : at + 2] if abs(near - turn) <= _NEAR for row in own[near]
+        ]
+        for at, turn in enumerate(turns)
+    }

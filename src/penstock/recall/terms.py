@@ -1,0 +1,91 @@
+"""Text → terms, the same for what is indexed and for what is asked.
+
+A term is a word in lower case. A name gives itself and its parts: `getUserName` is found by `getusername`, `get`,
+`user` and `name`; `src/app/main.py` by the whole path and by each word in it. Chinese, Japanese and Korean text
+gives each character and each pair of neighbours. Plurals give the singular, accents are dropped. Words that stand
+everywhere are no terms.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+__all__ = ["STOP_WORDS", "index_terms", "terms_of", "tokens_of", "words_of"]
+
+_COMMON = """
+a about all also am an and are as at be been but by can could did do does for from had has have he her here his how i
+if in into is it its just let me more my no not now of on or our out she should so that the their them then there they
+this to up us use using was we were what when where which who why will with would you your
+"""
+STOP_WORDS = frozenset(_COMMON.split())
+
+_UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_TOKEN = re.compile(r"[^\s\"'`(){}\[\]<>,;=|*!?“”‘’„«»…，。；：！？、（）「」『』【】《》]+")
+_WORD = re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])\w)+")
+_ASCII_WORD = re.compile(r"\w+")
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
+_is_unspaced = re.compile(f"[{_UNSPACED}]").match
+_JOINED = re.compile(r"\w[^\w\s]+\w").search
+_DIGITS = re.compile(r"\d+")
+
+_LONGEST = 64  # characters of a word that count: what is longer is data
+_LONGEST_WHOLE = 120
+_MOST_NUMBERS = 2  # in a name that has parts: 3f2a9bc0 is one name, sha256_v2 has four parts
+_REMEMBERED = 1 << 16
+
+
+def tokens_of(text: str) -> list[str]:
+    """The text in runs between spaces, quotes, brackets and commas: a word, a name or a path each."""
+    return _TOKEN.findall(text)
+
+
+def index_terms(text: str) -> set[str]:
+    """Every term of the text, once each: what an index keeps."""
+    return {term for token in set(tokens_of(text)) for term in terms_of(token)}
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def terms_of(token: str) -> tuple[str, ...]:
+    """The terms of one token, each once: its words and their parts, then the token whole where it joins several."""
+    words = words_of(token)
+    found = [term for word in words for term in _terms_of_word(word)]
+    if len(words) > 1 and len(token) <= _LONGEST_WHOLE and _JOINED(token):
+        found.append(_folded(token.strip("-.:/\\#~+&%$@_")))
+    return tuple(term for term in dict.fromkeys(found) if term and term not in STOP_WORDS)
+
+
+def words_of(token: str) -> list[str]:
+    """The words of a token, in order; text without spaces apart from other writing."""
+    return (_ASCII_WORD if token.isascii() else _WORD).findall(token)
+
+
+def _terms_of_word(word: str) -> list[str]:
+    if _is_unspaced(word):
+        return [*word, *(word[at : at + 2] for at in range(len(word) - 1))]
+    bare = word.strip("_")
+    whole = _folded(bare)[:_LONGEST]
+    if len(whole) < 2:
+        return []
+    terms = [_singular(whole)]
+    if len(bare) <= _LONGEST and not (bare.isalpha() and bare[1:].islower()):
+        parts = _PART.findall(bare)
+        if len(parts) > 1 and len(_DIGITS.findall(bare)) <= _MOST_NUMBERS:
+            terms += [_singular(_folded(part)) for part in parts if len(part) > 1]
+    return terms
+
+
+def _folded(text: str) -> str:
+    """In lower case; letters without their accents."""
+    if text.isascii():
+        return text.lower()
+    apart = unicodedata.normalize("NFKD", text.casefold())
+    return unicodedata.normalize("NFC", "".join(char for char in apart if not unicodedata.combining(char)))
+
+
+def _singular(term: str) -> str:
+    """`orders` and `order` are one term; so are `queries` and `query`."""
+    if len(term) < 4 or term[-1] != "s" or term[-2] in "us" or not term.isalpha():
+        return term
+    return term[:-3] + "y" if term.endswith("ies") and len(term) > 4 else term[:-1]
