@@ -37,8 +37,11 @@ def best_excerpt(text: str, query: Query, characters: int) -> str:
         return laid
     fragments = fragments_of([(_NO_ORIGIN, laid)], min(FRAGMENT_CHARACTERS, characters))
     scores = relevance(query, fragments, _statistics(query, fragments)).tolist()
-    chosen = fill(fragments, range(len(fragments)), lambda row, _: scores[row], characters)[1]
-    return joined([fragments[row] for row in chosen]) or fragments[0].text
+    best = max(range(len(fragments)), key=scores.__getitem__)
+    rest = [row for row in range(len(fragments)) if row != best]
+    room = characters - len(fragments[best].text) - len(GAP)
+    beside = fill(fragments, rest, lambda row, _: scores[row], room)[1]
+    return joined([fragments[row] for row in sorted([best, *beside])])
 
 
 def fill(
@@ -47,7 +50,7 @@ def fill(
     gain: Callable[[int, Sequence[int]], float],
     characters: int,
 ) -> tuple[float, list[int]]:
-    """The rows that together add the most within so many characters, in order, and what they add.
+    """The rows that together add the most for their length within so many characters, in order; what they add.
 
     `gain(row, chosen)` says what a row adds to those chosen before it; it never grows as more are chosen.
     """

@@ -117,7 +117,7 @@ class _Shelf:
         self._open = [
             set(values) for values in stock.held
         ]  # the values of each fragment that no hit shows yet
-        self._rows = _places(stock.fragments)
+        self._rows = _places(stock.fragments, _distinct(stock))
         self._taken: set[int] = set()
         self._holders: dict[str, list[int]] = {}
         for row, values in enumerate(stock.held):
@@ -163,11 +163,21 @@ class _Shelf:
                 self._open[row].discard(value)
 
 
-def _places(fragments: Sequence[Fragment]) -> dict[int, list[int]]:
-    """For each turn its fragments and those of the turns just before and after it."""
+def _distinct(stock: _Stock) -> list[int]:
+    """The rows without those that say the same again: of equals the one worth most, the newest of these."""
+    best: dict[str, int] = {}
+    for row, fragment in enumerate(stock.fragments):
+        other = best.setdefault(fragment.text, row)
+        if stock.alone[row] >= stock.alone[other]:
+            best[fragment.text] = row
+    return sorted(best.values())
+
+
+def _places(fragments: Sequence[Fragment], rows: list[int]) -> dict[int, list[int]]:
+    """For each turn its rows and those of the turns just before and after it."""
     own: dict[int, list[int]] = {}
-    for row, fragment in enumerate(fragments):
-        own.setdefault(fragment.origin.turn, []).append(row)
+    for row in rows:
+        own.setdefault(fragments[row].origin.turn, []).append(row)
     turns = sorted(own)
     return {
         turn: [

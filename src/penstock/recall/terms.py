@@ -22,7 +22,9 @@ this to up us use using was we were what when where which who why will with woul
 STOP_WORDS = frozenset(_COMMON.split())
 
 _UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
-_TOKEN = re.compile(r"[^\s\"'`(){}\[\]<>,;=|*!?“”‘’„«»…，。；：！？、（）「」『』【】《》]+")
+_TOKEN = re.compile(  # control characters and lone surrogates are no text: no database takes them
+    r"[^\s\x00-\x1f\x7f\ud800-\udfff\"'`(){}\[\]<>,;=|*!?“”‘’„«»…，。；：！？、（）「」『』【】《》]+"
+)
 _WORD = re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])\w)+")
 _ASCII_WORD = re.compile(r"\w+")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
@@ -81,7 +83,8 @@ def _folded(text: str) -> str:
     if text.isascii():
         return text.lower()
     apart = unicodedata.normalize("NFKD", text.casefold())
-    return unicodedata.normalize("NFC", "".join(char for char in apart if not unicodedata.combining(char)))
+    kept = [char for char in apart if not (unicodedata.combining(char) or char.isspace())]
+    return unicodedata.normalize("NFC", "".join(kept))
 
 
 def _singular(term: str) -> str:
