@@ -1,4 +1,4 @@
-"""`python -m benchmarks [speed|memory|stores|fidelity|summaries|redaction|startup …]`: measure, and print tables."""
+"""`python -m benchmarks [speed|memory|stores|recall|fidelity|summaries|redaction|startup …]`: measure, and print tables."""
 
 import argparse
 import datetime as dt
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import fidelity, memory, redaction, speed, startup, stores, summaries
+from benchmarks import fidelity, memory, recall, redaction, speed, startup, stores, summaries
 from benchmarks.clock import cores, machine
 from benchmarks.options import Options
 from benchmarks.report import LEGEND, Table, as_json, markdown, missed
@@ -20,6 +20,7 @@ SUBJECTS: dict[str, Callable[[Options], list[Table]]] = {
     "redaction": redaction.run,
     "memory": memory.run,
     "stores": stores.run,
+    "recall": recall.run,
     "fidelity": fidelity.run,
     "summaries": summaries.run,
 }
@@ -70,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=cores(),
         metavar="N",
-        help="processes for fidelity and summaries (all cores)",
+        help="processes for fidelity, recall and summaries (all cores)",
     )
     parser.add_argument(
         "--needles", choices=("theirs", "ours", "both"), default="both", help="on recorded sessions"

@@ -52,10 +52,12 @@ def index_terms(text: str) -> set[str]:
 def terms_of(token: str) -> tuple[str, ...]:
     """The terms of one token, each once: its words and their parts, then the token whole where it joins several."""
     words = words_of(token)
+    if len(words) == 1:
+        return _terms_of_word(words[0])
     found = [term for word in words for term in _terms_of_word(word)]
-    if len(words) > 1 and len(token) <= _LONGEST_WHOLE and _JOINED(token):
+    if found and len(token) <= _LONGEST_WHOLE and _JOINED(token):
         found.append(_folded(token.strip("-.:/\\#~+&%$@_")))
-    return tuple(term for term in dict.fromkeys(found) if term and term not in STOP_WORDS)
+    return tuple(dict.fromkeys(found))
 
 
 def words_of(token: str) -> list[str]:
@@ -63,19 +65,18 @@ def words_of(token: str) -> list[str]:
     return (_ASCII_WORD if token.isascii() else _WORD).findall(token)
 
 
-def _terms_of_word(word: str) -> list[str]:
+@lru_cache(maxsize=_REMEMBERED)
+def _terms_of_word(word: str) -> tuple[str, ...]:
     if _is_unspaced(word):
-        return [*word, *(word[at : at + 2] for at in range(len(word) - 1))]
+        return tuple(dict.fromkeys([*word, *(word[at : at + 2] for at in range(len(word) - 1))]))
     bare = word.strip("_")
-    whole = _folded(bare)[:_LONGEST]
-    if len(whole) < 2:
-        return []
-    terms = [_singular(whole)]
+    terms = [_folded(bare)[:_LONGEST]]
     if len(bare) <= _LONGEST and not (bare.isalpha() and bare[1:].islower()):
         parts = _PART.findall(bare)
         if len(parts) > 1 and len(_DIGITS.findall(bare)) <= _MOST_NUMBERS:
-            terms += [_singular(_folded(part)) for part in parts if len(part) > 1]
-    return terms
+            terms += [_folded(part) for part in parts]
+    singular = dict.fromkeys(_singular(term) for term in terms if len(term) > 1)
+    return tuple(term for term in singular if term not in STOP_WORDS)
 
 
 def _folded(text: str) -> str:

@@ -1,0 +1,64 @@
+"""A history that can be searched and read: what the recall tools stand on, whatever keeps the messages.
+
+Handles name what is in it: `m12` the twelfth message of the log, `s2` the summary of the second compaction, `n7` a
+segment's summary, and anything else a tool result that was stored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.recall.ranking import Wish
+
+__all__ = ["Finding", "History", "Place", "PlaceKind"]
+
+PlaceKind = Literal["message", "summary", "segment", "result"]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a search found. `handles` name all that the excerpt quotes, in order.
+
+    `turn` is the number of the message that begins the turn; `at` is when it was logged, where that is known;
+    `session` names the conversation, where more than one was searched.
+    """
+
+    handles: tuple[str, ...]
+    turn: int
+    excerpt: str
+    score: float
+    at: float | None = None
+    session: str = ""
+    title: str = ""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """What a handle stands for: what it is, who said it, how long it is, and which handles are inside it."""
+
+    handle: str
+    kind: PlaceKind
+    turn: int
+    role: str
+    title: str
+    characters: int
+    tokens: int
+    at: float | None = None
+    in_view: bool = False
+    inside: tuple[str, ...] = ()
+
+
+class History(Protocol):
+    """What was said, to be found again. Raises UnknownHandle for a handle that names nothing here."""
+
+    def search(self, query: str, wish: Wish) -> Sequence[Finding]:
+        """The best findings, never of what stands in the view."""
+
+    def describe(self, handle: str) -> Place:
+        """What the handle stands for."""
+
+    def text(self, handle: str) -> str:
+        """All of it, as it was said: the text of a message with its calls and results."""
