@@ -61,7 +61,33 @@ CREATE INDEX usage_by_time ON usage (at);
 CREATE TABLE notes (name TEXT NOT NULL, key TEXT NOT NULL, value {blob} NOT NULL, PRIMARY KEY (name, key));
 """
 
-STEPS = (_FIRST,)
+_SECOND = """
+-- How many tokens a whole log has, what it shares with others included.
+ALTER TABLE conversations ADD COLUMN tokens BIGINT NOT NULL DEFAULT 0;
+
+UPDATE conversations SET tokens = coalesce((
+  WITH RECURSIVE part (conversation, source, low, high) AS (
+    SELECT key, forked_from, fork_length, length FROM conversations own WHERE own.key = conversations.key
+    UNION ALL
+    SELECT c.key, c.forked_from, CASE WHEN c.fork_length < p.low THEN c.fork_length ELSE p.low END, p.low
+    FROM part p JOIN conversations c ON c.key = p.source)
+  SELECT sum(e.tokens) FROM part p JOIN entries e
+  ON e.conversation = p.conversation AND e.position >= p.low AND e.position < p.high), 0);
+
+-- The message that stands in a log in place of the result; it is kept as long as that one is.
+ALTER TABLE results ADD COLUMN message BIGINT;
+CREATE INDEX results_of_message ON results (message);
+
+-- What the ledger held of the messages that a compaction took out of the view, best first. `superseded` is the position
+-- of the message that changed it.
+CREATE TABLE facts (
+  compaction BIGINT NOT NULL, place BIGINT NOT NULL, conversation BIGINT NOT NULL, position BIGINT NOT NULL,
+  kind TEXT NOT NULL, label TEXT NOT NULL, text TEXT NOT NULL, uses BIGINT NOT NULL, superseded BIGINT,
+  PRIMARY KEY (compaction, place));
+CREATE INDEX facts_of_conversation ON facts (conversation, position);
+"""
+
+STEPS = (_FIRST, _SECOND)
 
 
 def migrate(database: Database) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from released_schemas import RELEASED, restored
 from store_rows import add, filled, rows
 
 from penstock.errors import StoreError
@@ -65,3 +68,45 @@ def test_a_store_that_is_up_to_date_is_only_read(tmp_path):
     before = path.read_bytes()
     open_store(f"sqlite:///{path}").close()
     assert path.read_bytes() == before
+
+
+RELEASES = sorted(RELEASED.glob("schema_*.json"))
+
+
+def test_the_first_schema_is_among_those_that_are_tried():
+    assert RELEASED / "schema_1.json" in RELEASES
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.stem)
+def test_every_released_schema_is_brought_up_to_date(url, release, monkeypatch):
+    """All that the released version kept is there, is found without fault, and can be worked with."""
+    restored(url, int(release.stem.removeprefix("schema_")), json.loads(release.read_text()), monkeypatch)
+    store = open_store(url)
+    assert version(store) == len(schema.STEPS)
+    assert not store.faults()
+    listed = {row.id: row for row in store.list()}
+    assert list(listed) == ["empty", "twig", "branch", "work"]
+    assert [row.messages for row in listed.values()] == [0, 5, 6, 9]
+    assert len(store.read_from("helper", 0)) == 1
+    assert store.read_from("twig", 0)[:3] == store.read_from("work", 0)[:3]
+    assert [row.undone for row in store.compactions("work", undone=True)] == [None, 11.0, None]
+    assert (store.tip("work").id, store.pins("work")) == ("work-4", {2})
+    assert store.result("large").text == "line\n" * 500
+    assert [row.cost for row in store.usage(session_id="work")] == [0.25, None]
+    assert store.note("window", "gpt-4.1") == b"1000000"
+    add(store, "twig", "goes on")
+    assert store.undo("work", 40.0).session == "work-4"
+    assert store.delete("work") == 5  # its last four, and the one of its helper
+    assert not store.faults()
+    store.close()
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.stem)
+def test_a_log_knows_how_many_tokens_it_has(url, release, monkeypatch):
+    restored(url, int(release.stem.removeprefix("schema_")), json.loads(release.read_text()), monkeypatch)
+    store = open_store(url)
+    held = dict(rows(store, "SELECT id, tokens FROM conversations"))
+    for name, tokens in held.items():
+        assert tokens == sum(entry.tokens for entry in store.read_from(name, 0)), name
+    assert held["twig"] > 1_500
+    store.close()
