@@ -9,34 +9,83 @@ import msgspec
 from penstock.conversation.view import Compaction, Handoff, Piece
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import StoreConflict, StoreError
-from penstock.stores.base import CompactionRow
-from penstock.stores.rows import there, tip_of
+from penstock.stores.base import COMPRESSION, CompactionRow
+from penstock.stores.rows import last_session, log_tip_of, new_session, session_of, there, tip_of
 from penstock.stores.texts import label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.stores.base import NewCompaction
-    from penstock.stores.database import Row, Transaction
+    from penstock.stores.database import Row, Transaction, Words
 
 __all__ = [
-    "COMPACTION",
-    "as_compaction",
-    "insert_compaction",
+    "commit_compaction",
+    "compactions_of",
     "knows_its_positions",
     "newest_of",
+    "pin_message",
     "read_pieces",
-    "require_base",
+    "undo_newest",
 ]
 
-COMPACTION = (
+_COMPACTION = (
     "SELECT c.key, c.base, c.length, c.pieces, c.over, c.receipt, c.created, s.id, c.undone, c.retry "
     "FROM compactions c JOIN sessions s ON s.key = c.session WHERE c.conversation = ? "
 )
 _PIECES = msgspec.json.Decoder(tuple[Piece, ...])
 
 
-def insert_compaction(do: Transaction, conversation: int, session: int, new: NewCompaction) -> CompactionRow:
+def commit_compaction(do: Transaction, session_id: str, new: NewCompaction, words: Words) -> CompactionRow:
+    """Commit a compaction, end its session and open the continuation."""
+    _, _, conversation = session_of(do, session_id, words.hold_session)
+    log_tip_of(do, conversation, words.for_update)
+    if new.key:
+        done = do.one(f"{_COMPACTION} AND c.retry = ?", conversation, label(new.key))
+        if done is not None:
+            return _as_compaction(done)
+    _require_base(do, conversation, new)
+    # The tip goes on, whichever session of the conversation was named; and its end is now, even where it was
+    # ended before and resumed, since a continuation starts no earlier than what it continues has ended.
+    last = last_session(do, conversation)[0]
+    do.run(
+        "UPDATE sessions SET ended = ?, end_reason = ? WHERE key = ?", *(new.session.at, COMPRESSION, last)
+    )
+    opened = msgspec.structs.replace(new.session, kind=COMPRESSION)
+    session = new_session(do, opened, conversation, last)
+    return _insert(do, conversation, session, new)
+
+
+def compactions_of(do: Transaction, session_id: str, *, undone: bool) -> list[CompactionRow]:
+    """The compactions that hold, oldest first; with `undone`, those that were taken back too."""
+    _, _, conversation = session_of(do, session_id)
+    which = "" if undone else "AND c.undone IS NULL"
+    return [_as_compaction(row) for row in do.rows(f"{_COMPACTION} {which} ORDER BY c.key", conversation)]
+
+
+def undo_newest(do: Transaction, session_id: str, at: float, words: Words) -> CompactionRow | None:
+    """Take the newest compaction back."""
+    _, _, conversation = session_of(do, session_id, words.hold_session)
+    log_tip_of(do, conversation, words.for_update)
+    newest = newest_of(do, conversation)
+    if newest is None:
+        return None
+    do.run("UPDATE compactions SET undone = ? WHERE key = ?", at, newest.key)
+    do.run("UPDATE conversations SET view = ?, updated = ? WHERE key = ?", newest.over, at, conversation)
+    return msgspec.structs.replace(newest, undone=at)
+
+
+def pin_message(do: Transaction, session_id: str, position: int, hold: str, *, pinned: bool) -> None:
+    """Pin a message of the log, which compactions keep, or unpin it."""
+    _, _, conversation = session_of(do, session_id, hold)
+    if not 0 <= position < log_tip_of(do, conversation).length:
+        raise StoreError(f"there is no message m{position + 1} in this conversation to pin")
+    do.run("DELETE FROM pins WHERE conversation = ? AND position = ?", conversation, position)
+    if pinned:
+        do.run("INSERT INTO pins (conversation, position) VALUES (?, ?)", conversation, position)
+
+
+def _insert(do: Transaction, conversation: int, session: int, new: NewCompaction) -> CompactionRow:
     """Write a compaction and make its view the present one; `session` is the key of the one that it opens."""
     compaction, at = new.compaction, new.session.at
     row = do.one(
@@ -48,7 +97,7 @@ def insert_compaction(do: Transaction, conversation: int, session: int, new: New
     )
     key = there(row)[0]
     do.run("UPDATE conversations SET view = ?, updated = ? WHERE key = ?", key, at, conversation)
-    return as_compaction(there(do.one(f"{COMPACTION} AND c.key = ?", conversation, key)))
+    return _as_compaction(there(do.one(f"{_COMPACTION} AND c.key = ?", conversation, key)))
 
 
 def newest_of(do: Transaction, conversation: int) -> CompactionRow | None:
@@ -56,11 +105,11 @@ def newest_of(do: Transaction, conversation: int) -> CompactionRow | None:
     row = there(do.one("SELECT view FROM conversations WHERE key = ?", conversation))
     if not row[0]:
         return None
-    found = do.one(f"{COMPACTION} AND c.key = ?", conversation, row[0])
-    return as_compaction(there(found))
+    found = do.one(f"{_COMPACTION} AND c.key = ?", conversation, row[0])
+    return _as_compaction(there(found))
 
 
-def require_base(do: Transaction, conversation: int, new: NewCompaction) -> None:
+def _require_base(do: Transaction, conversation: int, new: NewCompaction) -> None:
     """Raises StoreConflict where the compaction is not of the present view, or not of this log."""
     row = there(do.one("SELECT view FROM conversations WHERE key = ?", conversation))
     if row[0] != new.over:
@@ -85,8 +134,8 @@ def knows_its_positions(pieces: Sequence[Piece], length: int) -> bool:
     return True
 
 
-def as_compaction(row: Row) -> CompactionRow:
-    """The compaction of a row of `COMPACTION`."""
+def _as_compaction(row: Row) -> CompactionRow:
+    """The compaction of a row of `_COMPACTION`."""
     compaction = Compaction(bytes(row[1]).hex(), row[2], read_pieces(bytes(row[3])))
     return CompactionRow(
         key=row[0],

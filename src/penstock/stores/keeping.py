@@ -1,0 +1,89 @@
+"""What is kept beside messages: large tool results, what requests used, notes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.measure.usage import Usage
+from penstock.stores.base import StoredResult, UsageRow
+from penstock.stores.packing import pack, unpack
+from penstock.stores.rows import session_of
+from penstock.stores.texts import identifier, is_storable, label, moment
+
+if TYPE_CHECKING:
+    from penstock.stores.database import Transaction
+
+__all__ = ["book_usage", "keep_note", "keep_result", "note_of", "result_of", "usage_of"]
+
+
+def keep_result(do: Transaction, result: StoredResult, hold: str) -> None:
+    """Keep a tool result; the same id again changes nothing."""
+    raw, packed = pack(result.text.encode("utf-8", "surrogatepass"))
+    _, session, _ = session_of(do, result.session, hold)
+    do.run(
+        "INSERT INTO results (id, session, tool, raw, packed, created) VALUES (?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (id) DO NOTHING",
+        *(identifier(result.id), session, label(result.tool), raw, packed, moment(result.created)),
+    )
+
+
+def result_of(do: Transaction, result_id: str) -> StoredResult | None:
+    """A tool result, or None."""
+    if not is_storable(result_id):
+        return None
+    row = do.one(
+        "SELECT r.id, s.id, r.tool, r.raw, r.packed, r.created FROM results r "
+        "JOIN sessions s ON s.key = r.session WHERE r.id = ?",
+        result_id,
+    )
+    if row is None:
+        return None
+    text = unpack(row[3], row[4]).decode("utf-8", "surrogatepass")
+    return StoredResult(id=row[0], session=row[1], tool=row[2], text=text, created=row[5])
+
+
+def book_usage(do: Transaction, row: UsageRow, hold: str) -> None:
+    """Take down what a request used."""
+    used = row.usage
+    _, session, _ = session_of(do, row.session, hold)
+    do.run(
+        "INSERT INTO usage (session, at, model, task, input, output, cache_read, cache_write, cache_write_1h, "
+        "reasoning, cost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        *(session, moment(row.at), label(row.model), label(row.task), used.input_tokens, used.output_tokens),
+        *(used.cache_read_tokens, used.cache_write_tokens, used.cache_write_1h_tokens),
+        *(used.reasoning_tokens, row.cost),
+    )
+
+
+def usage_of(do: Transaction, session_id: str | None, since: float) -> list[UsageRow]:
+    """What requests used, oldest first: of a conversation, or of all."""
+    which, values = "", [since]
+    if session_id is not None:
+        which, values = " AND s.conversation = ?", [since, session_of(do, session_id)[2]]
+    rows = do.rows(
+        "SELECT s.id, u.at, u.model, u.task, u.input, u.output, u.cache_read, u.cache_write, u.cache_write_1h, "
+        f"u.reasoning, u.cost FROM usage u JOIN sessions s ON s.key = u.session WHERE u.at >= ?{which} "
+        "ORDER BY u.at, u.key",
+        *values,
+    )
+    return [
+        UsageRow(session=row[0], at=row[1], model=row[2], task=row[3], usage=Usage(*row[4:10]), cost=row[10])
+        for row in rows
+    ]
+
+
+def keep_note(do: Transaction, name: str, key: str, value: bytes) -> None:
+    """Keep something small by name and key."""
+    do.run(
+        "INSERT INTO notes (name, key, value) VALUES (?, ?, ?) "
+        "ON CONFLICT (name, key) DO UPDATE SET value = excluded.value",
+        *(identifier(name), identifier(key), value),
+    )
+
+
+def note_of(do: Transaction, name: str, key: str) -> bytes | None:
+    """What is kept under that name and key."""
+    if not (is_storable(name) and is_storable(key)):
+        return None
+    row = do.one("SELECT value FROM notes WHERE name = ? AND key = ?", name, key)
+    return bytes(row[0]) if row else None
