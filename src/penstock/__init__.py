@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError as PenstockError
     from penstock.measure.usage import Usage as Usage
     from penstock.measure.usage import normalise_usage as normalise_usage
+    from penstock.providers.cache_marks import mark_cache as mark_cache
     from penstock.providers.classify import classify_error as classify_error
     from penstock.providers.connect import connect as connect
     from penstock.settings import Settings as Settings
@@ -49,6 +50,7 @@ __all__ = [
     "classify_error",
     "compress",
     "connect",
+    "mark_cache",
     "normalise_usage",
     "open_store",
 ]
@@ -68,6 +70,7 @@ _HOMES = {
     "classify_error": "penstock.providers.classify",
     "compress": "penstock.engine.compress",
     "connect": "penstock.providers.connect",
+    "mark_cache": "penstock.providers.cache_marks",
     "normalise_usage": "penstock.measure.usage",
     "open_store": "penstock.stores.opening",
 }

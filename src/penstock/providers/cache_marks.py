@@ -1,0 +1,288 @@
+"""Prompt-cache marks (`cache_control`) on a request, placed where they are worth most. Pure.
+
+A provider that caches by marks keeps the prompt up to each of them, in the order tools, system prompt, messages, and
+takes at most four. A later request reads the longest kept prefix for a tenth of the price. So marks belong where
+the prompt will stay as it is, and where the one before ended.
+
+Only what is marked is copied; everything else in the result is the caller's own object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, takewhile
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from penstock.errors import SettingsError
+
+__all__ = ["MOST_MARKS", "Ttl", "mark_cache", "marks_of", "restore_marks"]
+
+MOST_MARKS = 4
+"""More are refused by the API."""
+
+Ttl: TypeAlias = Literal["5m", "1h", "off"]
+Request: TypeAlias = Mapping[str, Any]
+
+_WIRE: dict[str, dict[str, str]] = {
+    "5m": {"type": "ephemeral"},  # five minutes are what a mark means by itself
+    "1h": {"type": "ephemeral", "ttl": "1h"},
+}
+_TAIL_MARKS = 3
+_SYSTEM_ROLES = ("system", "developer")
+
+# Blocks of Anthropic Messages that may carry a mark beside text. Thinking and what we do not know may not.
+_CARRYING = frozenset(
+    (
+        "image",
+        "document",
+        "search_result",
+        "tool_use",
+        "tool_result",
+        "server_tool_use",
+        "container_upload",
+        "web_search_tool_result",
+        "web_fetch_tool_result",
+        "code_execution_tool_result",
+        "bash_code_execution_tool_result",
+        "text_editor_code_execution_tool_result",
+        "tool_search_tool_result",
+    )
+)
+
+
+class _Spot(msgspec.Struct, frozen=True, order=True):
+    """Where a mark can stand. Spots sort in the order in which the provider reads a prompt.
+
+    `section` is 0 for tools, 1 for the system prompt beside the messages, 2 for messages; `part` is the place in a
+    list of parts.
+    """
+
+    section: int
+    index: int = 0
+    part: int = 0
+
+
+_TOOLS, _SYSTEM, _MESSAGES, _BEHIND = 0, 1, 2, 3  # behind all of it: the mark that the provider places
+_FIELDS = {_TOOLS: "tools", _MESSAGES: "messages"}
+
+
+def mark_cache(request: Request, *, dialect: str, ttl: Ttl = "5m", prefix_end: int | None = None) -> Request:
+    """The request with marks for the provider's prompt cache; the request itself where there is nothing to mark.
+
+    `dialect` is `anthropic`, or `chat` as OpenRouter and its like take it; other dialects know no marks. The system
+    prompt and the last three messages are marked. With `prefix_end`, the number of messages that a compaction has
+    settled, it is the system prompt, the end of that prefix, and the ends of the last two transactions (a
+    transaction ends where the model is to answer). A request that has marks of its caller gets none. `ttl` is how
+    long the cache holds: `5m`, `1h`, or `off` for no marks. Raises SettingsError for another one.
+    """
+    if ttl not in ("5m", "1h", "off"):
+        raise SettingsError(f"the cache ttl is {ttl!r}; allowed: 5m, 1h, off")
+    if ttl == "off" or dialect not in ("anthropic", "chat") or _is_marked(request, dialect):
+        return request
+    spots = [*_opening(request, dialect), *_tail(request, dialect, prefix_end)]
+    return _placed(request, dict.fromkeys(spots[:MOST_MARKS], ttl))
+
+
+def restore_marks(before: Request, after: Request, *, dialect: str, prefix_end: int | None = None) -> Request:
+    """The compacted request `after` with the marks that its compaction removed; itself where it removed none.
+
+    `before` is the request as its caller sent it. A mark that stood on a message which is gone moves to the end of the
+    compacted prefix (`prefix_end` messages), further ones to the ends of the last transactions. There are never more
+    marks than before, and an hour never follows five minutes, which the API refuses.
+    """
+    if dialect not in ("anthropic", "chat"):
+        return after
+    kept = list(_own_spots(after, dialect))
+    lost = [ttl for _, ttl in _own_spots(before, dialect)]
+    for _, ttl in kept:
+        if ttl in lost:
+            lost.remove(ttl)
+    taken = {spot.index for spot, _ in kept if spot.section == _MESSAGES}
+    places = [spot for spot in _preferred(after, dialect, prefix_end) if spot.index not in taken]
+    room = max(0, MOST_MARKS - len(marks_of(after, dialect=dialect)))
+    kept += [(_Spot(_BEHIND), ttl) for ttl in _ttl_of(after)]
+    added: dict[_Spot, str] = {}
+    for spot, ttl in zip(places[:room], lost, strict=False):
+        added[spot] = _in_order(spot, ttl, [*kept, *added.items()])
+    return _placed(after, added)
+
+
+def marks_of(request: Request, *, dialect: str) -> tuple[str, ...]:
+    """The lives of all marks in a request, `5m` or `1h`, in the order in which the provider reads them.
+
+    A mark on the request as a whole asks the provider to place one by itself; it comes last.
+    """
+    own = tuple(ttl for _, ttl in _own_spots(request, dialect))
+    return own + tuple(_ttl_of(request))
+
+
+def _is_marked(request: Request, dialect: str) -> bool:
+    return bool(_ttl_of(request)) or any(True for _ in _own_spots(request, dialect))
+
+
+# What a request holds, and where a mark can stand in it.
+
+
+def _opening(request: Request, dialect: str) -> list[_Spot]:
+    """The spot behind the system prompt, which covers the tools too; behind the tools where there is no prompt."""
+    if dialect == "chat":
+        messages = _listed(request, "messages")
+        leading = takewhile(lambda at: _role(messages[at]) in _SYSTEM_ROLES, range(len(messages)))
+        return list(_spots(request, leading, dialect))[-1:]
+    if (part := _last_part(request.get("system"), dialect)) is not None:
+        return [_Spot(_SYSTEM, 0, part)]
+    tools = _listed(request, "tools")
+    cacheable = [
+        at for at, tool in enumerate(tools) if isinstance(tool, Mapping) and not tool.get("defer_loading")
+    ]
+    return [_Spot(_TOOLS, cacheable[-1])] if cacheable else []
+
+
+def _tail(request: Request, dialect: str, prefix_end: int | None) -> list[_Spot]:
+    """Up to three spots in the messages: by the cut where it is known, else the last three that can carry one."""
+    if prefix_end:
+        return _preferred(request, dialect, prefix_end)[:_TAIL_MARKS]
+    messages = _listed(request, "messages")
+    said = (at for at in range(len(messages) - 1, -1, -1) if _role(messages[at]) not in _SYSTEM_ROLES)
+    return list(islice(_spots(request, said, dialect), _TAIL_MARKS))
+
+
+def _preferred(request: Request, dialect: str, prefix_end: int | None) -> list[_Spot]:
+    """The end of the compacted prefix, then the ends of transactions, the last one first; no message twice."""
+    messages = _listed(request, "messages")
+    backwards = range(len(messages) - 1, -1, -1)
+    settled = range(min(prefix_end or 0, len(messages)) - 1, -1, -1)
+    prompts = (at for at in settled if _role(messages[at]) not in _SYSTEM_ROLES)
+    ends = (at for at in backwards if _ends_transaction(messages, at))
+    found = dict.fromkeys(
+        [*islice(_spots(request, prompts, dialect), 1), *islice(_spots(request, ends, dialect), MOST_MARKS)]
+    )
+    return list(found)[:MOST_MARKS]
+
+
+def _spots(request: Request, indices: Iterable[int], dialect: str) -> Iterator[_Spot]:
+    """The spots of those of these messages that can carry a mark."""
+    for index in indices:
+        spot = _spot_in(_listed(request, "messages")[index], index, dialect)
+        if spot is not None:
+            yield spot
+
+
+def _ends_transaction(messages: Sequence[Any], index: int) -> bool:
+    """Whether the model is to answer after this message: the last of what a user or the tools said."""
+    following = messages[index + 1] if index + 1 < len(messages) else None
+    return _role(messages[index]) in ("user", "tool") and (
+        following is None or _role(following) == "assistant"
+    )
+
+
+def _spot_in(message: Any, index: int, dialect: str) -> _Spot | None:
+    """The spot at the end of a message, or None where nothing of it can carry a mark."""
+    if not isinstance(message, Mapping):
+        return None
+    part = _last_part(message.get("content"), dialect)
+    return None if part is None else _Spot(_MESSAGES, index, part)
+
+
+def _last_part(content: Any, dialect: str) -> int | None:
+    """The last part that can carry a mark; a text that is no list becomes one, and is its part 0."""
+    if isinstance(content, str):
+        return 0 if content.strip() else None
+    if not isinstance(content, list | tuple):
+        return None
+    return next((at for at in range(len(content) - 1, -1, -1) if _carries(content[at], dialect)), None)
+
+
+def _carries(part: Any, dialect: str) -> bool:
+    if not isinstance(part, Mapping):
+        return False
+    kind = part.get("type")
+    if kind == "text":
+        text = part.get("text")
+        return isinstance(text, str) and bool(text.strip())
+    return dialect == "anthropic" and kind in _CARRYING
+
+
+def _own_spots(request: Request, dialect: str) -> Iterator[tuple[_Spot, str]]:
+    """The marks that stand in a request, with their lives, in the provider's order.
+
+    Looked for only where a provider would: an argument of a call that happens to have this name is no mark.
+    """
+    for index, tool in enumerate(_listed(request, "tools")):
+        inner = tool.get("function") if isinstance(tool, Mapping) else None
+        yield from ((_Spot(_TOOLS, index), ttl) for owner in (tool, inner) for ttl in _ttl_of(owner))
+    if dialect == "anthropic":
+        yield from ((_Spot(_SYSTEM, 0, part), ttl) for part, ttl in _marked_parts(request.get("system")))
+    for index, message in enumerate(_listed(request, "messages")):
+        if isinstance(message, Mapping):
+            for part, ttl in _marked_parts(message.get("content")):
+                yield _Spot(_MESSAGES, index, part), ttl
+            yield from ((_Spot(_MESSAGES, index), ttl) for ttl in _ttl_of(message))
+
+
+def _marked_parts(content: Any) -> Iterator[tuple[int, str]]:
+    for at, part in enumerate(content if isinstance(content, list | tuple) else ()):
+        inner = part.get("content") if isinstance(part, Mapping) else None
+        for _, ttl in _marked_parts(inner):  # a result holds parts of its own
+            yield at, ttl
+        for ttl in _ttl_of(part):
+            yield at, ttl
+
+
+def _ttl_of(value: Any) -> list[str]:
+    """The life of the mark that stands on this very object, in a list of none or one."""
+    mark = value.get("cache_control") if isinstance(value, Mapping) else None
+    if not isinstance(mark, Mapping):
+        return []
+    return ["1h" if mark.get("ttl") == "1h" else "5m"]
+
+
+def _listed(request: Request, field: str) -> Sequence[Any]:
+    value = request.get(field)
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _role(message: Any) -> Any:
+    return message.get("role") if isinstance(message, Mapping) else None
+
+
+# Placing.
+
+
+def _in_order(spot: _Spot, ttl: str, others: Sequence[tuple[_Spot, str]]) -> str:
+    """The life that a mark may have here: an hour where an hour follows, five minutes where these came before."""
+    if any(other == "1h" for place, other in others if place > spot):
+        return "1h"
+    if any(other == "5m" for place, other in others if place < spot):
+        return "5m"
+    return ttl
+
+
+def _placed(request: Request, marks: Mapping[_Spot, str]) -> Request:
+    """The request with these marks: copies of what leads to them, and the caller's own objects beside it."""
+    if not marks:
+        return request
+    changed = dict(request)
+    for spot, ttl in marks.items():
+        mark = dict(_WIRE[ttl])
+        if spot.section == _SYSTEM:
+            changed["system"] = _with_mark(request["system"], spot.part, mark)
+            continue
+        field = _FIELDS[spot.section]
+        if changed[field] is request[field]:
+            changed[field] = list(request[field])
+        owner = request[field][spot.index]
+        changed[field][spot.index] = (
+            {**owner, "cache_control": mark}
+            if spot.section == _TOOLS
+            else {**owner, "content": _with_mark(owner["content"], spot.part, mark)}
+        )
+    return changed
+
+
+def _with_mark(content: Any, part: int, mark: dict[str, str]) -> list[Any]:
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+    parts[part] = {**parts[part], "cache_control": mark}
+    return parts
