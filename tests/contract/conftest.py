@@ -8,6 +8,7 @@ from penstock.stores.opening import open_store
 
 TABLES = (
     "conversations",
+    "facts",
     "sessions",
     "messages",
     "entries",
@@ -16,6 +17,9 @@ TABLES = (
     "results",
     "usage",
     "notes",
+    "indexed",
+    "unindexed",
+    "passages",
 )
 
 

@@ -21,7 +21,7 @@ PlaceKind = Literal["message", "summary", "segment", "result"]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a search found. `handles` name all that the excerpt quotes, in order.
+    """Something that a search found. `handles` name all that the excerpt quotes, the most telling first.
 
     `turn` is the number of the message that begins the turn; `at` is when it was logged, where that is known;
     `session` names the conversation, where more than one was searched.

@@ -21,9 +21,19 @@ if TYPE_CHECKING:
 
     from penstock.conversation.message import Message
 
-__all__ = ["PASSAGE_CHARACTERS", "Passage", "cut_at_lines", "message_passages", "readable"]
+__all__ = [
+    "INDEX_VERSION",
+    "PASSAGE_CHARACTERS",
+    "Passage",
+    "cut_at_lines",
+    "message_passages",
+    "readable",
+    "text_passages",
+]
 
 PASSAGE_CHARACTERS = 1_000
+INDEX_VERSION = 1
+"""Of what an index keeps. Another way to cut passages or to make terms needs the next number: stores index anew."""
 _BORDERS = (". ", "; ", "}, ", ", ", " ")
 _has_word = re.compile(r"\w").search
 _SPEAKERS = {
@@ -49,6 +59,11 @@ def message_passages(message: Message) -> tuple[Passage, ...]:
         for number, (speaker, text) in enumerate(_voices(message))
         for piece in cut_at_lines(readable(text), PASSAGE_CHARACTERS)
     )
+
+
+def text_passages(text: str, speaker: Speaker) -> tuple[Passage, ...]:
+    """The passages of a text that is no message."""
+    return tuple(Passage(0, speaker, piece) for piece in cut_at_lines(readable(text), PASSAGE_CHARACTERS))
 
 
 def readable(text: str) -> str:

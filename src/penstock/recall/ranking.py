@@ -57,7 +57,7 @@ class Wish(msgspec.Struct, frozen=True):
 class Hit(msgspec.Struct, frozen=True):
     """A place in the conversation: a turn, by the number of its first message, and the turns next to it.
 
-    `messages` are those that the excerpt quotes, in order. `score` is the share that this hit adds of all that the
+    `messages` are those that the excerpt quotes: the one that has most to do with the query, then the others in order. `score` is the share that this hit adds of all that the
     candidates could add.
     """
 
@@ -152,8 +152,9 @@ class _Shelf:
 
     def _hit(self, turn: int, rows: list[int], added: float) -> Hit:
         fragments = [self._stock.fragments[row] for row in rows]
-        messages = tuple(dict.fromkeys(fragment.origin.message for fragment in fragments))
-        return Hit(turn, messages, joined(fragments), added / (1.0 + _BY_ITSELF))
+        telling = self._stock.fragments[max(rows, key=self._stock.alone.__getitem__)]
+        messages = dict.fromkeys([telling.origin.message, *(one.origin.message for one in fragments)])
+        return Hit(turn, tuple(messages), joined(fragments), added / (1.0 + _BY_ITSELF))
 
     def _show(self, rows: list[int]) -> None:
         """Take these fragments away, and their values from all others."""

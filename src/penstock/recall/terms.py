@@ -36,6 +36,7 @@ _LONGEST = 64  # characters of a word that count: what is longer is data
 _LONGEST_WHOLE = 120
 _MOST_NUMBERS = 2  # in a name that has parts: 3f2a9bc0 is one name, sha256_v2 has four parts
 _REMEMBERED = 1 << 16
+_QUOTES = "\"'"  # what wide quotes become; no term holds one
 
 
 def tokens_of(text: str) -> list[str]:
@@ -84,7 +85,7 @@ def _folded(text: str) -> str:
     if text.isascii():
         return text.lower()
     apart = unicodedata.normalize("NFKD", text.casefold())
-    kept = [char for char in apart if not (unicodedata.combining(char) or char.isspace())]
+    kept = [char for char in apart if not (unicodedata.combining(char) or char.isspace() or char in _QUOTES)]
     return unicodedata.normalize("NFC", "".join(kept))
 
 

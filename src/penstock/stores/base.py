@@ -14,19 +14,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from penstock.conversation.view import Compaction
     from penstock.measure.usage import Usage
+    from penstock.recall.history import Finding
+    from penstock.recall.ranking import Wish
 
 __all__ = [
     "Appended",
     "CompactionRow",
     "ConversationRow",
     "Entry",
+    "FactRow",
     "Fault",
     "LogTip",
     "NewCompaction",
+    "NewFact",
     "NewMessage",
     "NewSession",
     "SessionRow",
@@ -116,11 +120,30 @@ class ConversationRow(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None
 
 
+class NewFact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What the ledger holds of one message: `text` is redacted, `superseded` the position of what changed it."""
+
+    position: int
+    kind: str
+    text: str
+    label: str = ""
+    uses: int = 1
+    superseded: int | None = None
+
+
+class FactRow(NewFact, frozen=True, kw_only=True, gc=False):
+    """A fact that is kept, with the time of its message and the key of the compaction it came with."""
+
+    at: float
+    compaction: int
+
+
 class NewCompaction(msgspec.Struct, frozen=True, kw_only=True):
     """A compaction to commit.
 
     `over` is the key of the compaction whose view it was made of, 0 for the bare log: it is committed only while
-    that one is still the newest. `key` makes a retry harmless. `session` is the continuation that it opens.
+    that one is still the newest. `key` makes a retry harmless. `session` is the continuation that it opens. `facts` are
+    those of the messages that it takes out of the view, the most needed first.
     """
 
     compaction: Compaction
@@ -128,6 +151,7 @@ class NewCompaction(msgspec.Struct, frozen=True, kw_only=True):
     receipt: Mapping[str, Any]
     session: NewSession
     key: str = ""
+    facts: Sequence[NewFact] = ()
 
 
 class CompactionRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,6 +253,9 @@ class Store(Protocol):
     def newest_compaction(self, session_id: str) -> CompactionRow | None:
         """The compaction whose view is the present one, None for the bare log."""
 
+    def facts(self, session_id: str) -> Sequence[FactRow]:
+        """What the ledger held of messages when they left the view, in their order: of the compactions that hold."""
+
     def undo(self, session_id: str, at: float) -> CompactionRow | None:
         """Take the newest compaction back: the view before it is the present one. None where there is none."""
 
@@ -259,6 +286,28 @@ class Store(Protocol):
 
     def note(self, name: str, key: str) -> bytes | None:
         """What is kept under that name and key."""
+
+    def index(self, limit: int | None = None) -> int:
+        """Index what was written since the last time, or about so much of it; how many messages, summaries and results.
+
+        A search does so by itself. Whoever wrote much may call it when there is time.
+        """
+
+    def unindexed(self) -> int:
+        """How many messages, summaries and results the next search indexes first."""
+
+    def search(
+        self,
+        query: str,
+        wish: Wish | None = None,
+        *,
+        session_id: str | None = None,
+        hidden: Collection[int] = (),
+    ) -> Sequence[Finding]:
+        """The best findings in all conversations, or in that of a session, with all that its log shares with others.
+
+        Of a session, nothing is found at the positions in `hidden`, nor in the summary that stands in the view.
+        """
 
     def delete(self, session_id: str) -> int:
         """Delete the session's conversation, its sub-agents' and all that only they hold. How many messages went.

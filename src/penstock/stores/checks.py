@@ -164,6 +164,8 @@ def _orphans(do: Transaction) -> Iterator[Finding]:
     for table, column, owner in (
         ("entries", "conversation", "conversations"),
         ("compactions", "conversation", "conversations"),
+        ("facts", "compaction", "compactions"),
+        ("facts", "conversation", "conversations"),
         ("pins", "conversation", "conversations"),
         ("sessions", "conversation", "conversations"),
         ("results", "session", "sessions"),

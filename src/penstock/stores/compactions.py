@@ -10,6 +10,7 @@ from penstock.conversation.view import Compaction, Handoff, Piece
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import StoreConflict, StoreError
 from penstock.stores.base import COMPRESSION, CompactionRow
+from penstock.stores.ledgers import insert_facts
 from penstock.stores.rows import last_session, log_tip_of, new_session, session_of, there, tip_of
 from penstock.stores.texts import label
 
@@ -96,6 +97,7 @@ def _insert(do: Transaction, conversation: int, session: int, new: NewCompaction
         *(_write_pieces(compaction.pieces), encode_wire(dict(new.receipt)), at, session, label(new.key)),
     )
     key = there(row)[0]
+    insert_facts(do, conversation, key, new.facts)
     do.run("UPDATE conversations SET view = ?, updated = ? WHERE key = ?", key, at, conversation)
     return _as_compaction(there(do.one(f"{_COMPACTION} AND c.key = ?", conversation, key)))
 
@@ -119,7 +121,10 @@ def _require_base(do: Transaction, conversation: int, new: NewCompaction) -> Non
     compaction = new.compaction
     if compaction.length and tip_of(do, conversation, compaction.length).hex() != compaction.base:
         raise StoreConflict("the base of this compaction is not in the log of this conversation")
-    if not knows_its_positions(compaction.pieces, compaction.length):
+    if not (
+        knows_its_positions(compaction.pieces, compaction.length)
+        and all(0 <= fact.position < compaction.length for fact in new.facts)
+    ):
         raise StoreError(
             f"this compaction names messages beyond the {compaction.length:,} that it was made of; nothing was committed"
         )

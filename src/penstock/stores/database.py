@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    from penstock.stores.index import Index
+
 __all__ = ["Database", "Row", "Transaction", "Words"]
 
 Row = tuple[Any, ...]
@@ -57,6 +59,7 @@ class Database(Protocol):
     """A database. Foreign errors come out as StoreError."""
 
     words: Words
+    index: Index
 
     @property
     def url(self) -> str:

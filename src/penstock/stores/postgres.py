@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from penstock.errors import SettingsError, StoreConflict, StoreError, StoreUnavailable
 from penstock.stores.database import Words
+from penstock.stores.postgres_index import PostgresIndex
 
 try:
     import psycopg
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.stores.database import Row
+    from penstock.stores.index import Index
 
 __all__ = ["PostgresDatabase"]
 
@@ -36,7 +38,7 @@ _SECRETS = frozenset(("password", "sslpassword"))
 _UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg_pool.PoolTimeout)
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
-_EMPTIED = "messages, entries, compactions, results, notes, pins, usage, sessions, conversations"
+_EMPTIED = "messages, entries, compactions, results, facts, notes, pins, usage, sessions, conversations, passages, indexed"
 
 _Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -57,6 +59,8 @@ class PostgresDatabase:
         hold_schema=f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})",
         find_table="SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = current_schema() AND tablename = ?",
     )
+
+    index: Index = PostgresIndex()
 
     def __init__(self, url: str, wait_seconds: float = 10.0) -> None:
         self._wait_seconds = wait_seconds

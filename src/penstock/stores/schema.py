@@ -1,6 +1,6 @@
 """The tables, as steps that only ever lead forward. A step that was released is never changed.
 
-`{key}`, `{blob}` and `{real}` are spelled by the database (`Words`).
+`{key}`, `{blob}` and `{real}` are spelled by the database (`Words`), `{search}` by its index.
 """
 
 from __future__ import annotations
@@ -87,7 +87,34 @@ CREATE TABLE facts (
 CREATE INDEX facts_of_conversation ON facts (conversation, position);
 """
 
-STEPS = (_FIRST, _SECOND)
+_THIRD = """
+-- A stored result gets a number, as everything that is searched has one.
+CREATE TABLE numbered_results (
+  key {key}, id TEXT NOT NULL UNIQUE, session BIGINT NOT NULL, tool TEXT NOT NULL, raw {blob} NOT NULL,
+  packed BIGINT NOT NULL, created {real} NOT NULL, message BIGINT);
+INSERT INTO numbered_results (id, session, tool, raw, packed, created, message)
+  SELECT id, session, tool, raw, packed, created, message FROM results;
+DROP TABLE results;
+ALTER TABLE numbered_results RENAME TO results;
+CREATE INDEX results_of_session ON results (session);
+CREATE INDEX results_of_message ON results (message);
+
+-- Which passages come from what: a message (0), the summary of a compaction (1) or a stored result (2), by its key, and
+-- which conversation brought it. They are numbered through, from `first` on.
+CREATE TABLE indexed (
+  kind BIGINT NOT NULL, source BIGINT NOT NULL, conversation BIGINT NOT NULL, first BIGINT NOT NULL,
+  passages BIGINT NOT NULL, PRIMARY KEY (kind, source));
+CREATE UNIQUE INDEX indexed_by_passage ON indexed (first) WHERE passages > 0;
+CREATE INDEX indexed_of_conversation ON indexed (conversation);
+
+-- What is still to be indexed. Triggers write to it, and remove from the index what is deleted.
+CREATE TABLE unindexed (
+  kind BIGINT NOT NULL, source BIGINT NOT NULL, conversation BIGINT NOT NULL, PRIMARY KEY (kind, source));
+CREATE TABLE index_version (version BIGINT NOT NULL);
+{search}
+"""
+
+STEPS = (_FIRST, _SECOND, _THIRD)
 
 
 def migrate(database: Database) -> None:
@@ -120,7 +147,10 @@ def _take_step(do: Transaction, number: int, database: Database) -> None:
     if found >= number:  # somebody else was quicker
         return
     do.run("CREATE TABLE IF NOT EXISTS penstock_schema (version BIGINT NOT NULL)")
-    for statement in STEPS[number - 1].format(key=words.key, blob=words.blob, real=words.real).split(";\n"):
+    step = STEPS[number - 1].format(
+        key=words.key, blob=words.blob, real=words.real, search=database.index.tables
+    )
+    for statement in step.split(";\n"):
         if statement.strip():
             do.run(statement)
     do.run("DELETE FROM penstock_schema")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import StoreError
+from penstock.recall.ranking import Wish
 from penstock.stores.base import Fault
 from penstock.stores.checks import findings, mend
 from penstock.stores.compactions import (
@@ -14,7 +15,9 @@ from penstock.stores.compactions import (
     pin_message,
     undo_newest,
 )
+from penstock.stores.indexing import index_some, waiting
 from penstock.stores.keeping import book_usage, keep_note, keep_result, note_of, result_of, usage_of
+from penstock.stores.ledgers import facts_of
 from penstock.stores.lineage import (
     branch_off,
     children_of,
@@ -26,17 +29,20 @@ from penstock.stores.lineage import (
 from penstock.stores.logs import append_messages, longest_known, read_positions, read_stretch
 from penstock.stores.rows import continuation_of, ids_of, log_tip_of, session_of
 from penstock.stores.schema import migrate
+from penstock.stores.searching import Scope, search, shown_summaries
 from penstock.stores.texts import moment
 from penstock.stores.upkeep import delete_conversations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
+    from penstock.recall.history import Finding
     from penstock.stores.base import (
         Appended,
         CompactionRow,
         ConversationRow,
         Entry,
+        FactRow,
         LogTip,
         NewCompaction,
         NewMessage,
@@ -172,6 +178,11 @@ class SqlStore:
             _, _, conversation = session_of(do, session_id)
             return newest_of(do, conversation)
 
+    def facts(self, session_id: str) -> Sequence[FactRow]:
+        """What the ledger held of messages when they left the view: of the compactions that hold."""
+        with self._database.reading() as do:
+            return facts_of(do, session_id)
+
     def undo(self, session_id: str, at: float) -> CompactionRow | None:
         """Take the newest compaction back."""
         moment(at)
@@ -222,6 +233,42 @@ class SqlStore:
         """What is kept under that name and key."""
         with self._database.reading() as do:
             return note_of(do, name, key)
+
+    # Recall.
+
+    def index(self, limit: int | None = None) -> int:
+        """Bring the search index up to date, or index about so many messages; how many that were."""
+        done = 0
+        while limit is None or done < limit:
+            with self._database.writing() as do:
+                some = index_some(do, self._database.index)
+            done += some
+            if not some:
+                break
+        return done
+
+    def unindexed(self) -> int:
+        """How many messages, summaries and results the next search indexes first."""
+        with self._database.reading() as do:
+            return waiting(do)
+
+    def search(
+        self,
+        query: str,
+        wish: Wish | None = None,
+        *,
+        session_id: str | None = None,
+        hidden: Collection[int] = (),
+    ) -> Sequence[Finding]:
+        """The best findings in all conversations, or in that of a session."""
+        if self.unindexed():
+            self.index()
+        with self._database.reading() as do:
+            scope = None
+            if session_id is not None:
+                _, _, conversation = session_of(do, session_id)
+                scope = Scope(conversation, frozenset(hidden), shown_summaries(do, conversation))
+            return search(do, self._database.index, query, wish or Wish(), scope)
 
     # Upkeep.
 

@@ -15,12 +15,14 @@ import apsw
 
 from penstock.errors import StoreConflict, StoreError, StoreUnavailable
 from penstock.stores.database import Words
+from penstock.stores.sqlite_index import PURGE, SqliteIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from penstock.stores.database import Row
+    from penstock.stores.index import Index
 
 __all__ = ["SqliteDatabase"]
 
@@ -60,6 +62,8 @@ class SqliteDatabase:
         find_table="SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
     )
 
+    index: Index = SqliteIndex()
+
     def __init__(self, path: Path | None, wait_seconds: float = 10.0) -> None:
         self._path = path
         self._wait_seconds = wait_seconds
@@ -91,8 +95,9 @@ class SqliteDatabase:
             yield transaction
 
     def scrub(self) -> bool:
-        """Empty the write-ahead log, where deleted content still stands; freed pages are overwritten as they come."""
+        """Rid the search index and the write-ahead log of what was deleted; freed pages are overwritten as they come."""
         with self._mapped(), self._held() as connection:
+            connection.execute(PURGE)
             busy = next(iter(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")))[0]
         self._unscrubbed = bool(busy)
         return not busy

@@ -46,7 +46,7 @@ def _delete(do: Transaction, conversation: int) -> int:
             "DELETE FROM notes WHERE key = ? OR substr(key, 1, ?) = ?", row[1], len(row[1]) + 1, f"{row[1]}/"
         )
     messages = do.rows("SELECT DISTINCT message FROM entries WHERE conversation = ?", conversation)
-    for table in ("entries", "compactions", "pins", "sessions"):
+    for table in ("entries", "facts", "compactions", "pins", "sessions"):
         do.run(f"DELETE FROM {table} WHERE conversation = ?", conversation)
     do.run("DELETE FROM conversations WHERE key = ?", conversation)
     return _delete_unused(do, messages)

@@ -123,7 +123,7 @@ def test_hits_are_bounded_in_number_and_length_and_repeat_no_place(coding, start
     found = coding.search(text, Wish(hits=hits, characters=characters))
     assert len(found) <= hits
     assert all(0 < len(hit.excerpt) <= characters for hit in found)
-    assert all(list(hit.messages) == sorted(set(hit.messages)) for hit in found)
+    assert all(list(hit.messages[1:]) == sorted(set(hit.messages) - {hit.messages[0]}) for hit in found)
     assert len({hit.excerpt for hit in found}) == len(found)
 
 

@@ -1,0 +1,198 @@
+"""Keeping the search index up to date: what was written waits in a queue until a search, or anybody, has it indexed.
+
+So an append stays as quick as it is durable, and many messages are indexed at a time, which costs far less. What is
+in the queue is written by triggers, in the same transaction as what it names. Each passage also holds a term for the conversation
+that brought it (`scope_term`), by which one conversation is searched without looking at all others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.compaction.reading import Speaker
+from penstock.conversation.dialects import dialect_named
+from penstock.conversation.view import Handoff
+from penstock.conversation.wire import parse_json
+from penstock.errors import PenstockError
+from penstock.recall.passages import INDEX_VERSION, message_passages, text_passages
+from penstock.recall.terms import index_terms
+from penstock.stores.compactions import read_pieces
+from penstock.stores.index import MESSAGE, RESULT, SUMMARY
+from penstock.stores.packing import unpack
+from penstock.stores.rows import batches
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.recall.passages import Passage
+    from penstock.stores.database import Transaction
+    from penstock.stores.index import Index
+
+__all__ = [
+    "Source",
+    "index_some",
+    "passages_of",
+    "require_version",
+    "scope_term",
+    "waiting",
+]
+
+_AT_ONCE = 256
+_EVERYTHING = (
+    "SELECT 0, m.key, min(e.conversation) FROM messages m JOIN entries e ON e.message = m.key GROUP BY m.key",
+    "SELECT 1, key, conversation FROM compactions",
+    "SELECT 2, r.key, s.conversation FROM results r JOIN sessions s ON s.key = r.session",
+)
+
+
+class Source(msgspec.Struct, frozen=True, gc=False):
+    """What passages come from: a message, the summary of a compaction, or a stored result, by its key."""
+
+    kind: int
+    key: int
+    conversation: int
+
+
+def scope_term(conversation: int) -> str:
+    """The term of all passages that a conversation brought. No text has one like it: this mark is in no term."""
+    return f"«{conversation}"
+
+
+def require_version(do: Transaction, index: Index) -> None:
+    """Have everything indexed anew where the index was made in another way than today's."""
+    row = do.one("SELECT version FROM index_version")
+    if row is not None and row[0] == INDEX_VERSION:
+        return
+    index.hold(do)
+    index.empty(do)
+    do.run("DELETE FROM indexed")
+    do.run("DELETE FROM unindexed")
+    for sources in _EVERYTHING:
+        do.run(f"INSERT INTO unindexed (kind, source, conversation) {sources}")
+    do.run("DELETE FROM index_version")
+    do.run("INSERT INTO index_version (version) VALUES (?)", INDEX_VERSION)
+
+
+def index_some(do: Transaction, index: Index, limit: int = _AT_ONCE) -> int:
+    """Index what has waited longest; how many sources that were."""
+    require_version(do, index)
+    index.hold(do)
+    # A conversation that is gone may have left messages that others share.
+    waiting = do.rows(
+        "SELECT u.kind, u.source, CASE WHEN EXISTS (SELECT 1 FROM conversations c WHERE c.key = u.conversation) "
+        "THEN u.conversation ELSE coalesce((SELECT min(e.conversation) FROM entries e WHERE e.message = u.source), 0) "
+        "END FROM unindexed u ORDER BY u.kind, u.source LIMIT ?",
+        limit,
+    )
+    known = _indexed(do, [Source(*row) for row in waiting])
+    fresh = sorted(
+        (Source(*row) for row in waiting if (row[0], row[1]) not in known),
+        key=lambda source: (source.kind, source.conversation, source.key),
+    )
+    _add(do, index, fresh)
+    do.run_many("DELETE FROM unindexed WHERE kind = ? AND source = ?", [row[:2] for row in waiting])
+    return len(waiting)
+
+
+def waiting(do: Transaction) -> int:
+    """How many sources are to be indexed, those of an index that is out of date included."""
+    row = do.one("SELECT version FROM index_version")
+    if row is None or row[0] != INDEX_VERSION:
+        return 1
+    row = do.one("SELECT count(*) FROM unindexed")
+    return int(row[0]) if row is not None else 0
+
+
+def passages_of(do: Transaction, sources: Sequence[Source]) -> dict[Source, tuple[Passage, ...]]:
+    """The passages of each source that is there and can be read."""
+    readers = {MESSAGE: _of_messages, SUMMARY: _of_summaries, RESULT: _of_results}
+    found: dict[Source, tuple[Passage, ...]] = {}
+    for kind, read in readers.items():
+        wanted = {source.key: source for source in sources if source.kind == kind}
+        for some in batches(list(wanted)):
+            found.update((wanted[key], passages) for key, passages in read(do, some, wanted).items())
+    return found
+
+
+def _add(do: Transaction, index: Index, sources: Sequence[Source]) -> None:
+    row = do.one("SELECT first + passages FROM indexed ORDER BY first DESC, passages DESC LIMIT 1")
+    number = row[0] if row is not None else 1
+    found = passages_of(do, sources)
+    added: list[tuple[int, Sequence[str]]] = []
+    ranges: list[tuple[int, int, int, int, int]] = []
+    for source in sources:
+        passages = found.get(source, ())
+        scope = scope_term(source.conversation)
+        added += (
+            (number + place, [*sorted(index_terms(passage.text)), scope])
+            for place, passage in enumerate(passages)
+        )
+        ranges.append((source.kind, source.key, source.conversation, number, len(passages)))
+        number += len(passages)
+    index.add(do, added)
+    do.run_many(
+        "INSERT INTO indexed (kind, source, conversation, first, passages) VALUES (?, ?, ?, ?, ?)", ranges
+    )
+
+
+def _indexed(do: Transaction, sources: Sequence[Source]) -> set[tuple[int, int]]:
+    """Those of the sources that are in the index."""
+    found: set[tuple[int, int]] = set()
+    for kind in {source.kind for source in sources}:
+        for some in batches([source.key for source in sources if source.kind == kind]):
+            marks = ", ".join("?" * len(some))
+            rows = do.rows(
+                f"SELECT source FROM indexed WHERE kind = {int(kind)} AND source IN ({marks})", *some
+            )
+            found.update((kind, row[0]) for row in rows)
+    return found
+
+
+def _of_messages(
+    do: Transaction, keys: Sequence[int], sources: Mapping[int, Source]
+) -> dict[int, tuple[Passage, ...]]:
+    marks = ", ".join("?" * len(keys))
+    conversations = sorted({sources[key].conversation for key in keys})
+    names = ", ".join("?" * len(conversations))
+    rows = do.rows(f"SELECT key, dialect FROM conversations WHERE key IN ({names})", *conversations)
+    dialects: dict[int, str] = {row[0]: row[1] for row in rows}
+    found: dict[int, tuple[Passage, ...]] = {}
+    for key, raw, packed in do.rows(f"SELECT key, raw, packed FROM messages WHERE key IN ({marks})", *keys):
+        dialect = dialects.get(sources[key].conversation)
+        if dialect is None:
+            continue
+        try:
+            message = dialect_named(dialect).decode(parse_json(unpack(raw, packed)))
+        except PenstockError:  # what cannot be read cannot be found; `doctor` says why
+            continue
+        found[key] = message_passages(message)
+    return found
+
+
+def _of_summaries(
+    do: Transaction, keys: Sequence[int], _: Mapping[int, Source]
+) -> dict[int, tuple[Passage, ...]]:
+    marks = ", ".join("?" * len(keys))
+    rows = do.rows(f"SELECT key, pieces FROM compactions WHERE key IN ({marks})", *keys)
+    found: dict[int, tuple[Passage, ...]] = {}
+    for key, pieces in rows:
+        try:
+            handoffs = [piece for piece in read_pieces(bytes(pieces)) if isinstance(piece, Handoff)]
+        except ValueError:
+            continue
+        text = "\n".join(handoff.summary.text for handoff in handoffs)
+        found[key] = text_passages(text, Speaker.HANDOFF)
+    return found
+
+
+def _of_results(
+    do: Transaction, keys: Sequence[int], _: Mapping[int, Source]
+) -> dict[int, tuple[Passage, ...]]:
+    marks = ", ".join("?" * len(keys))
+    rows = do.rows(f"SELECT key, raw, packed FROM results WHERE key IN ({marks})", *keys)
+    return {
+        key: text_passages(unpack(raw, packed).decode("utf-8", "surrogatepass"), Speaker.RESULT)
+        for key, raw, packed in rows
+    }

@@ -1,0 +1,322 @@
+"""Search in a store: terms → passages by the index → ranked findings.
+
+The index says which passages hold a term; which of them are worth looking at is decided by how rare the terms are,
+what they say to the query by `penstock.recall`, the same as in memory. Of a term that stands in very many passages
+only the newest are taken, and those that hold another such term too; how rare it is, is then estimated.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from penstock.recall.fragments import Origin
+from penstock.recall.history import Finding
+from penstock.recall.query import Statistics, read_query
+from penstock.recall.ranking import Candidate, Wish, best_passages, rank, strongest_terms
+from penstock.stores.index import MESSAGE, RESULT, Terms
+from penstock.stores.indexing import Source, passages_of, scope_term
+from penstock.stores.rows import batches, stretches
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.recall.query import Query
+    from penstock.recall.ranking import Hit
+    from penstock.stores.database import Transaction
+    from penstock.stores.index import Index
+
+__all__ = ["Scope", "search", "shown_summaries"]
+
+_MOST_TERMS = 96  # of a query that are looked up at all
+_COUNTED = 20_000  # passages with a term: how rare it is, is estimated beyond
+_TAKEN = 3_000  # passages with a term that are looked at: the newest
+_TOGETHER = 1_000  # passages with two terms that are both very common
+_COMMON_TERMS = 4  # the strongest of these are looked up in pairs
+_FAR = 1 << 40  # from the numbers of one conversation to those of the next: they are never next to each other
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """One conversation, by its key, without the positions and the summaries (by compaction) that the asker sees."""
+
+    conversation: int
+    hidden: frozenset[int] = frozenset()
+    hidden_summaries: frozenset[int] = frozenset()
+
+
+class _Spot(msgspec.Struct, frozen=True, gc=False):
+    """Where a source stands: the key of its conversation, its position, and when it was written."""
+
+    conversation: int
+    position: int
+    turn: int
+    at: float
+
+
+class _Lookup:
+    """The index for one query, within its scope."""
+
+    def __init__(self, do: Transaction, index: Index, scope: Scope | None) -> None:
+        self._do = do
+        self._index = index
+        self._owners: tuple[str, ...] = ()
+        if scope is None:
+            row = do.one("SELECT first + passages FROM indexed ORDER BY first DESC, passages DESC LIMIT 1")
+            self.passages = row[0] - 1 if row is not None else 0
+        else:
+            owners = _owners(do, scope.conversation)
+            self._owners = tuple(scope_term(owner) for owner, _ in owners)
+            self.passages = sum(passages for _, passages in owners)
+        self._is_scoped = scope is not None
+
+    def statistics(self, query: Query) -> Statistics:
+        """How rare the terms of the query are here."""
+        if not self.passages:
+            return Statistics(0, {})
+        found = {
+            term: self._index.spread(self._do, Terms((term,), self._owners), _COUNTED)
+            for term in list(query.weights)[:_MOST_TERMS]
+        }
+        holding: dict[str, int] = {}
+        for term, spread in found.items():
+            holding[term] = spread.passages
+            if spread.passages == _COUNTED and not self._is_scoped:
+                share = _COUNTED / max(_COUNTED, self.passages - spread.lowest + 1)
+                holding[term] = max(_COUNTED, int(share * self.passages))
+        return Statistics(self.passages, {term: count for term, count in holding.items() if count})
+
+    def passages_with(
+        self, query: Query, statistics: Statistics
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The numbers of passages that hold the strongest terms, and what these weigh together in each."""
+        terms = strongest_terms(query, statistics)
+        weights = np.array([query.weights[term] * statistics.rarity(term) for term in terms])
+        pairs: set[tuple[int, int]] = set()
+        for column, term in enumerate(terms):
+            found = self._index.newest(self._do, Terms((term,), self._owners), _TAKEN)
+            pairs.update((number, column) for number in found)
+        common = [column for column, term in enumerate(terms) if statistics.holding[term] > _TAKEN]
+        for one, other in combinations(common[:_COMMON_TERMS], 2):
+            both = Terms((terms[one], terms[other]), self._owners)
+            for number in self._index.newest(self._do, both, _TOGETHER):
+                pairs.update(((number, one), (number, other)))
+        table = np.array(sorted(pairs), np.int64).reshape(-1, 2)
+        numbers, places = np.unique(table[:, 0], return_inverse=True)
+        scores: NDArray[np.float64] = np.zeros(len(numbers))
+        np.add.at(scores, places, weights[table[:, 1]])
+        return numbers, scores
+
+
+def search(do: Transaction, index: Index, text: str, wish: Wish, scope: Scope | None = None) -> list[Finding]:
+    """The best findings for a text, of everything that is indexed or of one conversation."""
+    query = read_query(text)
+    lookup = _Lookup(do, index, scope)
+    statistics = lookup.statistics(query)
+    numbers, scores = lookup.passages_with(query, statistics)
+    if scope is not None:
+        shown = _is_hidden(do, numbers, scope)
+        numbers, scores = numbers[~shown], scores[~shown]
+    if not len(numbers):
+        return []
+    sources = _sources(do, best_passages(scores, numbers))
+    spots = _spots(do, sorted({source for source, _ in sources.values()}, key=_key), scope)
+    table = _Table(do, sources, spots, scope)
+    return [table.finding(hit) for hit in rank(query, table.candidates, statistics, wish)]
+
+
+def shown_summaries(do: Transaction, conversation: int) -> frozenset[int]:
+    """The compaction whose summary stands in the view: what it says need not be found."""
+    row = do.one("SELECT view FROM conversations WHERE key = ?", conversation)
+    return frozenset((row[0],)) if row is not None and row[0] else frozenset()
+
+
+class _Table:
+    """Candidates under numbers that the ranking can count with, and the way back from these numbers.
+
+    Each conversation has a range of its own. A summary or a stored result stands in no log: it has one to itself.
+    """
+
+    def __init__(
+        self,
+        do: Transaction,
+        sources: Mapping[int, tuple[Source, int]],
+        spots: Mapping[Source, _Spot],
+        scope: Scope | None,
+    ) -> None:
+        self._do = do
+        self._scope = scope
+        self._ranges: list[tuple[int, Source | None]] = []
+        self._handles: dict[int, str] = {}
+        self._spots = spots
+        self.candidates: list[Candidate] = []
+        # In the dialect of the log that it was found in: who brought it may be gone.
+        found = {source: Source(source.kind, source.key, spot.conversation) for source, spot in spots.items()}
+        texts = passages_of(do, list(found.values()))
+        for number, (source, place) in sources.items():
+            spot = spots.get(source)
+            if spot is None or _shown(source, spot, scope):
+                continue
+            passages = texts.get(found[source], ())
+            if place >= len(passages):
+                continue
+            base = self._base(source, spot)
+            passage = passages[place]
+            own = base + spot.position + 1
+            self._handles[own] = _handle(do, source, spot)
+            origin = Origin(base + number, base + spot.turn + 1, own, passage.voice, passage.speaker)
+            self.candidates.append(Candidate(origin, passage.text))
+
+    def finding(self, hit: Hit) -> Finding:
+        """What the hit found."""
+        conversation, alone = self._ranges[hit.turn // _FAR - 1]
+        turn = hit.turn % _FAR
+        row = self._do.one("SELECT id FROM conversations WHERE key = ?", conversation)
+        at = [
+            spot.at
+            for source, spot in self._spots.items()
+            if (source == alone if alone else spot.conversation == conversation and spot.turn == turn - 1)
+        ]
+        return Finding(
+            handles=tuple(dict.fromkeys(self._handles[message] for message in hit.messages)),
+            turn=turn,
+            excerpt=hit.excerpt,
+            score=hit.score,
+            at=min(at, default=None),
+            session=row[0] if row is not None else "",
+        )
+
+    def _base(self, source: Source, spot: _Spot) -> int:
+        entry = (spot.conversation, None if source.kind == MESSAGE else source)
+        if entry not in self._ranges:
+            self._ranges.append(entry)
+        return (self._ranges.index(entry) + 1) * _FAR
+
+
+def _owners(do: Transaction, conversation: int) -> list[tuple[int, int]]:
+    """Who brought the passages of a conversation, and how many: itself, and whoever had a message before it."""
+    owners = {conversation: _count(do, conversation)}
+    for part, low, high in stretches(do, conversation):
+        rows = do.rows(
+            "SELECT x.conversation, sum(x.passages) FROM entries e JOIN indexed x ON x.kind = 0 AND x.source = e.message "
+            "WHERE e.conversation = ? AND e.position >= ? AND e.position < ? AND x.conversation <> ? "
+            "GROUP BY x.conversation",
+            *(part, low, high, conversation),
+        )
+        for owner, passages in rows:
+            owners[owner] = owners.get(owner, 0) + int(passages)
+    return list(owners.items())
+
+
+def _count(do: Transaction, conversation: int) -> int:
+    row = do.one("SELECT sum(passages) FROM indexed WHERE conversation = ?", conversation)
+    return int(row[0]) if row is not None and row[0] is not None else 0
+
+
+def _is_hidden(do: Transaction, numbers: NDArray[np.int64], scope: Scope) -> NDArray[np.bool_]:
+    """Which of the numbers are passages that the asker sees."""
+    ranges: list[tuple[int, int]] = []
+    for part, low, high in stretches(do, scope.conversation):
+        for some in batches(sorted(place for place in scope.hidden if low <= place < high)):
+            marks = ", ".join("?" * len(some))
+            ranges += do.rows(
+                "SELECT x.first, x.passages FROM entries e JOIN indexed x ON x.kind = 0 AND x.source = e.message "
+                f"WHERE e.conversation = ? AND e.position IN ({marks})",
+                *(part, *some),
+            )
+    hidden: NDArray[np.bool_] = np.zeros(len(numbers), np.bool_)
+    for first, count in ranges:
+        hidden |= (numbers >= first) & (numbers < first + count)
+    return hidden
+
+
+def _sources(do: Transaction, numbers: Sequence[int]) -> dict[int, tuple[Source, int]]:
+    """For each passage what it comes from, and the how-manieth of that it is."""
+    found: dict[int, tuple[Source, int]] = {}
+    for some in batches(numbers):
+        marks = ", ".join("(?)" for _ in some)
+        rows = do.rows(
+            f"WITH wanted (number) AS (VALUES {marks}), ranged AS (SELECT number, (SELECT max(x.first) FROM indexed x "
+            "WHERE x.first <= number AND x.passages > 0) AS begins FROM wanted) "
+            "SELECT r.number, x.kind, x.source, x.conversation, x.first, x.passages FROM ranged r "
+            "JOIN indexed x ON x.first = r.begins AND x.passages > 0",
+            *some,
+        )
+        for number, kind, key, conversation, first, count in rows:
+            if number < first + count:
+                found[number] = (Source(kind, key, conversation), number - first)
+    return dict(sorted(found.items()))
+
+
+def _key(source: Source) -> tuple[int, int]:
+    return source.kind, source.key
+
+
+def _spots(do: Transaction, sources: Sequence[Source], scope: Scope | None) -> dict[Source, _Spot]:
+    """Where each source stands, in the conversation that is searched or in any."""
+    found: dict[Source, _Spot] = {}
+    messages = {source.key: source for source in sources if source.kind == MESSAGE}
+    parts = stretches(do, scope.conversation) if scope is not None else []
+    for some in batches(list(messages)):
+        marks = ", ".join("?" * len(some))
+        rows = do.rows(
+            "SELECT e.message, e.conversation, e.position, e.created, CASE WHEN m.role = 'tool' THEN coalesce((SELECT "
+            "b.position FROM entries b JOIN messages n ON n.key = b.message WHERE b.conversation = e.conversation "
+            "AND b.position < e.position AND n.role <> 'tool' ORDER BY b.position DESC LIMIT 1), e.position) "
+            "ELSE e.position END FROM entries e JOIN messages m ON m.key = e.message "
+            f"WHERE e.message IN ({marks}) ORDER BY e.conversation DESC",
+            *some,
+        )
+        for key, conversation, position, created, turn in rows:
+            if scope is None:
+                found[messages[key]] = _Spot(conversation, position, turn, created)
+            elif any(part == conversation and low <= position < high for part, low, high in parts):
+                found[messages[key]] = _Spot(scope.conversation, position, turn, created)
+    for source in sources:
+        if source.kind != MESSAGE and (scope is None or source.conversation == scope.conversation):
+            spot = _spot_of(do, source)
+            if spot is not None:
+                found[source] = spot
+    return found
+
+
+def _spot_of(do: Transaction, source: Source) -> _Spot | None:
+    """Where a summary stands: behind the messages that it was made of. A stored result: with its message."""
+    if source.kind == RESULT:
+        row = do.one(
+            "SELECT (SELECT min(e.position) FROM entries e WHERE e.message = r.message AND e.conversation = ?), "
+            "r.created FROM results r WHERE r.key = ?",
+            *(source.conversation, source.key),
+        )
+    else:
+        row = do.one("SELECT length - 1, created FROM compactions WHERE key = ?", source.key)
+    if row is None:
+        return None
+    position = row[0] if row[0] is not None else 0
+    return _Spot(source.conversation, position, position, row[1])
+
+
+def _shown(source: Source, spot: _Spot, scope: Scope | None) -> bool:
+    if scope is None:
+        return False
+    if source.kind == MESSAGE:
+        return spot.position in scope.hidden
+    return source.kind != RESULT and source.key in scope.hidden_summaries
+
+
+def _handle(do: Transaction, source: Source, spot: _Spot) -> str:
+    if source.kind == MESSAGE:
+        return f"m{spot.position + 1}"
+    if source.kind == RESULT:
+        row = do.one("SELECT id FROM results WHERE key = ?", source.key)
+        return str(row[0]) if row is not None else ""
+    row = do.one(
+        "SELECT count(*) FROM compactions WHERE conversation = ? AND key <= ?",
+        source.conversation,
+        source.key,
+    )
+    return f"s{row[0] if row is not None else 0}"
