@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.compaction.notebook import Opened
+    from penstock.compaction.outline import NodeTexts
     from penstock.compaction.prose import Prose
     from penstock.compaction.transcript import Transcript
     from penstock.measure.tokens import Tokenizer
@@ -59,10 +60,12 @@ def compact(  # noqa: PLR0913 - what one compaction needs, the last three by nam
     tokenizer: Tokenizer,
     redactor: Redactor,
     prose: Prose | None = None,
+    nodes: NodeTexts | None = None,
 ) -> Compacted:
     """Compact the conversation. Raises TargetTooSmall, or IllegalResult where a rule would be broken.
 
-    `prose` is what a model wrote for the handoff; it is checked against the conversation here.
+    `prose` is what a model wrote for the handoff; it is checked against the conversation here. With `nodes` the handoff
+    is an outline.
     """
     transcript = opened.transcript
     limits = (
@@ -71,7 +74,7 @@ def compact(  # noqa: PLR0913 - what one compaction needs, the last three by nam
         else limits_for_window(transcript, goal.window_tokens, settings, outside_tokens=goal.outside_tokens)
     )
     checked = check_prose(prose, source_of(transcript, redactor), redactor) if prose is not None else None
-    planned = make_plan(transcript, limits, wishes, tokenizer, redactor, checked)
+    planned = make_plan(transcript, limits, wishes, tokenizer, redactor, nodes or checked)
     if isinstance(planned, Plan):
         forced = goal.forced or limits.explicit
         if worth_it(transcript.total_tokens, planned.tokens_after, forced=forced):

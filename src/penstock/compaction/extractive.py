@@ -21,17 +21,22 @@ from penstock.compaction.reading import Speaker
 from penstock.compaction.transcript import MODEL, WRITTEN_BY
 from penstock.compaction.values import sub_words
 from penstock.compaction.verify import Checked, Verified, strike_unknown
+from penstock.conversation import mark
 from penstock.conversation.message import Summary, Text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
 
     from numpy.typing import NDArray
 
+    from penstock.compaction.outline import Node
     from penstock.compaction.transcript import Transcript
     from penstock.conversation.message import ToolCall
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
+
+    Measure: TypeAlias = Callable[[str], int]
 
 __all__ = ["PROSE_SHARE", "Extract", "Extractor", "live_of"]
 
@@ -66,11 +71,29 @@ _GO_ON = re.compile(
 
 
 class Extract(msgspec.Struct, frozen=True, eq=False):
-    """A handoff text, and how many excerpts of which messages (by position) stand in it."""
+    """A handoff text, and how many excerpts of which messages (by position) stand in it.
+
+    `nodes` are those of its outline, where it has one, and those that the new ones took the place of.
+    """
 
     text: str
     quoted: dict[int, int]
     struck: int = 0
+    nodes: tuple[Node, ...] = ()
+
+
+class Beside(msgspec.Struct, frozen=True, eq=False):
+    """What the view holds beside the handoff.
+
+    `stays` are the positions that stand in it, `whole` those that stand as they came, and `visible` the texts of the
+    others (stubs, clipped texts). `request` is the position of the live request.
+    """
+
+    request: int | None
+    stays: frozenset[int]
+    whole: frozenset[int]
+    visible: Sequence[str]
+    focus: str = ""
 
 
 def live_of(transcript: Transcript, request: int | None, focus: str) -> Live:
@@ -85,7 +108,9 @@ def live_of(transcript: Transcript, request: int | None, focus: str) -> Live:
 
 
 class Extractor:
-    """Writes extractive handoffs of one transcript. `kept` are the positions that stand whole in the view."""
+    """Writes extractive handoffs of one transcript."""
+
+    mark_version = mark.VERSION
 
     def __init__(
         self,
@@ -121,41 +146,55 @@ class Extractor:
         weights = score_values(index, live, self._transcript.tokens_after())
         return Choice(index, weights, self._tokenizer, self._header if headers else None)
 
-    def write(
-        self,
-        budget: int,
-        measure: Callable[[str], int],
-        *,
-        request: int | None,
-        kept: frozenset[int],
-        visible: Sequence[str],
-        focus: str,
-    ) -> Extract:
-        """A handoff of at most `budget` tokens as `measure` counts them.
+    def write(self, budget: int, measure: Measure, beside: Beside) -> Extract:
+        """A handoff of at most `budget` tokens as `measure` counts them."""
+        entries, struck = self._sections(budget, beside)
+        choice = self._covered(entries, beside)
+        shut = self._of(beside.whole)
+        room = budget - measure(render_handoff(entries)) - 5
+        self._choose(choice, shut, room, entries, beside.focus)
+        text, entries = self._fitted(entries, choice, budget, measure)
+        return Extract(text, self._quoted(entries, choice), struck)
 
-        `visible` are texts that stand in the view besides the kept messages (stubs, clipped texts).
-        """
-        index = self._transcript.index
-        entries, struck = self._verified(self._entries(budget, request, kept))
+    def _sections(self, budget: int, beside: Beside) -> tuple[list[Entry], int]:
+        """The entries of all sections but the last, and how many values had to be struck in them."""
+        entries, struck = self._verified(self._entries(budget, beside.request, beside.whole))
         if self._prose is not None:
             entries, struck = self._with_prose(entries, budget), struck + self._prose.struck
-        live = live_of(self._transcript, request, focus)
-        choice = self.choice(live)
-        is_kept = np.isin(index.message_of_source, np.array(sorted(kept), np.int32))
-        for source in np.flatnonzero(is_kept).tolist():
+        return entries, struck
+
+    def _covered(self, entries: Sequence[Entry], beside: Beside) -> Choice:
+        """An empty choice that knows what stands in the view already."""
+        index = self._transcript.index
+        choice = self.choice(live_of(self._transcript, beside.request, beside.focus))
+        for source in np.flatnonzero(self._of(beside.whole)).tolist():
             # What the live request names is not thereby told: lines about it are what it will need.
-            is_request = index.message_of_source[source] == request
+            is_request = index.message_of_source[source] == beside.request
             choice.cover(index.sources[source].distinct, bare=bool(is_request))
-        written = [*visible, *(entry.text for entry in entries)]
+        written = [*beside.visible, *(entry.text for entry in entries)]
         choice.cover(index.vocabulary.known_in(written), bare=True)
-        allowed = ~is_kept[index.source_of]
-        room = budget - measure(render_handoff(entries)) - 5
+        return choice
+
+    def _of(self, places: frozenset[int]) -> NDArray[np.bool_]:
+        """Which sources are of the messages at these positions."""
+        return np.isin(self._transcript.index.message_of_source, np.array(sorted(places), np.int32))
+
+    def _choose(
+        self, choice: Choice, shut: NDArray[np.bool_], room: int, entries: Sequence[Entry], focus: str
+    ) -> None:
+        """Fill the choice up to `room` tokens with excerpts of sources that are not shut."""
+        allowed = ~shut[self._transcript.index.source_of]
         people = int(room * _PEOPLE_SHARE)
         goals = {entry.number for entry in entries if entry.section is Section.GOAL}
-        choice.take(self._people(is_kept, people, goals), people)
+        choice.take(self._people(shut, people, goals), people)
         if focus:
             choice.fill(allowed & self._about(focus), int(room * _FOCUS_SHARE))
         choice.fill(allowed, room)
+
+    def _fitted(
+        self, entries: list[Entry], choice: Choice, budget: int, measure: Measure
+    ) -> tuple[str, list[Entry]]:
+        """The text of all of it within the budget, and the entries in it. Nothing where not even one line fits."""
         text = self._render(entries, choice)
         for _ in range(_REFILLS):
             spare = budget - measure(text)
@@ -166,10 +205,10 @@ class Extractor:
         while measure(text) > budget:
             if not choice.drop_last():
                 if not entries:
-                    return Extract("", {})
+                    return "", []
                 entries = entries[:-1]
             text = self._render(entries, choice)
-        return Extract(text, self._quoted(entries, choice), struck)
+        return text, entries
 
     # Sections.
 
@@ -309,7 +348,7 @@ class Extractor:
 
     # Excerpts.
 
-    def _people(self, is_kept: NDArray[np.bool_], share: int, quoted: set[int]) -> list[int]:
+    def _people(self, shut: NDArray[np.bool_], share: int, quoted: set[int]) -> list[int]:
         """The beginnings of what people said, newest first, as many as could fit the share.
 
         `quoted` are the numbers of messages that stand in a section already.
@@ -317,7 +356,7 @@ class Extractor:
         index = self._transcript.index
         wanted: list[int] = []
         said: set[str] = set()
-        for source in np.flatnonzero((index.speakers == Speaker.USER) & ~is_kept)[::-1].tolist():
+        for source in np.flatnonzero((index.speakers == Speaker.USER) & ~shut)[::-1].tolist():
             text = index.sources[source].text
             if self._number(source) not in quoted and text not in said:
                 wanted += self._beginning(source)

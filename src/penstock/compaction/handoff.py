@@ -7,7 +7,8 @@
     DATABASE_PORT = 5433
 
 `parse_handoff` reads back what `render_handoff` wrote, so that a later compaction updates the last handoff
-and does not summarise a summary.
+and does not summarise a summary. An outline (see `outline`) is read as critical context: what stands directly below the
+header of a node are its notes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,20 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Entry", "Section", "header_of", "parse_handoff", "render_handoff"]
+__all__ = [
+    "NODE_HEADER",
+    "OUTLINE",
+    "Entry",
+    "Section",
+    "escaped",
+    "header_of",
+    "parse_handoff",
+    "render_handoff",
+]
+
+OUTLINE = "Outline"
+NODE_HEADER = re.compile(r"\[(n\d{1,9}(?: n\d{1,9})*) m(\d{1,9}[\d -]*)\]$")
+_NOTES = "notes"
 
 
 class Section(StrEnum):
@@ -57,10 +71,10 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 _TITLE = re.compile(r"## (.+)$")
 _ITEM = re.compile(r"(?:-|\d+\.) (?:m(\d+) )?(.*)$")
 _HEADER = re.compile(r"\[m(\d+)(?: ([^\]\n]*))?\]$")
-_SPECIAL = re.compile(r"^(?=\[m\d|## |(?:-|\d+\.) m\d|\\)", re.MULTILINE)
+_SPECIAL = re.compile(r"^(?=\[[mn]\d|## |(?:-|\d+\.) m\d|\\)", re.MULTILINE)
 _SPECIAL_IN_ITEM = re.compile(r"(?<=\n)(?=## |(?:-|\d+\.) |\\)|^(?=m\d+ |\\)")
 _BACKSLASH = r"\\"
-_SECTIONS = {section.value: section for section in Section}
+_SECTIONS = {section.value: section for section in Section} | {OUTLINE: Section.CONTEXT}
 _ORDER = {section: place for place, section in enumerate(Section)}
 
 
@@ -76,7 +90,7 @@ def render_handoff(entries: Iterable[Entry]) -> str:
             item = 0
         if section is Section.CONTEXT:
             lines.append(header_of(entry.number, entry.label))
-            lines.append(_escaped(entry.text))
+            lines.append(escaped(entry.text))
         else:
             item += 1
             bullet = f"{item}." if section is Section.COMPLETED else "-"
@@ -103,10 +117,11 @@ def _entries(text: str) -> Iterator[Entry]:
         title = _TITLE.match(line)
         item = _ITEM.match(line) if section is not Section.CONTEXT else None
         header = _HEADER.match(line) if section is Section.CONTEXT else None
-        if title is None and item is None and header is None:
+        node = NODE_HEADER.match(line) if section is Section.CONTEXT else None
+        if title is None and item is None and header is None and node is None:
             held.append(line.removeprefix("\\"))
             continue
-        if section is not None and head is not None:
+        if section is not None and head is not None and (held or head[1] != _NOTES):
             yield Entry(section, head[0], "\n".join(held), head[1])
         head, held = None, []
         if title is not None:
@@ -115,10 +130,12 @@ def _entries(text: str) -> Iterator[Entry]:
             head, held = (int(item[1] or 0), ""), [item[2].removeprefix("\\")]
         elif header is not None:
             head = (int(header[1]), header[2] or "")
-    if section is not None and head is not None:
+        elif node is not None:
+            head = (int(re.split(r"\D", node[2], maxsplit=1)[0]), _NOTES)
+    if section is not None and head is not None and (held or head[1] != _NOTES):
         yield Entry(section, head[0], "\n".join(held), head[1])
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Text whose lines cannot be taken for ours."""
     return _SPECIAL.sub(_BACKSLASH, text)

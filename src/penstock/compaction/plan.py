@@ -17,6 +17,8 @@ from penstock.conversation.view import Handoff, Piece, Rewritten
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.compaction.outline import Node
+
 __all__ = ["Fate", "Limits", "NothingToDo", "Plan", "Planned", "Standing", "Verdict", "Wishes", "verdicts"]
 
 
@@ -77,7 +79,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
 
     `sizes` are the tokens of every message that stays, by position; `quoted` how many excerpts of a message
     stand in the handoff. `tokens_after` is the whole of it, `handoff_tokens` the handoff's part, `handoff_room` what
-    the handoff might have taken.
+    the handoff might have taken. `nodes` are those of its outline, where it has one, and those they took the place of.
     """
 
     pieces: tuple[Piece, ...]
@@ -88,6 +90,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     handoff_tokens: int = 0
     handoff_room: int = 0
     struck: int = 0
+    nodes: tuple[Node, ...] = ()
 
     def changed(self) -> frozenset[int]:
         """The positions of messages that stay but are not as they came: rewritten, or with the handoff in front."""

@@ -12,8 +12,10 @@ import msgspec
 import numpy as np
 
 from penstock.compaction.elide import Elider, calls_by_id, handle
-from penstock.compaction.extractive import Extract, Extractor, live_of
+from penstock.compaction.extractive import Beside, Extract, Extractor, live_of
 from penstock.compaction.layout import Layout, LayoutMaker, Sacrifice
+from penstock.compaction.outline import NodeTexts
+from penstock.compaction.outliner import Outliner, segment_size
 from penstock.compaction.plan import Limits, NothingToDo, Plan, Planned, Standing, Wishes
 from penstock.compaction.reading import Speaker
 from penstock.compaction.transcript import AFTER, MODEL, WRITTEN_BY, numbers_after
@@ -53,17 +55,24 @@ def make_plan(
     wishes: Wishes,
     tokenizer: Tokenizer,
     redactor: Redactor,
-    prose: Checked | None = None,
+    told: Checked | NodeTexts | None = None,
 ) -> Planned:
     """The plan, or why there is nothing to do. Raises TargetTooSmall where what may not be dropped is too much.
 
-    `prose` is what a model wrote for the handoff, checked.
+    `told` is what a model wrote for the handoff, checked. Where it is the texts of nodes, the handoff is an outline.
     """
     if transcript.total_tokens <= limits.target_tokens:
         return NothingToDo(
             f"the conversation has {transcript.total_tokens:,} tokens and the target is {limits.target_tokens:,}"
         )
-    return _Planner(transcript, limits, wishes, tokenizer, redactor, prose).plan()
+    calls = calls_by_id(transcript.messages)
+    if isinstance(told, NodeTexts):
+        segment_tokens = segment_size(transcript.total_tokens, limits.handoff_tokens)
+        extractor: Extractor = Outliner(transcript, calls, tokenizer, redactor, told, segment_tokens)
+    else:
+        extractor = Extractor(transcript, calls, tokenizer, redactor, told)
+    elider = Elider(calls, redactor, wishes.recall_tool)
+    return _Planner(transcript, limits, wishes, tokenizer, elider, extractor).plan()
 
 
 class _Planner:
@@ -73,17 +82,16 @@ class _Planner:
         limits: Limits,
         wishes: Wishes,
         tokenizer: Tokenizer,
-        redactor: Redactor,
-        prose: Checked | None,
+        elider: Elider,
+        extractor: Extractor,
     ) -> None:
-        calls = calls_by_id(transcript.messages)
         self.transcript = transcript
         self.limits = limits
         self.wishes = wishes
         self.tokenizer = tokenizer
-        self.elider = Elider(calls, redactor, wishes.recall_tool)
-        self.maker = LayoutMaker(transcript, limits, wishes, self.elider, tokenizer)
-        self.extractor = Extractor(transcript, calls, tokenizer, redactor, prose)
+        self.elider = elider
+        self.maker = LayoutMaker(transcript, limits, wishes, elider, tokenizer)
+        self.extractor = extractor
 
     def plan(self) -> Plan:
         target = self.limits.target_tokens
@@ -231,17 +239,21 @@ class _Planner:
         stays = layout.positions(len(self.transcript.messages))
         room = self.limits.target_tokens - layout.tokens
         budget = room if self.limits.explicit else min(room, self.limits.handoff_tokens)
-        whole = frozenset(place for place in stays if place not in layout.rewritten)
-        visible = [_spoken(part) for parts in layout.rewritten.values() for part in parts.values()]
-        standing = set(stays)
-        gone = [place for place in range(len(self.transcript.messages)) if place not in standing]
+        beside = Beside(
+            request=self.maker.request,
+            stays=frozenset(stays),
+            whole=frozenset(place for place in stays if place not in layout.rewritten),
+            visible=[_spoken(part) for parts in layout.rewritten.values() for part in parts.values()],
+            focus=self.wishes.focus,
+        )
+        gone = [place for place in range(len(self.transcript.messages)) if place not in beside.stays]
         after = [self.transcript.numbers[place] for place in stays[self._place_of_handoff(layout, role) :]]
         attributes = {AFTER: numbers_after([n for n in after if n], max(self.transcript.numbers))}
         if self.extractor.has_prose:
             attributes[WRITTEN_BY] = MODEL
         while True:
-            note = SHORT_NOTE if budget < _SHORT_NOTE_BELOW else NOTE
-            extract = self._extract(budget, note, attributes, role, whole, visible)
+            note = self._note(budget)
+            extract = self._extract(budget, note, attributes, role, beside)
             pieces = self._pieces(layout, extract, note, attributes, role, gone)
             plan = self._finish(pieces, layout, extract, budget)
             over = plan.tokens_after - self.limits.target_tokens
@@ -249,29 +261,28 @@ class _Planner:
                 return plan
             budget -= over + 1
 
+    def _note(self, budget: int) -> str:
+        """The first line of a handoff of at most so many tokens."""
+        tool = self.wishes.recall_tool
+        if budget < _SHORT_NOTE_BELOW:
+            return f"{SHORT_NOTE} {tool} reads m-numbers." if tool else SHORT_NOTE
+        return f"{NOTE[:-1]}; {tool} reads them." if tool else NOTE
+
     def _extract(
         self,
         budget: int,
         note: str,
         attributes: dict[str, str],
         role: Role | None,
-        whole: frozenset[int],
-        visible: Sequence[str],
+        beside: Beside,
     ) -> Extract:
         def measure(text: str) -> int:
-            wrapped = mark.wrap(f"{note}\n{text}", attributes)
+            wrapped = mark.wrap(f"{note}\n{text}", attributes, self.extractor.mark_version)
             return 4 + self.tokenizer.count(wrapped if role else wrapped + "\n\n")
 
         if budget < measure("") + 8:
             return Extract("", {})
-        return self.extractor.write(
-            budget,
-            measure,
-            request=self.maker.request,
-            kept=whole,
-            visible=visible,
-            focus=self.wishes.focus,
-        )
+        return self.extractor.write(budget, measure, beside)
 
     def _pieces(
         self,
@@ -286,7 +297,7 @@ class _Planner:
         pieces = [self._piece(place, layout.rewritten) for place in stays]
         if not extract.text and not self._needs_opening(layout):
             return tuple(pieces)
-        summary = Summary(f"{note}\n{extract.text}".rstrip(), mark.VERSION, attributes)
+        summary = Summary(f"{note}\n{extract.text}".rstrip(), self.extractor.mark_version, attributes)
         pieces.insert(self._place_of_handoff(layout, role), Handoff(summary, tuple(gone), role))
         return tuple(pieces)
 
@@ -383,6 +394,7 @@ class _Planner:
             handoff_tokens=handoff,
             handoff_room=handoff_room,
             struck=extract.struck,
+            nodes=extract.nodes,
         )
 
     def _standing(self, layout: Layout) -> Standing:

@@ -16,6 +16,7 @@ import numpy as np
 
 from penstock.compaction.cut import Cuts
 from penstock.compaction.ledger import FactKind
+from penstock.compaction.runs import runs_of, write_runs
 from penstock.conversation.message import Message, Role, Summary
 
 if TYPE_CHECKING:
@@ -110,19 +111,10 @@ def number_messages(messages: Sequence[Message], handoffs: Iterable[int] | None 
 
 def numbers_after(numbers: Iterable[int], newest: int) -> str:
     """The value of the mark's attribute for messages with these numbers after a handoff; more count on."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1][-1:] = [number]
-        else:
-            runs.append([number, number])
-    words = [f"{first}-{last}" if last > first else f"{first}" for first, last in runs[:-1]]
+    runs = runs_of(numbers)
     if runs and runs[-1][1] == newest:
-        words.append(f"{runs[-1][0]}+")
-    else:
-        words += [f"{first}-{last}" if last > first else f"{first}" for first, last in runs[-1:]]
-        words.append(f"{newest + 1}+")
-    return " ".join(words)
+        return f"{write_runs(runs[:-1])} {runs[-1][0]}+".lstrip()
+    return f"{write_runs(runs)} {newest + 1}+".lstrip()
 
 
 def _expand(text: str, otherwise: Iterator[int]) -> Iterator[int]:

@@ -6,6 +6,13 @@
 
 In log and store a handoff is known by its type; on the wire, where a stateless caller hands one back, by
 this mark. Whatever the text, `find(wrap(text, attributes))` gives both back.
+
+In version 2 the attributes stand in the closing tag, so that a handoff that goes on where the last one ended begins
+with the same bytes, and a provider's cache of them holds:
+
+    <penstock-handoff v="2">
+    …text…
+    </penstock-handoff after="12 32+">
 """
 
 from __future__ import annotations
@@ -16,13 +23,16 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["OPENING", "VERSION", "Marked", "find", "wrap"]
+__all__ = ["OPENING", "STEADY_VERSION", "VERSION", "Marked", "find", "wrap"]
 
 VERSION = 1
+STEADY_VERSION = 2
 OPENING = "<penstock-handoff"
-CLOSING = "\n</penstock-handoff>"
+CLOSING = "\n</penstock-handoff"
 
-_OPEN_TAG = re.compile(r'<penstock-handoff v="(\d{1,9})"((?: [A-Za-z_][A-Za-z0-9_-]*="[^"<>\r\n]*")*)>\n')
+_ATTRIBUTES = r'((?: [A-Za-z_][A-Za-z0-9_-]*="[^"<>\r\n]*")*)'
+_OPEN_TAG = re.compile(rf'<penstock-handoff v="(\d{{1,9}})"{_ATTRIBUTES}>\n')
+_CLOSING_TAG = re.compile(rf"\n</penstock-handoff{_ATTRIBUTES}>")
 _ATTRIBUTE = re.compile(r' ([A-Za-z_][A-Za-z0-9_-]*)="([^"]*)"')
 _ATTRIBUTE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 # A closing tag inside the text gets a backslash before its slash; one that already has some gets one more.
@@ -49,8 +59,8 @@ class Marked(NamedTuple):
     text: str
 
 
-def wrap(text: str, attributes: Mapping[str, str]) -> str:
-    """The text inside a mark of the current version.
+def wrap(text: str, attributes: Mapping[str, str], version: int = VERSION) -> str:
+    """The text inside a mark of this version, or of the first one where we do not write that version.
 
     An attribute name that is no plain identifier, or is `v`, raises ValueError.
     """
@@ -61,7 +71,9 @@ def wrap(text: str, attributes: Mapping[str, str]) -> str:
             )
     written = "".join(f' {name}="{_escape(value)}"' for name, value in attributes.items())
     body = _PLAIN_CLOSING.sub(r"<\1\\/penstock-handoff", text)
-    return f'{OPENING} v="{VERSION}"{written}>\n{body}{CLOSING}'
+    if version == STEADY_VERSION:
+        return f'{OPENING} v="{STEADY_VERSION}">\n{body}{CLOSING}{written}>'
+    return f'{OPENING} v="{VERSION}"{written}>\n{body}{CLOSING}>'
 
 
 def find(text: str, start: int = 0) -> Marked | None:
@@ -72,12 +84,12 @@ def find(text: str, start: int = 0) -> Marked | None:
         if opened is None:
             at = text.find(OPENING, at + len(OPENING))
             continue
-        closed = text.find(CLOSING, opened.end())
-        if closed < 0:
+        closed = _CLOSING_TAG.search(text, opened.end())
+        if closed is None:
             return None
-        attributes = {name: _unescape(value) for name, value in _ATTRIBUTE.findall(opened[2])}
-        body = _ESCAPED_CLOSING.sub(r"<\1/penstock-handoff", text[opened.end() : closed])
-        return Marked(at, closed + len(CLOSING), int(opened[1]), attributes, body)
+        attributes = {name: _unescape(value) for name, value in _ATTRIBUTE.findall(opened[2] + closed[1])}
+        body = _ESCAPED_CLOSING.sub(r"<\1/penstock-handoff", text[opened.end() : closed.start()])
+        return Marked(at, closed.end(), int(opened[1]), attributes, body)
     return None
 
 

@@ -123,7 +123,7 @@ def as_message(piece: Piece, messages: Messages) -> Message:
 
 def wire_text(summary: Summary) -> str:
     """A summary as it stands on the wire."""
-    return mark.wrap(summary.text, summary.attributes)
+    return mark.wrap(summary.text, summary.attributes, summary.version)
 
 
 def _encoded(message: Message, dialect: Dialect) -> Any:

@@ -85,7 +85,7 @@ def _pieces(message: Message) -> tuple[int, list[str]]:
                 fixed += CALL_FRAME
                 apart += (part.name, part.arguments)
             case Summary():
-                joined.append(mark.wrap(part.text, part.attributes))
+                joined.append(mark.wrap(part.text, part.attributes, part.version))
             case Reasoning():
                 apart += (part.text, part.seal)
             case Opaque():

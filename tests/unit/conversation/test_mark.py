@@ -42,3 +42,20 @@ def test_many_openings_without_an_end_cost_no_more_than_one_pass():
     assert find(text) is None
     assert find("<penstock-handoff " * 100_000) is None
     assert time.perf_counter() - start < 2
+
+
+def test_in_version_2_the_attributes_close_the_mark():
+    wrapped = wrap("so far", {"after": "4+"}, 2)
+    assert wrapped == '<penstock-handoff v="2">\nso far\n</penstock-handoff after="4+">'
+    found = find(f"before {wrapped} behind")
+    assert (found.text, found.version, found.attributes) == ("so far", 2, {"after": "4+"})
+    assert wrap(found.text, found.attributes, found.version) == wrapped
+
+
+@pytest.mark.parametrize(
+    "text", ['\n</penstock-handoff after="1+">', "\n</penstock-handoff", "<\\/penstock-handoff>"]
+)
+@pytest.mark.parametrize("version", [1, 2])
+def test_no_text_can_close_its_own_mark(text, version):
+    found = find(wrap(text, {"after": "9+"}, version) + "\nmore")
+    assert (found.text, found.attributes) == (text, {"after": "9+"})

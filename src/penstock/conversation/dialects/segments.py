@@ -66,7 +66,7 @@ def replace_segments(text: str, segments: Iterable[Segment], written: Mapping[in
 def text_of(part: Part) -> str:
     """How the part reads as plain text on the wire."""
     if isinstance(part, Summary):
-        return mark.wrap(part.text, part.attributes)
+        return mark.wrap(part.text, part.attributes, part.version)
     if isinstance(part, Text | ToolResult):
         return part.text
     raise TypeError(f"{type(part).__name__} cannot stand as plain text")

@@ -1,0 +1,331 @@
+"""Handoffs whose critical context is an outline of nodes, each written once.
+
+Nodes of the last handoff stand in the new one as they are. What gave way since is cut into segments, and the lines for
+all of them are chosen together, so that the room goes where it covers most. Where the old nodes leave too little for
+the new ones, the oldest four that have the same parent give way to it, on the lowest level first: what was long ago is
+told coarsely, what was just now finely. A node that has no room for its text still stands there with its header, so
+that everything can be reached from the view.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from penstock.compaction.extractive import Extract, Extractor
+from penstock.compaction.handoff import Entry, Section, escaped, header_of, render_handoff
+from penstock.compaction.outline import Node, header_of_node, parse_outline, render_outline
+from penstock.compaction.reading import Speaker
+from penstock.compaction.runs import Runs, joined_runs, numbers_in, runs_of
+from penstock.compaction.segments import FAN, Spot, children_of, cut_segments, handle_of, segment_key, spot_of
+from penstock.conversation import mark
+from penstock.conversation.message import Summary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.compaction.coverage import Choice
+    from penstock.compaction.extractive import Beside, Measure
+    from penstock.compaction.outline import NodeTexts
+    from penstock.compaction.transcript import Transcript
+    from penstock.conversation.message import ToolCall
+    from penstock.measure.tokens import Tokenizer
+    from penstock.redaction import Redactor
+
+__all__ = ["Outliner", "segment_size"]
+
+_SIZES = (2_000, 4_000, 8_000)  # tokens of a segment,
+_SIZE_SHARE = 0.4  # about this share of the handoff
+_TOKENS_PER_SEGMENT = 150  # of a handoff: with less for each, segments are longer
+_FRESH_SHARE = 0.5  # of the room for texts goes to what is new, where there is enough of it
+_MOST_TOLD = 0.3  # of a segment's tokens: more is not reserved for it
+_PARENT_SHARE = 0.4  # of its children's tokens is reserved for a parent
+_HEADERS_SHARE = 0.15  # of the room: headers take no more while nodes can be joined
+_SETTLED = 0.75  # once nodes must give way, they do so until that share of their room is left
+
+
+def segment_size(gone_tokens: int, handoff_tokens: int) -> int:
+    """The tokens of one segment. It depends on the room alone, but for handoffs that are very short."""
+    wished = _SIZE_SHARE * handoff_tokens
+    size = min(_SIZES, key=lambda tokens: abs(tokens - wished))
+    most = max(1, handoff_tokens // _TOKENS_PER_SEGMENT)
+    while gone_tokens > most * size:
+        size *= 2
+    return size
+
+
+class _Part(msgspec.Struct, eq=False):
+    """A node of the outline that is being written. Its text is None until its lines are chosen."""
+
+    handles: tuple[int, ...]
+    runs: Runs
+    text: str | None
+    key: str = ""
+    raw_tokens: int = 0
+    below: tuple[_Part, ...] = ()
+    notes: tuple[Entry, ...] = ()
+    text_tokens: int = 0
+    header_tokens: int = 0
+
+    @property
+    def fixed_tokens(self) -> int:
+        return self.header_tokens + self.text_tokens
+
+    def node(self, text: str | None = None) -> Node:
+        made = self.text if text is None else text
+        return Node(self.handles, self.runs, made or "", self.key, self.text is None)
+
+
+class Outliner(Extractor):
+    """Writes handoffs with an outline. `nodes` say what is known of them, `segment_tokens` how long a segment is."""
+
+    mark_version = mark.STEADY_VERSION
+
+    def __init__(
+        self,
+        transcript: Transcript,
+        calls: Mapping[str, ToolCall],
+        tokenizer: Tokenizer,
+        redactor: Redactor,
+        nodes: NodeTexts,
+        segment_tokens: int,
+    ) -> None:
+        super().__init__(transcript, calls, tokenizer, redactor)
+        self._nodes = nodes
+        self._segment_tokens = segment_tokens
+        self._parts: list[_Part] = []
+        self._part_of_number = np.zeros(0, np.int32)
+        self._number_of_source = self._numbers_of_sources()
+
+    def write(self, budget: int, measure: Measure, beside: Beside) -> Extract:
+        """A handoff of at most `budget` tokens: the outline first, which stays, then the sections, which do not."""
+        entries, struck = self._sections(budget, beside)
+        everything = self._all_parts(beside.stays)
+        room = budget - measure(render_handoff(entries)) - 5
+        self._parts = self._fitting_parts(everything, room)
+        self._part_of_number = self._numbered()
+        choice = self._covered(entries, beside)
+        self._choose(choice, self._shut(choice, beside), room - self._fixed_tokens(), entries, beside.focus)
+        text, entries = self._fitted(entries, choice, budget, measure)
+        while not text and self._drop_text():
+            text, entries = self._fitted(entries, choice, budget, measure)
+        if not text:
+            return Extract("", {})
+        return Extract(text, self._quoted(entries, choice), struck, self._made(everything, choice))
+
+    # What the outline is made of.
+
+    def _all_parts(self, stays: frozenset[int]) -> list[_Part]:
+        """The nodes of the last outline, one for messages that nobody knows any more, and a leaf for each segment."""
+        transcript = self._transcript
+        parts = [_Part(node.handles, node.runs, node.text) for node in self._last_outline()]
+        leaves = max((spot_of(part.handles[-1]).leaves for part in parts), default=0)
+        if lost := self._lost(parts):
+            parts.append(_Part((), lost, None, _digest("lost", self._last_text())))
+        gone = [place for place, number in enumerate(transcript.numbers) if number and place not in stays]
+        for places in cut_segments(transcript, gone, self._segment_tokens):
+            runs = runs_of(sorted(transcript.numbers[place] for place in places))
+            tokens = sum(transcript.tokens[place] for place in places)
+            parts.append(_Part((), runs, None, segment_key(transcript, places), tokens))
+        for part in parts:
+            if not part.handles:
+                part.handles = (handle_of(Spot(0, leaves)),)
+                part.text = self._nodes.known(part.key)
+                leaves += 1
+        return self._weighed(parts)
+
+    def _last_outline(self) -> list[Node]:
+        return list(parse_outline(self._last_text()))
+
+    def _last_text(self) -> str:
+        return "\n".join(
+            part.text
+            for place in self._transcript.handoffs
+            for part in self._transcript.messages[place].parts
+            if isinstance(part, Summary)
+        )
+
+    def _lost(self, parts: Iterable[_Part]) -> Runs:
+        """The numbers of messages that a handoff stands for, and no node of it."""
+        numbers = self._transcript.numbers
+        if not self._transcript.handoffs:
+            return ()
+        known = {*numbers, *(n for part in parts for n in numbers_in(_upto(part.runs, max(numbers))))}
+        return runs_of(number for number in range(1, max(numbers)) if number not in known)
+
+    def _weighed(self, parts: list[_Part]) -> list[_Part]:
+        headers = self._tokenizer.count_many([header_of_node(part.node()) for part in parts])
+        texts = self._tokenizer.count_many([part.text or "" for part in parts])
+        for part, header, text in zip(parts, headers, texts, strict=True):
+            part.header_tokens = header + 1
+            part.text_tokens = text + 1 if part.text else 0
+            part.notes = tuple(self._nodes.notes.get(part.key, ())) if part.text is None else ()
+            if part.notes:
+                part.text_tokens = self._tokenizer.count(_noted(part.notes)) + 1
+        return parts
+
+    # What fits.
+
+    def _fitting_parts(self, parts: list[_Part], room: int) -> list[_Part]:
+        """The parts, with parents in place of the oldest, so that there is room for what is still to be told."""
+        crowded = False
+        while True:
+            fixed = sum(part.fixed_tokens for part in parts)
+            headers = sum(part.header_tokens for part in parts)
+            wanted = self._wanted(parts, room - headers)
+            limit = (room - wanted) * (_SETTLED if crowded else 1.0)
+            if fixed <= limit and headers <= _HEADERS_SHARE * room:
+                return parts
+            crowded = crowded or fixed > limit
+            start = _next_group(parts)
+            if start is None:
+                break
+            parts = [*parts[:start], self._parent(parts[start : start + FAN]), *parts[start + FAN :]]
+        for part in parts:
+            if sum(one.fixed_tokens for one in parts) <= room - self._wanted(parts, room):
+                break
+            if part.text:
+                part.text, part.text_tokens = "", 0
+        return parts
+
+    def _wanted(self, parts: Sequence[_Part], room: int) -> int:
+        """Tokens to be left for the texts of nodes that have none yet."""
+        fresh = sum(part.raw_tokens for part in parts if part.text is None)
+        above = sum(one.text_tokens for part in parts if part.text is None for one in part.below)
+        return int(min(_FRESH_SHARE * room, _MOST_TOLD * fresh) + _PARENT_SHARE * above)
+
+    def _parent(self, group: Sequence[_Part]) -> _Part:
+        handle = handle_of(
+            Spot(spot_of(group[0].handles[0]).level + 1, spot_of(group[0].handles[0]).ordinal // FAN)
+        )
+        key = _digest("parent", *(one.text if one.text is not None else one.key for one in group))
+        parent = _Part((handle,), joined_runs(one.runs for one in group), self._nodes.known(key), key)
+        parent.raw_tokens = sum(one.raw_tokens for one in group if one.text is None)
+        parent.below = tuple(group)
+        return self._weighed([parent])[0]
+
+    def _fixed_tokens(self) -> int:
+        return sum(part.fixed_tokens for part in self._parts)
+
+    def _drop_text(self) -> bool:
+        """Give up the text of the oldest node that has one; False when there is none."""
+        for part in self._parts:
+            if part.text or part.notes:
+                part.text, part.notes = part.text and "", ()
+                return True
+        return False
+
+    # The lines of what is open.
+
+    def _numbers_of_sources(self) -> NDArray[np.int32]:
+        """For each source the number of the message that it is from, or that the handoff it stands in names for it."""
+        index = self._transcript.index
+        numbers = np.array(self._transcript.numbers, np.int32)[index.message_of_source]
+        for source in np.flatnonzero(index.speakers == Speaker.HANDOFF).tolist():
+            numbers[source] = self._number(source)
+        return numbers
+
+    def _numbered(self) -> NDArray[np.int32]:
+        """For each number the part that it is below, -1 where it is below none."""
+        newest = max(self._transcript.numbers)
+        found = np.full(max(newest, self._number_of_source.max(initial=0)) + 1, -1, np.int32)
+        for place, part in enumerate(self._parts):
+            for first, last in _upto(part.runs, newest):
+                found[first : last + 1] = place
+        return found
+
+    def _shut(self, choice: Choice, beside: Beside) -> NDArray[np.bool_]:
+        """The sources whose lines are not to be chosen: they stand in the view, or in a node that is written."""
+        index = self._transcript.index
+        written = np.array([part.text is not None for part in self._parts] + [False], np.bool_)
+        in_written: NDArray[np.bool_] = written[self._part_of_number[self._number_of_source]]
+        for source in np.flatnonzero(in_written & (index.speakers == Speaker.HANDOFF)).tolist():
+            choice.cover(index.sources[source].distinct)
+        found = [part.text for part in self._parts if part.key and part.text]
+        choice.cover(index.vocabulary.known_in(found))
+        noted = [entry.text for part in self._parts for entry in part.notes]
+        choice.cover(index.vocabulary.known_in(noted), bare=True)
+        return in_written | self._of(beside.whole)
+
+    # The text.
+
+    def _render(self, entries: Sequence[Entry], choice: Choice) -> str:
+        nodes, loose = self._laid_out(choice)
+        sections = render_handoff([*entries, *loose])
+        return "\n".join(filter(None, [render_outline(nodes), sections]))
+
+    def _laid_out(self, choice: Choice) -> tuple[list[Node], list[Entry]]:
+        """The nodes with their texts, and the lines of messages that stay, but not whole."""
+        index = self._transcript.index
+        lines: dict[int, dict[tuple[int, str], list[str]]] = {}
+        for number in sorted(choice.chosen):
+            source = int(index.source_of[number])
+            place = int(self._part_of_number[self._number_of_source[source]])
+            lines.setdefault(place, {}).setdefault(self._heading(source), []).append(index.excerpt(number))
+        nodes = [
+            part.node(_text_of(part.notes, lines.get(place, {})) if part.text is None else None)
+            for place, part in enumerate(self._parts)
+        ]
+        loose = [
+            Entry(Section.CONTEXT, number, "\n".join(some), label)
+            for (number, label), some in sorted(lines.get(-1, {}).items())
+        ]
+        return nodes, loose
+
+    def _made(self, everything: Sequence[_Part], choice: Choice) -> tuple[Node, ...]:
+        """The nodes that stand in the outline, and all that others took the place of."""
+        nodes, _ = self._laid_out(choice)
+        shown = {handle for part in self._parts for handle in part.handles}
+        below = [one for part in self._parts for one in _all_below(part)]
+        replaced = {one.handles: one for one in (*everything, *below) if not shown.intersection(one.handles)}
+        return (*nodes, *(one.node() for one in replaced.values()))
+
+
+def _all_below(part: _Part) -> Iterable[_Part]:
+    for one in part.below:
+        yield one
+        yield from _all_below(one)
+
+
+def _next_group(parts: Sequence[_Part]) -> int | None:
+    """Where the next four parts stand that give way to their parent: on the lowest level, there the oldest."""
+    best: tuple[int, int] | None = None
+    for start in range(len(parts) - FAN + 1):
+        group = parts[start : start + FAN]
+        if any(len(part.handles) > 1 for part in group):
+            continue
+        level, ordinal = spot_of(group[0].handles[0])
+        if ordinal % FAN or (best is not None and level >= best[0]):
+            continue
+        parent = handle_of(Spot(level + 1, ordinal // FAN))
+        if children_of(parent) == tuple(part.handles[0] for part in group):
+            best = (level, start)
+    return best[1] if best is not None else None
+
+
+def _text_of(notes: Sequence[Entry], lines: Mapping[tuple[int, str], Sequence[str]]) -> str:
+    """The text of a node: a model's notes, then the lines of its messages, in their order."""
+    told = [_noted(notes)] if notes else []
+    for (number, label), some in sorted(lines.items()):
+        told += [header_of(number, label), escaped("\n".join(some))]
+    return "\n".join(told)
+
+
+def _noted(notes: Iterable[Entry]) -> str:
+    return "\n".join(
+        f"- {f'm{note.number} ' if note.number else ''}{' '.join(note.text.split())}" for note in notes
+    )
+
+
+def _upto(runs: Runs, newest: int) -> Runs:
+    """The runs without numbers that no message has: a handoff may come from anywhere."""
+    return tuple((first, min(last, newest)) for first, last in runs if first <= newest)
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.blake2b("\x00".join(texts).encode(errors="surrogatepass"), digest_size=16).hexdigest()
