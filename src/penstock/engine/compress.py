@@ -61,7 +61,7 @@ _LEAST_PROSE = 80  # tokens
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What `compress` was asked for, beside the messages."""
+    """What `compress` was asked for, beside the messages. `recall_tool` reads originals, where the agent has such a tool."""
 
     target_tokens: int | None = None
     context_length: int | None = None
@@ -72,6 +72,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     dialect: str = "auto"
     settings: Settings = Settings()
     pins: frozenset[int] = frozenset()
+    recall_tool: str | None = None
 
     def __post_init__(self) -> None:
         """Raises SettingsError for a value that cannot be meant."""
@@ -300,7 +301,7 @@ def _compacted(opened: Opened, request: Request, book: Notebook, prose: Prose | 
 
 
 def _wishes(request: Request) -> Wishes:
-    return Wishes(focus=request.focus or "", pins=request.pins)
+    return Wishes(focus=request.focus or "", pins=request.pins, recall_tool=request.recall_tool)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.compaction.notebook import Opened
     from penstock.compaction.plan import Plan
     from penstock.compaction.receipt import Receipt
+    from penstock.conversation.message import Message
 
 __all__ = ["Compressed", "number_of"]
 
@@ -32,13 +33,14 @@ class Compressed:
     says what was done, `verdicts` what became of each message and why.
     """
 
-    __slots__ = ("_numbers", "_origins", "_places", "_plan", "_tokens", "messages", "receipt")
+    __slots__ = ("_numbers", "_origins", "_places", "_plan", "_read", "_tokens", "messages", "receipt")
 
     def __init__(self, opened: Opened, result: Compacted, seconds: float) -> None:
         self.messages: list[Any] = result.encoded
         self.receipt: Receipt = msgspec.structs.replace(result.receipt, seconds=round(seconds, 6))
         self._plan = result.plan
         self._numbers = opened.transcript.numbers
+        self._read = opened.transcript.messages
         self._tokens = opened.transcript.tokens
         self._origins = opened.transcript.origins
         self._places = opened.places
@@ -76,6 +78,11 @@ class Compressed:
     def originals(self) -> Iterable[tuple[int, Any]]:
         """Every message of the input with its number."""
         return zip(self._numbers, self._origins, strict=True)
+
+    @property
+    def read(self) -> Sequence[tuple[int, Message]]:
+        """Every message of the input as it was read, with its number; 0 for a handoff."""
+        return tuple(zip(self._numbers, self._read, strict=True))
 
     @property
     def handles(self) -> tuple[str, ...]:

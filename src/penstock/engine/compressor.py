@@ -16,11 +16,13 @@ from penstock.engine.auxiliary import provider_of, summariser_for
 from penstock.engine.compress import Request, compress_list, new_notebook, run_sync, summarise_list
 from penstock.engine.compressed import Compressed, number_of
 from penstock.engine.contract import ContextEngine
+from penstock.engine.recollection import Recollection
 from penstock.engine.summariser import summariser_of
 from penstock.errors import SettingsError, UnknownHandle
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.usage import normalise_usage
 from penstock.providers.connect import ConnectOptions, connect
+from penstock.recall.tools import EXPAND, tool_schemas
 from penstock.settings import Settings
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ __all__ = ["ContextCompressor"]
 
 _log = logging.getLogger("penstock")
 _LEVELS = {Level.LOG: logging.INFO}
+_ANSWER_SHARE = 0.125  # of the window: what one answer of a recall tool may take
+_LEAST_ANSWER, _MOST_ANSWER = 400, 4_000  # tokens
 
 
 class ContextCompressor(ContextEngine):
@@ -41,8 +45,9 @@ class ContextCompressor(ContextEngine):
     `summariser` has a model write the prose of handoffs: a `Summariser`, a model, or a function from a prompt to a
     text. Without it, the settings and `update_model` decide; without those, no model is asked. From the emergency
     level on none is asked in any case. `on_notice` is called with what a person should see (pressure, and why
-    compaction rests); without it the notices go to the log. One instance serves one conversation at a time and is
-    not safe to share between threads.
+    compaction rests); without it the notices go to the log. With `recall_tools` the agent gets tools by which it finds
+    and reads what has left its view, and stubs and handoffs name them. One instance serves one conversation at a time
+    and is not safe to share between threads.
     """
 
     threshold_percent = 0.50
@@ -60,6 +65,7 @@ class ContextCompressor(ContextEngine):
         settings: Settings | None = None,
         summariser: Any = None,
         on_notice: Callable[[Notice], None] | None = None,
+        recall_tools: bool = False,
     ) -> None:
         base = settings or Settings()
         wished = {
@@ -81,6 +87,7 @@ class ContextCompressor(ContextEngine):
         self._model = model
         self._notebook = self._new_notebook()
         self._originals: dict[int, Any] = {}
+        self._recollection = Recollection(self._notebook) if recall_tools else None
         self._policy: Policy
         self._thrash: Thrash
         self._pressure: Pressure
@@ -171,15 +178,33 @@ class ContextCompressor(ContextEngine):
         """
         counted = sum(self._notebook.weigh(messages, detect(messages)))
         self._counted = counted
+        if self._recollection is not None:
+            self._recollection.saw(messages)
         if self.last_prompt_tokens and self._reported_at:
             return max(0, self.last_prompt_tokens + counted - self._reported_at)
         return counted
+
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        """The recall tools, where they were asked for."""
+        return [] if self._recollection is None else tool_schemas()
+
+    def handle_tool_call(self, name: str, args: Mapping[str, Any], **context: Any) -> str:
+        """The answer of a recall tool, as JSON.
+
+        `messages` in the context is the list that the model sees; without it, the last list that was passed in.
+        """
+        if self._recollection is None:
+            return super().handle_tool_call(name, args, **context)
+        tokens = max(_LEAST_ANSWER, min(_MOST_ANSWER, int(self.context_length * _ANSWER_SHARE)))
+        return self._recollection.answer(name, args, context.get("messages"), tokens)
 
     def on_session_reset(self) -> None:
         """Forget the conversation, its originals and its guards."""
         super().on_session_reset()
         self._notebook = self._new_notebook()
         self._originals.clear()
+        if self._recollection is not None:
+            self._recollection = Recollection(self._notebook)
         self.pins.clear()
         self._fit_window(self.context_length)
         self._counted = self._reported_at = 0
@@ -204,6 +229,8 @@ class ContextCompressor(ContextEngine):
         if tokenizer_for(model).name != self._notebook.tokenizer.name:
             self._model = model
             self._notebook = self._new_notebook()
+            if self._recollection is not None:
+                self._recollection.notebook = self._notebook
         self._model = model
         if self._given_summariser is None and (base_url or api_key or provider):
             self._summariser = self._summariser_of(model, context_length, base_url, api_key, provider)
@@ -218,9 +245,10 @@ class ContextCompressor(ContextEngine):
             result = compress_list(messages, request, self._notebook)
         else:
             result = run_sync(summarise_list(messages, request, summariser, self._notebook))
-        self._originals = (
-            dict(result.originals) | self._originals if self._originals else dict(result.originals)
-        )
+        for number, origin in result.originals:
+            self._originals.setdefault(number, origin)
+        if self._recollection is not None:
+            self._recollection.took(result)
         return result
 
     def _summariser_of(
@@ -247,6 +275,7 @@ class ContextCompressor(ContextEngine):
             focus=focus,
             settings=self.settings,
             pins=frozenset(self.pins),
+            recall_tool=None if self._recollection is None else EXPAND,
         )
 
     def _in_emergency(self) -> bool:

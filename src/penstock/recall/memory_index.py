@@ -15,7 +15,7 @@ from penstock.recall.ranking import Candidate, Hit, Wish, best_passages, rank, s
 from penstock.recall.terms import index_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from penstock.conversation.message import Message
     from penstock.recall.query import Query
@@ -29,6 +29,7 @@ class MemoryIndex:
     def __init__(self) -> None:
         self._postings: dict[str, array[int]] = {}
         self._passages: list[Candidate] = []
+        self._messages = array("q")  # the number of the message of each passage
         self._turn = 0
 
     def __len__(self) -> int:
@@ -42,6 +43,7 @@ class MemoryIndex:
             place = len(self._passages)
             origin = Origin(place, self._turn, number, passage.voice, passage.speaker)
             self._passages.append(Candidate(origin, passage.text))
+            self._messages.append(number)
             for term in index_terms(passage.text):
                 self._postings.setdefault(term, array("I")).append(place)
 
@@ -58,15 +60,18 @@ class MemoryIndex:
             {term: len(self._postings[term]) for term in query.weights if term in self._postings},
         )
 
-    def search(self, text: str, wish: Wish | None = None) -> list[Hit]:
-        """The best hits for a text; none for a text without a word that stands here."""
+    def search(self, text: str, wish: Wish | None = None, hidden: Collection[int] = ()) -> list[Hit]:
+        """The best hits for a text; none for a text without a word that stands here, and none of a hidden message."""
         query = read_query(text)
         statistics = self.statistics(query)
         scores = np.zeros(len(self._passages))
         for term in strongest_terms(query, statistics):
             places = np.frombuffer(self._postings[term], np.uintc)
             scores[places] += query.weights[term] * statistics.rarity(term)
-        found = np.flatnonzero(scores)
+        findable = ~np.isin(np.array(self._messages), list(hidden))
+        found = np.flatnonzero(scores * findable)
         numbers = best_passages(scores[found], found)
-        candidates = [self._passages[number] for number in numbers if number < len(self._passages)]
+        candidates = [
+            self._passages[number] for number in numbers if number < len(scores) and findable[number]
+        ]
         return rank(query, candidates, statistics, wish or Wish())

@@ -1,0 +1,78 @@
+"""What the recall tools of an engine without a store stand on: all that its compactions took in, and the present view."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from penstock.conversation.dialects import detect
+from penstock.conversation.view import Handoff
+from penstock.errors import InputError
+from penstock.recall.memory_history import MemoryHistory
+from penstock.recall.tools import Budget, answer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.compaction.notebook import Notebook
+    from penstock.engine.compressed import Compressed
+
+__all__ = ["Recollection"]
+
+
+class Recollection:
+    """The history of one conversation, as an engine comes to know it.
+
+    It costs a turn nothing but to take note of when messages came. A compaction hands over what it read; a tool call
+    looks at the view of the moment, and at nothing in it twice.
+    """
+
+    def __init__(self, notebook: Notebook) -> None:
+        self.notebook = notebook
+        self._history = MemoryHistory(count=notebook.tokenizer.count, redact=notebook.redactor.redact)
+        self._list: Sequence[Any] = ()
+        self._came: list[float | None] = []  # when each message of the list was first seen, where it is known
+        self._compactions = 0
+        self._covered: frozenset[int] = frozenset()
+
+    def saw(self, messages: Sequence[Any]) -> None:
+        """The list of a turn. What it has more than the last one came now; of another list nobody knows."""
+        known = len(self._came)
+        if 0 < known <= len(messages) and self._list[known - 1] == messages[known - 1]:
+            self._came += [time.time()] * (len(messages) - known)
+        else:
+            self._came = [None] * len(messages)
+        self._list = messages
+
+    def took(self, result: Compressed) -> None:
+        """A compaction that was carried out: every message that it was given stays to be found and read."""
+        if result.plan is None:
+            return
+        read, times = result.read, dict(enumerate(self._came))
+        for (number, message), place in zip(read, result.places, strict=True):
+            self._history.add(number, message, times.get(place))
+        self._compactions += 1
+        for piece in result.plan.pieces:
+            if isinstance(piece, Handoff):
+                gone = frozenset(read[place][0] for place in piece.covers)
+                self._covered = (self._covered | gone) - {0}
+                self._history.add_summary(self._compactions, piece.summary.text, self._covered, time.time())
+        self._came = [None] * len(result.messages)
+        self._list = result.messages
+
+    def answer(self, name: str, args: Any, messages: Any, budget_tokens: int) -> str:
+        """The answer of a recall tool, for an agent that sees `messages`, or the last list where it is not given."""
+        if isinstance(messages, (list, tuple)):
+            self._list = messages
+        self._look()
+        redact, count = self.notebook.redactor.redact, self.notebook.tokenizer.count
+        return answer(self._history, name, args, Budget(count, budget_tokens), redact=redact)
+
+    def _look(self) -> None:
+        if not self._list:
+            return
+        try:
+            opened = self.notebook.open(self._list, detect(self._list))
+        except InputError:  # a list that cannot be sent is no view; the one before stays
+            return
+        self._history.see(opened.transcript.messages, opened.transcript.numbers)

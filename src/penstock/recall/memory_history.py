@@ -1,0 +1,203 @@
+"""A history over messages that are held in memory: for engines without a store."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.conversation.message import Message, Role, ToolCall, ToolResult
+from penstock.errors import UnknownHandle
+from penstock.measure.tokens import tokenizer_for
+from penstock.recall.history import Finding, Place
+from penstock.recall.memory_index import MemoryIndex
+from penstock.recall.originals import original_text, original_title, redacted
+from penstock.recall.passages import message_passages
+from penstock.recall.query import values_of
+from penstock.recall.tools import TOOL_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from penstock.recall.ranking import Wish
+
+__all__ = ["MemoryHistory"]
+
+_COUNT = tokenizer_for(None).count
+_HANDLE = re.compile(r"([ms])([1-9]\d{0,8})")
+
+
+class _Summary(msgspec.Struct, frozen=True):
+    text: str
+    inside: tuple[int, ...]
+    at: float | None
+
+
+class MemoryHistory:
+    """Messages by their numbers, and summaries of them. It is searched but for what stands in the view.
+
+    Messages are added in the order of their numbers; a number that is known keeps its first message, since a later one
+    under it is what a compaction made of it. `in_view` are the numbers of the messages that stand whole in the view,
+    until `see` tells of another view. What is quoted goes through `redact` first, message by message. A message costs
+    its share when it is first searched, and nothing again. What the recall tools themselves gave is not found: it would
+    be found beside what it quotes.
+    """
+
+    def __init__(
+        self,
+        messages: Iterable[Message] = (),
+        numbers: Iterable[int] = (),
+        *,
+        in_view: Collection[int] = (),
+        count: Callable[[str], int] = _COUNT,
+        redact: Callable[[str], str] = str,
+    ) -> None:
+        self._count = count
+        self._redact = redact
+        self._messages: dict[int, Message] = {}
+        self._times: dict[int, float] = {}
+        self._tokens: dict[str, int] = {}  # by handle: a page of a long original must not cost all of it
+        self._summaries: dict[int, _Summary] = {}
+        self._calls: dict[str, ToolCall] = {}
+        self._index = MemoryIndex()
+        self._waiting: list[int] = []
+        self._view: dict[int, Message] = {}
+        self._written: list[Message] = []
+        self._values: dict[int, tuple[Message, frozenset[str]]] = {}  # by identity; the message is held
+        for number, message in zip(numbers, messages, strict=True):
+            self.add(number, message)
+        self._view = {number: self._messages[number] for number in in_view if number in self._messages}
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def add(self, number: int, message: Message, at: float | None = None) -> None:
+        """Add the next message under its number, from 1. Nothing happens where the number is known."""
+        if number in self._messages or number < 1:
+            return
+        self._messages[number] = message
+        self._waiting.append(number)
+        if at is not None:
+            self._times[number] = at
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                self._calls[part.call_id] = part
+
+    def add_summary(self, compaction: int, text: str, covers: Iterable[int], at: float | None = None) -> str:
+        """Add the summary of a compaction, by its number, with the numbers of the messages it stands for; its handle."""
+        self._summaries[compaction] = _Summary(text, tuple(sorted(set(covers))), at)
+        return f"s{compaction}"
+
+    def see(self, messages: Sequence[Message], numbers: Sequence[int]) -> None:
+        """Take these messages for the view: those that are as they were said stand in it, the others are stubs or handoffs."""
+        self._view, self._written = {}, []
+        for number, message in zip(numbers, messages, strict=True):
+            known = self._messages.get(number)
+            if number and (known is None or known is message or known.parts == message.parts):
+                self._view[number] = message
+            else:
+                self._written.append(message)
+
+    def search(self, query: str, wish: Wish) -> list[Finding]:
+        """The best findings: of no message in the view, and not for a value that stands in it."""
+        self._index_waiting()
+        known = wish.known | self._values_in_view()
+        hits = self._index.search(query, msgspec.structs.replace(wish, known=known), self._view.keys())
+        return [
+            Finding(
+                handles=tuple(f"m{number}" for number in hit.messages),
+                turn=hit.turn,
+                excerpt=hit.excerpt,
+                score=hit.score,
+                at=self._times.get(hit.messages[0]),
+            )
+            for hit in hits
+        ]
+
+    def describe(self, handle: str) -> Place:
+        """What the handle stands for."""
+        kind, number = self._named(handle)
+        if kind == "s":
+            return self._describe_summary(handle, self._summaries[number])
+        message, text = self._message(number), self.text(handle)
+        return Place(
+            handle=handle,
+            kind="message",
+            turn=self._turn(number),
+            role=str(message.role),
+            title=original_title(message, self._calls, self._redact),
+            characters=len(text),
+            tokens=self._weight(handle, text),
+            at=self._times.get(number),
+            in_view=number in self._view,
+        )
+
+    def text(self, handle: str) -> str:
+        """All of it, as it was said."""
+        kind, number = self._named(handle)
+        return self._summaries[number].text if kind == "s" else original_text(self._message(number))
+
+    def _describe_summary(self, handle: str, summary: _Summary) -> Place:
+        inside = summary.inside
+        return Place(
+            handle=handle,
+            kind="summary",
+            turn=inside[0] if inside else 0,
+            role="",
+            title=f"summary of {len(inside):,} messages",
+            characters=len(summary.text),
+            tokens=self._weight(handle, summary.text),
+            at=summary.at,
+            in_view=handle == f"s{max(self._summaries)}",
+            inside=tuple(f"m{number}" for number in inside),
+        )
+
+    def _weight(self, handle: str, text: str) -> int:
+        if handle not in self._tokens:
+            self._tokens[handle] = self._count(text)
+        return self._tokens[handle]
+
+    def _named(self, handle: str) -> tuple[str, int]:
+        match = _HANDLE.fullmatch(handle)
+        if match is not None:
+            kind, number = match[1], int(match[2])
+            if number in self._summaries if kind == "s" else number in self._messages or number in self._view:
+                return kind, number
+        raise UnknownHandle(f"there is no original {handle!r} in this conversation")
+
+    def _message(self, number: int) -> Message:
+        return self._messages[number] if number in self._messages else self._view[number]
+
+    def _turn(self, number: int) -> int:
+        """The number of the message that begins the turn: the call, for a result."""
+        while self._message(number).role is Role.TOOL and (
+            number - 1 in self._messages or number - 1 in self._view
+        ):
+            number -= 1
+        return number
+
+    def _index_waiting(self) -> None:
+        for number in self._waiting:
+            self._index.add(number, redacted(self._said(self._messages[number]), self._redact))
+        self._waiting.clear()
+
+    def _said(self, message: Message) -> Message:
+        """The message without what the recall tools were asked and gave."""
+        parts = tuple(part for part in message.parts if self._tool(part) not in TOOL_NAMES)
+        return message if len(parts) == len(message.parts) else Message(message.role, parts)
+
+    def _tool(self, part: object) -> str:
+        call = self._calls.get(part.call_id) if isinstance(part, (ToolCall, ToolResult)) else None
+        return call.name if call is not None else ""
+
+    def _values_in_view(self) -> frozenset[str]:
+        """Every value in the view. Only messages that are new in it are looked at."""
+        values: dict[int, tuple[Message, frozenset[str]]] = {}
+        for message in (*self._view.values(), *self._written):
+            held = self._values.get(id(message))
+            if held is None:
+                held = message, values_of(passage.text for passage in message_passages(message))
+            values[id(message)] = held
+        self._values = values
+        return frozenset().union(*(held for _, held in values.values()))

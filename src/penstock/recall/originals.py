@@ -1,0 +1,84 @@
+"""A message for reading: all of it as text, and one line that says what it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.compaction.stubs import arguments_of, describe, main_argument, shorten, tool_family
+from penstock.conversation.message import (
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Summary,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["TITLE_CHARACTERS", "original_text", "original_title", "redacted"]
+
+TITLE_CHARACTERS = 120
+_BETWEEN = "\n\n"
+
+
+def original_text(message: Message) -> str:
+    """All that the message says, part by part. A message of one text or one result is that text, to the character."""
+    return _BETWEEN.join(text for text in map(_text, message.parts) if text)
+
+
+def original_title(
+    message: Message, calls: Mapping[str, ToolCall], redact: Callable[[str], str] = str
+) -> str:
+    """What the message is, on one line: its first words, or what it calls or returns. Redacted before it is cut."""
+    for part in message.parts:
+        match part:
+            case Text(text=text) | Reasoning(text=text) | Summary(text=text) | Opaque(text=text):
+                words = " ".join(redact(text).split())
+            case ToolCall(name=name):
+                family = tool_family(name)
+                words = f"[{name}] {redact(main_argument(family, arguments_of(part)))}".rstrip()
+            case ToolResult(call_id=call_id):
+                words = describe(calls.get(call_id), part, redact)
+            case Image():
+                words = _image(part)
+        if words:
+            return shorten(words, TITLE_CHARACTERS)
+    return ""
+
+
+def redacted(message: Message, redact: Callable[[str], str]) -> Message:
+    """The message with every text in it redacted, part by part: no piece of it can hold half of a secret."""
+    return Message(message.role, tuple(_redacted(part, redact) for part in message.parts))
+
+
+def _text(part: Part) -> str:
+    match part:
+        case ToolCall(name=name, arguments=arguments):
+            return f"[{name}] {arguments}"
+        case ToolResult(text=text, images=images):
+            return "\n".join([text, *map(_image, images)]) if images else text
+        case Image():
+            return _image(part)
+        case _:
+            return part.text
+
+
+def _image(image: Image) -> str:
+    return f"[image, {image.size_bytes:,} bytes]"
+
+
+def _redacted(part: Part, redact: Callable[[str], str]) -> Part:
+    match part:
+        case ToolCall(arguments=arguments):
+            return msgspec.structs.replace(part, arguments=redact(arguments))
+        case Image():
+            return part
+        case _:
+            return msgspec.structs.replace(part, text=redact(part.text))

@@ -1,0 +1,84 @@
+"""What a model may hand to a recall tool. It is forgiving where the meaning is plain, and says what to do where it is not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from penstock.compaction.stubs import shorten
+from penstock.conversation.wire import parse_json
+from penstock.errors import InputError
+
+__all__ = ["Describe", "Expand", "Search", "handle_in", "read_arguments"]
+
+_Natural = Annotated[int, msgspec.Meta(ge=0)]
+_Positive = Annotated[int, msgspec.Meta(ge=1)]
+_Arguments = TypeVar("_Arguments", bound=msgspec.Struct)
+
+_NUMBERED = re.compile(r"([msn]?)0*(\d{1,9})", re.IGNORECASE)
+_AROUND = " \t\r\n()[]{}<>\"'`*.,:;#"
+_WHERE = re.compile(r" - at `\$\.?(\w*)`")
+_SHOWN = 60  # characters of what a model sent that go back to it
+
+
+class Search(msgspec.Struct, frozen=True):
+    """Arguments of `history_search`."""
+
+    query: str | int | float
+    limit: _Positive | None = None
+
+
+class Describe(msgspec.Struct, frozen=True):
+    """Arguments of `history_describe`."""
+
+    handle: str | int
+
+
+class Expand(msgspec.Struct, frozen=True):
+    """Arguments of `history_expand`: offset and limit count characters."""
+
+    handle: str | int
+    offset: _Natural | None = None
+    limit: _Positive | None = None
+
+
+def read_arguments(args: Any, kind: type[_Arguments]) -> _Arguments:
+    """The arguments, given as an object or as its JSON. Raises InputError that says what is wrong with them."""
+    if isinstance(args, (str, bytes)):
+        try:
+            args = parse_json(args)
+        except ValueError:
+            raise InputError("the arguments are not JSON") from None
+    if not isinstance(args, Mapping):
+        raise InputError("the arguments must be one JSON object")
+    unknown = [key for key in args if key not in kind.__struct_fields__]
+    if unknown:
+        raise InputError(f"there is no argument {shown(unknown[0])}")
+    try:
+        return msgspec.convert(dict(args), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InputError(_in_words(str(error))) from None
+
+
+def handle_in(given: str | int) -> str:
+    """The handle that was meant: `M12`, `[m12]`, `12` and 12 are `m12`. What is no numbered handle stays as it is."""
+    text = str(given).strip(_AROUND)
+    match = _NUMBERED.fullmatch(text)
+    return f"{(match[1] or 'm').lower()}{match[2]}" if match else text
+
+
+def shown(given: object) -> str:
+    """What a model sent, short enough to go back to it."""
+    return repr(shorten(str(given), _SHOWN))
+
+
+def _in_words(said: str) -> str:
+    """What msgspec says, with the argument's name in front: "limit: expected `int` >= 1"."""
+    where = _WHERE.search(said)
+    if where is None:
+        return said[:1].lower() + said[1:]
+    rest = said[: where.start()].replace(" | null", "")
+    return f"{where[1]}: {rest[:1].lower()}{rest[1:]}"

@@ -1,0 +1,309 @@
+"""The tools by which an agent finds and reads again what has left its view.
+
+    history_search(query, limit?)            excerpts that have to do with the query, with handles
+    history_describe(handle)                 what a handle stands for, and what is inside it
+    history_expand(handle, offset?, limit?)  the original, page by page
+
+`answer` always gives JSON within a token budget, counted as a whole: whatever the history holds, whatever a model sends
+as arguments. Where something is left out, the answer says how to get it; where something is wrong, it has an `error`
+that says what to do.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from penstock.compaction.stubs import shorten
+from penstock.conversation.wire import encode_wire
+from penstock.errors import InputError, PenstockError, SettingsError, UnknownHandle
+from penstock.recall.ranking import Wish
+from penstock.recall.tool_arguments import Describe, Expand, Search, handle_in, read_arguments, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from penstock.recall.history import Finding, History, Place
+
+__all__ = ["DESCRIBE", "EXPAND", "SEARCH", "TOOL_NAMES", "Budget", "answer", "tool_schemas"]
+
+SEARCH, DESCRIBE, EXPAND = "history_search", "history_describe", "history_expand"
+TOOL_NAMES = frozenset({SEARCH, DESCRIBE, EXPAND})
+
+_HITS = 8
+_MOST_HITS = 20
+_EXCERPT = (200, 1_200)  # characters: the least and the most
+_PER_TOKEN = 3  # characters of an excerpt for a token of the budget: mostly all excerpts fit then
+_LEAST_TOKENS = 200
+_MOST_TITLED = 40  # of what is inside a summary: each is looked up
+_MOST_PER_TOKEN = 4  # characters of a page for a token of the budget, at first
+_LONGEST_NAME = 120  # characters of a title
+_LAST_TIME = 253_402_300_799  # the end of the year 9999
+
+_NOTHING_FOUND = "Nothing earlier has these words. Try others, or a name, path or number that stood there."
+_LEFT_OUT = "history_expand reads these handles; a narrower query leaves fewer out"
+_TOO_LARGE = {"error": "the answer does not fit; read it with history_expand and a small limit"}
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """How many tokens an answer may take, and how they are counted. Raises SettingsError for less than 200."""
+
+    count: Callable[[str], int]
+    tokens: int = 4_000
+
+    def __post_init__(self) -> None:
+        if self.tokens < _LEAST_TOKENS:
+            raise SettingsError(
+                f"a budget of {self.tokens} tokens is too small for an answer; give at least {_LEAST_TOKENS}"
+            )
+
+
+def tool_schemas() -> list[dict[str, Any]]:
+    """The three tools, in the format of OpenAI's function tools. They are sent with every request, so they are short."""
+    handle = {"type": "string", "description": "such as m12"}
+    return [
+        _schema(
+            SEARCH,
+            "Search earlier messages that are no longer shown. Gives excerpts with handles.",
+            query={"type": "string", "description": "words, names or values that stood there"},
+            limit={"type": "integer", "minimum": 1, "maximum": _MOST_HITS},
+        ),
+        _schema(DESCRIBE, "What a handle stands for: who, when, size, what is inside.", handle=handle),
+        _schema(
+            EXPAND,
+            "Read the original behind a handle. If it is long, go on with offset = next_offset.",
+            handle=handle,
+            offset={"type": "integer", "minimum": 0, "description": "characters to skip"},
+            limit={"type": "integer", "minimum": 1, "description": "characters at most"},
+        ),
+    ]
+
+
+def answer(
+    history: History, name: str, args: Any, budget: Budget, *, redact: Callable[[str], str] = str
+) -> str:
+    """The answer of a tool, as JSON text within the budget. Never raises for what a model sent.
+
+    `args` is the object that the model wrote, or its JSON. Excerpts and titles go through `redact`, since they are
+    quotes; `history_expand` gives the original.
+    """
+    desk = _Desk(history, budget, redact)
+    tool = _TOOLS.get(str(name))
+    if tool is None:
+        return desk.refuse(f"there is no tool {shown(name)}", f"use one of: {', '.join(_TOOLS)}")
+    try:
+        return tool.run(desk, read_arguments(args, tool.arguments))
+    except InputError as error:
+        return desk.refuse(str(error), tool.usage)
+    except UnknownHandle as error:
+        return desk.refuse(str(error), f"{SEARCH} gives handles that there are")
+    except PenstockError as error:
+        return desk.refuse(str(error), "try again later, or go on without it")
+
+
+class _Desk(msgspec.Struct, frozen=True):
+    """What an answer is made with."""
+
+    history: History
+    budget: Budget
+    redact: Callable[[str], str]
+
+    def search(self, wanted: Search) -> str:
+        hits = min(wanted.limit or _HITS, _MOST_HITS)
+        least, most = _EXCERPT
+        characters = max(least, min(most, self.budget.tokens * _PER_TOKEN // hits))
+        found = self.history.search(str(wanted.query), Wish(hits=hits, characters=characters))
+        entries = [self._entry(finding) for finding in found]
+        if not entries:
+            return self._first_that_fits([{"found": [], "hint": _NOTHING_FOUND}])
+        return self._first_that_fits(_fewer(entries))
+
+    def describe(self, wanted: Describe) -> str:
+        place = self.history.describe(handle_in(wanted.handle))
+        about = {
+            "handle": place.handle,
+            "kind": place.kind,
+            **self._about(place),
+            "title": self._line(place.title),
+            "characters": place.characters,
+            "tokens": place.tokens,
+            "in_view": place.in_view,
+        }
+        if not place.inside:
+            return self._first_that_fits([about, {**about, "title": ""}])
+        titled = [self._titled(handle) for handle in place.inside[:_MOST_TITLED]]
+        return self._first_that_fits(_with_inside(about, titled, place.inside))
+
+    def expand(self, wanted: Expand) -> str:
+        handle, start = handle_in(wanted.handle), wanted.offset or 0
+        place, text = self.history.describe(handle), self.history.text(handle)
+        if start >= len(text) > 0:
+            return self.refuse(
+                f"offset {shown(start)} is past the end",
+                f"{shown(handle)} has {len(text):,} characters: give a smaller offset",
+            )
+        most = max(1, min(wanted.limit or len(text), self.budget.tokens * _MOST_PER_TOKEN))
+        about = {"handle": place.handle, **self._about(place)}
+        while (
+            used := self.budget.count(page := _json(_page(about, text, start, most)))
+        ) > self.budget.tokens:
+            if most == 1:
+                return self._first_that_fits([_page({}, text, start, 1)])
+            most = max(1, min(most - 1, int(most * self.budget.tokens / used * 0.97)))
+        return page
+
+    def refuse(self, what: str, instead: str) -> str:
+        """An error that says what is wrong and what to do."""
+        said = (shorten(what, 400), shorten(what, 100), "this cannot be answered")
+        return self._first_that_fits({"error": f"{text}; {instead}"} for text in said)
+
+    def _first_that_fits(self, answers: Iterable[Any]) -> str:
+        for one in answers:
+            text = _json(one)
+            if self.budget.count(text) <= self.budget.tokens:
+                return text
+        return _json(_TOO_LARGE)
+
+    def _entry(self, finding: Finding) -> dict[str, Any]:
+        entry: dict[str, Any] = {"handles": list(finding.handles), "turn": finding.turn}
+        if finding.session:
+            entry |= {"session": finding.session, "title": self._line(finding.title)}
+        time = _utc(finding.at)
+        return {**entry, **({"time": time} if time else {}), "excerpt": self.redact(finding.excerpt)}
+
+    def _about(self, place: Place) -> dict[str, Any]:
+        time = _utc(place.at)
+        return {"turn": place.turn, **({"time": time} if time else {}), "role": shorten(place.role, 20)}
+
+    def _titled(self, handle: str) -> dict[str, str]:
+        try:
+            place = self.history.describe(handle)
+        except UnknownHandle:
+            return {"handle": handle}
+        return {"handle": handle, "role": place.role, "title": self._line(place.title)}
+
+    def _line(self, title: str) -> str:
+        return shorten(" ".join(self.redact(title).split()), _LONGEST_NAME)
+
+
+class _Tool(NamedTuple):
+    arguments: type[Any]
+    run: Callable[[_Desk, Any], str]
+    usage: str
+
+
+_TOOLS = {
+    SEARCH: _Tool(Search, _Desk.search, f"{SEARCH} takes query (text), and limit (1 to {_MOST_HITS})"),
+    DESCRIBE: _Tool(Describe, _Desk.describe, f'{DESCRIBE} takes handle (such as "m12")'),
+    EXPAND: _Tool(
+        Expand,
+        _Desk.expand,
+        f'{EXPAND} takes handle (such as "m12"), and offset (from 0) and limit (from 1), in characters',
+    ),
+}
+
+
+def _schema(name: str, description: str, **properties: dict[str, Any]) -> dict[str, Any]:
+    required = [key for key in properties if key in {"query", "handle"}]
+    parameters = {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": parameters},
+    }
+
+
+def _json(value: Any) -> str:
+    """JSON that every client can send on: a lone surrogate is escaped."""
+    return encode_wire(value).decode()
+
+
+def _utc(at: float | None) -> str:
+    """The time as ISO 8601, to the second; nothing where it is not known."""
+    if at is None or not math.isfinite(at) or not 0 <= at <= _LAST_TIME:
+        return ""
+    return f"{np.datetime64(int(at), 's')}Z"
+
+
+def _fewer(entries: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """All entries, then ever fewer, with the handles of the others; the first one alone, shortened, in the end."""
+    for kept in range(len(entries), 0, -1):
+        yield _found(entries[:kept], entries[kept:])
+    first = entries[0]
+    excerpt = first["excerpt"]
+    while len(excerpt) > 20:
+        excerpt = excerpt[: len(excerpt) // 2]
+        yield {**_found([{**first, "excerpt": f"{excerpt}…"}], ()), "left_out": len(entries) - 1}
+    yield {"found": [{"handles": first["handles"][:1], "turn": first["turn"]}], "left_out": len(entries) - 1}
+
+
+def _found(entries: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    if not others:
+        return {"found": entries}
+    handles = dict.fromkeys(chain.from_iterable(entry["handles"] for entry in others))
+    return {"found": entries, "left_out": len(others), "their_handles": list(handles), "hint": _LEFT_OUT}
+
+
+def _with_inside(
+    about: dict[str, Any], titled: list[dict[str, str]], inside: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """With a line for each of what is inside, then for ever fewer; the others by their handles, or how many in the end."""
+    kept = len(titled)
+    while kept:
+        yield _listed(about, titled[:kept], _runs(inside[kept:]), len(inside))
+        kept //= 2
+    runs = _runs(inside)
+    while runs:
+        yield _listed(about, [], runs, len(inside))
+        runs = runs[: len(runs) // 2]
+    yield _listed({**about, "title": ""}, [], [], len(inside))
+
+
+def _listed(
+    about: dict[str, Any], titled: Sequence[dict[str, str]], runs: Sequence[str], total: int
+) -> dict[str, Any]:
+    listed = {**about, "inside_count": total, "inside": titled}
+    return {**listed, "also_inside": " ".join(runs)} if runs else listed
+
+
+def _runs(handles: Sequence[str]) -> list[str]:
+    """The handles with runs of neighbours in one word: m2-m7."""
+    runs: list[list[str]] = []
+    for handle in handles:
+        if runs and handle == _next(runs[-1][-1]):
+            runs[-1][1:] = [handle]
+        else:
+            runs.append([handle])
+    return ["-".join(run) for run in runs]
+
+
+def _next(handle: str) -> str:
+    number = handle[1:]
+    return f"{handle[0]}{int(number) + 1}" if number.isdecimal() else ""
+
+
+def _page(about: dict[str, Any], text: str, start: int, most: int) -> dict[str, Any]:
+    """A page of at most so many characters, with where the next one begins."""
+    end = _page_end(text, start, most)
+    page = {**about, "offset": start, "text": text[start:end], "characters": len(text)}
+    return {**page, "next_offset": end} if end < len(text) else page
+
+
+def _page_end(text: str, start: int, most: int) -> int:
+    """Where a page ends: after a line, or inside one that is too long, there between words if it has any."""
+    end = start + most
+    if end >= len(text):
+        return len(text)
+    for border in ("\n", " "):
+        at = text.rfind(border, start + most // 2, end)
+        if at >= 0:
+            return at + 1
+    return end
