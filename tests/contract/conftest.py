@@ -13,6 +13,7 @@ TABLES = (
     "messages",
     "entries",
     "compactions",
+    "facts",
     "pins",
     "results",
     "usage",

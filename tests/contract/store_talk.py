@@ -35,7 +35,7 @@ def append(store, session_id, *texts, at=2.0):
 
 
 def compact(store, session_id, new_id, *, kept=(), text="what was said", **more):
-    """Commit a compaction of the whole log, of which these positions stay. More: `at`, `over`, `key`."""
+    """Commit a compaction of the whole log, of which these positions stay. More: `at`, `over`, `key`, `facts`."""
     tip = store.log_tip(session_id)
     newest = store.newest_compaction(session_id)
     covered = tuple(position for position in range(tip.length) if position not in kept)
@@ -48,5 +48,6 @@ def compact(store, session_id, new_id, *, kept=(), text="what was said", **more)
             receipt={"outcome": "compacted", "text": text},
             session=NewSession(id=new_id, at=more.get("at", 10.0)),
             key=more.get("key", ""),
+            facts=more.get("facts", ()),
         ),
     )

@@ -12,6 +12,7 @@ from penstock.cli.layout import aligned, plural, printable
 from penstock.cli.screen import Screen, screen_of
 from penstock.cli.session_list import title_of, view_tokens
 from penstock.cli.stored import found_session, moment, money, opened_store, redacted
+from penstock.compaction.facts import KeptKind
 from penstock.compaction.receipt import Receipt
 from penstock.engine.exporting import view_bytes
 from penstock.stores.base import COMPRESSION, SUBAGENT
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from penstock.stores.base import CompactionRow, SessionRow, Store, UsageRow
+    from penstock.stores.base import CompactionRow, FactRow, SessionRow, Store, UsageRow
 
 __all__ = ["Shown", "lines", "run_show", "shown"]
 
@@ -38,6 +39,7 @@ class Shown(msgspec.Struct, frozen=True):
     view_messages: int
     view_tokens: int
     requests: Sequence[UsageRow]
+    facts: Sequence[FactRow] | None = None
 
     @property
     def cost(self) -> float | None:
@@ -49,7 +51,7 @@ class Shown(msgspec.Struct, frozen=True):
 def run_show(args: argparse.Namespace) -> int:
     """Show the conversation. Raises UnknownSession."""
     with opened_store(args) as store:
-        found = shown(store, found_session(store, args.id))
+        found = shown(store, found_session(store, args.id), facts=args.facts)
     screen = screen_of(sys.stdout)
     if args.json:
         screen.say(json.dumps(_as_json(found), indent=2))
@@ -59,8 +61,8 @@ def run_show(args: argparse.Namespace) -> int:
     return 0
 
 
-def shown(store: Store, tip: SessionRow) -> Shown:
-    """Everything there is to show of the conversation with that tip."""
+def shown(store: Store, tip: SessionRow, *, facts: bool = False) -> Shown:
+    """Everything there is to show of the conversation with that tip, its facts only if they are wanted."""
     lineage = _lineage(store, tip)
     children = [child for row in lineage for child in store.children(row.id)]
     entries = store.read_from(tip.id, 0)
@@ -75,6 +77,7 @@ def shown(store: Store, tip: SessionRow) -> Shown:
         view_messages=len(view_bytes(store, tip.id)),
         view_tokens=view_tokens(store, tip.id),
         requests=store.usage(session_id=tip.id),
+        facts=store.facts(tip.id) if facts else None,
     )
 
 
@@ -100,6 +103,7 @@ def lines(found: Shown, screen: Screen) -> Iterator[str]:
     for row in found.compactions:
         undone = f", taken back {moment(row.undone)}" if row.undone is not None else ""
         yield f"  {moment(row.created)}  {_receipt_line(row)}{undone}"
+    yield from _fact_lines(found.facts, screen)
     for kind, heading in ((SUBAGENT, "sub-agents"), ("branch", "branches")):
         related = [row for row in found.relatives if row.kind == kind]
         if related:
@@ -107,6 +111,23 @@ def lines(found: Shown, screen: Screen) -> Iterator[str]:
         yield from (
             f"  {row.id}  {moment(row.started)}  {printable(redacted(row.title))}".rstrip() for row in related
         )
+
+
+def _fact_lines(facts: Sequence[FactRow] | None, screen: Screen) -> Iterator[str]:
+    if facts is None:
+        return
+    yield screen.paint("facts", "bold")
+    if not facts:
+        yield "  none: they are kept of messages that a compaction takes out of the view"
+        return
+    rows = [[f"m{fact.position + 1}", fact.kind, _fact_text(fact)] for fact in facts]
+    yield from (screen.clip("  " + "  ".join(cells), 0) for cells in aligned(rows, right={0}))
+
+
+def _fact_text(fact: FactRow) -> str:
+    times = f" ({fact.uses:,} times)" if fact.uses > 1 and fact.kind == KeptKind.ACTION else ""
+    changed = f" (changed by m{fact.superseded + 1})" if fact.superseded is not None else ""
+    return printable(" ".join(fact.text.split())) + times + changed
 
 
 def _lineage(store: Store, tip: SessionRow) -> list[SessionRow]:
@@ -153,6 +174,19 @@ def _as_json(found: Shown) -> dict[str, Any]:
             }
             for row in found.compactions
         ],
+        **({} if found.facts is None else {"facts": [_fact_json(fact) for fact in found.facts]}),
+    }
+
+
+def _fact_json(fact: FactRow) -> dict[str, Any]:
+    return {
+        "handle": f"m{fact.position + 1}",
+        "kind": fact.kind,
+        "text": fact.text,
+        "label": fact.label,
+        "uses": fact.uses,
+        "changed_by": None if fact.superseded is None else f"m{fact.superseded + 1}",
+        "at": fact.at,
     }
 
 

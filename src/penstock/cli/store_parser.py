@@ -77,6 +77,12 @@ def _add_list(parser: argparse.ArgumentParser, _dialects: Sequence[str]) -> None
     parser.add_argument("--limit", metavar="N", type=whole_number, default=20, help="how many (default 20)")
 
 
+def _add_show(parser: argparse.ArgumentParser, _dialects: Sequence[str]) -> None:
+    parser.add_argument(
+        "--facts", action="store_true", help="with what was noted of messages that left the view"
+    )
+
+
 def _add_export(parser: argparse.ArgumentParser, dialects: Sequence[str]) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write it; default: standard output")
     parser.add_argument(
@@ -119,6 +125,7 @@ def _add_handle(parser: argparse.ArgumentParser, _dialects: Sequence[str]) -> No
 
 _ADD: dict[str, Callable[[argparse.ArgumentParser, Sequence[str]], None]] = {
     "list": _add_list,
+    "show": _add_show,
     "export": _add_export,
     "import": _add_import,
     "delete": _add_delete,

@@ -117,11 +117,18 @@ class Notebook:
         self._index = Index(self._reader.vocabulary)
         self._indexed: list[Reading] = []
 
-    def open(self, wires: Sequence[Any], dialect: Dialect, origins: Sequence[bytes] | None = None) -> Opened:
+    def open(
+        self,
+        wires: Sequence[Any],
+        dialect: Dialect,
+        origins: Sequence[bytes] | None = None,
+        numbers: Sequence[int] | None = None,
+    ) -> Opened:
         """The conversation as a transcript. Only what was not seen before is decoded, weighed and read.
 
-        `origins` are the exact bytes of the wires, where they came as bytes. Raises InputError with the
-        number of the message that cannot be read.
+        `origins` are the exact bytes of the wires, where they came as bytes. `numbers` are those of the messages, 0 for a
+        handoff, where the caller knows them; else they are counted, from what the marks of handoffs say. Raises
+        InputError with the number of the message that cannot be read.
         """
         messages = self._decode(wires, dialect)
         given = list(wires) if origins is None else [msgspec.Raw(origin) for origin in origins]
@@ -134,19 +141,24 @@ class Notebook:
         known = self._learn(final, messages)
         readings = [one.reading for one in known]
         handoffs = tuple([place for place, one in enumerate(readings) if one.is_handoff])
+        if final is not mended.linked:
+            places = _places_after_repair(final, mended.linked, places)
+        counted = (
+            number_messages(final, handoffs)
+            if numbers is None
+            else tuple([0 if place == OURS else numbers[place] for place in places])
+        )
         transcript = Transcript(
             dialect=dialect,
             messages=tuple(final),
             origins=tuple(given) if mended.linked is final else tuple([message.origin for message in final]),
             tokens=tuple([one.tokens for one in known]),
-            numbers=number_messages(final, handoffs),
+            numbers=counted,
             readings=tuple(readings),
             index=self._index_of(readings),
             legal=mended.legal,
             handoffs=handoffs,
         )
-        if final is not mended.linked:
-            places = _places_after_repair(final, mended.linked, places)
         return Opened(transcript, mended.repaired, came, places)
 
     def _mend(self, messages: list[Message], dialect: Dialect, given: Sequence[Any]) -> _Mended:

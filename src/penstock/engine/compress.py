@@ -72,6 +72,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     dialect: str = "auto"
     settings: Settings = Settings()
     pins: frozenset[int] = frozenset()
+    numbers: Sequence[int] | None = None  # of the messages given, where they are not to be counted
     recall_tool: str | None = None
 
     def __post_init__(self) -> None:
@@ -211,7 +212,7 @@ def _listed(messages: Sequence[Any], request: Request, notebook: Notebook | None
     wires = list(messages)
     dialect = detect(wires) if request.dialect == "auto" else dialect_named(request.dialect)
     book = notebook or new_notebook(request.model, request.settings)
-    return book, lambda: book.open(wires, dialect)
+    return book, lambda: book.open(wires, dialect, numbers=request.numbers)
 
 
 def _documented(document: Document, request: Request) -> _Opening:

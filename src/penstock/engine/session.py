@@ -27,7 +27,7 @@ from penstock.conversation.wire import encode_wire, parse_json
 from penstock.engine.compress import Request, compress_list, new_notebook, run_sync, summarise_list
 from penstock.engine.compressed import number_of
 from penstock.engine.logged import new_messages
-from penstock.engine.stored_view import recorded_pieces, view_of, wanted_positions
+from penstock.engine.stored_view import recorded_facts, recorded_pieces, view_of, wanted_positions
 from penstock.engine.summariser import summariser_of
 from penstock.errors import UnknownHandle
 from penstock.settings import Settings
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from penstock.compaction.notebook import Notebook
     from penstock.engine.compressed import Compressed
     from penstock.engine.stored_view import StoredView
-    from penstock.stores.base import CompactionRow, SessionRow, Store
+    from penstock.stores.base import CompactionRow, NewFact, SessionRow, Store
 
 __all__ = ["Session"]
 
@@ -152,17 +152,23 @@ class Session:
         tip = self.store.log_tip(self.id)
         view = self._view(newest)
         pins = frozenset(position + 1 for position in self.store.pins(self.id))
-        request = msgspec.structs.replace(request, pins=pins)
+        request = msgspec.structs.replace(request, pins=pins, numbers=view.numbers)
         if summariser is None:
             result = await asyncio.to_thread(compress_list, view.wires, request, self._notebook)
         else:
             result = await summarise_list(view.wires, request, summariser_of(summariser), self._notebook)
         if result.receipt.outcome != NOTHING_TO_DO:
             compaction = Compaction(tip.id, tip.length, recorded_pieces(view, result))
-            self._commit(compaction, newest, result)
+            self._commit(compaction, newest, result, self._facts(view, result))
         return result
 
-    def _commit(self, compaction: Compaction, over: CompactionRow | None, result: Compressed) -> None:
+    def _commit(
+        self,
+        compaction: Compaction,
+        over: CompactionRow | None,
+        result: Compressed,
+        facts: Sequence[NewFact] = (),
+    ) -> None:
         new = NewSession(
             id=_new_id(), at=time.time(), dialect=self._row.dialect, model=self._row.model, kind=COMPRESSION
         )
@@ -174,9 +180,16 @@ class Session:
                 receipt=result.receipt.to_dict(),
                 session=new,
                 key=new.id,
+                facts=facts,
             ),
         )
         self._row = self.store.session(row.session)
+
+    def _facts(self, view: StoredView, result: Compressed) -> list[NewFact]:
+        """What the ledger holds of the messages that leave the view. All of it was read for the compaction already."""
+        book = self._notebook
+        opened = book.open(view.wires, dialect_named(self._row.dialect), numbers=view.numbers)
+        return recorded_facts(view, result, opened.transcript, book.redactor, self.store.facts(self.id))
 
     def undo(self) -> bool:
         """Take the newest compaction back; False where there is none."""

@@ -10,33 +10,42 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.compaction.facts import KeptFact, KeptKind, leaving_facts
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.message import ToolCall, ToolResult
 from penstock.conversation.view import Handoff, Kept, Rewritten, encode
 from penstock.conversation.wire import parse_json
+from penstock.stores.base import NewFact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from penstock.compaction.transcript import Transcript
     from penstock.conversation.message import Message
     from penstock.conversation.view import Compaction, Piece
     from penstock.engine.compressed import Compressed
-    from penstock.stores.base import Entry
+    from penstock.redaction import Redactor
+    from penstock.stores.base import Entry, FactRow
 
-__all__ = ["StoredView", "recorded_pieces", "view_of", "wanted_positions"]
+__all__ = ["StoredView", "recorded_facts", "recorded_pieces", "view_of", "wanted_positions"]
 
 
 class StoredView(msgspec.Struct, frozen=True, eq=False):
-    """A view on the wire: `wires` are plain objects, `raws` the exact bytes of what is kept (None for what is ours).
+    """A view on the wire: `wires` are plain objects, `positions` where each stands in the log, None for a handoff.
 
     `pieces` say what each of them is made of, by positions of the log; a handoff that is merged into a message has
-    its piece in front of that message's, and no wire of its own.
+    its piece in front of that message's, and no wire of its own. `tokens` are those of the messages as they came.
     """
 
     wires: list[Any]
     pieces: tuple[Piece, ...]
     positions: list[int | None]
     tokens: int
+
+    @property
+    def numbers(self) -> list[int]:
+        """The number by which each wire is named: that of its message in the log, 0 for a handoff."""
+        return [0 if position is None else position + 1 for position in self.positions]
 
 
 def wanted_positions(compaction: Compaction | None, length: int) -> list[int]:
@@ -111,6 +120,35 @@ def recorded_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:
             case Rewritten(position=place, parts=parts):
                 recorded += _again(place, parts, result.places, view, before)
     return tuple(recorded)
+
+
+def recorded_facts(
+    view: StoredView,
+    result: Compressed,
+    transcript: Transcript,
+    redactor: Redactor,
+    earlier: Sequence[FactRow],
+) -> list[NewFact]:
+    """The facts of the messages that a compaction takes out of this view. `earlier` are those that were kept before."""
+    if result.plan is None:
+        return []
+    before = [
+        KeptFact(KeptKind(fact.kind), fact.text, fact.position + 1)
+        for fact in earlier
+        if fact.kind == KeptKind.CONSTRAINT and fact.superseded is None
+    ]
+    shortened = {piece.position + 1 for piece in view.pieces if isinstance(piece, Rewritten)}
+    return [
+        NewFact(
+            position=fact.number - 1,
+            kind=fact.kind.value,
+            text=fact.text,
+            label=fact.label,
+            uses=fact.uses,
+            superseded=fact.superseded_by - 1 if fact.superseded_by else None,
+        )
+        for fact in leaving_facts(transcript, result.plan, redactor, shortened=shortened, earlier=before)
+    ]
 
 
 def _again(

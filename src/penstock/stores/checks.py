@@ -179,8 +179,9 @@ def _orphans(do: Transaction) -> Iterator[Finding]:
         "NOT EXISTS (SELECT 1 FROM entries e WHERE e.message = messages.key)",
         "messages that stand in no log",
     )
-    beyond = "NOT EXISTS (SELECT 1 FROM conversations c WHERE c.key = pins.conversation AND pins.position < c.length)"
-    yield from _rows_to_drop(do, "pins", beyond, "pins on messages that are not there")
+    for table in ("pins", "facts"):
+        beyond = f"NOT EXISTS (SELECT 1 FROM conversations c WHERE c.key = {table}.conversation AND {table}.position < c.length)"
+        yield from _rows_to_drop(do, table, beyond, f"{table} on messages that are not there")
 
 
 def _rows_to_drop(do: Transaction, table: str, which: str, what: str) -> Iterator[Finding]:

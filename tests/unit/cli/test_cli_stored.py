@@ -217,6 +217,18 @@ class TestOne:
         assert_one_clear_error(store("sessions", "show", "zzz"), "'zzz'", "penstock sessions list")
         assert_one_clear_error(store("sessions", "show", ""), "penstock sessions list")
 
+    def test_facts_are_shown_when_they_are_asked_for(self, store, files):
+        store("sessions", "import", files["plain"])
+        one = the_id(store)
+        assert "none: they are kept of messages that" in store("sessions", "show", one, "--facts").text
+        compact(store, one)
+        assert "\nfacts\n" not in store("sessions", "show", one).text
+        assert "facts" not in json.loads(store("sessions", "show", one, "--json").out)
+        facts = json.loads(store("sessions", "show", one, "--facts", "--json").out)["facts"]
+        assert facts
+        shown = store("sessions", "show", one, "--facts").text.split("\nfacts\n")[1].splitlines()
+        assert [line.split()[:2] for line in shown] == [[fact["handle"], fact["kind"]] for fact in facts]
+
 
 class TestExport:
     @pytest.fixture

@@ -28,6 +28,20 @@ MENDABLE = {
         "INSERT INTO pins (conversation, position) VALUES (77, 0)",
         "rows without their conversation",
     ),
+    "a fact without a compaction": (
+        (
+            "INSERT INTO facts (compaction, place, conversation, position, kind, label, text, uses) "
+            "VALUES (77, 0, 1, 0, 'constraint', '', 'never', 1)"
+        ),
+        "rows without their compaction: 1",
+    ),
+    "a fact on nothing": (
+        (
+            "INSERT INTO facts (compaction, place, conversation, position, kind, label, text, uses) "
+            "VALUES (1, 0, 1, 50, 'constraint', '', 'never', 1)"
+        ),
+        "facts on messages",
+    ),
     "a result without a session": (
         "INSERT INTO results (id, session, tool, raw, packed, created) VALUES ('r', 77, '', x'00', 0, 1.0)",
         "rows without their session",
