@@ -40,7 +40,8 @@ ARGUMENTS = st.dictionaries(KEYS, JSON, max_size=5) | JSON
 def history_of(texts):
     messages = [Message(Role.USER, (Text(text),)) for text in texts]
     history = MemoryHistory(messages, range(1, len(messages) + 1))
-    history.add_summary(1, "\n".join(texts), range(1, len(texts) + 1), at=1e9)
+    inside = [f"m{number}" for number in range(1, len(texts) + 1)]
+    history.add_summary("s1", "\n".join(texts), inside, at=1e9)
     return history
 
 

@@ -34,6 +34,7 @@ class Recollection:
         self._came: list[float | None] = []  # when each message of the list was first seen, where it is known
         self._compactions = 0
         self._covered: frozenset[int] = frozenset()
+        self._newest = ""  # the handle of the summary that stands in the view
 
     def saw(self, messages: Sequence[Any]) -> None:
         """The list of a turn. What it has more than the last one came now; of another list nobody knows."""
@@ -56,7 +57,9 @@ class Recollection:
             if isinstance(piece, Handoff):
                 gone = frozenset(read[place][0] for place in piece.covers)
                 self._covered = (self._covered | gone) - {0}
-                self._history.add_summary(self._compactions, piece.summary.text, self._covered, time.time())
+                self._newest = f"s{self._compactions}"
+                inside = [f"m{number}" for number in sorted(self._covered)]
+                self._history.add_summary(self._newest, piece.summary.text, inside, at=time.time())
         self._came = [None] * len(result.messages)
         self._list = result.messages
 
@@ -75,4 +78,5 @@ class Recollection:
             opened = self.notebook.open(self._list, detect(self._list))
         except InputError:  # a list that cannot be sent is no view; the one before stays
             return
-        self._history.see(opened.transcript.messages, opened.transcript.numbers)
+        standing = (self._newest,) if opened.transcript.handoffs else ()
+        self._history.see(opened.transcript.messages, opened.transcript.numbers, standing)

@@ -10,7 +10,7 @@ import msgspec
 from penstock.conversation.message import Message, Role, ToolCall, ToolResult
 from penstock.errors import UnknownHandle
 from penstock.measure.tokens import tokenizer_for
-from penstock.recall.history import Finding, Place
+from penstock.recall.history import Finding, Place, PlaceKind
 from penstock.recall.memory_index import MemoryIndex
 from penstock.recall.originals import original_text, original_title, redacted
 from penstock.recall.passages import message_passages
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 __all__ = ["MemoryHistory"]
 
 _COUNT = tokenizer_for(None).count
-_HANDLE = re.compile(r"([ms])([1-9]\d{0,8})")
+_HANDLE = re.compile(r"m[1-9][0-9]{0,8}")
 
 
 class _Summary(msgspec.Struct, frozen=True):
     text: str
-    inside: tuple[int, ...]
+    inside: tuple[str, ...]
+    kind: PlaceKind
     at: float | None
 
 
@@ -58,12 +59,13 @@ class MemoryHistory:
         self._messages: dict[int, Message] = {}
         self._times: dict[int, float] = {}
         self._tokens: dict[str, int] = {}  # by handle: a page of a long original must not cost all of it
-        self._summaries: dict[int, _Summary] = {}
+        self._summaries: dict[str, _Summary] = {}
         self._calls: dict[str, ToolCall] = {}
         self._index = MemoryIndex()
         self._waiting: list[int] = []
         self._view: dict[int, Message] = {}
         self._written: list[Message] = []
+        self._standing: frozenset[str] = frozenset()
         self._values: dict[int, tuple[Message, frozenset[str]]] = {}  # by identity; the message is held
         for number, message in zip(numbers, messages, strict=True):
             self.add(number, message)
@@ -84,14 +86,26 @@ class MemoryHistory:
             if isinstance(part, ToolCall):
                 self._calls[part.call_id] = part
 
-    def add_summary(self, compaction: int, text: str, covers: Iterable[int], at: float | None = None) -> str:
-        """Add the summary of a compaction, by its number, with the numbers of the messages it stands for; its handle."""
-        self._summaries[compaction] = _Summary(text, tuple(sorted(set(covers))), at)
-        return f"s{compaction}"
+    def add_summary(
+        self,
+        handle: str,
+        text: str,
+        inside: Iterable[str],
+        *,
+        kind: PlaceKind = "summary",
+        at: float | None = None,
+    ) -> None:
+        """Add a text that stands for others, with their handles. It can be described and read; found is what was said."""
+        self._summaries[handle] = _Summary(text, tuple(inside), kind, at)
 
-    def see(self, messages: Sequence[Message], numbers: Sequence[int]) -> None:
-        """Take these messages for the view: those that are as they were said stand in it, the others are stubs or handoffs."""
-        self._view, self._written = {}, []
+    def see(
+        self, messages: Sequence[Message], numbers: Sequence[int], summaries: Collection[str] = ()
+    ) -> None:
+        """Take these messages for the view: those that are as they were said stand in it, the others are stubs or handoffs.
+
+        `summaries` are the handles of those that stand in it too.
+        """
+        self._view, self._written, self._standing = {}, [], frozenset(summaries)
         for number, message in zip(numbers, messages, strict=True):
             known = self._messages.get(number)
             if number and (known is None or known is message or known.parts == message.parts):
@@ -117,10 +131,11 @@ class MemoryHistory:
 
     def describe(self, handle: str) -> Place:
         """What the handle stands for."""
-        kind, number = self._named(handle)
-        if kind == "s":
-            return self._describe_summary(handle, self._summaries[number])
-        message, text = self._message(number), self.text(handle)
+        text = self.text(handle)
+        if handle in self._summaries:
+            return self._describe_summary(handle, text)
+        number = self._number(handle)
+        message = self._message(number)
         return Place(
             handle=handle,
             kind="message",
@@ -135,22 +150,26 @@ class MemoryHistory:
 
     def text(self, handle: str) -> str:
         """All of it, as it was said."""
-        kind, number = self._named(handle)
-        return self._summaries[number].text if kind == "s" else original_text(self._message(number))
+        if handle in self._summaries:
+            return self._summaries[handle].text
+        return original_text(self._message(self._number(handle)))
 
-    def _describe_summary(self, handle: str, summary: _Summary) -> Place:
-        inside = summary.inside
+    def _describe_summary(self, handle: str, text: str) -> Place:
+        summary = self._summaries[handle]
+        first = handle
+        while first in self._summaries and self._summaries[first].inside:
+            first = self._summaries[first].inside[0]
         return Place(
             handle=handle,
-            kind="summary",
-            turn=inside[0] if inside else 0,
+            kind=summary.kind,
+            turn=int(first[1:]) if _HANDLE.fullmatch(first) else 0,
             role="",
-            title=f"summary of {len(inside):,} messages",
-            characters=len(summary.text),
-            tokens=self._weight(handle, summary.text),
+            title=f"{summary.kind} of {_named(summary.inside)}",
+            characters=len(text),
+            tokens=self._weight(handle, text),
             at=summary.at,
-            in_view=handle == f"s{max(self._summaries)}",
-            inside=tuple(f"m{number}" for number in inside),
+            in_view=handle in self._standing,
+            inside=summary.inside,
         )
 
     def _weight(self, handle: str, text: str) -> int:
@@ -158,13 +177,11 @@ class MemoryHistory:
             self._tokens[handle] = self._count(text)
         return self._tokens[handle]
 
-    def _named(self, handle: str) -> tuple[str, int]:
-        match = _HANDLE.fullmatch(handle)
-        if match is not None:
-            kind, number = match[1], int(match[2])
-            if number in self._summaries if kind == "s" else number in self._messages or number in self._view:
-                return kind, number
-        raise UnknownHandle(f"there is no original {handle!r} in this conversation")
+    def _number(self, handle: str) -> int:
+        number = int(handle[1:]) if _HANDLE.fullmatch(handle) else 0
+        if number not in self._messages and number not in self._view:
+            raise UnknownHandle(f"there is no original {handle!r} in this conversation")
+        return number
 
     def _message(self, number: int) -> Message:
         return self._messages[number] if number in self._messages else self._view[number]
@@ -201,3 +218,7 @@ class MemoryHistory:
             values[id(message)] = held
         self._values = values
         return frozenset().union(*(held for _, held in values.values()))
+
+
+def _named(inside: tuple[str, ...]) -> str:
+    return f"{inside[0]} to {inside[-1]}" if len(inside) > 1 else "".join(inside) or "nothing"

@@ -136,13 +136,18 @@ def test_a_handle_that_names_nothing_is_refused(handle):
         history.text(handle)
 
 
-def test_the_newest_summary_stands_in_the_view():
-    history = history_of(*[user(f"{FILLER} {n}") for n in range(9)])
-    history.add_summary(1, "one", [1, 2], at=5.0)
-    history.add_summary(2, "two", [3, 1, 2])
-    assert [history.describe(f"s{n}").in_view for n in (1, 2)] == [False, True]
-    assert history.describe("s2").inside == ("m1", "m2", "m3")
-    assert history.describe("s1").at == 5.0
+def test_summaries_may_hold_summaries():
+    messages = [user(f"{FILLER} {n}") for n in range(9)]
+    history = history_of(*messages)
+    history.add_summary("n1", "one", ["m3", "m4"], kind="segment", at=5.0)
+    history.add_summary("n5", "all", ["n1", "m5"], kind="segment")
+    history.see(messages[5:], [6, 7, 8, 9], summaries=["n5"])
+    assert [history.describe(handle).in_view for handle in ("n1", "n5")] == [False, True]
+    place = history.describe("n5")
+    assert (place.kind, place.turn, place.inside) == ("segment", 3, ("n1", "m5"))
+    assert place.title == "segment of n1 to m5"
+    assert history.describe("n1").at == 5.0
+    assert history.text("n1") == "one"
 
 
 class TestOriginals:

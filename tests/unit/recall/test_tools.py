@@ -142,7 +142,7 @@ class TestDescribe:
 
     def test_a_summary_lists_what_is_inside(self):
         history = history_of(*[user(f"Request {n} about the harbour") for n in range(1, 6)])
-        assert history.add_summary(1, "What happened", [2, 3, 4]) == "s1"
+        history.add_summary("s1", "What happened", ["m2", "m3", "m4"])
         told = ask("history_describe", {"handle": "S1"}, history)
         assert [one["handle"] for one in told["inside"]] == ["m2", "m3", "m4"]
         assert told["inside"][0] == {"handle": "m2", "role": "user", "title": "Request 2 about the harbour"}
@@ -150,7 +150,8 @@ class TestDescribe:
 
     def test_much_inside_is_listed_by_runs(self):
         history = history_of(*[user(f"Request {n}: " + "harbour " * 30) for n in range(1, 3_001)])
-        history.add_summary(1, "Much", [*range(1, 2_000), *range(2_100, 3_001)])
+        numbers = [*range(1, 2_000), *range(2_100, 3_001)]
+        history.add_summary("s1", "Much", [f"m{number}" for number in numbers])
         text = answer(history, "history_describe", {"handle": "s1"}, Budget(COUNT, 600))
         told = json.loads(text)
         assert COUNT(text) <= 600
