@@ -1,0 +1,370 @@
+"""When a compaction pays: the price of breaking the provider's cache against that of carrying old tokens along.
+
+A rewrite of the prompt must be written to the cache again, and what it drops is no longer read on every later request.
+The rule needs no forecast: it compacts once carrying what could be dropped has cost as much as dropping it would. With
+its gate it also keeps the bill of a twin, which gets the same tokens at the same times and compacts only where it must,
+and allows a compaction only while our own bill stays at or under the twin's.
+
+Amounts are in *units*, the price of one uncached input token. Everything is a value, and a request costs O(1).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import msgspec
+
+from penstock.measure.prices import Unknown
+
+if TYPE_CHECKING:
+    from penstock.measure.prices import ModelPrice
+    from penstock.measure.usage import Usage
+
+__all__ = [
+    "LEAST_DROPPED_TOKENS",
+    "Books",
+    "Caching",
+    "Request",
+    "Terms",
+    "Weighed",
+    "Why",
+    "book",
+    "caching_seen",
+    "settle",
+    "step",
+    "terms_of",
+    "weigh",
+]
+
+LEAST_DROPPED_TOKENS = 5_000
+"""A compaction that drops less is not worth the change to the conversation."""
+
+Caching: TypeAlias = Literal["5m", "1h", "automatic", "none"]
+"""How a prompt is cached: by marks, for five minutes or an hour; by the provider itself; not at all."""
+Mode: TypeAlias = Literal["off", "gated", "on"]
+
+_TTL_SECONDS = {"5m": 300.0, "1h": 3_600.0, "automatic": 300.0, "none": 0.0}
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What tokens cost, in units, and for how many seconds a prefix stays cached.
+
+    `write` is what a token costs that was not in the cache, `output` one that the model writes. `unit_usd` is what a
+    unit is worth, None where that is not known.
+    """
+
+    read: float
+    write: float
+    output: float
+    ttl_seconds: float
+    unit_usd: float | None = None
+
+    def warm(self, gap_seconds: float) -> bool:
+        """Whether the last prompt is still cached so long after it was sent."""
+        return gap_seconds <= self.ttl_seconds
+
+    def prompt(self, view_tokens: float, appended_tokens: float, *, warm: bool) -> float:
+        """What a prompt costs of which all but the appended tokens were sent before."""
+        if not warm:
+            return self.write * view_tokens
+        return self.read * (view_tokens - appended_tokens) + self.write * appended_tokens
+
+    def summary(self, view_tokens: float, summary_tokens: int, *, warm: bool) -> float:
+        """What it costs to have a model write a summary of that many tokens; nothing where none is asked."""
+        if not summary_tokens:
+            return 0.0
+        return (self.read if warm else 1.0) * view_tokens + self.output * summary_tokens
+
+
+def terms_of(price: ModelPrice, caching: Caching, *, prompt_tokens: int = 0) -> Terms | Unknown:
+    """The terms of a model's price; `prompt_tokens` decides where prices depend on the size of the prompt."""
+    if price.input is None or price.output is None:
+        return Unknown(f"no price for {price.model!r}")
+    unit = price.input.at(prompt_tokens)
+    if not unit:
+        return Unknown(f"{price.model!r} costs nothing, so nothing can be saved")
+    read = price.cache_read or price.input
+    write = price.input
+    if caching == "5m":
+        write = price.cache_write or price.input
+    elif caching == "1h":
+        if price.cache_write and not price.cache_write_1h:
+            return Unknown(f"no price for 1-hour cache writes of {price.model!r}")
+        write = price.cache_write_1h or price.input
+    elif caching == "none":
+        read = price.input
+    return Terms(
+        read=float(read.at(prompt_tokens) / unit),
+        write=float(write.at(prompt_tokens) / unit),
+        output=float(price.output.at(prompt_tokens) / unit),
+        ttl_seconds=_TTL_SECONDS[caching],
+        unit_usd=float(unit) / 1_000_000,
+    )
+
+
+def caching_seen(usage: Usage, assumed: Caching) -> Caching:
+    """The caching that a response shows. What was read or written decides; silence says little of an automatic one."""
+    if usage.cache_write_tokens:
+        return "1h" if usage.cache_write_1h_tokens * 2 > usage.cache_write_tokens else "5m"
+    if usage.cache_read_tokens:
+        return "automatic" if assumed == "none" else assumed
+    return "none" if assumed in ("5m", "1h") and usage.prompt_tokens else assumed
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """A request that is about to be sent.
+
+    `view_tokens` is all of it, `appended_tokens` what was not in the one before, `static_tokens` the system prompt and
+    the tools, which a compaction leaves alone, and `kept_tokens` what it would keep of the rest: handoff and tail.
+    `summary_tokens` is how much of the handoff a model would write, 0 for an extractive one.
+    """
+
+    view_tokens: int
+    appended_tokens: int
+    static_tokens: int
+    kept_tokens: int
+    warm: bool
+    summary_tokens: int = 0
+
+    @property
+    def droppable_tokens(self) -> int:
+        """What a compaction would take out of this request; negative where there is less than it keeps."""
+        return self.view_tokens - self.static_tokens - self.kept_tokens
+
+
+class Why(StrEnum):
+    """What decided."""
+
+    LIMIT = "limit"  # compact: the threshold is reached
+    PAYS = "pays"  # compact: carrying on has cost as much as compacting will
+    FREE = "free"  # compact: this very request becomes cheaper
+    OFF = "off"
+    LITTLE = "little"  # too little to drop
+    EARLY = "early"  # carrying on has cost too little yet
+    GATE = "gate"  # our bill would pass the twin's
+
+    @property
+    def compacts(self) -> bool:
+        """Whether this is a reason to compact."""
+        return self in _COMPACTING
+
+
+_COMPACTING = frozenset((Why.LIMIT, Why.PAYS, Why.FREE))
+
+
+class Weighed(msgspec.Struct, frozen=True, gc=False):
+    """A decision and what it rests on, in units: for the receipt, and by `reason` for people.
+
+    `cost` is what compacting now adds to the bill of this request (below 0: what it takes off it), `carried` what
+    carrying droppable tokens has cost since the last compaction, `room` how far our bill may rise to reach the
+    twin's. `summary_tokens` is what a model may write for it, 0 where none may be asked.
+    """
+
+    why: Why
+    droppable_tokens: int
+    cost: float
+    carried: float
+    room: float
+    warm: bool
+    summary_tokens: int = 0
+
+    @property
+    def compact(self) -> bool:
+        """Whether to compact before this request."""
+        return self.why.compacts
+
+    @property
+    def approach(self) -> float:
+        """How near the rule is to compacting, from 0 to 1: the moment to prepare a summary is before 1."""
+        if self.why is Why.LITTLE or self.why is Why.OFF:
+            return 0.0
+        return 1.0 if self.cost <= self.carried else max(0.0, self.carried / self.cost)
+
+    @property
+    def reason(self) -> str:
+        """Why, in a sentence for people."""
+        dropped, cost, carried = f"{self.droppable_tokens:,} tokens", _units(self.cost), _units(self.carried)
+        match self.why:
+            case Why.LIMIT:
+                return "the threshold is reached"
+            case Why.PAYS:
+                return f"carrying {dropped} that could go has cost {carried} by now, as much as compacting ({cost})"
+            case Why.FREE:
+                expired = "" if self.warm else "the provider's cache has expired, so "
+                return f"{expired}sending {dropped} less makes this request cheaper at once, by {_units(-self.cost)}"
+            case Why.LITTLE:
+                return f"only {max(0, self.droppable_tokens):,} tokens could go; from {LEAST_DROPPED_TOKENS:,} on it is weighed"
+            case Why.EARLY:
+                return f"carrying {dropped} that could go has cost {carried} so far, compacting would cost {cost}"
+            case Why.GATE:
+                return (
+                    f"compacting would cost {cost}, and only {_units(self.room)} are saved so far: "
+                    "the bill could end above that of not compacting"
+                )
+            case _:
+                return "prices do not decide (context.economics is off)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the receipt."""
+        return {
+            "why": self.why.value,
+            "reason": self.reason,
+            "droppable_tokens": self.droppable_tokens,
+            "cost_units": round(self.cost, 1),
+            "carried_units": round(self.carried, 1),
+            "room_units": round(self.room, 1),
+            "warm": self.warm,
+        }
+
+
+class _Entry(msgspec.Struct, frozen=True, gc=False):
+    """The last request as it was booked, so that a report can correct it."""
+
+    request: Request
+    own: float
+    twin: float
+    carried: float
+    twin_before_tokens: int
+    after_tokens: int | None
+    summary_tokens: int
+
+
+class Books(msgspec.Struct, frozen=True, gc=False):
+    """The state of one conversation with one model; a new model or a resumed conversation opens new books.
+
+    From `limit_tokens` on (the threshold) a compaction always runs. `carried` is what carrying droppable tokens has
+    cost since the last compaction; `bill` and `twin_bill` are all prompts and summaries so far, ours and the twin's.
+    """
+
+    terms: Terms
+    limit_tokens: int
+    mode: Mode = "gated"
+    carried: float = 0.0
+    bill: float = 0.0
+    twin_bill: float = 0.0
+    twin_tokens: int = 0
+    compactions: int = 0
+    last: _Entry | None = None
+
+    @property
+    def saved(self) -> float:
+        """What compacting has saved so far, in units; below 0 where it has not paid yet."""
+        return self.twin_bill - self.bill
+
+    @property
+    def saved_usd(self) -> float | None:
+        """The same in dollars, None where they are not known."""
+        return None if self.terms.unit_usd is None else self.saved * self.terms.unit_usd
+
+
+def step(books: Books, request: Request) -> tuple[Books, Weighed]:
+    """Decide before a request, and book it as decided: `weigh`, then `book`."""
+    weighed = weigh(books, request)
+    after = request.static_tokens + request.kept_tokens if weighed.compact else None
+    return book(books, request, after, summary_tokens=weighed.summary_tokens), weighed
+
+
+def weigh(books: Books, request: Request) -> Weighed:
+    """Whether to compact before this request, and why. Below the limit, `gated` asks no model for a summary."""
+    terms, warm, dropped = books.terms, request.warm, request.droppable_tokens
+    at_limit = request.view_tokens >= books.limit_tokens
+    own = terms.prompt(request.view_tokens, request.appended_tokens, warm=warm)
+    kept = request.static_tokens + request.kept_tokens
+    asked = 0 if books.mode == "gated" and not at_limit else request.summary_tokens
+    cost = _compacted(terms, kept, request) + terms.summary(request.view_tokens, asked, warm=warm) - own
+    twin, _ = _twin(books, request)
+    room = books.twin_bill + twin - books.bill - own
+    if at_limit and dropped > 0:
+        why = Why.LIMIT
+    elif books.mode == "off":
+        why = Why.OFF
+    elif dropped < LEAST_DROPPED_TOKENS:
+        why = Why.LITTLE
+    elif books.carried < cost:
+        why = Why.EARLY
+    elif books.mode == "gated" and cost > room:
+        why = Why.GATE
+    else:
+        why = Why.FREE if cost <= 0 else Why.PAYS
+    return Weighed(why, dropped, cost, books.carried, room, warm, asked)
+
+
+def book(
+    books: Books, request: Request, after_tokens: int | None = None, *, summary_tokens: int = 0
+) -> Books:
+    """The books after a request was sent: as it was, or compacted to a view of `after_tokens`.
+
+    `summary_tokens` is what a model wrote for that compaction, 0 where none was asked.
+    """
+    terms, warm = books.terms, request.warm
+    twin, twin_tokens = _twin(books, request)
+    if after_tokens is None:
+        own = terms.prompt(request.view_tokens, request.appended_tokens, warm=warm)
+        carried = (terms.read if warm else terms.write) * max(0, request.droppable_tokens)
+        total = books.carried + carried
+    else:
+        own = _compacted(terms, after_tokens, request)
+        own += terms.summary(request.view_tokens, summary_tokens, warm=warm)
+        carried = total = 0.0
+    entry = _Entry(request, own, twin, carried, books.twin_tokens, after_tokens, summary_tokens)
+    return Books(
+        terms,
+        books.limit_tokens,
+        books.mode,
+        total,
+        books.bill + own,
+        books.twin_bill + twin,
+        twin_tokens,
+        books.compactions + (after_tokens is not None),
+        entry,
+    )
+
+
+def settle(books: Books, usage: Usage) -> Books:
+    """The books after the response: whether the cache was warm is taken from what the provider reports.
+
+    Where it was as assumed, nothing changes. Where not, the last request is booked again, ours and the twin's.
+    """
+    entry = books.last
+    if entry is None:
+        return books
+    request = entry.request
+    expected = (
+        request.view_tokens - request.appended_tokens if entry.after_tokens is None else request.static_tokens
+    )
+    warm = expected > 0 and usage.cache_read_tokens * 2 >= expected
+    if warm == request.warm:
+        return books
+    undone = msgspec.structs.replace(
+        books,
+        carried=books.carried - entry.carried,
+        bill=books.bill - entry.own,
+        twin_bill=books.twin_bill - entry.twin,
+        twin_tokens=entry.twin_before_tokens,
+        compactions=books.compactions - (entry.after_tokens is not None),
+    )
+    again = msgspec.structs.replace(request, warm=warm)
+    return book(undone, again, entry.after_tokens, summary_tokens=entry.summary_tokens)
+
+
+def _compacted(terms: Terms, after_tokens: int, request: Request) -> float:
+    """What the prompt costs once it is compacted: the static prefix is still cached, the rest is new."""
+    fresh = after_tokens - request.static_tokens
+    return terms.prompt(after_tokens, fresh, warm=request.warm)
+
+
+def _twin(books: Books, request: Request) -> tuple[float, int]:
+    """What this request costs the twin, and the tokens of its view: it compacts at the limit and nowhere else."""
+    terms, warm = books.terms, request.warm
+    begins = not books.twin_tokens  # the twin begins as we are
+    view = request.view_tokens if begins else books.twin_tokens + request.appended_tokens
+    kept = request.static_tokens + request.kept_tokens
+    if view < books.limit_tokens or view <= kept:
+        return terms.prompt(view, request.appended_tokens, warm=warm), view
+    summary = terms.summary(view, request.summary_tokens, warm=warm)
+    return _compacted(terms, kept, request) + summary, kept
+
+
+def _units(amount: float) -> str:
+    return f"{amount:,.0f} units"

@@ -1,0 +1,1 @@
+"""What past sessions would have cost with compactions at other moments."""

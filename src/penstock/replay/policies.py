@@ -1,0 +1,91 @@
+"""When to compact, by each of the policies that are compared: for a session, the requests before which it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+import numpy as np
+
+from penstock.compaction.economics import Books, Request, step
+from penstock.compaction.policy import budgets
+from penstock.replay.hindsight import in_hindsight
+from penstock.settings import CompressionSettings
+
+if TYPE_CHECKING:
+    from penstock.replay.bills import Case, Course
+
+__all__ = ["POLICIES", "Policy", "at_size", "by_rule"]
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy by its name: at a share of the window, at a flat size, by the rule, or the best in hindsight.
+
+    With `share` and `rule`, the share is where the rule is overruled, as the threshold of the settings does.
+    """
+
+    name: str
+    share: float = 1.0
+    flat_tokens: int = 0
+    rule: Literal["", "on", "gated"] = ""
+    best: bool = False
+    default: bool = False
+
+    def limit_tokens(self, case: Case) -> int:
+        """From this size on a session is compacted, whatever else is decided."""
+        if self.default:
+            return budgets(CompressionSettings(), case.window_tokens).threshold_tokens
+        return min(self.flat_tokens or round(self.share * case.window_tokens), case.window_tokens)
+
+    def schedule(self, course: Course, case: Case) -> list[int]:
+        """The requests of a session before which it is compacted."""
+        if self.best:
+            return in_hindsight(course, case)
+        if self.rule:
+            return by_rule(course, case, self.rule, self.limit_tokens(case))
+        return at_size(course, case, self.limit_tokens(case))
+
+
+POLICIES = (
+    Policy(name="never, until forced"),
+    Policy(name="at 50 %", share=0.50),
+    Policy(name="at 75 %", share=0.75),
+    Policy(name="at 83 %", share=0.83),
+    Policy(name="at 90 %", share=0.90),
+    Policy(name="at 80,000 tokens", flat_tokens=80_000),
+    Policy(name="the rule", rule="on"),
+    Policy(name="the rule, gated", rule="gated"),
+    Policy(name="gated, and at the threshold", rule="gated", default=True),
+    Policy(name="best in hindsight", best=True),
+)
+"""What is compared, in the order of the table. The first is what the others are measured by."""
+
+
+def at_size(course: Course, case: Case, limit_tokens: int) -> list[int]:
+    """Compact whenever the view has reached a size, and something can be dropped."""
+    compacted: list[int] = []
+    sums, base = course.sums, float(course.static_tokens)
+    least = course.static_tokens + case.kept_tokens
+    at = -1
+    while True:
+        wanted = max(limit_tokens - base, np.nextafter(least - base, np.inf))
+        at = max(at + 1, int(np.searchsorted(sums, wanted, side="left")))
+        if at >= len(sums):
+            return compacted
+        compacted.append(at)
+        base = least - float(sums[at])
+
+
+def by_rule(course: Course, case: Case, mode: Literal["on", "gated"], limit_tokens: int) -> list[int]:
+    """Compact as `penstock.compaction.economics` decides, request by request."""
+    compacted: list[int] = []
+    static, kept, summary = course.static_tokens, case.kept_tokens, case.summary_tokens
+    books = Books(case.terms, limit_tokens, mode)
+    view = static
+    for at, (appended, warm) in enumerate(zip(course.appended.tolist(), course.warm.tolist(), strict=True)):
+        view += int(appended)
+        books, weighed = step(books, Request(view, int(appended), static, kept, warm, summary))
+        if weighed.compact:
+            compacted.append(at)
+            view = static + kept
+    return compacted

@@ -1,0 +1,134 @@
+"""What the requests of a session did to its context: how much was appended, how much came out, after how long."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.errors import InputError, MalformedJSON
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.stores.base import Store, UsageRow
+
+__all__ = ["STATIC_TOKENS", "Trace", "read_traces", "stored_trace"]
+
+STATIC_TOKENS = 18_000
+"""System prompt and tools of a coding agent, where a trace does not say."""
+
+_GZIP = b"\x1f\x8b"
+_MOST_TOKENS = 10**9
+_OPENING_MESSAGES = 50
+_TURN = "turn"  # the task of a request that answers, not of one that summarises
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """A session as its requests, oldest first.
+
+    `appended` are the tokens that each request adds to the one before, without the static prefix; `output` what came
+    back; `gaps` the seconds since the previous request.
+    """
+
+    id: str
+    static_tokens: int
+    appended: tuple[int, ...]
+    output: tuple[int, ...]
+    gaps: tuple[float, ...]
+
+    @property
+    def requests(self) -> int:
+        """How many there are."""
+        return len(self.appended)
+
+
+class _Line(msgspec.Struct):
+    requests: list[tuple[int, int, int, float, int]]
+    id: str = ""
+
+
+def read_traces(data: bytes, static_tokens: int = STATIC_TOKENS) -> list[Trace]:
+    """The traces of a file, plain or gzipped: a JSON object a line, with `id` and `requests`.
+
+    A request is `[tokens of tool results appended, other tokens appended, output tokens, seconds since the previous
+    request, 1 if a user message came in]`. InputError for a line that is none.
+    """
+    if data.startswith(_GZIP):
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error):
+            raise InputError("this is a broken gzip file: fetch or write it again") from None
+    traces = []
+    for number, line in enumerate(data.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            read = msgspec.json.decode(line, type=_Line)
+        except msgspec.ValidationError as error:
+            raise InputError(f"this is no trace of requests: {error}", position=f"line {number}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise MalformedJSON("this is no JSON", position=f"line {number}") from None
+        traces.append(_checked(read, number, static_tokens))
+    if not any(trace.requests for trace in traces):
+        raise InputError("there are no requests in it: give a file with a trace a line")
+    return [trace for trace in traces if trace.requests]
+
+
+def _checked(read: _Line, number: int, static_tokens: int) -> Trace:
+    for row in read.requests:
+        if not all(0 <= value <= _MOST_TOKENS for value in row):
+            raise InputError(
+                f"the request {list(row)} has a number below 0 or above {_MOST_TOKENS:,}",
+                position=f"line {number}",
+            )
+    return Trace(
+        id=read.id or f"line {number}",
+        static_tokens=static_tokens,
+        appended=tuple(row[0] + row[1] for row in read.requests),
+        output=tuple(row[2] for row in read.requests),
+        gaps=tuple(row[3] for row in read.requests),
+    )
+
+
+def stored_trace(store: Store, session_id: str) -> Trace | None:
+    """The trace of a stored conversation, by the usage of its requests; None where there are fewer than two on record.
+
+    What a request appended is by how much its prompt was larger than the one before. Where it was smaller, the program
+    that made it had compacted: then the answer before is taken as appended, which is the least that can have been.
+    """
+    rows = [
+        row for row in store.usage(session_id=session_id) if row.usage.prompt_tokens and row.task == _TURN
+    ]
+    if len(rows) < 2:
+        return None
+    prompts = [row.usage.prompt_tokens for row in rows]
+    static = max(0, prompts[0] - _opening_tokens(store, session_id))
+    appended = [prompts[0] - static]
+    for before, now, row in zip(prompts, prompts[1:], rows, strict=False):
+        appended.append(now - before if now >= before else row.usage.output_tokens)
+    return Trace(
+        id=session_id,
+        static_tokens=static,
+        appended=tuple(appended),
+        output=tuple(row.usage.output_tokens for row in rows),
+        gaps=_gaps(rows),
+    )
+
+
+def _opening_tokens(store: Store, session_id: str) -> int:
+    """Tokens of the messages before the first answer: what the first request held beside its static prefix."""
+    tokens = 0
+    for entry in store.read_from(session_id, 0, _OPENING_MESSAGES):
+        if entry.role == "assistant":
+            break
+        tokens += entry.tokens if entry.role != "system" else 0
+    return tokens
+
+
+def _gaps(rows: Sequence[UsageRow]) -> tuple[float, ...]:
+    times = [row.at for row in rows]
+    return (0.0, *(max(0.0, now - before) for before, now in pairwise(times)))
