@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.cli.layout import aligned, plural, printable
 from penstock.cli.screen import Screen, screen_of
+from penstock.cli.session_handle import read_one
 from penstock.cli.session_list import title_of, view_tokens
 from penstock.cli.stored import found_session, moment, money, opened_store, redacted
 from penstock.compaction.facts import KeptKind
@@ -49,10 +50,13 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Show the conversation. Raises UnknownSession."""
-    with opened_store(args) as store:
-        found = shown(store, found_session(store, args.id), facts=args.facts)
+    """Show the conversation, or one thing in it. Raises UnknownSession, UnknownHandle."""
     screen = screen_of(sys.stdout)
+    with opened_store(args) as store:
+        tip = found_session(store, args.id)
+        if args.handle:
+            return read_one(store, tip, args.handle.lower(), screen, as_json=args.json)
+        found = shown(store, tip, facts=args.facts)
     if args.json:
         screen.say(json.dumps(_as_json(found), indent=2))
         return 0

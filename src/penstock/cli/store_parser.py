@@ -12,6 +12,7 @@ __all__ = ["ACTIONS", "STORE_COMMANDS", "add_sessions", "add_store", "add_stored
 
 STORE_COMMANDS = {
     "sessions": "list, show, export, import and delete stored conversations",
+    "search": "search everything that was ever said in stored conversations",
     "usage": "show what requests used and cost",
     "insights": "show the last days by model and by day, and what compaction saved",
     "doctor": "check a store, and mend it",
@@ -46,6 +47,19 @@ def add_store(parser: argparse.ArgumentParser) -> None:
 def add_stored(parsers: Mapping[str, argparse.ArgumentParser]) -> None:
     """The options of the commands that have no actions."""
     parsers["usage"].add_argument("id", metavar="ID", nargs="?", help="one conversation; default: all")
+    search = parsers["search"]
+    search.add_argument(
+        "query", metavar="QUERY", nargs="+", help="words, names, paths or values; any of them"
+    )
+    search.add_argument("--session", metavar="ID", help="one conversation; default: all")
+    search.add_argument("--limit", metavar="N", type=whole_number, default=10, help="how many (default 10)")
+    search.add_argument(
+        "--characters",
+        metavar="N",
+        type=whole_number,
+        default=480,
+        help="of an excerpt, at most (default 480)",
+    )
     parsers["insights"].add_argument(
         "--days", metavar="N", type=whole_number, default=30, help="how many days back (default 30)"
     )
@@ -80,6 +94,9 @@ def _add_list(parser: argparse.ArgumentParser, _dialects: Sequence[str]) -> None
 def _add_show(parser: argparse.ArgumentParser, _dialects: Sequence[str]) -> None:
     parser.add_argument(
         "--facts", action="store_true", help="with what was noted of messages that left the view"
+    )
+    parser.add_argument(
+        "--handle", metavar="M", help="read one message (m12), summary (s1) or stored result instead, whole"
     )
 
 

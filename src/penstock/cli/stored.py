@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 
     from penstock.stores.base import ConversationRow, SessionRow, Store
 
-__all__ = ["SHORT", "conversations", "found_session", "moment", "money", "opened_store", "redacted"]
+__all__ = [
+    "SHORT",
+    "conversations",
+    "found_session",
+    "moment",
+    "money",
+    "opened_store",
+    "redacted",
+    "redactor",
+]
 
 SHORT = 8  # characters of an id in a list
 _PAGE = 200
@@ -73,6 +82,11 @@ def money(cost: float | None) -> str:
     return "unknown" if cost is None else str(Money(Decimal(repr(cost))))
 
 
+def redactor() -> Redactor:
+    """What makes words of a conversation such as may be shown."""
+    return Redactor(own_secrets())
+
+
 def redacted(text: str) -> str:
     """Words of a conversation as they may be shown."""
-    return Redactor(own_secrets()).redact(text)
+    return redactor().redact(text)

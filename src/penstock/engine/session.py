@@ -1,10 +1,11 @@
-"""A conversation in a store: append, view, compact, undo, pin.
+"""A conversation in a store: append, view, compact, undo, pin, search.
 
     store = penstock.open_store("sqlite:///work.db")
     session = penstock.Session.create(store, model="gpt-4.1")
     session.append([{"role": "user", "content": "…"}])
     session.view()                     # what the model is to be sent
     session.compact(target_tokens=20_000)
+    session.search("the port of the staging database")
     session.original("m14")
 
 The log only grows. A compaction is one more record, made of the view and committed only if nobody else committed one
@@ -27,9 +28,12 @@ from penstock.conversation.wire import encode_wire, parse_json
 from penstock.engine.compress import Request, compress_list, new_notebook, run_sync, summarise_list
 from penstock.engine.compressed import number_of
 from penstock.engine.logged import new_messages
+from penstock.engine.session_history import SessionHistory
 from penstock.engine.stored_view import recorded_facts, recorded_pieces, view_of, wanted_positions
 from penstock.engine.summariser import summariser_of
 from penstock.errors import UnknownHandle
+from penstock.recall.ranking import Wish
+from penstock.recall.tools import Budget, answer, tool_schemas
 from penstock.settings import Settings
 from penstock.stores.base import BRANCH, COMPRESSION, NewCompaction, NewSession
 
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
     from penstock.compaction.notebook import Notebook
     from penstock.engine.compressed import Compressed
     from penstock.engine.stored_view import StoredView
+    from penstock.recall.history import Finding
     from penstock.stores.base import CompactionRow, NewFact, SessionRow, Store
 
 __all__ = ["Session"]
@@ -56,6 +61,7 @@ class Session:
         self._row = row
         self._notebook: Notebook = new_notebook(row.model or None, self.settings)
         self._tip = store.log_tip(row.id)
+        self._history: SessionHistory | None = None
 
     @classmethod
     def create(
@@ -220,6 +226,30 @@ class Session:
         """The message with that handle, as it was appended."""
         entries = self.store.read(self.id, [self._position(handle)])
         return parse_json(entries[0].raw)
+
+    def search(self, query: str, *, hits: int = 10, characters: int = 1_200) -> list[Finding]:
+        """The best findings in the whole log, its summaries and its stored results, but for what stands in the view.
+
+        `query` may be a few words, or the live request with what came before it. Excerpts are redacted.
+        """
+        return list(self.history.search(query, Wish(hits=hits, characters=characters)))
+
+    @property
+    def history(self) -> SessionHistory:
+        """What was said, to be searched and read by handle."""
+        if self._history is None or self._history.session_id != self.id:
+            count, redact = self._notebook.tokenizer.count, self._notebook.redactor.redact
+            self._history = SessionHistory(self.store, self.id, count, redact)
+        return self._history
+
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        """The recall tools, in the format of OpenAI's function tools: for the requests of an agent that may use them."""
+        return tool_schemas()
+
+    def handle_tool_call(self, name: str, args: Any, *, tokens: int = 4_000) -> str:
+        """The answer of a recall tool as JSON of at most so many tokens, whatever a model sent as arguments."""
+        budget = Budget(self._notebook.tokenizer.count, tokens)
+        return answer(self.history, name, args, budget, redact=self._notebook.redactor.redact)
 
     def _position(self, handle: str) -> int:
         position = number_of(handle) - 1

@@ -28,7 +28,6 @@ __all__ = [
     "cut_at_lines",
     "message_passages",
     "readable",
-    "text_passages",
 ]
 
 PASSAGE_CHARACTERS = 1_000
@@ -45,25 +44,21 @@ _SPEAKERS = {
 
 
 class Passage(msgspec.Struct, frozen=True, gc=False):
-    """A piece of one voice in a message. `voice` counts the voices of the message from 0."""
+    """A piece of one voice in a message. `voice` counts the voices of the message from 0; `call` names a call or result."""
 
     voice: int
     speaker: Speaker
     text: str
+    call: str = ""
 
 
 def message_passages(message: Message) -> tuple[Passage, ...]:
     """The passages of a message, in order. A message without words has none."""
     return tuple(
-        Passage(number, speaker, piece)
-        for number, (speaker, text) in enumerate(_voices(message))
+        Passage(number, speaker, piece, call)
+        for number, (speaker, text, call) in enumerate(_voices(message))
         for piece in cut_at_lines(readable(text), PASSAGE_CHARACTERS)
     )
-
-
-def text_passages(text: str, speaker: Speaker) -> tuple[Passage, ...]:
-    """The passages of a text that is no message."""
-    return tuple(Passage(0, speaker, piece) for piece in cut_at_lines(readable(text), PASSAGE_CHARACTERS))
 
 
 def readable(text: str) -> str:
@@ -99,18 +94,20 @@ def _border(line: str, size: int) -> int:
     return at + 1 if at > 0 else size
 
 
-def _voices(message: Message) -> Iterator[tuple[Speaker, str]]:
+def _voices(message: Message) -> Iterator[tuple[Speaker, str, str]]:
     for part in message.parts:
         match part:
             case Text(text=text):
-                yield _SPEAKERS[message.role], text
+                yield _SPEAKERS[message.role], text, ""
             case Reasoning(text=text):
-                yield Speaker.ASSISTANT, text
-            case ToolCall(name=name, arguments=arguments):
-                yield Speaker.CALL, f"{name}\n{lay_out(arguments).text}"
-            case ToolResult(text=text) | Opaque(text=text):
-                yield Speaker.RESULT, text
+                yield Speaker.ASSISTANT, text, ""
+            case ToolCall(call_id=call_id, name=name, arguments=arguments):
+                yield Speaker.CALL, f"{name}\n{lay_out(arguments).text}", call_id
+            case ToolResult(call_id=call_id, text=text):
+                yield Speaker.RESULT, text, call_id
+            case Opaque(text=text):
+                yield Speaker.RESULT, text, ""
             case Summary(text=text):
-                yield Speaker.HANDOFF, text
+                yield Speaker.HANDOFF, text, ""
             case _:
                 pass

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from penstock.conversation.view import Compaction
     from penstock.measure.usage import Usage
@@ -303,10 +303,12 @@ class Store(Protocol):
         *,
         session_id: str | None = None,
         hidden: Collection[int] = (),
+        redact: Callable[[str], str] = str,
     ) -> Sequence[Finding]:
         """The best findings in all conversations, or in that of a session, with all that its log shares with others.
 
-        Of a session, nothing is found at the positions in `hidden`, nor in the summary that stands in the view.
+        Of a session, nothing is found at the positions in `hidden`, nor in the summary that stands in the view. Excerpts
+        are drawn from messages that went through `redact` as a whole.
         """
 
     def delete(self, session_id: str) -> int:

@@ -9,35 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from penstock.compaction.reading import Speaker
-from penstock.conversation.dialects import dialect_named
-from penstock.conversation.view import Handoff
-from penstock.conversation.wire import parse_json
-from penstock.errors import PenstockError
-from penstock.recall.passages import INDEX_VERSION, message_passages, text_passages
+from penstock.conversation.message import ToolCall
+from penstock.recall.passages import INDEX_VERSION, message_passages
 from penstock.recall.terms import index_terms
-from penstock.stores.compactions import read_pieces
-from penstock.stores.index import MESSAGE, RESULT, SUMMARY
-from penstock.stores.packing import unpack
+from penstock.recall.tools import TOOL_NAMES
 from penstock.stores.rows import batches
+from penstock.stores.sources import Source, read_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from penstock.recall.passages import Passage
+    from penstock.conversation.message import Message
     from penstock.stores.database import Transaction
     from penstock.stores.index import Index
 
-__all__ = [
-    "Source",
-    "index_some",
-    "passages_of",
-    "require_version",
-    "scope_term",
-    "waiting",
-]
+__all__ = ["index_some", "require_version", "scope_term", "waiting"]
 
 _AT_ONCE = 256
 _EVERYTHING = (
@@ -45,14 +31,6 @@ _EVERYTHING = (
     "SELECT 1, key, conversation FROM compactions",
     "SELECT 2, r.key, s.conversation FROM results r JOIN sessions s ON s.key = r.session",
 )
-
-
-class Source(msgspec.Struct, frozen=True, gc=False):
-    """What passages come from: a message, the summary of a compaction, or a stored result, by its key."""
-
-    kind: int
-    key: int
-    conversation: int
 
 
 def scope_term(conversation: int) -> str:
@@ -105,35 +83,34 @@ def waiting(do: Transaction) -> int:
     return int(row[0]) if row is not None else 0
 
 
-def passages_of(do: Transaction, sources: Sequence[Source]) -> dict[Source, tuple[Passage, ...]]:
-    """The passages of each source that is there and can be read."""
-    readers = {MESSAGE: _of_messages, SUMMARY: _of_summaries, RESULT: _of_results}
-    found: dict[Source, tuple[Passage, ...]] = {}
-    for kind, read in readers.items():
-        wanted = {source.key: source for source in sources if source.kind == kind}
-        for some in batches(list(wanted)):
-            found.update((wanted[key], passages) for key, passages in read(do, some, wanted).items())
-    return found
-
-
 def _add(do: Transaction, index: Index, sources: Sequence[Source]) -> None:
     row = do.one("SELECT first + passages FROM indexed ORDER BY first DESC, passages DESC LIMIT 1")
     number = row[0] if row is not None else 1
-    found = passages_of(do, sources)
+    messages = read_sources(do, sources)
+    ours = _recall_calls(messages.values())
     added: list[tuple[int, Sequence[str]]] = []
     ranges: list[tuple[int, int, int, int, int]] = []
     for source in sources:
-        passages = found.get(source, ())
+        passages = message_passages(messages[source]) if source in messages else ()
         scope = scope_term(source.conversation)
-        added += (
-            (number + place, [*sorted(index_terms(passage.text)), scope])
-            for place, passage in enumerate(passages)
-        )
+        for place, passage in enumerate(passages):
+            terms = sorted(index_terms(passage.text)) if passage.call not in ours else ()
+            added.append((number + place, [*terms, scope]))
         ranges.append((source.kind, source.key, source.conversation, number, len(passages)))
         number += len(passages)
     index.add(do, added)
     do.run_many(
         "INSERT INTO indexed (kind, source, conversation, first, passages) VALUES (?, ?, ?, ?, ?)", ranges
+    )
+
+
+def _recall_calls(messages: Iterable[Message]) -> frozenset[str]:
+    """The calls of the recall tools: what they gave would be found beside what it quotes."""
+    return frozenset(
+        part.call_id
+        for message in messages
+        for part in message.parts
+        if isinstance(part, ToolCall) and part.name in TOOL_NAMES
     )
 
 
@@ -148,51 +125,3 @@ def _indexed(do: Transaction, sources: Sequence[Source]) -> set[tuple[int, int]]
             )
             found.update((kind, row[0]) for row in rows)
     return found
-
-
-def _of_messages(
-    do: Transaction, keys: Sequence[int], sources: Mapping[int, Source]
-) -> dict[int, tuple[Passage, ...]]:
-    marks = ", ".join("?" * len(keys))
-    conversations = sorted({sources[key].conversation for key in keys})
-    names = ", ".join("?" * len(conversations))
-    rows = do.rows(f"SELECT key, dialect FROM conversations WHERE key IN ({names})", *conversations)
-    dialects: dict[int, str] = {row[0]: row[1] for row in rows}
-    found: dict[int, tuple[Passage, ...]] = {}
-    for key, raw, packed in do.rows(f"SELECT key, raw, packed FROM messages WHERE key IN ({marks})", *keys):
-        dialect = dialects.get(sources[key].conversation)
-        if dialect is None:
-            continue
-        try:
-            message = dialect_named(dialect).decode(parse_json(unpack(raw, packed)))
-        except PenstockError:  # what cannot be read cannot be found; `doctor` says why
-            continue
-        found[key] = message_passages(message)
-    return found
-
-
-def _of_summaries(
-    do: Transaction, keys: Sequence[int], _: Mapping[int, Source]
-) -> dict[int, tuple[Passage, ...]]:
-    marks = ", ".join("?" * len(keys))
-    rows = do.rows(f"SELECT key, pieces FROM compactions WHERE key IN ({marks})", *keys)
-    found: dict[int, tuple[Passage, ...]] = {}
-    for key, pieces in rows:
-        try:
-            handoffs = [piece for piece in read_pieces(bytes(pieces)) if isinstance(piece, Handoff)]
-        except ValueError:
-            continue
-        text = "\n".join(handoff.summary.text for handoff in handoffs)
-        found[key] = text_passages(text, Speaker.HANDOFF)
-    return found
-
-
-def _of_results(
-    do: Transaction, keys: Sequence[int], _: Mapping[int, Source]
-) -> dict[int, tuple[Passage, ...]]:
-    marks = ", ".join("?" * len(keys))
-    rows = do.rows(f"SELECT key, raw, packed FROM results WHERE key IN ({marks})", *keys)
-    return {
-        key: text_passages(unpack(raw, packed).decode("utf-8", "surrogatepass"), Speaker.RESULT)
-        for key, raw, packed in rows
-    }

@@ -15,17 +15,22 @@ import numpy as np
 
 from penstock.recall.fragments import Origin
 from penstock.recall.history import Finding
+from penstock.recall.originals import redacted
+from penstock.recall.passages import message_passages
 from penstock.recall.query import Statistics, read_query
 from penstock.recall.ranking import Candidate, Wish, best_passages, rank, strongest_terms
 from penstock.stores.index import MESSAGE, RESULT, Terms
-from penstock.stores.indexing import Source, passages_of, scope_term
+from penstock.stores.indexing import scope_term
 from penstock.stores.rows import batches, stretches
+from penstock.stores.sources import Source, read_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from penstock.conversation.message import Message
+    from penstock.recall.passages import Passage
     from penstock.recall.query import Query
     from penstock.recall.ranking import Hit
     from penstock.stores.database import Transaction
@@ -112,7 +117,14 @@ class _Lookup:
         return numbers, scores
 
 
-def search(do: Transaction, index: Index, text: str, wish: Wish, scope: Scope | None = None) -> list[Finding]:
+def search(
+    do: Transaction,
+    index: Index,
+    text: str,
+    wish: Wish,
+    scope: Scope | None = None,
+    redact: Callable[[str], str] = str,
+) -> list[Finding]:
     """The best findings for a text, of everything that is indexed or of one conversation."""
     query = read_query(text)
     lookup = _Lookup(do, index, scope)
@@ -125,14 +137,33 @@ def search(do: Transaction, index: Index, text: str, wish: Wish, scope: Scope | 
         return []
     sources = _sources(do, best_passages(scores, numbers))
     spots = _spots(do, sorted({source for source, _ in sources.values()}, key=_key), scope)
-    table = _Table(do, sources, spots, scope)
-    return [table.finding(hit) for hit in rank(query, table.candidates, statistics, wish)]
+    table = _Table(do, sources, spots, scope, redact)
+    return [table.finding(hit) for hit in rank(query, table.candidates.values(), statistics, wish)]
 
 
 def shown_summaries(do: Transaction, conversation: int) -> frozenset[int]:
     """The compaction whose summary stands in the view: what it says need not be found."""
     row = do.one("SELECT view FROM conversations WHERE key = ?", conversation)
     return frozenset((row[0],)) if row is not None and row[0] else frozenset()
+
+
+class _Texts:
+    """The passages of sources, without secrets: each message is redacted as a whole, before it is cut."""
+
+    def __init__(self, messages: Mapping[Source, Message], redact: Callable[[str], str]) -> None:
+        self._passages: dict[Source, tuple[Passage, ...]] = {}
+        self._moved: set[Source] = set()
+        for source, message in messages.items():
+            clean = redacted(message, redact)
+            self._passages[source] = message_passages(clean)
+            if clean.parts != message.parts:
+                self._moved.add(source)
+
+    def around(self, source: Source, place: int) -> list[tuple[int, Passage]]:
+        """The passage at a place, under 0; where redaction may have moved it, the one before it, too, under -1."""
+        passages = self._passages.get(source, ())
+        steps = (-1, 0) if source in self._moved else (0,)
+        return [(step, passages[place + step]) for step in steps if 0 <= place + step < len(passages)]
 
 
 class _Table:
@@ -147,29 +178,28 @@ class _Table:
         sources: Mapping[int, tuple[Source, int]],
         spots: Mapping[Source, _Spot],
         scope: Scope | None,
+        redact: Callable[[str], str],
     ) -> None:
         self._do = do
-        self._scope = scope
         self._ranges: list[tuple[int, Source | None]] = []
         self._handles: dict[int, str] = {}
         self._spots = spots
-        self.candidates: list[Candidate] = []
+        self.candidates: dict[int, Candidate] = {}
         # In the dialect of the log that it was found in: who brought it may be gone.
         found = {source: Source(source.kind, source.key, spot.conversation) for source, spot in spots.items()}
-        texts = passages_of(do, list(found.values()))
+        texts = _Texts(read_sources(do, list(found.values())), redact)
         for number, (source, place) in sources.items():
             spot = spots.get(source)
             if spot is None or _shown(source, spot, scope):
                 continue
-            passages = texts.get(found[source], ())
-            if place >= len(passages):
-                continue
             base = self._base(source, spot)
-            passage = passages[place]
             own = base + spot.position + 1
             self._handles[own] = _handle(do, source, spot)
-            origin = Origin(base + number, base + spot.turn + 1, own, passage.voice, passage.speaker)
-            self.candidates.append(Candidate(origin, passage.text))
+            for step, passage in texts.around(found[source], place):
+                origin = Origin(
+                    base + number + step, base + spot.turn + 1, own, passage.voice, passage.speaker
+                )
+                self.candidates[origin.passage] = Candidate(origin, passage.text)
 
     def finding(self, hit: Hit) -> Finding:
         """What the hit found."""

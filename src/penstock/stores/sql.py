@@ -34,7 +34,7 @@ from penstock.stores.texts import moment
 from penstock.stores.upkeep import delete_conversations
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from penstock.recall.history import Finding
     from penstock.stores.base import (
@@ -259,6 +259,7 @@ class SqlStore:
         *,
         session_id: str | None = None,
         hidden: Collection[int] = (),
+        redact: Callable[[str], str] = str,
     ) -> Sequence[Finding]:
         """The best findings in all conversations, or in that of a session."""
         if self.unindexed():
@@ -268,7 +269,7 @@ class SqlStore:
             if session_id is not None:
                 _, _, conversation = session_of(do, session_id)
                 scope = Scope(conversation, frozenset(hidden), shown_summaries(do, conversation))
-            return search(do, self._database.index, query, wish or Wish(), scope)
+            return search(do, self._database.index, query, wish or Wish(), scope, redact)
 
     # Upkeep.
 

@@ -1,0 +1,108 @@
+"""`penstock search`: what was said in stored conversations, with the handle by which it can be read whole."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.layout import plural, printable
+from penstock.cli.progress import Progress
+from penstock.cli.screen import screen_of
+from penstock.cli.session_list import title_of
+from penstock.cli.stored import SHORT, found_session, moment, opened_store, redactor
+from penstock.recall.ranking import Wish
+from penstock.recall.terms import terms_of, tokens_of
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from penstock.cli.screen import Screen
+    from penstock.recall.history import Finding
+    from penstock.stores.base import Store
+
+__all__ = ["run"]
+
+_AT_ONCE = 2_000  # messages that are indexed between two looks at the progress
+_WORD = re.compile(r"\w+")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Search, and show what was found, best first. Raises UnknownSession."""
+    query = " ".join(args.query)
+    with opened_store(args) as store:
+        session_id = found_session(store, args.session).id if args.session else None
+        _index(store)
+        wish = Wish(hits=args.limit, characters=args.characters)
+        found = store.search(query, wish, session_id=session_id, redact=redactor().redact)
+        titles = {one.session: _title(store, one.session) for one in found}
+    screen = screen_of(sys.stdout)
+    if args.json:
+        screen.say(json.dumps([_as_json(one, titles[one.session]) for one in found], indent=2))
+        return 0
+    for line in _lines(found, titles, query, screen):
+        screen.say(line)
+    return 0
+
+
+def _index(store: Store) -> None:
+    """Index what is new, and say how far that is."""
+    waiting = store.unindexed()
+    if not waiting:
+        return
+    with Progress("indexing what is new") as progress:
+        done = 0
+        while some := store.index(_AT_ONCE):
+            done += some
+            progress.now(f"indexing what is new, {plural(done, 'message')} done, {store.unindexed():,} to go")
+
+
+def _title(store: Store, session: str) -> str:
+    tip = store.tip(session)
+    return title_of(store, tip, tip.title)
+
+
+def _lines(found: Sequence[Finding], titles: dict[str, str], query: str, screen: Screen) -> Iterator[str]:
+    if not found:
+        yield "nothing found: try other words, or a name, path or number that stood there"
+        return
+    asked = frozenset(term for token in tokens_of(query) for term in terms_of(token))
+    for number, one in enumerate(found):
+        if number:
+            yield ""
+        when = moment(one.at) if one.at is not None else ""
+        head = "  ".join(filter(None, (one.session[:SHORT], " ".join(one.handles), when)))
+        title = screen.clip(printable(titles[one.session]), len(head) + 2)
+        yield f"{screen.paint(head, 'bold')}  {screen.paint(title, 'dim')}".rstrip()
+        for line in one.excerpt.split("\n"):
+            yield "  " + _highlighted(printable(line), asked, screen)
+    first = found[0]
+    yield ""
+    yield screen.paint(
+        f"read one whole: penstock sessions show {first.session[:SHORT]} --handle {first.handles[0]}", "dim"
+    )
+
+
+def _highlighted(line: str, asked: frozenset[str], screen: Screen) -> str:
+    """The line, cut to the screen, with the words that were asked for in colour."""
+    shown = screen.clip(line, 2)
+    if not screen.colour:
+        return shown
+    return _WORD.sub(
+        lambda word: screen.paint(word[0], "yellow") if asked.intersection(terms_of(word[0])) else word[0],
+        shown,
+    )
+
+
+def _as_json(one: Finding, title: str) -> dict[str, Any]:
+    return {
+        "session": one.session,
+        "title": title,
+        "handles": list(one.handles),
+        "turn": one.turn,
+        "at": one.at,
+        "score": round(one.score, 4),
+        "excerpt": one.excerpt,
+    }

@@ -1,0 +1,85 @@
+"""What passages come from, read as messages: a message of a log, the summary of a compaction, a stored tool result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.conversation.dialects import dialect_named
+from penstock.conversation.message import Message, Role, ToolResult
+from penstock.conversation.view import Handoff
+from penstock.conversation.wire import parse_json
+from penstock.errors import PenstockError
+from penstock.stores.compactions import read_pieces
+from penstock.stores.index import MESSAGE, RESULT, SUMMARY
+from penstock.stores.packing import unpack
+from penstock.stores.rows import batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from penstock.stores.database import Transaction
+
+__all__ = ["Source", "read_sources"]
+
+
+class Source(msgspec.Struct, frozen=True, gc=False):
+    """By its kind and key, with the key of a conversation that it belongs to."""
+
+    kind: int
+    key: int
+    conversation: int
+
+
+def read_sources(do: Transaction, sources: Sequence[Source]) -> dict[Source, Message]:
+    """Each source that is there and can be read, as a message. `doctor` says why one cannot."""
+    found: dict[Source, Message] = {}
+    for kind, read in ((MESSAGE, _messages), (SUMMARY, _summaries), (RESULT, _results)):
+        wanted = {source.key: source for source in sources if source.kind == kind}
+        for some in batches(list(wanted)):
+            found.update((wanted[key], message) for key, message in read(do, some, wanted))
+    return found
+
+
+def _messages(
+    do: Transaction, keys: Sequence[int], sources: Mapping[int, Source]
+) -> Iterator[tuple[int, Message]]:
+    conversations = sorted({sources[key].conversation for key in keys})
+    rows = do.rows(
+        f"SELECT key, dialect FROM conversations WHERE key IN ({_marks(conversations)})", *conversations
+    )
+    dialects: dict[int, str] = {row[0]: row[1] for row in rows}
+    for key, raw, packed in do.rows(
+        f"SELECT key, raw, packed FROM messages WHERE key IN ({_marks(keys)})", *keys
+    ):
+        dialect = dialects.get(sources[key].conversation)
+        if dialect is None:
+            continue
+        try:
+            yield key, dialect_named(dialect).decode(parse_json(unpack(raw, packed)))
+        except (PenstockError, ValueError):
+            continue
+
+
+def _summaries(
+    do: Transaction, keys: Sequence[int], _: Mapping[int, Source]
+) -> Iterator[tuple[int, Message]]:
+    for key, pieces in do.rows(f"SELECT key, pieces FROM compactions WHERE key IN ({_marks(keys)})", *keys):
+        try:
+            read = read_pieces(bytes(pieces))
+        except ValueError:
+            continue
+        yield key, Message(Role.USER, tuple(piece.summary for piece in read if isinstance(piece, Handoff)))
+
+
+def _results(do: Transaction, keys: Sequence[int], _: Mapping[int, Source]) -> Iterator[tuple[int, Message]]:
+    for key, raw, packed in do.rows(
+        f"SELECT key, raw, packed FROM results WHERE key IN ({_marks(keys)})", *keys
+    ):
+        text = unpack(raw, packed).decode("utf-8", "surrogatepass")
+        yield key, Message(Role.TOOL, (ToolResult("", text),))
+
+
+def _marks(values: Sequence[int]) -> str:
+    return ", ".join("?" * len(values))

@@ -1,0 +1,146 @@
+"""The history of a stored session: what left its view is found and read, what stands in it is not repeated."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import penstock
+from penstock.errors import UnknownHandle
+from penstock.recall import Wish
+from penstock.stores.base import StoredResult
+from penstock.stores.opening import open_store
+
+PORT = "the staging database listens on port 50817"
+
+
+@pytest.fixture
+def session():
+    store = open_store("memory:")
+    made = penstock.Session.create(store, model="gpt-4.1")
+    made.append([{"role": "user", "content": f"Remember: {PORT}. Then look through the files."}])
+    for number in range(40):
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "read_file", "arguments": "{}"}}
+        body = "\n".join(
+            f"line {n} of src/part{number}/file{n}.py holds value_{number}_{n}" for n in range(30)
+        )
+        made.append(
+            [
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": f"c{number}", "content": body},
+            ]
+        )
+    made.append([{"role": "user", "content": "Which port was it?"}])
+    yield made
+    store.close()
+
+
+def test_before_a_compaction_everything_is_in_the_view(session):
+    assert session.search("staging database port") == []
+
+
+def test_what_left_the_view_is_found_and_read(session):
+    session.compact(target_tokens=3_000)
+    view = json.dumps(session.view())
+    gone = next(
+        f"value_{n}_{k}"
+        for n in range(40)
+        for k in range(30)
+        if f"value_{n}_{k} " not in view and f"value_{n}_{k}\\n" not in view
+    )
+    found = session.search(gone)
+    assert gone in found[0].excerpt
+    assert gone in session.history.text(found[0].handles[0])
+    answer = json.loads(session.handle_tool_call("history_search", {"query": gone}))
+    assert any(gone in one["excerpt"] for one in answer["found"])
+
+
+def test_no_finding_quotes_a_message_that_stands_in_the_view(session):
+    session.compact(target_tokens=3_000)
+    newest = session.store.newest_compaction(session.id)
+    whole = {
+        f"m{piece.position + 1}"
+        for piece in newest.compaction.pieces
+        if hasattr(piece, "position") and not hasattr(piece, "parts")
+    }
+    for query in ("line holds value", "src/part39/file3.py", "port"):
+        for finding in session.search(query, hits=20):
+            assert not whole.intersection(finding.handles)
+
+
+def test_every_message_is_reachable_by_its_handle(session):
+    session.compact(target_tokens=3_000)
+    for position in range(len(session)):
+        place = session.history.describe(f"m{position + 1}")
+        text = session.history.text(place.handle)
+        original = session.original(place.handle)
+        assert (place.kind, place.characters) == ("message", len(text))
+        assert (original["content"] or "") in text or text.startswith("[read_file]")
+
+
+def test_a_summary_says_what_is_inside_it(session):
+    session.compact(target_tokens=3_000)
+    place = session.history.describe("s1")
+    assert place.kind == "summary"
+    assert place.in_view
+    assert "m4" in place.inside
+    assert session.history.text("s1").strip()
+
+
+def test_a_stored_result_belongs_to_its_conversation(session):
+    store = session.store
+    store.put_result(
+        StoredResult(id="r-9", session=session.id, tool="terminal", text="much\noutput", created=3.0)
+    )
+    assert session.history.text("r-9") == "much\noutput"
+    assert session.history.describe("r-9").kind == "result"
+    other = penstock.Session.create(store)
+    with pytest.raises(UnknownHandle):
+        other.history.text("r-9")
+
+
+@pytest.mark.parametrize("handle", ["m0", "m500", "s1", "x", "", "m", "m1.5", "\0"])
+def test_a_handle_that_names_nothing_is_refused(session, handle):
+    with pytest.raises(UnknownHandle):
+        session.history.describe(handle)
+    with pytest.raises(UnknownHandle):
+        session.history.text(handle)
+
+
+def test_excerpts_hold_no_secret_even_where_it_runs_over_several_lines():
+    store = open_store("memory:")
+    session = penstock.Session.create(store)
+    block = "\n".join(
+        [
+            "-----BEGIN RSA PRIVATE KEY-----",
+            *["QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo" * 2] * 30,
+            "-----END RSA PRIVATE KEY-----",
+        ]
+    )
+    session.append(
+        [{"role": "user", "content": f"the deployment key follows\n{block}\nuse the deployment key wisely"}]
+    )
+    session.append([{"role": "assistant", "content": "x" * 9_000}, {"role": "user", "content": "go on"}])
+    found = store.search("deployment key", Wish(hits=20), redact=session._notebook.redactor.redact)
+    assert found
+    assert not any("QUJDREVG" in finding.excerpt for finding in found)
+    store.close()
+
+
+def test_what_the_recall_tools_gave_is_not_found_again(session):
+    session.compact(target_tokens=3_000)
+    question = {
+        "id": "h1",
+        "type": "function",
+        "function": {"name": "history_search", "arguments": '{"query": "port"}'},
+    }
+    answer = session.handle_tool_call("history_search", {"query": "staging port"})
+    session.append(
+        [
+            {"role": "assistant", "content": None, "tool_calls": [question]},
+            {"role": "tool", "tool_call_id": "h1", "content": answer + " quoted from before: narwhal"},
+        ]
+    )
+    assert list(session.store.search("narwhal")) == []
+    assert session.history.text("m84").endswith("narwhal")
