@@ -14,7 +14,7 @@ from penstock.recall.history import Finding, Place, PlaceKind
 from penstock.recall.memory_index import MemoryIndex
 from penstock.recall.originals import original_text, original_title, redacted
 from penstock.recall.passages import message_passages
-from penstock.recall.query import values_of
+from penstock.recall.query import talked_about, values_of, with_surroundings
 from penstock.recall.tools import TOOL_NAMES
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class MemoryHistory:
         self._view: dict[int, Message] = {}
         self._written: list[Message] = []
         self._standing: frozenset[str] = frozenset()
+        self._talked_about = ""
         self._values: dict[int, tuple[Message, frozenset[str]]] = {}  # by identity; the message is held
         for number, message in zip(numbers, messages, strict=True):
             self.add(number, message)
@@ -106,6 +107,7 @@ class MemoryHistory:
         `summaries` are the handles of those that stand in it too.
         """
         self._view, self._written, self._standing = {}, [], frozenset(summaries)
+        self._talked_about = talked_about(messages)
         for number, message in zip(numbers, messages, strict=True):
             known = self._messages.get(number)
             if number and (known is None or known is message or known.parts == message.parts):
@@ -114,10 +116,16 @@ class MemoryHistory:
                 self._written.append(message)
 
     def search(self, query: str, wish: Wish) -> list[Finding]:
-        """The best findings: of no message in the view, and not for a value that stands in it."""
+        """The best findings: of no message in the view, and not for a value that stands in it.
+
+        What is being talked about in the view decides between what the query leaves open.
+        """
         self._index_waiting()
-        known = wish.known | self._values_in_view()
-        hits = self._index.search(query, msgspec.structs.replace(wish, known=known), self._view.keys())
+        if not self._index.holds(query, self._view.keys()):
+            return []
+        asked = with_surroundings(query, self._talked_about)
+        wish = msgspec.structs.replace(wish, known=wish.known | self._values_in_view())
+        hits = self._index.search(asked, wish, self._view.keys())
         return [
             Finding(
                 handles=tuple(f"m{number}" for number in hit.messages),

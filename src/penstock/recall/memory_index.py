@@ -17,6 +17,8 @@ from penstock.recall.terms import index_terms
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from numpy.typing import NDArray
+
     from penstock.conversation.message import Message
     from penstock.recall.query import Query
 
@@ -60,6 +62,12 @@ class MemoryIndex:
             {term: len(self._postings[term]) for term in query.weights if term in self._postings},
         )
 
+    def holds(self, text: str, hidden: Collection[int] = ()) -> bool:
+        """Whether a word of the text stands here, in a message that is not hidden."""
+        findable = self._findable(hidden)
+        terms = [term for term in read_query(text).weights if term in self._postings]
+        return any(findable[np.frombuffer(self._postings[term], np.uintc)].any() for term in terms)
+
     def search(self, text: str, wish: Wish | None = None, hidden: Collection[int] = ()) -> list[Hit]:
         """The best hits for a text; none for a text without a word that stands here, and none of a hidden message."""
         query = read_query(text)
@@ -68,10 +76,14 @@ class MemoryIndex:
         for term in strongest_terms(query, statistics):
             places = np.frombuffer(self._postings[term], np.uintc)
             scores[places] += query.weights[term] * statistics.rarity(term)
-        findable = ~np.isin(np.array(self._messages), list(hidden))
+        findable = self._findable(hidden)
         found = np.flatnonzero(scores * findable)
         numbers = best_passages(scores[found], found)
         candidates = [
             self._passages[number] for number in numbers if number < len(scores) and findable[number]
         ]
         return rank(query, candidates, statistics, wish or Wish())
+
+    def _findable(self, hidden: Collection[int]) -> NDArray[np.bool_]:
+        """For each passage whether its message is not hidden."""
+        return ~np.isin(np.array(self._messages), list(hidden))

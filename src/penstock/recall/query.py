@@ -13,17 +13,29 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.compaction.values import values_in_token
+from penstock.conversation.message import Role, Text
 from penstock.recall.terms import terms_of, tokens_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Query", "Statistics", "read_query", "token_values", "values_of"]
+    from penstock.conversation.message import Message
+
+__all__ = [
+    "Query",
+    "Statistics",
+    "read_query",
+    "talked_about",
+    "token_values",
+    "values_of",
+    "with_surroundings",
+]
 
 _WANTED = 300  # characters
 _SURROUNDINGS = 0.2
 _MOST_CHARACTERS = 4_000
 _SHORTEST_VALUE = 4
+_TALKING = (Role.USER, Role.ASSISTANT)
 _REMEMBERED = 1 << 16
 
 
@@ -65,6 +77,23 @@ def read_query(text: str) -> Query:
                 pairs.setdefault((before, terms[0]), weight)
             before = terms[0]
     return Query(weights, pairs, frozenset(known))
+
+
+def with_surroundings(wanted: str, surroundings: str) -> str:
+    """The text of a query for what is wanted by somebody who is at `surroundings`."""
+    return f"{wanted:<{_WANTED}} {surroundings}" if surroundings else wanted
+
+
+def talked_about(messages: Sequence[Message]) -> str:
+    """What is being talked about at the end of these messages: what the assistant said last, and the last request."""
+    said: dict[Role, str] = {}
+    for message in reversed(messages):
+        text = "".join(part.text for part in message.parts if isinstance(part, Text))
+        if message.role in _TALKING and text.strip():
+            said.setdefault(message.role, text)
+        if len(said) == len(_TALKING):
+            break
+    return f"{said.get(Role.ASSISTANT, '')[-_WANTED:]} {said.get(Role.USER, '')[:_WANTED]}".strip()
 
 
 def values_of(texts: Iterable[str]) -> frozenset[str]:

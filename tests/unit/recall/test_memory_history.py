@@ -60,6 +60,18 @@ def test_the_view_may_change_either_way():
     assert "hl-9021" in found(history, "harbour")
 
 
+@pytest.mark.parametrize(("place", "port"), [("harbour", "4417"), ("airfield", "9021")])
+def test_what_is_talked_about_decides_what_the_query_leaves_open(place, port):
+    history = history_of(
+        user("The gateway of the harbour listens on port 4417."),
+        *[user(f"{FILLER} {n}") for n in range(20)],
+        user("The gateway of the airfield listens on port 9021."),
+    )
+    history.see([user(f"Connect to the {place} now.")], [23])
+    assert port in history.search("gateway port", Wish())[0].excerpt
+    assert history.search("quicksilver", Wish()) == []  # what is talked about alone finds nothing
+
+
 def test_a_value_that_stands_in_a_stub_or_handoff_is_not_what_is_found_first():
     old = user("The build of candidate one is rc1-a77f0.")
     other = user("The build of candidate two is rc2-b88e1.")
