@@ -256,3 +256,18 @@ def test_many_messages_are_searched_as_in_memory(store):
     for query in ("mod3 part5 E007", "line 74", "step 99 src/mod1"):
         expected = [tuple(f"m{number}" for number in hit.messages) for hit in memory.search(query)]
         assert [finding.handles for finding in store.search(query)] == expected
+
+
+def test_a_damaged_index_is_told_and_made_anew(store):
+    started(store)
+    append(store, "s", "the old pelican", "yes", "no")
+    store.index()
+    assert list(store.faults()) == []
+    with store.database.writing() as do:
+        do.run("DELETE FROM indexed WHERE source = (SELECT min(source) FROM indexed)")
+    whats = [fault.what for fault in store.faults()]
+    assert any("lacks 1 messages" in what for what in whats)
+    assert all(fault.mendable and fault.where == "search index" for fault in store.faults())
+    store.repair()
+    assert handles(store.search("pelican")) == ["m1"]
+    assert list(store.faults()) == []

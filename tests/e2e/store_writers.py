@@ -41,7 +41,7 @@ def commit(store, session, new_id, over):
 
 
 def write_until_killed(url, name, seed, acknowledged):
-    """Append, compact and undo, in the conversation that all share and in one of its own."""
+    """Append, search, compact and undo, in the conversation that all share and in one of its own."""
     store = open_store(url, wait_seconds=30)
     report = os.open(acknowledged, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     rng = random.Random(seed)
@@ -60,6 +60,8 @@ def write_until_killed(url, name, seed, acknowledged):
 
 def _one_thing(store, session, what, rng):
     choice = rng.random()
+    if choice < 0.1:
+        return f"search\t{len(store.search(what.split()[0], session_id=session))}"
     if choice < 0.7:
         texts = [f"{what} {n} {'long ' * rng.choice((1, 400))}" for n in range(rng.randint(1, 4))]
         ids = store.append(session, new_messages(*texts), store.log_tip(session).id, time.time()).ids

@@ -12,6 +12,7 @@ from penstock.conversation.wire import parse_json
 from penstock.stores.base import COMPRESSION, Fault
 from penstock.stores.compactions import knows_its_positions, read_pieces
 from penstock.stores.log_checks import log_findings
+from penstock.stores.search_checks import MAKE_ANEW, search_faults
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +51,7 @@ def findings(do: Transaction) -> Iterator[Finding]:
         yield from _compaction_findings(do, row, log, where)
         yield from _session_findings(do, row[0], where)
     yield from _orphans(do)
+    yield from (_finding("search index", what, MAKE_ANEW) for what in search_faults(do))
 
 
 def mend(do: Transaction) -> list[Fault]:
