@@ -16,7 +16,7 @@ from penstock.errors import UnknownHandle
 from penstock.recall.history import Place
 from penstock.recall.originals import original_text, original_title
 from penstock.recall.passages import message_passages
-from penstock.recall.query import values_of
+from penstock.recall.query import talked_about, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,14 +51,15 @@ class SessionHistory:
         self._known: dict[tuple[int, int], frozenset[str]] = {}
 
     def search(self, query: str, wish: Wish) -> Sequence[Finding]:
-        """The best findings, of no message that stands whole in the view."""
+        """The best findings, of no message that stands whole in the view, by what is being talked about in it."""
         newest = self._store.newest_compaction(self.session_id)
         view = self._view(newest)
         whole = {piece.position for piece in view.pieces if isinstance(piece, Kept)}
         known = wish.known | self._values(view, newest)
+        about = wish.surroundings or self._talked_about(view)
         return self._store.search(
             query,
-            msgspec.structs.replace(wish, known=known),
+            msgspec.structs.replace(wish, known=known, surroundings=about),
             session_id=self.session_id,
             hidden=whole,
             redact=self._redact,
@@ -175,6 +176,10 @@ class SessionHistory:
         length = self._store.log_tip(self.session_id).length
         entries = self._store.read(self.session_id, wanted_positions(compaction, length))
         return view_of(compaction, entries, self._store.session(self.session_id).dialect)
+
+    def _talked_about(self, view: StoredView) -> str:
+        dialect = self._dialect()
+        return talked_about([dialect.decode(wire) for wire in view.wires[-_BACK:]])
 
     def _values(self, view: StoredView, newest: CompactionRow | None) -> frozenset[str]:
         """Every value in the view. Messages that were looked at before are not looked at again until a compaction."""

@@ -47,11 +47,16 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """How many hits, how long their excerpts may be, and which values the asker sees already."""
+    """How many hits, how long their excerpts may be, and what the asker has before them.
+
+    `known` are values that stand there, which need not be found; `surroundings` is what is being talked about, which
+    decides between what the query leaves open.
+    """
 
     hits: int = 10
     characters: int = 1_200
     known: frozenset[str] = frozenset()
+    surroundings: str = ""
 
 
 class Hit(msgspec.Struct, frozen=True):

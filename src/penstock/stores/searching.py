@@ -17,7 +17,7 @@ from penstock.recall.fragments import Origin
 from penstock.recall.history import Finding
 from penstock.recall.originals import redacted
 from penstock.recall.passages import message_passages
-from penstock.recall.query import Statistics, read_query
+from penstock.recall.query import Statistics, read_query, with_surroundings
 from penstock.recall.ranking import Candidate, Wish, best_passages, rank, strongest_terms
 from penstock.stores.index import MESSAGE, RESULT, Terms
 from penstock.stores.indexing import scope_term
@@ -126,9 +126,11 @@ def search(
     redact: Callable[[str], str] = str,
 ) -> list[Finding]:
     """The best findings for a text, of everything that is indexed or of one conversation."""
-    query = read_query(text)
+    query = read_query(with_surroundings(text, wish.surroundings))
     lookup = _Lookup(do, index, scope)
     statistics = lookup.statistics(query)
+    if wish.surroundings and not statistics.holding.keys() & read_query(text).weights.keys():
+        return []
     numbers, scores = lookup.passages_with(query, statistics)
     if scope is not None:
         shown = _is_hidden(do, numbers, scope)

@@ -105,7 +105,10 @@ class SqliteDatabase:
     def damage(self) -> list[str]:
         """What SQLite's own check finds."""
         with self._mapped(), self._held() as connection:
-            found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
+            try:
+                found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
+            except apsw.CorruptError as error:  # so damaged that the check itself fails
+                found = [str(error)]
         return [text for text in found if text != "ok"]
 
     def close(self) -> None:
