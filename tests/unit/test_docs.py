@@ -20,6 +20,7 @@ RUNNABLE = (
     "docs/guides/library.md",
     "docs/guides/bring-your-own-agent.md",
     "docs/guides/providers.md",
+    "docs/guides/recall.md",
     "docs/guides/testing.md",
     "docs/concepts/redaction.md",
     "docs/reference/settings.md",
