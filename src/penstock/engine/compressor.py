@@ -188,13 +188,13 @@ class ContextCompressor(ContextEngine):
         """The recall tools, where they were asked for."""
         return [] if self._recollection is None else tool_schemas()
 
-    def handle_tool_call(self, name: str, args: Mapping[str, Any], **context: Any) -> str:
-        """The answer of a recall tool, as JSON.
+    def handle_tool_call(self, name: str, args: Mapping[str, Any] | str, **context: Any) -> str:
+        """The answer of a recall tool, as JSON. `args` is what the model wrote, as an object or as its JSON.
 
         `messages` in the context is the list that the model sees; without it, the last list that was passed in.
         """
         if self._recollection is None:
-            return super().handle_tool_call(name, args, **context)
+            return super().handle_tool_call(name, {}, **context)
         tokens = max(_LEAST_ANSWER, min(_MOST_ANSWER, int(self.context_length * _ANSWER_SHARE)))
         return self._recollection.answer(name, args, context.get("messages"), tokens)
 

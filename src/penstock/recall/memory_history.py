@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,7 +19,7 @@ from penstock.recall.query import talked_about, values_of, with_surroundings
 from penstock.recall.tools import TOOL_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from penstock.recall.ranking import Wish
 
@@ -62,7 +63,7 @@ class MemoryHistory:
         self._summaries: dict[str, _Summary] = {}
         self._calls: dict[str, ToolCall] = {}
         self._index = MemoryIndex()
-        self._waiting: list[int] = []
+        self._waiting: list[tuple[int, Message]] = []
         self._view: dict[int, Message] = {}
         self._written: list[Message] = []
         self._standing: frozenset[str] = frozenset()
@@ -80,12 +81,10 @@ class MemoryHistory:
         if number in self._messages or number < 1:
             return
         self._messages[number] = message
-        self._waiting.append(number)
         if at is not None:
             self._times[number] = at
-        for part in message.parts:
-            if isinstance(part, ToolCall):
-                self._calls[part.call_id] = part
+        self._calls.update(_calls_in(message))  # of an id that was used twice, the later call from here on
+        self._waiting.append((number, self._said(message)))
 
     def add_summary(
         self,
@@ -149,7 +148,7 @@ class MemoryHistory:
             kind="message",
             turn=self._turn(number),
             role=str(message.role),
-            title=original_title(message, self._calls, self._redact),
+            title=original_title(message, self._calls_of(number), self._redact),
             characters=len(text),
             tokens=self._weight(handle, text),
             at=self._times.get(number),
@@ -202,9 +201,13 @@ class MemoryHistory:
             number -= 1
         return number
 
+    def _calls_of(self, number: int) -> Mapping[str, ToolCall]:
+        """The calls by their ids, those of the message's own turn first."""
+        return ChainMap(_calls_in(self._message(self._turn(number))), self._calls)
+
     def _index_waiting(self) -> None:
-        for number in self._waiting:
-            self._index.add(number, redacted(self._said(self._messages[number]), self._redact))
+        for number, message in self._waiting:
+            self._index.add(number, redacted(message, self._redact))
         self._waiting.clear()
 
     def _said(self, message: Message) -> Message:
@@ -226,6 +229,10 @@ class MemoryHistory:
             values[id(message)] = held
         self._values = values
         return frozenset().union(*(held for _, held in values.values()))
+
+
+def _calls_in(message: Message) -> dict[str, ToolCall]:
+    return {part.call_id: part for part in message.parts if isinstance(part, ToolCall)}
 
 
 def _named(inside: tuple[str, ...]) -> str:

@@ -19,6 +19,7 @@ _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Arguments = TypeVar("_Arguments", bound=msgspec.Struct)
 
 _NUMBERED = re.compile(r"([msn]?)0*(\d{1,9})", re.IGNORECASE)
+_SEVERAL = re.compile(r"[msn]\d+(?:\W+[msn]?\d+)+", re.IGNORECASE)
 _AROUND = " \t\r\n()[]{}<>\"'`*.,:;#"
 _WHERE = re.compile(r" - at `\$\.?(\w*)`")
 _SHOWN = 60  # characters of what a model sent that go back to it
@@ -64,8 +65,13 @@ def read_arguments(args: Any, kind: type[_Arguments]) -> _Arguments:
 
 
 def handle_in(given: str | int) -> str:
-    """The handle that was meant: `M12`, `[m12]`, `12` and 12 are `m12`. What is no numbered handle stays as it is."""
+    """The handle that was meant: `M12`, `[m12]`, `12` and 12 are `m12`. What is no numbered handle stays as it is.
+
+    Raises InputError where several are named.
+    """
     text = str(given).strip(_AROUND)
+    if _SEVERAL.fullmatch(text):
+        raise InputError(f"{shown(given)} names several: give one handle at a time")
     match = _NUMBERED.fullmatch(text)
     return f"{(match[1] or 'm').lower()}{match[2]}" if match else text
 

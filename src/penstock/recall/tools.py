@@ -12,6 +12,7 @@ that says what to do.
 from __future__ import annotations
 
 import math
+import re
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,8 +45,10 @@ _MOST_PER_TOKEN = 4  # characters of a page for a token of the budget, at first
 _LONGEST_NAME = 120  # characters of a title
 _LAST_TIME = 253_402_300_799  # the end of the year 9999
 
+_NUMBERED = re.compile(r"([a-z])([0-9]{1,9})")
+
 _NOTHING_FOUND = "Nothing earlier has these words. Try others, or a name, path or number that stood there."
-_LEFT_OUT = "history_expand reads these handles; a narrower query leaves fewer out"
+_LEFT_OUT = "history_expand reads what a handle names; a narrower query or a smaller limit leaves less out"
 _TOO_LARGE = {"error": "the answer does not fit; read it with history_expand and a small limit"}
 
 
@@ -176,8 +179,8 @@ class _Desk(msgspec.Struct, frozen=True):
         return {**entry, **({"time": time} if time else {}), "excerpt": self.redact(finding.excerpt)}
 
     def _about(self, place: Place) -> dict[str, Any]:
-        time = _utc(place.at)
-        return {"turn": place.turn, **({"time": time} if time else {}), "role": shorten(place.role, 20)}
+        known = {"time": _utc(place.at), "role": shorten(place.role, 20)}
+        return {"turn": place.turn, **{key: value for key, value in known.items() if value}}
 
     def _titled(self, handle: str) -> dict[str, str]:
         try:
@@ -241,8 +244,12 @@ def _fewer(entries: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     excerpt = first["excerpt"]
     while len(excerpt) > 20:
         excerpt = excerpt[: len(excerpt) // 2]
-        yield {**_found([{**first, "excerpt": f"{excerpt}…"}], ()), "left_out": len(entries) - 1}
-    yield {"found": [{"handles": first["handles"][:1], "turn": first["turn"]}], "left_out": len(entries) - 1}
+        yield _cut({**first, "excerpt": f"{excerpt}…"}, len(entries))
+    yield _cut({"handles": first["handles"][:1], "turn": first["turn"]}, len(entries))
+
+
+def _cut(entry: dict[str, Any], total: int) -> dict[str, Any]:
+    return {"found": [entry], "left_out": total - 1, "hint": _LEFT_OUT}
 
 
 def _found(entries: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -263,7 +270,8 @@ def _with_inside(
     runs = _runs(inside)
     while runs:
         yield _listed(about, [], runs, len(inside))
-        runs = runs[: len(runs) // 2]
+        half = len(runs) // 2
+        runs = [*runs[:half], "…"] if half > 1 else []
     yield _listed({**about, "title": ""}, [], [], len(inside))
 
 
@@ -286,8 +294,8 @@ def _runs(handles: Sequence[str]) -> list[str]:
 
 
 def _next(handle: str) -> str:
-    number = handle[1:]
-    return f"{handle[0]}{int(number) + 1}" if number.isdecimal() else ""
+    match = _NUMBERED.fullmatch(handle)
+    return f"{match[1]}{int(match[2]) + 1}" if match else ""
 
 
 def _page(about: dict[str, Any], text: str, start: int, most: int) -> dict[str, Any]:

@@ -124,6 +124,22 @@ def test_what_the_recall_tools_gave_is_not_found_again():
     assert "hk-4417" in history.text("m3")
 
 
+def test_ids_of_calls_may_be_used_again():
+    def turn(name, arguments, text):
+        call = Message(Role.ASSISTANT, (Call("call_0", name, arguments),))
+        return call, Message(Role.TOOL, (Result("call_0", text),))
+
+    history = history_of(
+        *turn("terminal", '{"command": "cat quay.txt"}', "The harbour key is hk-4417."),
+        *turn("history_search", '{"query": "harbour"}', "The harbour lamp is hl-9021."),
+        *turn("read_file", '{"path": "lamp.txt"}', "The harbour mast is hm-3300."),
+    )
+    excerpts = found(history, "harbour key lamp mast")
+    assert ["hk-4417" in excerpts, "hl-9021" in excerpts, "hm-3300" in excerpts] == [True, False, True]
+    assert history.describe("m2").title == "[terminal] cat quay.txt → 1 line"
+    assert history.describe("m6").title == "[read_file] lamp.txt from line 1, 28 chars"
+
+
 def test_a_result_belongs_to_the_turn_of_its_call():
     call = Message(Role.ASSISTANT, (Call("c1", "ls", "{}"), Call("c2", "ls", "{}")))
     history = history_of(
