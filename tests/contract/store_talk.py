@@ -35,7 +35,7 @@ def append(store, session_id, *texts, at=2.0):
 
 
 def compact(store, session_id, new_id, *, kept=(), text="what was said", **more):
-    """Commit a compaction of the whole log, of which these positions stay. More: `at`, `over`, `key`, `facts`."""
+    """Commit a compaction of the whole log, of which these positions stay. More: `at`, `over`, `key`, `facts`, `receipt`."""
     tip = store.log_tip(session_id)
     newest = store.newest_compaction(session_id)
     covered = tuple(position for position in range(tip.length) if position not in kept)
@@ -45,7 +45,7 @@ def compact(store, session_id, new_id, *, kept=(), text="what was said", **more)
         NewCompaction(
             compaction=Compaction(tip.id, tip.length, pieces),
             over=more.get("over", newest.key if newest else 0),
-            receipt={"outcome": "compacted", "text": text},
+            receipt=more.get("receipt", {"outcome": "compacted", "text": text}),
             session=NewSession(id=new_id, at=more.get("at", 10.0)),
             key=more.get("key", ""),
             facts=more.get("facts", ()),

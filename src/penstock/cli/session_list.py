@@ -31,11 +31,10 @@ _HEADINGS = ["id", "last used", "msgs", "tokens", "comp", "cost", "title"]
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A conversation in the list. `tokens` are those of its view: what a model would be sent."""
+    """A conversation in the list, with a title as it may be shown."""
 
     row: ConversationRow
     title: str
-    tokens: int
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -56,8 +55,8 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def listed(store: Store, row: ConversationRow) -> Listed:
-    """The row with a title and the size of the view."""
-    return Listed(row, title_of(store, row.tip, row.title), view_tokens(store, row.tip.id))
+    """The row with a title."""
+    return Listed(row, title_of(store, row.tip, row.title))
 
 
 def title_of(store: Store, tip: SessionRow, title: str) -> str:
@@ -105,7 +104,7 @@ def _cells(one: Listed) -> list[str]:
         row.id[:SHORT],
         moment(row.updated),
         f"{row.messages:,}",
-        _short(one.tokens),
+        _short(row.view_tokens),
         str(row.compactions or "-"),
         cost,
     ]
@@ -128,7 +127,8 @@ def _as_json(one: Listed) -> dict[str, Any]:
         "started": row.started,
         "updated": row.updated,
         "messages": row.messages,
-        "view_tokens": one.tokens,
+        "tokens": row.tokens,
+        "view_tokens": row.view_tokens,
         "compactions": row.compactions,
         "usage": msgspec.structs.asdict(row.usage),
         "cost": row.cost,

@@ -2,21 +2,19 @@
 
 The id of its session follows from what it is: from the id that the other program gave it, else from its content. Where
 the file has grown meanwhile, the log gets what is new; where it went another way, a branch does. What was said keeps its
-time, to the minute or the turn, and what requests used is booked.
+time, and what requests used is booked.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections import deque
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.identity import chain
-from penstock.conversation.message import Message, Role, ToolResult
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.engine.compress import redactor_of_process
 from penstock.engine.logged import new_messages
@@ -37,7 +35,7 @@ __all__ = ["BRANCHED", "GROWN", "KNOWN", "NEW", "WITHOUT_PARENT", "Adopted", "ad
 NEW, GROWN, KNOWN, BRANCHED, WITHOUT_PARENT = "new", "grown", "known", "branched", "without_parent"
 _NOTE = "import"
 _TITLE_CHARS = 200
-_MINUTE_SECONDS = 60.0
+_AT_ONCE = 500  # messages in one transaction
 
 
 class Adopted(msgspec.Struct, frozen=True):
@@ -54,7 +52,6 @@ class _Prepared(msgspec.Struct, frozen=True):
 
     recorded: Recorded
     new: list[NewMessage]
-    starts: list[bool]
     ids: list[str]
     id: str
 
@@ -129,12 +126,7 @@ def _prepared(recorded: Recorded) -> _Prepared:
     for message in new:
         ids.append(chain(ids[-1] if ids else "", message.digest))
     own = recorded.source or f"{recorded.dialect} {ids[-1]}"
-    starts = [_starts_turn(dialect.decode(wire)) for wire in wires]
-    return _Prepared(recorded, new, starts, ids, _id(recorded.format, own))
-
-
-def _starts_turn(message: Message) -> bool:
-    return message.role is Role.USER and not any(isinstance(part, ToolResult) for part in message.parts)
+    return _Prepared(recorded, new, ids, _id(recorded.format, own))
 
 
 def _id(*what: str) -> str:
@@ -180,31 +172,28 @@ def _signature(recorded: Recorded) -> bytes:
 
 
 def _append(store: Store, session_id: str, prepared: _Prepared, start: int, now: float) -> None:
-    """Append the messages from `start` on, turns with their own time, and book what they cost."""
-    at = store.session(session_id).started if start == 0 else now
-    after = prepared.ids[start - 1] if start else ""
-    said = prepared.recorded.messages
-    requests = deque(sorted(prepared.recorded.requests, key=lambda spent: spent.after))
-    while start < len(said):
-        end = _end_of_turn(prepared, start)
-        at = next((one.at for one in said[start:end] if one.at is not None), at)
-        store.append(session_id, prepared.new[start:end], after, at)
-        while requests and requests[0].after <= end:
-            spent = requests.popleft()
-            if spent.after > start:
-                store.book(_booked(session_id, spent, at))
-        after, start = prepared.ids[end - 1], end
-
-
-def _end_of_turn(prepared: _Prepared, start: int) -> int:
-    """Where the next turn begins that was a minute later; turns that followed at once are appended together."""
-    said = prepared.recorded.messages
-    began = said[start].at
-    for place in range(start + 1, len(said)):
-        at = said[place].at
-        if prepared.starts[place] and at is not None and (began is None or at >= began + _MINUTE_SECONDS):
-            return place
-    return len(said)
+    """Append the messages from `start` on, each with its own time, and book what their requests used."""
+    last = store.session(session_id).started if start == 0 else now
+    times: list[float] = []
+    for one in prepared.recorded.messages:
+        last = last if one.at is None else one.at
+        times.append(last)
+    requests = [spent for spent in prepared.recorded.requests if spent.after > start]
+    while start < len(times):
+        end = min(start + _AT_ONCE, len(times))
+        new = [
+            msgspec.structs.replace(message, at=at)
+            for message, at in zip(prepared.new[start:end], times[start:end], strict=True)
+        ]
+        store.append(session_id, new, prepared.ids[start - 1] if start else "", times[end - 1])
+        store.book_all(
+            [
+                _booked(session_id, spent, times[spent.after - 1])
+                for spent in requests
+                if start < spent.after <= end
+            ]
+        )
+        start = end
 
 
 def _booked(session_id: str, spent: Spent, turn_at: float) -> UsageRow:

@@ -43,12 +43,18 @@ COMPRESSION, BRANCH, SUBAGENT, MAIN = "compression", "branch", "subagent", "main
 
 
 class NewMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message to append: its exact bytes, the digest of its content, its role and its tokens."""
+    """A message to append: its exact bytes, the digest of its content, its role and its tokens.
+
+    `at` is when it was said, where that is not when it is appended. `results` are the ids of stored results in whose
+    place it stands: they are kept as long as it is.
+    """
 
     raw: bytes
     digest: bytes
     role: str
     tokens: int
+    at: float | None = None
+    results: tuple[str, ...] = ()
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -107,7 +113,10 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConversationRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation in a list: its tip, its title, how long it is and what it has used."""
+    """A conversation in a list: its tip, its title, how long it is and what it has used.
+
+    `tokens` are those of the whole log, `view_tokens` those of what the model would be sent.
+    """
 
     id: str
     tip: SessionRow
@@ -115,6 +124,8 @@ class ConversationRow(msgspec.Struct, frozen=True, kw_only=True):
     started: float
     updated: float
     messages: int
+    tokens: int
+    view_tokens: int
     compactions: int
     usage: Usage
     cost: float | None
@@ -273,6 +284,9 @@ class Store(Protocol):
 
     def book(self, row: UsageRow) -> None:
         """Take down what a request used."""
+
+    def book_all(self, rows: Sequence[UsageRow]) -> None:
+        """Take down what many requests used, all of them or none."""
 
     def usage(self, *, session_id: str | None = None, since: float = 0.0) -> Sequence[UsageRow]:
         """What requests used, oldest first: of a conversation, or of all."""

@@ -12,6 +12,7 @@ from penstock.conversation.wire import parse_json
 from penstock.stores.base import COMPRESSION, Fault
 from penstock.stores.compactions import knows_its_positions, read_pieces
 from penstock.stores.log_checks import log_findings
+from penstock.stores.rows import tokens_of
 from penstock.stores.search_checks import MAKE_ANEW, search_faults
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Finding(NamedTuple):
 def findings(do: Transaction) -> Iterator[Finding]:
     """Everything that is not as it should be."""
     for row in do.rows(
-        "SELECT key, id, dialect, tip, length, view, forked_from, fork_length FROM conversations ORDER BY key"
+        "SELECT key, id, dialect, tip, length, view, forked_from, fork_length, tokens FROM conversations ORDER BY key"
     ):
         log = log_findings(do, row)
         where = f"conversation {row[1]}"
@@ -48,6 +49,7 @@ def findings(do: Transaction) -> Iterator[Finding]:
                 "UPDATE conversations SET tip = ?, length = ? WHERE key = ?",
                 (*log.mended_end, row[0]),
             )
+        yield from _token_findings(do, row, log, where)
         yield from _compaction_findings(do, row, log, where)
         yield from _session_findings(do, row[0], where)
     yield from _orphans(do)
@@ -69,6 +71,19 @@ def mend(do: Transaction) -> list[Fault]:
 
 def _finding(where: str, what: str, statement: str = "", values: tuple[Any, ...] = ()) -> Finding:
     return Finding(Fault(where, what, mendable=bool(statement)), statement, values)
+
+
+def _token_findings(do: Transaction, row: Row, log: CheckedLog, where: str) -> Iterator[Finding]:
+    if log.broken:
+        return
+    tokens = tokens_of(do, row[0])
+    if tokens != row[8]:
+        yield _finding(
+            where,
+            f"{row[8]:,} tokens are on record, and its messages have {tokens:,}",
+            "UPDATE conversations SET tokens = ? WHERE key = ?",
+            (tokens, row[0]),
+        )
 
 
 def _compaction_findings(do: Transaction, row: Row, log: CheckedLog, where: str) -> Iterator[Finding]:
@@ -181,12 +196,20 @@ def _orphans(do: Transaction) -> Iterator[Finding]:
         "NOT EXISTS (SELECT 1 FROM entries e WHERE e.message = messages.key)",
         "messages that stand in no log",
     )
+    untied = "message IS NOT NULL AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.key = results.message)"
+    yield from _rows_to_change(
+        do, "results", untied, "results whose message is not there", "UPDATE results SET message = NULL"
+    )
     for table in ("pins", "facts"):
         beyond = f"NOT EXISTS (SELECT 1 FROM conversations c WHERE c.key = {table}.conversation AND {table}.position < c.length)"
         yield from _rows_to_drop(do, table, beyond, f"{table} on messages that are not there")
 
 
 def _rows_to_drop(do: Transaction, table: str, which: str, what: str) -> Iterator[Finding]:
+    yield from _rows_to_change(do, table, which, what, f"DELETE FROM {table}")
+
+
+def _rows_to_change(do: Transaction, table: str, which: str, what: str, statement: str) -> Iterator[Finding]:
     row = do.one(f"SELECT count(*) FROM {table} WHERE {which}")
     if row and row[0]:
-        yield _finding(f"table {table}", f"{what}: {row[0]:,}", f"DELETE FROM {table} WHERE {which}")
+        yield _finding(f"table {table}", f"{what}: {row[0]:,}", f"{statement} WHERE {which}")

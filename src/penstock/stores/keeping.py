@@ -11,7 +11,9 @@ from penstock.stores.rows import session_of
 from penstock.stores.texts import identifier, is_storable, label, moment
 
 if TYPE_CHECKING:
-    from penstock.stores.database import Transaction
+    from collections.abc import Sequence
+
+    from penstock.stores.database import Row, Transaction
 
 __all__ = ["book_usage", "keep_note", "keep_result", "note_of", "result_of", "usage_of"]
 
@@ -42,14 +44,21 @@ def result_of(do: Transaction, result_id: str) -> StoredResult | None:
     return StoredResult(id=row[0], session=row[1], tool=row[2], text=text, created=row[5])
 
 
-def book_usage(do: Transaction, row: UsageRow, hold: str) -> None:
-    """Take down what a request used."""
-    used = row.usage
-    _, session, _ = session_of(do, row.session, hold)
-    do.run(
+def book_usage(do: Transaction, rows: Sequence[UsageRow], hold: str) -> None:
+    """Take down what requests used."""
+    # In one order for all, so that two who book for the same sessions do not wait for each other.
+    sessions = {name: session_of(do, name, hold)[1] for name in sorted({row.session for row in rows})}
+    do.run_many(
         "INSERT INTO usage (session, at, model, task, input, output, cache_read, cache_write, cache_write_1h, "
         "reasoning, cost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        *(session, moment(row.at), label(row.model), label(row.task), used.input_tokens, used.output_tokens),
+        [(sessions[row.session], *_usage_values(row)) for row in rows],
+    )
+
+
+def _usage_values(row: UsageRow) -> Row:
+    used = row.usage
+    return (
+        *(moment(row.at), label(row.model), label(row.task), used.input_tokens, used.output_tokens),
         *(used.cache_read_tokens, used.cache_write_tokens, used.cache_write_1h_tokens),
         *(used.reasoning_tokens, row.cost),
     )

@@ -58,7 +58,7 @@ def children_of(do: Transaction, session_id: str) -> list[SessionRow]:
 def list_conversations(do: Transaction, limit: int, offset: int) -> list[ConversationRow]:
     """Conversations, the one that was used last first; sub-agents' are left out."""
     rows = do.rows(
-        "SELECT c.key, c.id, c.created, c.updated, c.length, "
+        "SELECT c.key, c.id, c.created, c.updated, c.length, c.tokens, c.view, "
         "(SELECT count(*) FROM compactions k WHERE k.conversation = c.key AND k.undone IS NULL) "
         "FROM conversations c WHERE NOT EXISTS "
         "(SELECT 1 FROM sessions s WHERE s.conversation = c.key AND s.kind = ?) "

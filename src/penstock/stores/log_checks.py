@@ -36,7 +36,7 @@ class CheckedLog(msgspec.Struct):
 
 def log_findings(do: Transaction, row: Row) -> CheckedLog:
     """Check the log of a row of `conversations`; what it shares with another is checked there."""
-    conversation, _, dialect, tip, length, _, source, shared = row
+    conversation, _, dialect, tip, length, _, source, shared = row[:8]
     log = CheckedLog([], [])
     if dialect not in DIALECTS:
         log.broken.append(f"there is no dialect {dialect!r}")

@@ -16,6 +16,7 @@ from penstock.stores.rows import (
     store_messages,
     stretches,
 )
+from penstock.stores.texts import is_storable, moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,16 +42,39 @@ def append_messages(
     do.run_many(
         "INSERT INTO entries (conversation, position, message, tokens, created) VALUES (?, ?, ?, ?, ?)",
         [
-            (conversation, tip.length + n, key, message.tokens, at)
+            (
+                conversation,
+                tip.length + n,
+                key,
+                message.tokens,
+                at if message.at is None else moment(message.at),
+            )
             for n, (key, message) in enumerate(zip(keys, messages, strict=True))
         ],
     )
+    _tie_results(do, conversation, keys, messages)
     new = LogTip(ids[-1] if ids else after, tip.length + len(ids))
     do.run(
-        "UPDATE conversations SET tip = ?, length = ?, updated = ? WHERE key = ?",
-        *(bytes.fromhex(new.id), new.length, at, conversation),
+        "UPDATE conversations SET tip = ?, length = ?, tokens = tokens + ?, updated = ? WHERE key = ?",
+        *(bytes.fromhex(new.id), new.length, sum(message.tokens for message in messages), at, conversation),
     )
     return Appended(tuple(ids), new)
+
+
+def _tie_results(
+    do: Transaction, conversation: int, keys: Sequence[int], messages: Sequence[NewMessage]
+) -> None:
+    """Have stored results of the conversation stay as long as the messages that stand in their place."""
+    do.run_many(
+        "UPDATE results SET message = ? WHERE id = ? AND message IS NULL "
+        "AND session IN (SELECT key FROM sessions WHERE conversation = ?)",
+        [
+            (key, result, conversation)
+            for key, message in zip(keys, messages, strict=True)
+            for result in message.results
+            if is_storable(result)
+        ],
+    )
 
 
 def read_positions(do: Transaction, session_id: str, positions: Sequence[int]) -> list[Entry]:

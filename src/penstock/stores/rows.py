@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.conversation.wire import parse_json
 from penstock.errors import StoreConflict, StoreError, UnknownSession
 from penstock.measure.usage import Usage
 from penstock.stores.base import (
@@ -44,6 +45,7 @@ __all__ = [
     "stretches",
     "there",
     "tip_of",
+    "tokens_of",
 ]
 
 SESSION = (
@@ -103,10 +105,34 @@ def as_conversation(do: Transaction, row: Row) -> ConversationRow:
         started=row[2],
         updated=row[3],
         messages=row[4],
-        compactions=row[5],
+        tokens=row[5],
+        view_tokens=_view_tokens(do, key, row[6]) if row[6] else row[5],
+        compactions=row[7],
         usage=Usage(*map(int, used[:6])),
         cost=used[6] if used[7] and used[7] == used[8] else None,
     )
+
+
+def _view_tokens(do: Transaction, conversation: int, view: int) -> int:
+    """Tokens of a compaction's result, and of what was logged after it."""
+    length, receipt = there(do.one("SELECT length, receipt FROM compactions WHERE key = ?", view))
+    try:
+        after = parse_json(bytes(receipt)).get("tokens_after", 0)
+    except ValueError:  # `doctor` says so; a list is shown all the same
+        after = 0
+    return int(after) + tokens_of(do, conversation, length)
+
+
+def tokens_of(do: Transaction, conversation: int, start: int = 0, stop: int = 1 << 62) -> int:
+    """Tokens of the messages of a log from a position on, up to another."""
+    total = 0
+    for part, low, high in stretches(do, conversation):
+        row = do.one(
+            "SELECT sum(tokens) FROM entries WHERE conversation = ? AND position >= ? AND position < ?",
+            *(part, max(low, start), min(high, stop)),
+        )
+        total += int(row[0] or 0) if row is not None else 0
+    return total
 
 
 def continuation_of(do: Transaction, row: SessionRow, conversation: int) -> SessionRow:
@@ -141,11 +167,12 @@ def new_conversation(
 ) -> int:
     """Make a conversation; its key."""
     _require_new(do, session.id)
+    tokens = tokens_of(do, forked_from, 0, fork_length) if forked_from is not None else 0
     row = do.one(
-        "INSERT INTO conversations (id, dialect, created, updated, tip, length, view, forked_from, fork_length) "
-        "VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?) RETURNING key",
+        "INSERT INTO conversations (id, dialect, created, updated, tip, length, tokens, view, forked_from, fork_length) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?) RETURNING key",
         *(identifier(session.id), session.dialect, moment(session.at), session.at),
-        *(tip, fork_length, forked_from, fork_length),
+        *(tip, fork_length, tokens, forked_from, fork_length),
     )
     return int(there(row)[0])
 

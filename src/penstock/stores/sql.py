@@ -216,8 +216,12 @@ class SqlStore:
 
     def book(self, row: UsageRow) -> None:
         """Take down what a request used."""
+        self.book_all([row])
+
+    def book_all(self, rows: Sequence[UsageRow]) -> None:
+        """Take down what many requests used, all of them or none."""
         with self._database.writing() as do:
-            book_usage(do, row, self._words.hold_session)
+            book_usage(do, rows, self._words.hold_session)
 
     def usage(self, *, session_id: str | None = None, since: float = 0.0) -> Sequence[UsageRow]:
         """What requests used, oldest first: of a conversation, or of all."""

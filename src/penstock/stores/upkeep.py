@@ -38,6 +38,7 @@ def _delete(do: Transaction, conversation: int) -> int:
     keys = [row[0] for row in sessions]
     for some in batches(keys):
         marks = ", ".join("?" * len(some))
+        _hand_over_results(do, conversation, some)
         do.run(f"DELETE FROM results WHERE session IN ({marks})", *some)
         do.run(f"DELETE FROM usage WHERE session IN ({marks})", *some)
         do.run(f"UPDATE sessions SET parent = NULL WHERE parent IN ({marks})", *some)
@@ -69,6 +70,17 @@ def _hand_over(do: Transaction, conversation: int) -> None:
             "UPDATE conversations SET forked_from = ?, fork_length = ? WHERE key = ?",
             *(source, min(low, high), branch),
         )
+
+
+def _hand_over_results(do: Transaction, conversation: int, sessions: Sequence[int]) -> None:
+    """Give stored results whose message stands in another log, too, to a session of that one."""
+    marks = ", ".join("?" * len(sessions))
+    do.run(
+        "UPDATE results SET session = coalesce((SELECT min(s.key) FROM entries e JOIN sessions s "
+        "ON s.conversation = e.conversation WHERE e.message = results.message AND e.conversation <> ?), session) "
+        f"WHERE message IS NOT NULL AND session IN ({marks})",
+        *(conversation, *sessions),
+    )
 
 
 def _delete_unused(do: Transaction, messages: Sequence[Row]) -> int:

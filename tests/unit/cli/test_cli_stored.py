@@ -69,7 +69,7 @@ class TestImport:
         assert f"{files['codex']}: codex, responses: 6 messages imported as " in ran.text
         assert f"{files['plain']}: file, chat: 63 messages imported as " in ran.text
         assert "left out: items of type ghost_snapshot, 1" in ran.text
-        assert [row["messages"] for row in listed(store)] == [63, 6, 4]
+        assert [row["messages"] for row in listed(store)] == [63, 4, 6]
 
     def test_again_adds_nothing(self, store, files):
         store("sessions", "import", *files.values())
@@ -128,9 +128,9 @@ class TestList:
         assert max(map(len, rows)) <= 80
         assert rows[1].endswith("…")
         assert "Never touch the migr" in rows[1]
-        assert "What is here?" in rows[2]
-        assert rows[3].endswith("Comparing reports")
-        assert "2026-03-14 09:26" in rows[3]
+        assert rows[2].endswith("Comparing reports")
+        assert "2026-03-14 09:26" in rows[2]
+        assert "What is here?" in rows[3]
 
     def test_costs_that_are_not_known_say_so(self, store, files):
         text = files["claude"].read_text().replace("claude-sonnet-4-5", "unheard-of")

@@ -15,12 +15,16 @@ from tests.unit.transfer.recorded_files import (
     words,
 )
 
+from penstock.conversation.wire import encode_wire
+from penstock.engine import adopting
 from penstock.engine.adopting import BRANCHED, GROWN, KNOWN, NEW, WITHOUT_PARENT, adopt
 from penstock.engine.exporting import exported
 from penstock.engine.session import Session
+from penstock.measure.usage import Usage
 from penstock.settings import Settings
 from penstock.stores.opening import open_store
 from penstock.transfer.reading import read_recorded
+from penstock.transfer.recorded import Recorded, Said, Spent
 
 NOW = 2_000_000_000.0
 
@@ -67,8 +71,9 @@ def test_what_was_said_has_its_time_and_what_was_used_its_price(store):
         "claude-sonnet-4-5",
         "anthropic",
     )
-    assert row.started == row.updated == 1_773_480_361.5
-    assert {entry.created for entry in store.read_from(taken.session, 0)} == {1_773_480_361.5}
+    times = [1_773_480_361.5, 1_773_480_362.5, 1_773_480_365.5, 1_773_480_367.5]
+    assert [entry.created for entry in store.read_from(taken.session, 0)] == times
+    assert (row.started, row.updated) == (times[0], times[-1])
     assert row.usage.cache_read_tokens == 1_800
     assert row.cost == pytest.approx(2 * (4 * 3 + 100 * 3.75 + 900 * 0.3) / 1e6 + (41 + 7) * 15 / 1e6)
 
@@ -81,10 +86,22 @@ def test_turns_keep_their_times(store):
         claude_line("user", "u8", "a7", "Thanks.") | later,
         answer("a9", "u8", "msg_3", words("Welcome.")) | later,
     )
-    assert [entry.created for entry in store.read_from(taken.session, 0)] == [1_773_480_361.5] * 4 + [
-        1_773_486_000.0
-    ] * 2
+    times = [entry.created for entry in store.read_from(taken.session, 0)]
+    assert times == [*sorted(times[:4]), 1_773_486_000.0, 1_773_486_000.0]
     assert store.list()[0].updated == 1_773_486_000.0
+
+
+def test_what_has_no_time_has_that_of_what_was_said_before(store):
+    messages = tuple(
+        Said(encode_wire({"role": ("user", "assistant")[n % 2], "content": f"{n}"}), at)
+        for n, at in enumerate([None, 50.0, None, 40.0, None])
+    )
+    spent = (Spent(2, None, "m", Usage(1)), Spent(5, 60.0, "m", Usage(2)))
+    taken = adopt(
+        store, Recorded(format="x", dialect="chat", messages=messages, requests=spent), Settings(), NOW
+    )
+    assert [entry.created for entry in store.read_from(taken.session, 0)] == [50.0, 50.0, 50.0, 40.0, 40.0]
+    assert [row.at for row in store.usage()] == [50.0, 60.0]
 
 
 def test_a_price_that_is_not_known_is_not_0(store):
@@ -180,8 +197,9 @@ def test_a_plain_file_is_never_put_at_the_end_of_a_conversation_of_ours(store):
     assert len(ours.view()) == 1
 
 
-def test_an_import_that_was_cut_short_goes_on(store):
-    """As after a kill: the session is there, and some of its turns."""
+def test_an_import_that_was_cut_short_goes_on(store, monkeypatch):
+    """As after a kill: the session is there, and some of its messages."""
+    monkeypatch.setattr(adopting, "_AT_ONCE", 4)
     late = claude_line("user", "u8", "a7", "Thanks.") | {"timestamp": "2026-03-14T11:00:00Z"}
     more = [late, answer("a9", "u8", "msg_3", words("Welcome."))]
     (recorded,) = read_recorded(lines(*claude_session(), *more)).conversations

@@ -42,6 +42,14 @@ MENDABLE = {
         ),
         "facts on messages",
     ),
+    "tokens that are not those of the log": (
+        "UPDATE conversations SET tokens = 99 WHERE id = 'b'",
+        "99 tokens are on record, and its messages have 4",
+    ),
+    "a result whose message is gone": (
+        "INSERT INTO results (id, session, tool, raw, packed, created, message) VALUES ('r', 1, '', x'00', 0, 1.0, 77)",
+        "results whose message is not there: 1",
+    ),
     "a result without a session": (
         "INSERT INTO results (id, session, tool, raw, packed, created) VALUES ('r', 77, '', x'00', 0, 1.0)",
         "rows without their session",
