@@ -15,7 +15,7 @@ from penstock.recall.history import Finding, Place, PlaceKind
 from penstock.recall.memory_index import MemoryIndex
 from penstock.recall.originals import original_text, original_title, redacted
 from penstock.recall.passages import message_passages
-from penstock.recall.query import talked_about, values_of, with_surroundings
+from penstock.recall.query import talked_about, values_of
 from penstock.recall.tools import TOOL_NAMES
 
 if TYPE_CHECKING:
@@ -120,11 +120,12 @@ class MemoryHistory:
         What is being talked about in the view decides between what the query leaves open.
         """
         self._index_waiting()
-        if not self._index.holds(query, self._view.keys()):
-            return []
-        asked = with_surroundings(query, self._talked_about)
-        wish = msgspec.structs.replace(wish, known=wish.known | self._values_in_view())
-        hits = self._index.search(asked, wish, self._view.keys())
+        wish = msgspec.structs.replace(
+            wish,
+            known=wish.known | self._values_in_view(),
+            surroundings=wish.surroundings or self._talked_about,
+        )
+        hits = self._index.search(query, wish, self._view.keys())
         return [
             Finding(
                 handles=tuple(f"m{number}" for number in hit.messages),

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.conversation.message import Role
 from penstock.recall.fragments import Origin
 from penstock.recall.passages import message_passages
-from penstock.recall.query import Statistics, read_query
+from penstock.recall.query import Statistics, read_query, with_surroundings
 from penstock.recall.ranking import Candidate, Hit, Wish, best_passages, rank, strongest_terms
 from penstock.recall.terms import index_terms
 
@@ -62,27 +62,29 @@ class MemoryIndex:
             {term: len(self._postings[term]) for term in query.weights if term in self._postings},
         )
 
-    def holds(self, text: str, hidden: Collection[int] = ()) -> bool:
-        """Whether a word of the text stands here, in a message that is not hidden."""
-        findable = self._findable(hidden)
-        terms = [term for term in read_query(text).weights if term in self._postings]
-        return any(findable[np.frombuffer(self._postings[term], np.uintc)].any() for term in terms)
-
     def search(self, text: str, wish: Wish | None = None, hidden: Collection[int] = ()) -> list[Hit]:
         """The best hits for a text; none for a text without a word that stands here, and none of a hidden message."""
-        query = read_query(text)
+        wish = wish or Wish()
+        findable = self._findable(hidden)
+        if wish.surroundings and not self._holds(read_query(text), findable):
+            return []
+        query = read_query(with_surroundings(text, wish.surroundings))
         statistics = self.statistics(query)
         scores = np.zeros(len(self._passages))
         for term in strongest_terms(query, statistics):
             places = np.frombuffer(self._postings[term], np.uintc)
             scores[places] += query.weights[term] * statistics.rarity(term)
-        findable = self._findable(hidden)
         found = np.flatnonzero(scores * findable)
         numbers = best_passages(scores[found], found)
         candidates = [
             self._passages[number] for number in numbers if number < len(scores) and findable[number]
         ]
-        return rank(query, candidates, statistics, wish or Wish())
+        return rank(query, candidates, statistics, wish)
+
+    def _holds(self, query: Query, findable: NDArray[np.bool_]) -> bool:
+        """Whether a word of the query stands in a passage that can be found."""
+        postings = [self._postings[term] for term in query.weights if term in self._postings]
+        return any(findable[np.frombuffer(places, np.uintc)].any() for places in postings)
 
     def _findable(self, hidden: Collection[int]) -> NDArray[np.bool_]:
         """For each passage whether its message is not hidden."""
