@@ -17,3 +17,4 @@ class Options:
     baselines: bool = False
     limit: int = 40
     jobs: int = 1
+    messages: int = 100_000

@@ -84,7 +84,7 @@ def waiting(do: Transaction) -> int:
 
 
 def _add(do: Transaction, index: Index, sources: Sequence[Source]) -> None:
-    row = do.one("SELECT first + passages FROM indexed ORDER BY first DESC, passages DESC LIMIT 1")
+    row = do.one("SELECT first + passages FROM indexed WHERE passages > 0 ORDER BY first DESC LIMIT 1")
     number = row[0] if row is not None else 1
     messages = read_sources(do, sources)
     ours = _recall_calls(messages.values())

@@ -71,7 +71,9 @@ class _Lookup:
         self._index = index
         self._owners: tuple[str, ...] = ()
         if scope is None:
-            row = do.one("SELECT first + passages FROM indexed ORDER BY first DESC, passages DESC LIMIT 1")
+            row = do.one(
+                "SELECT first + passages FROM indexed WHERE passages > 0 ORDER BY first DESC LIMIT 1"
+            )
             self.passages = row[0] - 1 if row is not None else 0
         else:
             owners = _owners(do, scope.conversation)
