@@ -120,7 +120,8 @@ class _Desk(msgspec.Struct, frozen=True):
         least, most = _EXCERPT
         characters = max(least, min(most, self.budget.tokens * _PER_TOKEN // hits))
         found = self.history.search(str(wanted.query), Wish(hits=hits, characters=characters))
-        entries = [self._entry(finding) for finding in found]
+        several = len({finding.session for finding in found}) > 1
+        entries = [self._entry(finding, named=several) for finding in found]
         if not entries:
             return self._first_that_fits([{"found": [], "hint": _NOTHING_FOUND}])
         return self._first_that_fits(_fewer(entries))
@@ -171,9 +172,10 @@ class _Desk(msgspec.Struct, frozen=True):
                 return text
         return _json(_TOO_LARGE)
 
-    def _entry(self, finding: Finding) -> dict[str, Any]:
+    def _entry(self, finding: Finding, *, named: bool) -> dict[str, Any]:
+        """What a finding is told by; with the name of its conversation, where there is more than one."""
         entry: dict[str, Any] = {"handles": list(finding.handles), "turn": finding.turn}
-        if finding.session:
+        if named:
             entry |= {"session": finding.session, "title": self._line(finding.title)}
         time = _utc(finding.at)
         return {**entry, **({"time": time} if time else {}), "excerpt": self.redact(finding.excerpt)}

@@ -105,6 +105,19 @@ class TestSearch:
     def test_a_limit_over_the_most_is_the_most(self):
         assert 1 < len(ask("history_search", {"query": "job", "limit": 10_000})["found"]) <= 20
 
+    @pytest.mark.parametrize(("sessions", "named"), [(("a", "a"), False), (("a", "b"), True)])
+    def test_conversations_are_named_where_there_are_several(self, sessions, named):
+        class Stored(MemoryHistory):
+            def search(self, query, wish):
+                return [
+                    Finding(handles=("m1",), turn=1, excerpt="x", score=1.0, session=one, title="Quay")
+                    for one in sessions
+                ]
+
+        entries = ask("history_search", {"query": "x"}, Stored())["found"]
+        assert [entry.get("session") for entry in entries] == (["a", "b"] if named else [None, None])
+        assert all((entry.get("title") == "Quay") is named for entry in entries)
+
     def test_nothing_found_says_what_to_try(self):
         assert "Try" in ask("history_search", {"query": "quicksilver"})["hint"]
 
@@ -268,10 +281,17 @@ class Sprawling:
     LONG = "🧊漢\ud800 \n" * 3_000
 
     def search(self, query, wish):
-        entry = Finding(
-            handles=(self.LONG,), turn=1, excerpt=self.LONG, score=1.0, session=self.LONG, title=self.LONG
-        )
-        return [entry] * wish.hits
+        return [
+            Finding(
+                handles=(self.LONG,),
+                turn=1,
+                excerpt=self.LONG,
+                score=1.0,
+                session=f"{number}{self.LONG}",
+                title=self.LONG,
+            )
+            for number in range(wish.hits)
+        ]
 
     def describe(self, handle):
         if handle == "gone":
