@@ -1,4 +1,4 @@
-"""`python -m benchmarks [speed|memory|stores|recall|fidelity|summaries|redaction|startup …]`: measure, and print tables."""
+"""`python -m benchmarks [speed|memory|stores|recall|search|fidelity|summaries|replay|redaction|startup …]`: measure, and print tables."""
 
 import argparse
 import datetime as dt
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import fidelity, memory, recall, redaction, speed, startup, stores, summaries
+from benchmarks import fidelity, memory, recall, redaction, replay, search, speed, startup, stores, summaries
 from benchmarks.clock import cores, machine
 from benchmarks.options import Options
 from benchmarks.report import LEGEND, Table, as_json, markdown, missed
@@ -21,8 +21,10 @@ SUBJECTS: dict[str, Callable[[Options], list[Table]]] = {
     "memory": memory.run,
     "stores": stores.run,
     "recall": recall.run,
+    "search": search.run,
     "fidelity": fidelity.run,
     "summaries": summaries.run,
+    "replay": replay.run,
 }
 
 
@@ -80,6 +82,9 @@ def _parser() -> argparse.ArgumentParser:
         "--baselines", action="store_true", help="run simple compactors on recorded sessions as well"
     )
     parser.add_argument(
+        "--messages", type=int, default=100_000, metavar="N", help="in the store that is searched (100,000)"
+    )
+    parser.add_argument(
         "--limit", type=int, default=40, metavar="N", help="recorded sessions of a file, at most (40)"
     )
     return parser
@@ -100,6 +105,7 @@ def _options(wished: argparse.Namespace, parser: argparse.ArgumentParser) -> Opt
         baselines=wished.baselines,
         limit=min(4, wished.limit) if wished.quick else max(1, wished.limit),
         jobs=max(1, wished.jobs),
+        messages=max(2_000, wished.messages),
     )
 
 

@@ -10,8 +10,10 @@ import re
 from typing import NamedTuple, NoReturn
 
 from penstock import __version__
+from penstock.cli.bench_parser import BENCH_COMMANDS, add_bench
 from penstock.cli.layout import printable
 from penstock.cli.store_parser import STORE_COMMANDS, add_sessions, add_store, add_stored
+from penstock.cli.trajectory_parser import TRAJECTORIES, add_trajectories
 
 __all__ = ["COMMANDS", "DIALECT_NAMES", "Share", "build_parser", "key_and_value", "target", "token_count"]
 
@@ -21,7 +23,9 @@ COMMANDS = {
     "compress": "make a conversation smaller",
     "explain": "say what would become of each message, and why",
     "tokens": "show what fills the window",
+    **TRAJECTORIES,
     **STORE_COMMANDS,
+    **BENCH_COMMANDS,
     "config": "show the settings and where each comes from",
 }
 
@@ -35,6 +39,7 @@ examples:
   penstock tokens session.json --model gpt-4.1
   penstock sessions import ~/.claude/projects/*/*.jsonl
   penstock sessions list
+  penstock trajectories runs.jsonl.gz runs.15k.jsonl.gz --metrics runs.metrics.json
 """
 
 _EXITS = """\
@@ -108,11 +113,13 @@ def build_parser() -> argparse.ArgumentParser:
     _add_window(parsers["tokens"])
     add_stored(parsers)
     add_sessions(parsers["sessions"], DIALECT_NAMES, _add_shared)
+    add_bench(parsers["bench"], token_count, _add_shared)
     for name, each in parsers.items():
         if name in STORE_COMMANDS and name != "sessions":
             add_store(each)
-        if name != "sessions":
+        if name not in ("sessions", "bench", "trajectories"):
             _add_shared(each)
+    add_trajectories(parsers["trajectories"], token_count)
     return parser
 
 

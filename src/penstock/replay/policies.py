@@ -15,13 +15,13 @@ from penstock.settings import CompressionSettings
 if TYPE_CHECKING:
     from penstock.replay.bills import Case, Course
 
-__all__ = ["POLICIES", "Policy", "at_size", "by_rule"]
+__all__ = ["BEST", "GATED", "LATE", "NEVER", "POLICIES", "RULE", "Policy", "at_size", "by_rule"]
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """A policy by its name: at a share of the window, at a flat size, by the rule, or the best in hindsight.
 
-    With `share` and `rule`, the share is where the rule is overruled, as the threshold of the settings does.
+    `default` overrules the rule at the threshold of the default settings, not only at the window.
     """
 
     name: str
@@ -46,19 +46,30 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return at_size(course, case, self.limit_tokens(case))
 
 
+NEVER, LATE, RULE, GATED, BEST = (
+    "never, until forced",
+    "at 83 %",
+    "the rule",
+    "the rule, gated",
+    "best in hindsight",
+)
 POLICIES = (
-    Policy(name="never, until forced"),
+    Policy(name=NEVER),
     Policy(name="at 50 %", share=0.50),
     Policy(name="at 75 %", share=0.75),
-    Policy(name="at 83 %", share=0.83),
+    Policy(name=LATE, share=0.83),
     Policy(name="at 90 %", share=0.90),
     Policy(name="at 80,000 tokens", flat_tokens=80_000),
-    Policy(name="the rule", rule="on"),
-    Policy(name="the rule, gated", rule="gated"),
-    Policy(name="gated, and at the threshold", rule="gated", default=True),
-    Policy(name="best in hindsight", best=True),
+    Policy(name=RULE, rule="on"),
+    Policy(name=GATED, rule="gated"),
+    Policy(name="gated, and threshold", rule="gated", default=True),
+    Policy(name=BEST, best=True),
 )
-"""What is compared, in the order of the table. The first is what the others are measured by."""
+"""What is compared, in the order of the table. The first is what the others are measured by.
+
+All but the last but one are overruled by the window alone; that one also compacts at the threshold of the default
+settings, as the engine does with `context.economics: gated`.
+"""
 
 
 def at_size(course: Course, case: Case, limit_tokens: int) -> list[int]:

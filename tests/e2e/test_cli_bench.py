@@ -1,0 +1,136 @@
+"""`penstock bench` as people run it: real processes, a generated trace file, a store with usage in it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+from benchmarks.traces import trace_file
+from tests.e2e.cli_process import assert_one_clear_error, penstock, work
+
+from penstock.engine.session import Session
+from penstock.measure.usage import Usage
+from penstock.replay.policies import BEST, GATED, LATE, NEVER, POLICIES, RULE
+from penstock.stores.base import UsageRow
+from penstock.stores.opening import open_store
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory):
+    file = tmp_path_factory.mktemp("traces") / "generated.jsonl"
+    file.write_bytes(trace_file(12, seed=3))
+    return file
+
+
+def replayed(*args, **more):
+    ran = penstock("bench", "replay", *args, "--json", **more)
+    assert (ran.code, ran.err) == (0, "")
+    return json.loads(ran.out)
+
+
+def policies(case):
+    return {policy["policy"]: policy for policy in case["policies"]}
+
+
+def test_every_window_under_every_cache(traces):
+    found = replayed("--traces", traces)
+    assert found["sessions"] == 12
+    cases = [(case["cache"], case["window_tokens"]) for case in found["cases"]]
+    windows = (128_000, 200_000, 1_000_000)
+    assert cases == [(cache, window) for cache in ("5m", "1h", "automatic", "none") for window in windows]
+    for case in found["cases"]:
+        named = policies(case)
+        assert list(named) == [policy.name for policy in POLICIES]
+        never, best = named[NEVER], named[BEST]
+        assert all(best["cost"] <= one["cost"] * (1 + 1e-9) for one in named.values())
+        assert named[RULE]["units"] <= best["units"] * 1.06
+        assert named[RULE]["units"] <= named[LATE]["units"]
+        assert named[GATED]["sessions_dearer"] == 0
+        assert never["of_never"] == 1
+        assert never["cost"] == pytest.approx(never["units"] * case["terms"]["unit_usd"])
+        for one in named.values():
+            assert one["sent_tokens"] == one["read_tokens"] + one["fresh_tokens"]
+            assert one["output_tokens"] == never["output_tokens"]
+
+
+def test_the_table_says_the_same_as_the_json(traces):
+    ran = penstock("bench", "replay", "--traces", traces, "--window", "200k", "--cache", "5m")
+    case = replayed("--traces", traces, "--window", "200k", "--cache", "5m")["cases"][0]
+    lines = ran.text.splitlines()
+    assert lines[0].startswith("12 sessions, ")
+    assert "at the prices of claude-opus-4-8" in lines[0]
+    assert lines[2] == "5-minute cache: reading 0.1, writing 1.25 times the price of input"
+    assert lines[3].split() == ["compacted", "200k", "sent", "cost", "share", "compactions"]
+    for line, policy in zip(lines[4:], case["policies"], strict=False):
+        assert line.startswith(policy["policy"])
+        assert line.split()[-2:] == [f"{policy['of_never']:.3f}", f"{policy['compactions']:,}"]
+    assert lines[-1].startswith("sessions that fit and cost more than without a compaction: 200k: ")
+    assert " 0 gated, of " in lines[-1]
+
+
+def test_gzipped_files_and_standard_input_are_read_together(traces, tmp_path):
+    packed = tmp_path / "packed.jsonl.gz"
+    packed.write_bytes(gzip.compress(traces.read_bytes()))
+    found = replayed("--traces", packed, "-", "--window", "200k", "--cache", "5m", stdin=traces.read_bytes())
+    assert found["sessions"] == 24
+    assert found["cases"][0]["policies"][0]["of_never"] == 1
+
+
+def test_keeping_less_costs_less_and_a_model_costs_more(traces):
+    few = ("--traces", traces, "--window", "200k", "--cache", "5m")
+    usual = policies(replayed(*few)["cases"][0])[RULE]["cost"]
+    less = policies(replayed(*few, "--handoff-tokens", "5k", "--tail-tokens", "10k")["cases"][0])[RULE][
+        "cost"
+    ]
+    model = policies(replayed(*few, "--summary-tokens", "5k")["cases"][0])[RULE]["cost"]
+    assert less < usual < model
+
+
+def filled(url):
+    """A store with a long session of requests, and one that nothing is on record for."""
+    store = open_store(url)
+    session = Session.create(store, model="claude-sonnet-4-6")
+    session.append(work(2))
+    at, prompt = 1_000.0, 20_000
+    for turn in range(60):
+        usage = Usage(input_tokens=prompt, output_tokens=300)
+        store.book(UsageRow(session=session.id, at=at, model="claude-sonnet-4-6", task="turn", usage=usage))
+        at += 4_000 if turn % 20 == 19 else 20
+        prompt = 20_000 if turn == 39 else prompt + 2_500  # the program compacted by itself once
+    store.book(UsageRow(session=session.id, at=at, model="other", task="compression", usage=Usage(9)))
+    silent = Session.create(store)
+    silent.append(work(1))
+    store.close()
+    return session.id
+
+
+def test_stored_sessions_are_replayed_by_what_they_used(tmp_path):
+    url = f"sqlite:///{tmp_path / 'kept.db'}"
+    session = filled(url)
+    found = replayed("--store", url)
+    assert (found["sessions"], found["requests"], found["left_out"]) == (1, 60, 1)
+    assert found["model"] == "claude-sonnet-4-6"
+    never = policies(found["cases"][2])[NEVER]  # a window of a million: nothing is forced
+    views = [20_000]
+    for turn in range(1, 60):
+        views.append(views[-1] + (300 if turn == 40 else 2_500))
+    assert never["sent_tokens"] == sum(views)
+    assert policies(found["cases"][0])[RULE]["of_never"] < 0.9
+    few = ("--cache", "5m", "--window", "1m")
+    assert replayed("--store", url, "--session", session[:6], *few)["requests"] == 60
+    text = penstock("bench", "replay", "--store", url, "--cache", "5m").text
+    assert "1 conversation left out: fewer than two requests on record" in text
+
+
+def test_mistakes_are_answered_in_one_line(traces, tmp_path):
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"id": "a", "requests": [[1, 2, 3]]}\n')
+    assert_one_clear_error(penstock("bench", "replay", "--traces", bad), "bad.jsonl", "no trace", "line 1")
+    few = ("bench", "replay", "--traces", traces)
+    assert_one_clear_error(penstock(*few, "--window", "40k"), "40,000", "48,000")
+    assert_one_clear_error(penstock(*few, "--model", "nobody-knows-it"), "nobody-knows-it", "--model")
+    assert_one_clear_error(penstock(*few, "--cache", "7m"), "'7m'")
+    assert_one_clear_error(penstock("bench"), "BENCHMARK", "penstock bench --help")
+    empty = f"sqlite:///{tmp_path / 'empty.db'}"
+    assert_one_clear_error(penstock("bench", "replay", "--store", empty), "sessions import", "--traces")
