@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from penstock.providers.connect import connect as connect
     from penstock.settings import Settings as Settings
     from penstock.stores.opening import open_store as open_store
+    from penstock.trajectories.compress import acompress_trajectory as acompress_trajectory
+    from penstock.trajectories.compress import compress_trajectories as compress_trajectories
+    from penstock.trajectories.compress import compress_trajectory as compress_trajectory
+    from penstock.trajectories.metrics import TrajectoryMetrics as TrajectoryMetrics
 
 __version__ = "0.1.0"
 
@@ -45,10 +49,14 @@ __all__ = [
     "Session",
     "Settings",
     "Summariser",
+    "TrajectoryMetrics",
     "Usage",
     "acompress",
+    "acompress_trajectory",
     "classify_error",
     "compress",
+    "compress_trajectories",
+    "compress_trajectory",
     "connect",
     "mark_cache",
     "normalise_usage",
@@ -65,10 +73,14 @@ _HOMES = {
     "Session": "penstock.engine.session",
     "Settings": "penstock.settings",
     "Summariser": "penstock.engine.summariser",
+    "TrajectoryMetrics": "penstock.trajectories.metrics",
     "Usage": "penstock.measure.usage",
     "acompress": "penstock.engine.compress",
+    "acompress_trajectory": "penstock.trajectories.compress",
     "classify_error": "penstock.providers.classify",
     "compress": "penstock.engine.compress",
+    "compress_trajectories": "penstock.trajectories.compress",
+    "compress_trajectory": "penstock.trajectories.compress",
     "connect": "penstock.providers.connect",
     "mark_cache": "penstock.providers.cache_marks",
     "normalise_usage": "penstock.measure.usage",

@@ -1,0 +1,102 @@
+"""`penstock trajectories`: a data set within a token budget, and a report of what became of its rows."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.cli.layout import plural, printable
+from penstock.cli.screen import screen_of
+from penstock.cli.trajectory_options import run_of
+from penstock.cli.trajectory_progress import RunProgress
+from penstock.trajectories.metrics import Outcome
+from penstock.trajectories.run import run as run_all
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from penstock.cli.screen import Screen
+    from penstock.trajectories.run import Finished, Run
+
+__all__ = ["run"]
+
+_LABEL = 16
+_SHOWN_BAD = 20
+_SHOWN_REASONS = 5
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compress the data set. Raises what `run_of` and `penstock.trajectories.run.run` raise."""
+    wanted = run_of(args)
+    args.file = None  # what fails is told with the name of the file at fault, which is not the whole input
+    with RunProgress() as progress:
+        finished = run_all(wanted, on_progress=progress.update)
+    screen = screen_of(sys.stdout)
+    if args.json:
+        screen.say(json.dumps(_as_json(wanted, finished), indent=2))
+        return 0
+    for line in _lines(wanted, finished, screen):
+        screen.say(line)
+    return 0
+
+
+def _as_json(wanted: Run, finished: Finished) -> dict[str, Any]:
+    return {
+        "dry_run": wanted.dry_run,
+        "sample_percent": wanted.job.sample_percent,
+        "output": None if wanted.dry_run else str(wanted.target),
+        **msgspec.to_builtins(finished),
+        "totals": finished.totals.to_dict(),
+    }
+
+
+def _lines(wanted: Run, finished: Finished, screen: Screen) -> Iterator[str]:
+    totals = finished.totals
+    files = f" in {plural(len(finished.files), 'file')}" if len(finished.files) > 1 else ""
+    yield screen.paint(f"{plural(totals.rows, 'row')}{files}, {finished.seconds:.1f} s", "bold")
+    for label, text in _figures(wanted, finished, screen):
+        yield f"  {screen.paint(label, 'dim')}{' ' * (_LABEL - len(label))}{text}"
+    for bad in finished.bad[:_SHOWN_BAD]:
+        where = f"{bad.file}, row {bad.row:,}" if len(finished.files) > 1 else f"row {bad.row:,}"
+        yield f"    {printable(where)}: {screen.clip(printable(bad.reason), len(where) + 6)}"
+    if (more := totals.count(Outcome.BAD) - _SHOWN_BAD) > 0:
+        yield f"    and {more:,} more: --metrics FILE has them all"
+
+
+def _figures(wanted: Run, finished: Finished, screen: Screen) -> Iterator[tuple[str, str]]:
+    totals = finished.totals
+    if wanted.job.sample_percent < 100:
+        share = f"about {wanted.job.sample_percent:g} % of the rows, seed {wanted.job.seed}"
+        yield "sample", f"{share}; {plural(totals.left_out, 'row')} left out"
+    if finished.resumed_rows:
+        yield "resumed", f"{plural(finished.resumed_rows, 'row')} had been done before"
+    yield "compressed", f"{totals.count(Outcome.COMPRESSED, Outcome.DEGRADED):,}"
+    if degraded := totals.count(Outcome.DEGRADED):
+        yield "degraded", f"{degraded:,} of them without the model's words"
+        for reason, number in sorted(totals.reasons.items(), key=lambda one: -one[1])[:_SHOWN_REASONS]:
+            yield "", f"{number:,}: {screen.clip(printable(reason), _LABEL + 10)}"
+    yield "under target", f"{totals.count(Outcome.UNDER_TARGET):,}, as they came"
+    if totals.still_over_limit:
+        kept = totals.count(Outcome.NOT_COMPRESSIBLE)
+        yield "still over", f"{totals.still_over_limit:,}: what must stay is too much ({kept:,} as they came)"
+    if bad := totals.count(Outcome.BAD):
+        yield "bad rows", f"{bad:,}, copied as they are"
+    yield "tokens", f"{totals.tokens_before:,} {screen.arrow} {totals.tokens_after:,} ({totals.ratio:.0%})"
+    yield "turns", f"{totals.turns_before:,} {screen.arrow} {totals.turns_after:,}"
+    if totals.model_calls:
+        unknown = (
+            f", and {plural(totals.cost_unknown_rows, 'row')} of unknown price"
+            if totals.cost_unknown_rows
+            else ""
+        )
+        yield "model", f"{plural(totals.model_calls, 'request')}, ${totals.cost:,.4f}{unknown}"
+    if wanted.dry_run:
+        yield "written", "nothing: this was a dry run"
+    else:
+        yield "written", f"{printable(str(wanted.target))}, {finished.written_bytes:,} bytes"
+    if wanted.metrics is not None:
+        yield "metrics", printable(str(wanted.metrics))

@@ -1,0 +1,305 @@
+"""One trajectory: plan which turns give way, have their summary written, put it in their place.
+
+    turns, metrics = penstock.compress_trajectory(row["conversations"], target_tokens=15_250)
+
+Turns that stay are the caller's own objects, fields that are not ours included.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from penstock.conversation.dialects import decode_all
+from penstock.conversation.message import Role
+from penstock.conversation.rules import legal_cuts
+from penstock.conversation.rules.pairs import Pairs
+from penstock.engine.compress import redactor_of_process, run_sync
+from penstock.errors import IllegalResult
+from penstock.trajectories.fields import training_fields
+from penstock.trajectories.metrics import Outcome, TrajectoryMetrics
+from penstock.trajectories.options import MODEL_TIMEOUT_SECONDS, TrajectoryOptions
+from penstock.trajectories.span import Span, find_span
+from penstock.trajectories.summary import SummaryWriter
+from penstock.trajectories.tokenizers import tokenizer_of
+from penstock.trajectories.weights import format_of, turn_tokens, weigh_turns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from penstock.compaction.verify import Checked
+    from penstock.conversation.dialects import Dialect
+    from penstock.conversation.message import Message
+    from penstock.measure.tokens import Tokenizer
+    from penstock.redaction import Redactor
+
+__all__ = [
+    "Compressed",
+    "Compressor",
+    "Draft",
+    "acompress_trajectory",
+    "compress_trajectories",
+    "compress_trajectory",
+]
+
+SYSTEM_NOTE = "Some earlier turns of this conversation may be replaced by a summary of them."
+_LEAST_SUMMARY = 64  # tokens: less says nothing
+_Row = TypeVar("_Row", bound="Mapping[str, Any]")
+
+
+class Compressed(msgspec.Struct, frozen=True, eq=False):
+    """What came of a trajectory: the turns before the summary, the summary turn, and those behind it.
+
+    `start` and `end` are the places between which turns gave way and `islands` those between them that stayed; all
+    are empty where nothing changed. `system` is the new system turn and its place, where it was to get a note.
+    """
+
+    metrics: TrajectoryMetrics
+    start: int = 0
+    end: int = 0
+    islands: tuple[int, ...] = ()
+    summary: dict[str, Any] | None = None
+    system: tuple[int, dict[str, Any]] | None = None
+
+    def applied(self, items: Sequence[Any], summary: Any) -> list[Any]:
+        """A list with one item for each turn, with `summary` in the place of those of the turns that gave way."""
+        if self.summary is None:
+            return list(items)
+        kept = [items[place] for place in self.islands]
+        return [*items[: self.start], summary, *kept, *items[self.end :]]
+
+    def turns(self, turns: Sequence[Any]) -> list[Any]:
+        """The turns of the compressed trajectory."""
+        given = list(turns)
+        if self.system is not None:
+            given[self.system[0]] = self.system[1]
+        return self.applied(given, self.summary)
+
+
+class Compressor:
+    """Compresses trajectories by the same options. Holds nothing of a trajectory between two of them."""
+
+    def __init__(
+        self, options: TrajectoryOptions, tokenizer: Tokenizer | None = None, redactor: Redactor | None = None
+    ) -> None:
+        self.options = options
+        self.tokenizer = tokenizer or tokenizer_of(options.tokenizer)
+        self.redactor = redactor or redactor_of_process()
+
+    def compress(self, turns: Sequence[Any]) -> Compressed:
+        """The compressed trajectory, without a model. Raises InputError for what is no trajectory."""
+        started = time.perf_counter()
+        planned = self.plan(turns)
+        done = planned if isinstance(planned, Compressed) else planned.finish()
+        seconds = round(time.perf_counter() - started, 6)
+        return msgspec.structs.replace(done, metrics=msgspec.structs.replace(done.metrics, seconds=seconds))
+
+    def plan(self, turns: Sequence[Any]) -> Compressed | Draft:
+        """A draft of what is to be done, or the result where nothing is. Raises InputError."""
+        options = self.options
+        dialect = format_of(turns)
+        tokens = weigh_turns(turns, dialect, self.tokenizer)
+        total = sum(tokens)
+        if total <= options.target_tokens:
+            return Compressed(_unchanged(Outcome.UNDER_TARGET, total, len(turns)))
+        messages = decode_all(dialect, turns)
+        system = self._noted_system(turns, messages, tokens, dialect)
+        total_after = total + (system[2] if system is not None else 0)
+        legal = legal_cuts(messages, dialect.rules)
+        needed = total_after - options.target_tokens + options.summary_tokens
+        span: Span | None = None
+        used = 0
+        for used in range(1, options.passes + 1):
+            keep_last = max(1, options.keep_last >> (used - 1))
+            span = find_span(messages, tokens, legal, dialect, (needed, keep_last))
+            if span is not None and span.tokens >= needed:
+                break
+        budget = self._budget(span, total_after)
+        if span is None or budget < _LEAST_SUMMARY:
+            return Compressed(_unchanged(Outcome.NOT_COMPRESSIBLE, total, len(turns), over=True))
+        trajectory = _Trajectory(dialect, list(turns), messages, tokens, system)
+        return Draft(self, trajectory, span, budget, used)
+
+    def _budget(self, span: Span | None, total: int) -> int:
+        """What the summary may take: less than was wished where the turns that stay leave less."""
+        if span is None:
+            return 0
+        room = self.options.target_tokens - (total - span.tokens)
+        wished = min(self.options.summary_tokens, span.tokens // 2)
+        return min(wished, room) if room >= _LEAST_SUMMARY else wished
+
+    def _noted_system(
+        self, turns: Sequence[Any], messages: Sequence[Message], tokens: Sequence[int], dialect: Dialect
+    ) -> tuple[int, dict[str, Any], int] | None:
+        """The first system turn with the note in it, its place, and how many tokens it has more."""
+        if not self.options.system_note:
+            return None
+        place = next((at for at, message in enumerate(messages) if message.role is Role.SYSTEM), None)
+        if place is None or SYSTEM_NOTE in str(turns[place]):
+            return None
+        noted = dialect.append_text(messages[place], SYSTEM_NOTE)
+        return place, noted, turn_tokens(noted, dialect, self.tokenizer) - tokens[place]
+
+
+class _Trajectory(NamedTuple):
+    """The turns of a trajectory, read and weighed. `system` is the turn with a note: its place, itself, what it adds."""
+
+    dialect: Dialect
+    turns: list[Any]
+    messages: list[Message]
+    tokens: list[int]
+    system: tuple[int, dict[str, Any], int] | None
+
+
+class Draft:
+    """A trajectory that is too large, and what is to give way in it. `writer` writes the summary."""
+
+    def __init__(
+        self, compressor: Compressor, trajectory: _Trajectory, span: Span, budget: int, used_passes: int
+    ) -> None:
+        self.messages = trajectory.messages
+        self.span = span
+        self.budget = budget
+        self.tokenizer, self.redactor = compressor.tokenizer, compressor.redactor
+        self.writer = SummaryWriter(trajectory.messages, span, self.tokenizer, self.redactor)
+        self._trajectory = trajectory
+        self._target = compressor.options.target_tokens
+        self._passes = used_passes
+
+    def finish(self, prose: Checked | None = None, **changes: Any) -> Compressed:
+        """The compressed trajectory. `changes` are fields of the metrics. Raises IllegalResult."""
+        span, given = self.span, self._trajectory
+        text = self.writer.write(self.budget, prose)
+        fields = training_fields(given.turns, given.messages, given.dialect)
+        summary = given.dialect.text_message(Role.USER, text) | fields
+        taken = turn_tokens(summary, given.dialect, self.tokenizer)
+        before = sum(given.tokens)
+        after = before + (given.system[2] if given.system is not None else 0) - span.tokens + taken
+        gone = len(self.writer.spoken)
+        figures: dict[str, Any] = {
+            "outcome": Outcome.COMPRESSED,
+            "tokens_before": before,
+            "tokens_after": after,
+            "turns_before": len(given.turns),
+            "turns_after": len(given.turns) - gone + 1,
+            "turns_summarised": gone,
+            "summary_tokens": taken,
+            "still_over_limit": after > self._target,
+            "passes": self._passes,
+        }
+        done = Compressed(
+            TrajectoryMetrics(**(figures | changes)),
+            span.start,
+            span.end,
+            span.islands,
+            summary,
+            given.system[:2] if given.system is not None else None,
+        )
+        self._require_legal(done, summary)
+        return done
+
+    def _require_legal(self, done: Compressed, summary: dict[str, Any]) -> None:
+        """The final check: no call without its result and no result without its call that was not so before."""
+        dialect = self._trajectory.dialect
+        rule = Pairs(dialect.pairing)
+        broken = len(rule.violations(done.applied(self.messages, dialect.decode(summary))))
+        if broken and broken > len(rule.violations(self.messages)):
+            raise IllegalResult(f"the compressed trajectory breaks a rule of {dialect.name}: pairs")
+
+
+def compress_trajectory(  # noqa: PLR0913 - the public signature, all but the first by name
+    turns: Sequence[Any],
+    *,
+    target_tokens: int = 15_250,
+    summary_tokens: int = 750,
+    keep_last: int = 4,
+    passes: int = 1,
+    system_note: bool = False,
+    tokenizer: str = "o200k",
+    summariser: Any = None,
+    timeout_seconds: float = MODEL_TIMEOUT_SECONDS,
+) -> tuple[list[Any], TrajectoryMetrics]:
+    """A training trajectory (ShareGPT turns or chat messages) within `target_tokens`, and what was done.
+
+    One at or under the target comes back as it is. Else turns from the start of the middle, as many as needed, are
+    replaced by one human turn of at most `summary_tokens`. The first system, human, gpt and tool turn and the last
+    `keep_last` turns stay; where they alone are too much, `still_over_limit` says so. Every turn that stays is the
+    object that was given.
+
+    `summariser` has a model write the summary: a `Summariser`, a model, or a function from a prompt to a text. Where
+    it fails or takes longer than `timeout_seconds`, excerpts stand in its place and the outcome is `degraded`.
+    Raises InputError for what is no trajectory, SettingsError for an option that cannot be meant.
+    """
+    return run_sync(
+        acompress_trajectory(
+            turns,
+            target_tokens=target_tokens,
+            summary_tokens=summary_tokens,
+            keep_last=keep_last,
+            passes=passes,
+            system_note=system_note,
+            tokenizer=tokenizer,
+            summariser=summariser,
+            timeout_seconds=timeout_seconds,
+        )
+    )
+
+
+async def acompress_trajectory(  # noqa: PLR0913 - the public signature
+    turns: Sequence[Any],
+    *,
+    target_tokens: int = 15_250,
+    summary_tokens: int = 750,
+    keep_last: int = 4,
+    passes: int = 1,
+    system_note: bool = False,
+    tokenizer: str = "o200k",
+    summariser: Any = None,
+    timeout_seconds: float = MODEL_TIMEOUT_SECONDS,
+) -> tuple[list[Any], TrajectoryMetrics]:
+    """As `compress_trajectory`, while the event loop goes on. Cancelling it stops a model that is being asked."""
+    options = TrajectoryOptions(
+        target_tokens=target_tokens,
+        summary_tokens=summary_tokens,
+        keep_last=keep_last,
+        passes=passes,
+        system_note=system_note,
+        tokenizer=tokenizer,
+    )
+    compressor = Compressor(options)
+    if summariser is None:
+        done = compressor.compress(turns)
+    else:
+        from penstock.trajectories.asking import ModelSummaries  # noqa: PLC0415 - only for those who ask a model
+
+        done = await ModelSummaries.of(summariser, timeout_seconds).compress(compressor, turns)
+    return done.turns(turns), done.metrics
+
+
+def compress_trajectories(
+    rows: Iterable[_Row], *, column: str | None = None, **options: Any
+) -> Iterator[dict[str, Any]]:
+    """Each row as it comes, with its turns compressed: for pipelines that read, map and write rows themselves.
+
+    `column` is the one with the turns; without it, the first of `conversations` and `messages` that a row has. The
+    rows given are not changed. `options` are those of `compress_trajectory` but for `summariser`. A row whose turns
+    cannot be read is passed on as it is. The metrics of each row are in its new column `penstock`.
+    """
+    from penstock.trajectories.rows import compressed_row  # noqa: PLC0415 - its readers are for whole files
+
+    compressor = Compressor(TrajectoryOptions(**options))
+    for row in rows:
+        yield compressed_row(row, compressor, column)
+
+
+def _unchanged(outcome: Outcome, tokens: int, turns: int, *, over: bool = False) -> TrajectoryMetrics:
+    return TrajectoryMetrics(
+        outcome=outcome,
+        tokens_before=tokens,
+        tokens_after=tokens,
+        turns_before=turns,
+        turns_after=turns,
+        still_over_limit=over,
+    )

@@ -1,0 +1,136 @@
+"""The files of a data set: which there are, in which format, and where each goes."""
+
+from __future__ import annotations
+
+import gzip
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path  # noqa: TC003 - `DataFile` is decoded by it
+from typing import IO, TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from penstock.errors import InputError, SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Compression", "DataFile", "compression_of", "data_files", "is_parquet", "reading", "writing"]
+
+_LINES = (".jsonl", ".ndjson", ".json", ".jsonlines")
+_PARQUET = (".parquet", ".pq")
+_GZIP_LEVEL, _ZSTD_LEVEL = 6, 3
+
+
+class Compression(StrEnum):
+    """How the bytes of a file of lines are packed."""
+
+    NONE = ""
+    GZIP = ".gz"
+    ZSTD = ".zst"
+
+
+class DataFile(msgspec.Struct, frozen=True):
+    """A file of the input and where its rows go. `name` is how the file is told in reports."""
+
+    name: str
+    source: Path
+    target: Path
+
+    @property
+    def parquet(self) -> bool:
+        """Whether it is Parquet; else it is lines of JSON."""
+        return is_parquet(self.source)
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether the name is that of a Parquet file."""
+    return path.suffix.lower() in _PARQUET
+
+
+def compression_of(path: Path) -> Compression:
+    """How a file of that name is packed."""
+    suffix = path.suffix.lower()
+    if suffix in {".zst", ".zstd"}:
+        return Compression.ZSTD
+    return Compression.GZIP if suffix in {".gz", ".gzip"} else Compression.NONE
+
+
+def data_files(source: Path, target: Path) -> list[DataFile]:
+    """The files of the input, in the order of their names, each with its place in the output.
+
+    Raises InputError where there are none, SettingsError where the output cannot be what the input is.
+    """
+    if not source.exists():
+        raise InputError(f"{source}: there is no such file or folder")
+    if source.resolve() == target.resolve():
+        raise SettingsError(f"{target}: the output would take the place of the input; name another")
+    if source.is_file():
+        if target.is_dir():
+            target /= source.name
+        if is_parquet(source) != is_parquet(target):
+            raise SettingsError(
+                f"{target}: the output has the format of the input; name it as {source.name} is"
+            )
+        return [DataFile(source.name, source, target)]
+    if target.is_file():
+        raise SettingsError(f"{target}: the input is a folder, so the output must be one; it is a file")
+    if target.resolve().is_relative_to(source.resolve()):
+        raise SettingsError(f"{target}: the output stands inside the input; name a folder beside it")
+    found = sorted(path for path in source.rglob("*") if path.is_file() and _is_data(path))
+    if not found:
+        raise InputError(f"{source}: no .jsonl, .jsonl.gz, .jsonl.zst or .parquet file is in this folder")
+    names = [path.relative_to(source) for path in found]
+    return [DataFile(name.as_posix(), path, target / name) for name, path in zip(names, found, strict=True)]
+
+
+def _is_data(path: Path) -> bool:
+    if path.name.startswith("."):
+        return False
+    bare = path.with_suffix("") if compression_of(path) is not Compression.NONE else path
+    return bare.suffix.lower() in _LINES or is_parquet(path)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """The unpacked bytes of a file of lines, and the file below them, whose position shows how far it was read."""
+    with path.open("rb") as file:
+        match compression_of(path):
+            case Compression.GZIP:
+                with gzip.GzipFile(fileobj=file) as unpacked:
+                    yield cast("IO[bytes]", unpacked), file
+            case Compression.ZSTD:
+                with (
+                    _zstandard()
+                    .ZstdDecompressor()
+                    .stream_reader(file, read_across_frames=True, closefd=False) as stream
+                ):
+                    yield stream, file
+            case _:
+                yield file, file
+
+
+@contextmanager
+def writing(path: Path, compression: Compression) -> Iterator[IO[bytes]]:
+    """A new file of lines, packed as wished, the same bytes for the same rows."""
+    with path.open("wb") as file:
+        match compression:
+            case Compression.GZIP:
+                with gzip.GzipFile("", "wb", compresslevel=_GZIP_LEVEL, fileobj=file, mtime=0) as packed:
+                    yield cast("IO[bytes]", packed)
+            case Compression.ZSTD:
+                packer = _zstandard().ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True)
+                with packer.stream_writer(file, closefd=False) as stream:
+                    yield stream
+            case _:
+                yield file
+
+
+def _zstandard() -> Any:
+    try:
+        import zstandard  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise SettingsError(
+            "a .zst file needs the package zstandard: pip install 'penstock[trajectories]'"
+        ) from None
+    return zstandard

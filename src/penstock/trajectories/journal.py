@@ -1,0 +1,167 @@
+"""What a run has done so far, beside its output: a folder of parts and a journal that says which are whole.
+
+    out.jsonl.parts/
+      journal.jsonl        the command, then a line for each shard and each file that is done
+      00000000.part        the rows of a shard
+      00000000.rows        their metrics
+      summaries-4711.jsonl what models wrote, as soon as they wrote it
+
+A part counts when its line is in the journal. Whatever a kill leaves half done is done again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.errors import SettingsError
+from penstock.trajectories.asking import Kept
+from penstock.trajectories.metrics import Totals
+from penstock.trajectories.shards import Done
+from penstock.trajectories.working import SUMMARIES, part_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+__all__ = ["Journal", "parts_folder"]
+
+_NAME = "journal.jsonl"
+_NOTHING = Totals()
+_KEPT = msgspec.json.Decoder(tuple[int, Kept])
+
+
+def parts_folder(output: Path) -> Path:
+    """Where the parts of an output stand."""
+    return output.with_name(f"{output.name}.parts")
+
+
+class Journal:
+    """The journal of one run. `command` is what must be the same for a run that goes on with it.
+
+    `on_known` is told what was done before. What is held of a shard is small: where its part is, and its checksum.
+    """
+
+    def __init__(
+        self, folder: Path, command: dict[str, Any], on_known: Callable[[Done], None], *, resume: bool
+    ) -> None:
+        """Raises SettingsError where parts stand there that this run may not go on with, OSError."""
+        self.folder = folder
+        self._on_known = on_known
+        self.done: dict[int, Done] = {}
+        self.files: set[int] = set()
+        path = folder / _NAME
+        known = path.is_file() and path.stat().st_size > 0
+        if known and not resume:
+            raise SettingsError(
+                f"{folder} holds what an earlier run had done; add --resume to go on with it, or remove the folder"
+            )
+        if known:
+            self._read(path, command)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab", buffering=0)
+        if not known:
+            self._append({"command": command})
+
+    def add(self, done: Done) -> None:
+        """Say that a shard is done. Its part is written already; its metrics are now."""
+        rows = self.folder / _rows_name(done.shard)
+        rows.write_bytes(done.rows)
+        self._append({"done": msgspec.to_builtins(msgspec.structs.replace(done, rows=b""))})
+        self.done[done.shard] = _slim(done)
+
+    def finished(self, file: int) -> None:
+        """Say that a file stands under its name. Its parts are no longer needed."""
+        self._append({"file": file})
+        self.files.add(file)
+        for done in self.of_file(file):
+            (self.folder / part_name(done.shard)).unlink(missing_ok=True)
+
+    def of_file(self, file: int) -> list[Done]:
+        """The shards of a file that are done, in order."""
+        return sorted((one for one in self.done.values() if one.file == file), key=lambda one: one.shard)
+
+    def part(self, done: Done) -> bytes:
+        """The rows of a shard."""
+        return (self.folder / part_name(done.shard)).read_bytes()
+
+    def rows(self) -> Iterator[tuple[Done, bytes]]:
+        """The metrics of all rows, shard by shard, as lines of JSON."""
+        for number in sorted(self.done):
+            done = self.done[number]
+            path = self.folder / _rows_name(number)
+            yield done, path.read_bytes() if path.is_file() else b""
+
+    def kept(self) -> dict[int, list[Kept]]:
+        """What models wrote for rows of shards that are not done, by shard."""
+        found: dict[int, list[Kept]] = {}
+        for path in sorted(self.folder.glob(SUMMARIES)):
+            with path.open("rb") as file:
+                for line in file:
+                    try:
+                        shard, kept = _KEPT.decode(line)
+                    except (msgspec.DecodeError, msgspec.ValidationError):
+                        continue  # the last line of a process that was killed
+                    if shard not in self.done:
+                        found.setdefault(shard, []).append(kept)
+        return found
+
+    def close(self) -> None:
+        """Leave the journal as it is, for a later run."""
+        self._file.close()
+
+    def remove(self) -> None:
+        """All is done: remove the parts, the journal last."""
+        self._file.close()
+        for path in self.folder.iterdir():
+            if path.name != _NAME:
+                path.unlink()
+        shutil.rmtree(self.folder)
+
+    def _read(self, path: Path, command: dict[str, Any]) -> None:
+        lines = path.read_bytes().split(b"\n")
+        whole = lines[:-1]  # what stands behind the last line end was cut off by a kill
+        entries = [msgspec.json.decode(line) for line in whole[:1]]
+        _require_same(entries[0].get("command") if entries else None, command, self.folder)
+        self.files |= {msgspec.json.decode(line)["file"] for line in whole[1:] if line.startswith(b'{"file"')}
+        for line in whole[1:]:
+            entry = msgspec.json.decode(line)
+            if "done" in entry:
+                done = msgspec.convert(entry["done"], Done)
+                if self._is_whole(done):
+                    self.done[done.shard] = _slim(done)
+                    self._on_known(done)
+        kept = sum(len(line) + 1 for line in whole)
+        if lines[-1]:
+            os.truncate(path, kept)
+
+    def _is_whole(self, done: Done) -> bool:
+        """Whether the part is there in its size, or gone into its file; the checksum is for when it is put in place."""
+        part = self.folder / part_name(done.shard)
+        return part.stat().st_size == done.size if part.exists() else done.file in self.files
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        self._file.write(msgspec.json.encode(entry) + b"\n")
+
+
+def _slim(done: Done) -> Done:
+    return msgspec.structs.replace(done, rows=b"", totals=_NOTHING, bad=())
+
+
+def _rows_name(shard: int) -> str:
+    return f"{shard:08d}.rows"
+
+
+def _require_same(before: Any, now: dict[str, Any], folder: Path) -> None:
+    if before == now:
+        return
+    names = sorted(name for name in now if not isinstance(before, dict) or before.get(name) != now[name])
+    first = names[0] if names else "another version"
+    raise SettingsError(
+        f"{folder} holds parts of another command ({', '.join(names[:4])} differ: {first} was "
+        f"{str(before.get(first) if isinstance(before, dict) else None)[:80]!r} and is {str(now.get(first))[:80]!r}); "
+        "give the same command again, or remove the folder"
+    )

@@ -1,0 +1,163 @@
+"""What became of a trajectory, in figures: of one row, and of all of them together."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+__all__ = ["EDGES", "Outcome", "RowMetrics", "Totals", "TrajectoryMetrics"]
+
+
+class Outcome(StrEnum):
+    """What became of a row."""
+
+    UNDER_TARGET = "under_target"
+    """It was small enough and is as it came."""
+    COMPRESSED = "compressed"
+    DEGRADED = "degraded"
+    """It was compressed, without the words of the model that was asked: `reason` says why."""
+    NOT_COMPRESSIBLE = "not_compressible"
+    """It is too large and nothing of it may give way: it is as it came."""
+    BAD = "bad"
+    """It cannot be read as a trajectory and is as it came: `reason` says why."""
+    BLANK = "blank"
+    """A line without anything on it, as it came."""
+
+
+class TrajectoryMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one trajectory.
+
+    `cost` is in US dollars, None where the price of the model is not known; `model` is empty where no model wrote.
+    """
+
+    outcome: Outcome
+    tokens_before: int = 0
+    tokens_after: int = 0
+    turns_before: int = 0
+    turns_after: int = 0
+    turns_summarised: int = 0
+    summary_tokens: int = 0
+    still_over_limit: bool = False
+    passes: int = 0
+    model: str = ""
+    model_calls: int = 0
+    model_prompt_tokens: int = 0
+    model_output_tokens: int = 0
+    cost: float | None = 0.0
+    reason: str = ""
+    seconds: float = 0.0
+
+    @property
+    def ratio(self) -> float:
+        """Tokens after for each token before; 1 where there were none."""
+        return self.tokens_after / self.tokens_before if self.tokens_before else 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as JSON values, and the ratio."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {**fields, "outcome": self.outcome.value, "ratio": round(self.ratio, 4)}
+
+
+class RowMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """The metrics of one row of a file. Rows are counted from 1, as the lines of a file are."""
+
+    row: int
+    metrics: TrajectoryMetrics
+
+
+EDGES = tuple(round(10 ** (power / 8)) for power in range(8, 65))
+"""The borders of the classes in which tokens are counted: eight for each power of ten, from 10 to 100 million."""
+
+
+class Totals(msgspec.Struct, kw_only=True):
+    """The figures of many rows. Its size does not depend on how many they are."""
+
+    rows: int = 0
+    left_out: int = 0
+    """Rows that are not in the sample."""
+    outcomes: dict[str, int] = {}
+    still_over_limit: int = 0
+    tokens_before: int = 0
+    tokens_after: int = 0
+    turns_before: int = 0
+    turns_after: int = 0
+    turns_summarised: int = 0
+    summary_tokens: int = 0
+    model_calls: int = 0
+    model_prompt_tokens: int = 0
+    model_output_tokens: int = 0
+    cost: float = 0.0
+    cost_unknown_rows: int = 0
+    row_seconds: float = 0.0
+    reasons: dict[str, int] = {}
+    distribution_before: list[int] = msgspec.field(default_factory=lambda: [0] * (len(EDGES) + 1))
+    distribution_after: list[int] = msgspec.field(default_factory=lambda: [0] * (len(EDGES) + 1))
+
+    def add(self, one: TrajectoryMetrics) -> None:
+        """Count one row."""
+        self.rows += one.outcome is not Outcome.BLANK
+        self.outcomes[one.outcome.value] = self.outcomes.get(one.outcome.value, 0) + 1
+        self.still_over_limit += one.still_over_limit
+        for name in _SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(one, name))
+        self.cost += one.cost or 0.0
+        self.cost_unknown_rows += one.cost is None
+        self.row_seconds += one.seconds
+        if one.reason:
+            reason = (
+                one.reason if one.reason in self.reasons or len(self.reasons) < _MOST_REASONS else "others"
+            )
+            self.reasons[reason] = self.reasons.get(reason, 0) + 1
+        if one.tokens_before:
+            self.distribution_before[bisect_right(EDGES, one.tokens_before)] += 1
+            self.distribution_after[bisect_right(EDGES, one.tokens_after)] += 1
+
+    def merge(self, other: Totals) -> None:
+        """Count the rows of another."""
+        for name in (
+            "rows",
+            "left_out",
+            "still_over_limit",
+            *_SUMMED,
+            "cost",
+            "cost_unknown_rows",
+            "row_seconds",
+        ):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for mine, theirs in ((self.outcomes, other.outcomes), (self.reasons, other.reasons)):
+            for name, number in theirs.items():
+                mine[name] = mine.get(name, 0) + number
+        for counted, more in (
+            (self.distribution_before, other.distribution_before),
+            (self.distribution_after, other.distribution_after),
+        ):
+            counted[:] = [one + two for one, two in zip(counted, more, strict=True)]
+
+    def count(self, *outcomes: Outcome) -> int:
+        """How many rows had one of these outcomes."""
+        return sum(self.outcomes.get(outcome.value, 0) for outcome in outcomes)
+
+    @property
+    def ratio(self) -> float:
+        """Tokens after for each token before; 1 where there were none."""
+        return self.tokens_after / self.tokens_before if self.tokens_before else 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures as JSON values; distributions with the borders of their classes."""
+        return {
+            **msgspec.to_builtins(self),
+            "ratio": round(self.ratio, 4),
+            "cost": round(self.cost, 6),
+            "row_seconds": round(self.row_seconds, 3),
+            "distribution_edges": list(EDGES),
+        }
+
+
+_MOST_REASONS = 50
+_SUMMED = (
+    *("tokens_before", "tokens_after", "turns_before", "turns_after", "turns_summarised", "summary_tokens"),
+    *("model_calls", "model_prompt_tokens", "model_output_tokens"),
+)

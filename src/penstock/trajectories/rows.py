@@ -1,0 +1,203 @@
+"""A row of a data set: where its turns are, and the row again with other turns in it.
+
+What is not ours is kept as it came: other columns, other fields of a turn, and every byte of a row that did not
+change. A column with one entry for each turn (a loss mask, rewards) is cut as the turns are.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.conversation.wire import parse_json
+from penstock.errors import IllegalResult, InputError, MalformedJSON
+from penstock.trajectories.fields import PER_TURN_COLUMNS, neutral
+from penstock.trajectories.metrics import Outcome, TrajectoryMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from penstock.trajectories.compress import Compressed, Compressor
+
+__all__ = ["COLUMNS", "Line", "compressed_row", "read_line", "turns_column", "turns_in"]
+
+COLUMNS = ("conversations", "messages", "conversation", "trajectory", "turns")
+"""Where turns are looked for, in this order."""
+
+METRICS_COLUMN = "penstock"
+_BOM = b"\xef\xbb\xbf"
+_COLUMNS_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_LIST_DECODER = msgspec.json.Decoder(list[msgspec.Raw])
+_SNIFFED = 400  # bytes by which the style of a line is told
+
+
+class Line(msgspec.Struct, frozen=True, eq=False):
+    """One line of a file, read as far as its turns. `columns` is None where the line is the list of turns itself."""
+
+    data: bytes
+    columns: dict[str, msgspec.Raw] | None
+    column: str
+    turns: list[Any]
+    spelled: bool
+    """Whether the turns are JSON inside a string."""
+
+    def with_result(self, done: Compressed, per_turn: Iterable[str] = ()) -> bytes:
+        """The line with the compressed turns in it; the same bytes where nothing changed."""
+        if done.summary is None:
+            return self.data
+        body = self.data.rstrip(b" \t\r\n")
+        style = _Style.of(body)
+        columns = {self.column: msgspec.Raw(body)} if self.columns is None else dict(self.columns)
+        columns[self.column] = msgspec.Raw(self._turns_written(bytes(columns[self.column]), done, style))
+        for name in _aligned(columns, self.column, len(self.turns), per_turn):
+            entries = [bytes(entry) for entry in _LIST_DECODER.decode(columns[name])]
+            empty = style.dumps(neutral(parse_json(entries[0])))
+            columns[name] = msgspec.Raw(style.array(done.applied(entries, empty)))
+        written = bytes(columns[self.column]) if self.columns is None else style.object(columns)
+        bom = _BOM if self.data.startswith(_BOM) else b""
+        return bom + written + self.data[len(body) :]
+
+    def _turns_written(self, raw: bytes, done: Compressed, style: _Style) -> bytes:
+        if self.spelled:
+            raw = parse_json(raw).encode(errors="surrogatepass")
+        turns = [bytes(turn) for turn in _LIST_DECODER.decode(raw.removeprefix(_BOM))]
+        if done.system is not None:
+            turns[done.system[0]] = style.dumps(done.system[1])
+        written = style.array(done.applied(turns, style.dumps(done.summary)))
+        return style.dumps(written.decode(errors="surrogatepass")) if self.spelled else written
+
+
+def read_line(data: bytes, column: str | None = None) -> Line:
+    """The turns of a line. Raises InputError for what has none."""
+    text = data.removeprefix(_BOM)
+    try:
+        if text.lstrip()[:1] == b"[":
+            turns = parse_json(text)
+            return Line(data, None, "", _require_turns(turns), spelled=False)
+        columns = _COLUMNS_DECODER.decode(text)
+        name = turns_column(columns, column)
+        turns = parse_json(columns[name])
+        if isinstance(turns, str):
+            return Line(data, columns, name, _require_turns(parse_json(turns)), spelled=True)
+        return Line(data, columns, name, _require_turns(turns), spelled=False)
+    except msgspec.ValidationError:
+        raise InputError("the line is JSON, but no object with columns and no list of turns") from None
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:  # also DecodeError and JSONDecodeError
+        raise MalformedJSON(f"the line is no JSON: {_short(error)}") from None
+
+
+def turns_column(columns: Iterable[str], wished: str | None = None) -> str:
+    """The column that the turns are in: the one wished, else the first that we know. Raises InputError."""
+    present = list(columns)
+    for name in (wished,) if wished is not None else COLUMNS:
+        if name in present:
+            return name
+    looked_for = repr(wished) if wished is not None else f"with turns ({', '.join(COLUMNS)})"
+    raise InputError(f"the row has no column {looked_for}; it has {_names(present)}")
+
+
+def turns_in(value: Any) -> tuple[list[Any], bool]:
+    """The turns that a cell holds, and whether they are JSON in a string. Raises InputError."""
+    if not isinstance(value, str):
+        return _require_turns(value), False
+    try:
+        return _require_turns(parse_json(value)), True
+    except InputError:
+        raise
+    except ValueError as error:
+        raise MalformedJSON(f"the turns are no JSON: {_short(error)}") from None
+
+
+def compressed_row(row: Mapping[str, Any], compressor: Compressor, column: str | None) -> dict[str, Any]:
+    """The row with its turns compressed and its metrics in a column of their own."""
+    new = dict(row)
+    try:
+        name = turns_column(row, column)
+        turns, spelled = turns_in(row[name])
+        done = compressor.compress(turns)
+    except (InputError, IllegalResult) as error:
+        new[METRICS_COLUMN] = TrajectoryMetrics(outcome=Outcome.BAD, reason=str(error)).to_dict()
+        return new
+    if done.summary is not None:
+        changed = done.turns(turns)
+        new[name] = json.dumps(changed, ensure_ascii=False) if spelled else changed
+        for other in per_turn_columns(row, name, len(turns), ()):
+            entries = list(row[other])
+            new[other] = done.applied(entries, neutral(entries[0]))
+    new[METRICS_COLUMN] = done.metrics.to_dict()
+    return new
+
+
+def per_turn_columns(row: Mapping[str, Any], column: str, turns: int, named: Iterable[str]) -> list[str]:
+    """The columns of a row that hold one entry for each turn: those named, and those known by their name."""
+    wanted = {*PER_TURN_COLUMNS, *named} - {column}
+    return [
+        name
+        for name, value in row.items()
+        if name in wanted and isinstance(value, list) and len(value) == turns and turns
+    ]
+
+
+class _Style(msgspec.Struct, frozen=True):
+    """How the JSON of a line is spaced, and whether it keeps to ASCII."""
+
+    comma: bytes
+    colon: bytes
+    ascii_only: bool
+
+    @classmethod
+    def of(cls, line: bytes) -> _Style:
+        spaced = b'": ' in line[:_SNIFFED]
+        return cls(b", " if spaced else b",", b": " if spaced else b":", line.isascii())
+
+    def dumps(self, value: Any) -> bytes:
+        separators = (self.comma.decode(), self.colon.decode())
+        written = json.dumps(value, ensure_ascii=self.ascii_only, separators=separators)
+        return written.encode() if self.ascii_only else _encoded(written, value, separators)
+
+    def array(self, items: Sequence[bytes]) -> bytes:
+        return b"[" + self.comma.join(items) + b"]"
+
+    def object(self, columns: Mapping[str, msgspec.Raw]) -> bytes:
+        return (
+            b"{" + self.comma.join(self.dumps(k) + self.colon + bytes(v) for k, v in columns.items()) + b"}"
+        )
+
+
+def _encoded(written: str, value: Any, separators: tuple[str, str]) -> bytes:
+    try:
+        return written.encode()
+    except UnicodeEncodeError:  # a lone surrogate can only stand as an escape
+        return json.dumps(value, separators=separators).encode()
+
+
+def _aligned(columns: Mapping[str, msgspec.Raw], column: str, turns: int, named: Iterable[str]) -> list[str]:
+    wanted = {*PER_TURN_COLUMNS, *named} - {column}
+    found: dict[str, Any] = {}
+    for name in columns.keys() & wanted:
+        try:
+            found[name] = _LIST_DECODER.decode(columns[name])
+        except msgspec.DecodeError:
+            continue
+    return per_turn_columns(found, column, turns, named)
+
+
+def _require_turns(turns: Any) -> list[Any]:
+    if isinstance(turns, list):
+        return turns
+    kind = "null" if turns is None else type(turns).__name__
+    raise InputError(f"the turns of a row are a list of objects, not {kind}")
+
+
+def _names(columns: Iterable[str]) -> str:
+    names = list(columns)
+    shown = ", ".join(repr(name[:40]) for name in names[:6])
+    return (f"{shown} and {len(names) - 6} more" if len(names) > 6 else shown) or "none"
+
+
+def _short(error: Exception) -> str:
+    return str(error).splitlines()[0][:160] if str(error) else type(error).__name__

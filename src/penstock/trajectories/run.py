@@ -1,0 +1,331 @@
+"""A whole data set: cut into shards, done by an engine, put together under its name when it is whole."""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from contextlib import ExitStack
+from pathlib import Path  # noqa: TC003 - `Run` is decoded by it
+from typing import IO, TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.errors import StoreUnavailable
+from penstock.trajectories.engines import LocalEngine, SerialEngine
+from penstock.trajectories.formats import DataFile, compression_of, data_files, writing
+from penstock.trajectories.journal import Journal, parts_folder
+from penstock.trajectories.metrics import Totals
+from penstock.trajectories.shards import Done, Shard, cut_shards
+from penstock.trajectories.tokenizers import tokenizer_of
+from penstock.trajectories.working import Job, part_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.trajectories.engines import Engine
+
+__all__ = ["BadRow", "Finished", "Progress", "Run", "cores", "run"]
+
+SHARD_BYTES = 1 << 20
+MODEL_SHARD_BYTES = 4 << 20  # more rows that can wait for a model at once
+LARGEST_SHARD_BYTES = 8 << 20
+_MANY_SHARDS = 4_096
+_SMALL_INPUT = 4 << 20  # bytes below which starting processes takes longer than the work
+_MOST_BAD = 1_000
+_FORMAT = 1
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done with a data set. `metrics` is where the figures of every row go, as JSON."""
+
+    source: Path
+    target: Path
+    job: Job
+    workers: int = 0
+    resume: bool = False
+    dry_run: bool = False
+    metrics: Path | None = None
+
+
+class Progress(msgspec.Struct, kw_only=True):
+    """How far a run is. `read_bytes` of `total_bytes` of the input were read; `resumed_rows` were done before."""
+
+    totals: Totals = msgspec.field(default_factory=Totals)
+    read_bytes: int = 0
+    total_bytes: int = 0
+    resumed_bytes: int = 0
+    resumed_rows: int = 0
+    resumed_tokens: int = 0
+    seconds: float = 0.0
+
+    def seconds_left(self, seconds: float) -> float | None:
+        """How long it will take at the pace of the `seconds` so far; None where nothing tells."""
+        pace = (self.read_bytes - self.resumed_bytes) / seconds if seconds > 0 else 0.0
+        return (self.total_bytes - self.read_bytes) / pace if pace > 0 else None
+
+
+class BadRow(msgspec.Struct, frozen=True):
+    """A row that could not be read, and was copied as it is."""
+
+    file: str
+    row: int
+    reason: str
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a run. `bad` are the first rows that could not be read; the metrics file has all of them."""
+
+    totals: Totals
+    files: tuple[str, ...]
+    bad: tuple[BadRow, ...]
+    seconds: float
+    read_bytes: int
+    written_bytes: int
+    resumed_rows: int
+
+
+def run(
+    wanted: Run,
+    engine: Engine | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    now: Callable[[], float] = time.monotonic,
+) -> Finished:
+    """Compress a data set. The output stands under its name only when it is whole.
+
+    Raises InputError, SettingsError, WorkerLost, OSError. Whatever it raises, and after a kill, what was done stays
+    beside the output, and the same run with `resume` goes on with it.
+    """
+    files = data_files(wanted.source, wanted.target)
+    tokenizer_of(wanted.job.options.tokenizer)  # a wrong name is told now, not by every worker
+    work = _Work(wanted, files, engine or _engine(wanted, files), now)
+    with ExitStack() as stack:
+        if not wanted.dry_run:
+            stack.callback(work.close)
+            work.open_journal()
+        work.do(on_progress or (lambda _: None))
+        return work.finish()
+
+
+class _Work:
+    def __init__(self, wanted: Run, files: list[DataFile], engine: Engine, now: Callable[[], float]) -> None:
+        self._wanted = wanted
+        self._files = files
+        self._engine = engine
+        self._now = now
+        self._started = now()
+        self._journal: Journal | None = None
+        self._bad: list[BadRow] = []
+        self._bytes = [file.source.stat().st_size for file in files]
+        self._read = [0] * len(files)
+        self._cut: dict[int, int] = {}  # of the files that were cut to their end, how many shards they have
+        self._left: dict[int, int] = {}
+        self._progress = Progress(total_bytes=sum(self._bytes))
+        self._rows: _RowsFile | None = None
+
+    def open_journal(self) -> None:
+        """Begin, or go on with what an earlier run had done."""
+        wanted = self._wanted
+        folder = parts_folder(wanted.target)
+        self._journal = Journal(folder, self._command(), self._count, resume=wanted.resume)
+        self._progress.resumed_rows = sum(done.row_count for done in self._journal.done.values())
+        for place in self._journal.files:
+            self._read[place] = self._bytes[place]
+        self._progress.resumed_tokens = self._progress.totals.tokens_before
+        self._progress.resumed_bytes = self._progress.read_bytes = sum(self._read)
+
+    def do(self, on_progress: Callable[[Progress], None]) -> None:
+        """All shards that are not done."""
+        wanted = self._wanted
+        if wanted.dry_run and wanted.metrics is not None:
+            self._rows = _RowsFile(wanted.metrics)
+        parts = str(self._journal.folder) if self._journal is not None else None
+        job = msgspec.structs.replace(wanted.job, parts=parts)
+        if wanted.dry_run:
+            job = msgspec.structs.replace(job, model=None)
+        if job.model is not None:
+            workers = max(1, min(wanted.workers or cores(), job.model.concurrency))
+            job = msgspec.structs.replace(job, at_once=max(1, job.model.concurrency // workers))
+        for done in self._engine.run(self._shards(), job):
+            if self._journal is not None:
+                self._journal.add(done)
+            elif self._rows is not None:
+                self._rows.add(self._files[done.file].name, done)
+            self._count(done)
+            self._left[done.file] -= 1
+            self._assemble_whole()
+            self._progress.read_bytes = sum(self._read)
+            self._progress.seconds = self._now() - self._started
+            on_progress(self._progress)
+        self._assemble_whole()
+
+    def finish(self) -> Finished:
+        """The figures; the metrics file is written and what stood beside the output is removed."""
+        written = 0
+        if self._journal is not None:
+            written = sum(file.target.stat().st_size for file in self._files)
+            if self._wanted.metrics is not None:
+                self._rows = _RowsFile(self._wanted.metrics)
+                for done, rows in self._journal.rows():
+                    self._rows.add(self._files[done.file].name, msgspec.structs.replace(done, rows=rows))
+        finished = Finished(
+            totals=self._progress.totals,
+            files=tuple(file.name for file in self._files),
+            bad=tuple(sorted(self._bad, key=lambda one: (one.file, one.row))[:_MOST_BAD]),
+            seconds=round(self._now() - self._started, 3),
+            read_bytes=sum(self._bytes),
+            written_bytes=written,
+            resumed_rows=self._progress.resumed_rows,
+        )
+        if self._rows is not None:
+            self._rows.finish(self._command(), finished)
+        if self._journal is not None:
+            self._journal.remove()
+            self._journal = None
+        return finished
+
+    def close(self) -> None:
+        """Leave what was done where it is."""
+        if self._journal is not None:
+            self._journal.close()
+
+    def _shards(self) -> Iterator[Shard]:
+        """The shards that are still to be done. Cutting goes over all files that are not whole."""
+        known = self._journal.done if self._journal is not None else {}
+        kept = self._journal.kept() if self._journal is not None else {}
+        number = 0
+        for place, file in enumerate(self._files):
+            if self._journal is not None and place in self._journal.files:
+                number += sum(1 for done in known.values() if done.file == place)
+                continue
+            self._left[place] = 0
+            first = number
+            for shard in cut_shards(file, place, number, self._shard_bytes):
+                number = shard.number + 1
+                if shard.number in known:
+                    continue
+                self._left[place] += 1
+                written = kept.pop(shard.number, ())
+                yield msgspec.structs.replace(shard, kept=tuple(written)) if written else shard
+            self._cut[place] = number - first
+
+    @property
+    def _shard_bytes(self) -> int:
+        """By the input alone, so that it is cut the same way again. A very large one is cut into larger shards."""
+        least = SHARD_BYTES if self._wanted.job.model is None else MODEL_SHARD_BYTES
+        return min(LARGEST_SHARD_BYTES, max(least, sum(self._bytes) // _MANY_SHARDS))
+
+    def _count(self, done: Done) -> None:
+        self._progress.totals.merge(done.totals)
+        self._read[done.file] = max(self._read[done.file], done.read_bytes)
+        name = self._files[done.file].name
+        if len(self._bad) < 2 * _MOST_BAD:
+            self._bad += [BadRow(name, bad.row, bad.reason) for bad in done.bad]
+
+    def _assemble_whole(self) -> None:
+        """Put the files in place of which every shard is done."""
+        for place in [place for place in self._cut if not self._left[place]]:
+            del self._cut[place]
+            if self._journal is not None:
+                _assemble(self._files[place], self._journal.of_file(place), self._journal)
+                self._journal.finished(place)
+
+    def _command(self) -> dict[str, Any]:
+        """What decides the bytes of the output: a run that goes on must have the same."""
+        job = self._wanted.job
+        model = msgspec.to_builtins(job.model) if job.model is not None else None
+        for name in ("concurrency", "timeout_seconds"):  # decide when, not what
+            if model is not None:
+                model.pop(name)
+        return {
+            "format": _FORMAT,
+            **msgspec.to_builtins(job.options),
+            "model": model,
+            "column": job.column,
+            "per_turn": list(job.per_turn),
+            "sample_percent": job.sample_percent,
+            "seed": job.seed,
+            "files": [
+                [file.name, file.source.stat().st_size, file.source.stat().st_mtime_ns]
+                for file in self._files
+            ],
+        }
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _engine(wanted: Run, files: list[DataFile]) -> Engine:
+    workers = wanted.workers or cores()
+    if wanted.job.model is not None:
+        workers = min(workers, wanted.job.model.concurrency)
+    small = sum(file.source.stat().st_size for file in files) < _SMALL_INPUT
+    return SerialEngine() if workers == 1 or (small and not wanted.workers) else LocalEngine(workers)
+
+
+def _assemble(file: DataFile, shards: list[Done], journal: Journal) -> None:
+    """Put the parts of a file together and give it its name."""
+    file.target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = journal.folder / f"file-{shards[0].shard if shards else 0}.new"
+    if file.parquet:
+        from penstock.trajectories.parquet import writing_table  # noqa: PLC0415 - its library is an extra
+
+        with writing_table(temporary, file.source) as table:
+            for done in shards:
+                table.add(_whole_part(journal, done), done.group)
+    else:
+        with writing(temporary, compression_of(file.target)) as stream:
+            for done in shards:
+                stream.write(_whole_part(journal, done))
+    with temporary.open("rb") as written:
+        os.fsync(written.fileno())
+    temporary.replace(file.target)
+
+
+def _whole_part(journal: Journal, done: Done) -> bytes:
+    part = journal.part(done)
+    if zlib.crc32(part) != done.crc:
+        path = journal.folder / part_name(done.shard)
+        raise StoreUnavailable(f"{path} is damaged; remove it and give the command again with --resume")
+    return part
+
+
+class _RowsFile:
+    """The metrics of a run as one JSON document, written row by row: it never stands in memory as a whole."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+        self._file: IO[bytes] = self._temporary.open("wb")
+        self._file.write(b'{"rows": [')
+        self._first = True
+
+    def add(self, file: str, done: Done) -> None:
+        """The rows of a shard."""
+        named = b'{"file": ' + msgspec.json.encode(file) + b", "
+        for line in done.rows.splitlines():
+            self._file.write((b"\n" if self._first else b",\n") + named + line[1:])
+            self._first = False
+
+    def finish(self, command: dict[str, Any], finished: Finished) -> None:
+        """Close the list, add the totals, and give the file its name."""
+        rest = {
+            "command": command,
+            "totals": finished.totals.to_dict(),
+            "bad_rows": msgspec.to_builtins(finished.bad),
+            "seconds": finished.seconds,
+            "read_bytes": finished.read_bytes,
+            "written_bytes": finished.written_bytes,
+            "resumed_rows": finished.resumed_rows,
+        }
+        written = [
+            msgspec.json.encode(name) + b": " + msgspec.json.encode(value) for name, value in rest.items()
+        ]
+        self._file.write(b"\n],\n" + b",\n".join(written) + b"}\n")
+        self._file.close()
+        self._temporary.replace(self._path)

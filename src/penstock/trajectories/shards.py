@@ -1,0 +1,111 @@
+"""A data set in shards: a few rows each, cut the same way every time, so that any of them can be done again."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.errors import InputError
+from penstock.trajectories.asking import Kept  # noqa: TC001 - `Shard` and `Done` are decoded by these
+from penstock.trajectories.formats import DataFile, reading
+from penstock.trajectories.metrics import Totals  # noqa: TC001 - as above
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import IO
+
+__all__ = ["Bad", "Done", "Shard", "cut_lines", "cut_shards"]
+
+_CHUNK = 1 << 20
+
+
+class Shard(msgspec.Struct, frozen=True, eq=False):
+    """Rows that belong together. `first_row` is counted from 1 in their file.
+
+    `data` holds the lines as they came or, for Parquet, the rows as an Arrow stream. `kept` is what models wrote for
+    rows of this shard before.
+    """
+
+    number: int
+    file: int
+    first_row: int
+    rows: int
+    data: bytes
+    parquet: bool = False
+    group: int = 0
+    """For Parquet, the row group of the file."""
+    read_bytes: int = 0
+    """How far the file had been read."""
+    kept: tuple[Kept, ...] = ()
+
+
+class Bad(msgspec.Struct, frozen=True):
+    """A row that could not be read."""
+
+    row: int
+    reason: str
+
+
+class Done(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """What came of a shard. Its rows are in a part of `size` bytes with the checksum `crc`.
+
+    `rows` are the metrics of each, as lines of JSON; `bad` are those that could not be read.
+    """
+
+    shard: int
+    file: int
+    group: int = 0
+    first_row: int
+    row_count: int
+    size: int = 0
+    crc: int = 0
+    read_bytes: int = 0
+    totals: Totals
+    bad: tuple[Bad, ...] = ()
+    rows: bytes = b""
+
+
+def cut_shards(file: DataFile, place: int, first_number: int, shard_bytes: int) -> Iterator[Shard]:
+    """The shards of a file. Raises InputError where the file cannot be read."""
+    if file.parquet:
+        from penstock.trajectories.parquet import cut_table  # noqa: PLC0415 - its library is an extra
+
+        yield from cut_table(file, place, first_number, shard_bytes)
+        return
+    row = 1
+    try:
+        with reading(file.source) as (stream, below):
+            for number, data in enumerate(cut_lines(stream, shard_bytes), start=first_number):
+                rows = data.count(b"\n") + (not data.endswith(b"\n"))
+                yield Shard(number, place, row, rows, data, read_bytes=below.tell())
+                row += rows
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(file, row, error) from error
+    except Exception as error:
+        if type(error).__module__.startswith("zstandard"):  # its errors have no other parent
+            raise _unreadable(file, row, error) from error
+        raise
+
+
+def cut_lines(stream: IO[bytes], shard_bytes: int) -> Iterator[bytes]:
+    """The bytes in pieces that end with the first line end after `shard_bytes`, however the stream is read."""
+    held = bytearray()
+    looked = 0
+    while chunk := stream.read(_CHUNK):
+        held += chunk
+        while (end := held.find(b"\n", max(looked, shard_bytes - 1))) >= 0:
+            yield bytes(held[: end + 1])
+            del held[: end + 1]
+            looked = 0
+        looked = len(held)
+    if held:
+        yield bytes(held)
+
+
+def _unreadable(file: DataFile, row: int, error: Any) -> InputError:
+    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return InputError(
+        f"{file.name} cannot be read further than row {row - 1:,}: {said}; mend the file or give it again"
+    )

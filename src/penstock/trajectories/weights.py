@@ -1,0 +1,77 @@
+"""What the turns of a trajectory weigh, and in which format they are.
+
+A ShareGPT turn is trained on as its text stands, tags and JSON of calls included, so that text is what is counted. A
+chat message goes through a template that nobody here knows; it weighs what it weighs in a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.conversation.dialects.chat import CHAT
+from penstock.conversation.dialects.sharegpt import SHAREGPT
+from penstock.conversation.wire import json_text
+from penstock.errors import InputError, UnknownDialect
+from penstock.measure.weigh import MESSAGE_FRAME, weigh
+
+if TYPE_CHECKING:
+    from penstock.conversation.dialects import Dialect
+    from penstock.measure.tokens import Tokenizer
+
+__all__ = ["format_of", "turn_tokens", "weigh_turns"]
+
+_THOUGHTS = ("reasoning", "reasoning_content", "thinking")
+
+
+def format_of(turns: Any) -> Dialect:
+    """ShareGPT or chat. Raises InputError for what is no list of turns of either."""
+    if isinstance(turns, (str, bytes, Mapping)) or not isinstance(turns, Sequence):
+        raise InputError("the turns of a trajectory are a list of objects")
+    if not turns:
+        return SHAREGPT
+    first = turns[0]
+    if isinstance(first, Mapping):
+        if isinstance(first.get("from"), str) and "value" in first:
+            return SHAREGPT
+        if isinstance(first.get("role"), str):
+            return CHAT
+    raise UnknownDialect("a turn has `from` and `value`, or `role` and `content`", position="turn 1")
+
+
+def weigh_turns(turns: Sequence[Any], dialect: Dialect, tokenizer: Tokenizer) -> list[int]:
+    """Tokens of each turn. Raises InputError, with the number of the turn, for what is none."""
+    if dialect is SHAREGPT:
+        count = tokenizer.count
+        try:
+            # One by one: a batch would start threads, and every core has a process of its own.
+            return [
+                count(value) + MESSAGE_FRAME
+                if len(turn) == 2 and type(value := turn["value"]) is str
+                else turn_tokens(turn, dialect, tokenizer)
+                for turn in turns
+            ]
+        except (KeyError, TypeError, AttributeError):
+            return [_checked(turn, at, dialect, tokenizer) for at, turn in enumerate(turns, start=1)]
+    return [_checked(turn, at, dialect, tokenizer) for at, turn in enumerate(turns, start=1)]
+
+
+def turn_tokens(turn: Mapping[str, Any], dialect: Dialect, tokenizer: Tokenizer) -> int:
+    """Tokens of one turn."""
+    if dialect is not SHAREGPT:
+        return weigh([dialect.decode(turn)], tokenizer)[0]
+    texts = [turn["value"], *(turn[name] for name in _THOUGHTS if name in turn)]
+    written = [text if isinstance(text, str) else json_text(text) for text in texts if text is not None]
+    return sum(map(tokenizer.count, written)) + MESSAGE_FRAME
+
+
+def _checked(turn: Any, at: int, dialect: Dialect, tokenizer: Tokenizer) -> int:
+    if not isinstance(turn, Mapping) or (dialect is SHAREGPT and "value" not in turn):
+        wanted = "`from` and `value`" if dialect is SHAREGPT else "`role` and `content`"
+        raise InputError(f"a turn is an object with {wanted}, as the first one", position=f"turn {at}")
+    try:
+        return turn_tokens(turn, dialect, tokenizer)
+    except InputError as error:
+        raise InputError(str(error), position=f"turn {at}") from None
+    except RecursionError:
+        raise InputError("the turn is nested too deeply", position=f"turn {at}") from None

@@ -1,0 +1,290 @@
+"""One shard: every row of it read, compressed and written again. Runs in any process, on any machine.
+
+This is the seam for engines: `process_shard(shard, job)` needs nothing but its arguments, so that whatever maps
+shards to results, in any order, leads to the same file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import zlib
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from penstock.engine.auxiliary import provider_of
+from penstock.errors import IllegalResult, InputError, ProviderError
+from penstock.measure.windows import resolve_window
+from penstock.providers.connect import connect
+from penstock.trajectories.asking import Kept, ModelSummaries
+from penstock.trajectories.compress import Compressor
+from penstock.trajectories.fields import neutral
+from penstock.trajectories.metrics import Outcome, RowMetrics, Totals, TrajectoryMetrics
+from penstock.trajectories.options import ModelOptions, TrajectoryOptions  # noqa: TC001 - `Job` is decoded by them
+from penstock.trajectories.rows import Line, read_line, turns_in
+from penstock.trajectories.shards import Bad, Done, Shard
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import TypeAlias
+
+    from penstock.providers.model import ProviderModel
+    from penstock.trajectories.compress import Compressed
+
+    _Ask: TypeAlias = Callable[[int, list[Any]], Awaitable[Compressed]]
+
+__all__ = ["SUMMARIES", "Job", "is_sampled", "part_name", "process_shard"]
+
+SUMMARIES = "summaries-*.jsonl"
+"""Where what models wrote is kept: a file for each process, so that nobody waits for another."""
+
+_ENCODER = msgspec.json.Encoder()
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What is done with every row: plain values, so that any process can have them.
+
+    `parts` is the folder for what was done; None where nothing is to be written. `at_once` is how many rows of a
+    shard wait for the model together.
+    """
+
+    options: TrajectoryOptions
+    model: ModelOptions | None = None
+    column: str | None = None
+    per_turn: tuple[str, ...] = ()
+    sample_percent: float = 100.0
+    seed: int = 0
+    parts: str | None = None
+    at_once: int = 1
+
+
+def process_shard(shard: Shard, job: Job) -> Done:
+    """Compress the rows of a shard and write its part. Raises OSError where that cannot be written.
+
+    A row that fails is in the part as it came, or with excerpts in place of the model's words, and marked.
+    """
+    rows = _TableRows(shard, job) if shard.parquet else _LineRows(shard, job)
+    taken = [at for at in range(len(rows)) if is_sampled(job, shard.file, shard.first_row + at)]
+    if job.model is None:
+        compressor = _compressor(job.options)
+        found = [rows.compressed(at, compressor) for at in taken]
+    else:
+        found = asyncio.run(_asked(rows, taken, shard, job))
+    part = rows.part(taken)
+    totals = Totals(left_out=len(rows) - len(taken))
+    for one in found:
+        totals.add(one)
+    numbered = [
+        RowMetrics(row=shard.first_row + at, metrics=one) for at, one in zip(taken, found, strict=True)
+    ]
+    if job.parts is not None:
+        _write(Path(job.parts) / part_name(shard.number), part)
+    return Done(
+        shard=shard.number,
+        file=shard.file,
+        group=shard.group,
+        first_row=shard.first_row,
+        row_count=len(taken),
+        size=len(part),
+        crc=zlib.crc32(part),
+        read_bytes=shard.read_bytes,
+        totals=totals,
+        bad=tuple(Bad(one.row, one.metrics.reason) for one in numbered if one.metrics.outcome is Outcome.BAD),
+        rows=_ENCODER.encode_lines(numbered),
+    )
+
+
+def is_sampled(job: Job, file: int, row: int) -> bool:
+    """Whether a row is in the sample: by its place and the seed alone."""
+    if job.sample_percent >= 100.0:
+        return True
+    digest = hashlib.blake2b(f"{job.seed} {file} {row}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) < job.sample_percent / 100.0 * 2**64
+
+
+def part_name(shard: int) -> str:
+    """The name of the file with the rows of a shard."""
+    return f"{shard:08d}.part"
+
+
+class _LineRows:
+    """Rows as lines of JSON."""
+
+    def __init__(self, shard: Shard, job: Job) -> None:
+        self._job = job
+        self._lines = _lines(shard.data)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def compressed(self, at: int, compressor: Compressor) -> TrajectoryMetrics:
+        """Compress a row, and say what became of it."""
+        try:
+            line = self.line(at)
+            if line is None:
+                return _BLANK
+            return self.put(at, line, compressor.compress(line.turns))
+        except (InputError, IllegalResult) as error:
+            return _bad(error)
+
+    async def asked(self, at: int, ask: _Ask) -> TrajectoryMetrics:
+        """The same with a model."""
+        try:
+            line = self.line(at)
+            return _BLANK if line is None else self.put(at, line, await ask(at, line.turns))
+        except (InputError, IllegalResult) as error:
+            return _bad(error)
+
+    def line(self, at: int) -> Line | None:
+        data = self._lines[at]
+        return None if data.isspace() or not data else read_line(data, self._job.column)
+
+    def put(self, at: int, line: Line, done: Compressed) -> TrajectoryMetrics:
+        self._lines[at] = line.with_result(done, self._job.per_turn)
+        return done.metrics
+
+    def part(self, taken: list[int]) -> bytes:
+        return b"".join([self._lines[at] for at in taken])
+
+
+class _TableRows:
+    """Rows of a Parquet file."""
+
+    def __init__(self, shard: Shard, job: Job) -> None:
+        from penstock.trajectories.parquet import Table  # noqa: PLC0415 - its library is an extra
+
+        self._job = job
+        self._table = Table(shard.data, job.column)
+        self._cells = list(self._table.cells())
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def compressed(self, at: int, compressor: Compressor) -> TrajectoryMetrics:
+        """Compress a row, and say what became of it."""
+        try:
+            turns, spelled = turns_in(self._cells[at])
+            return self.put(at, turns, compressor.compress(turns), spelled=spelled)
+        except (InputError, IllegalResult) as error:
+            return _bad(error)
+
+    async def asked(self, at: int, ask: _Ask) -> TrajectoryMetrics:
+        """The same with a model."""
+        try:
+            turns, spelled = turns_in(self._cells[at])
+            return self.put(at, turns, await ask(at, turns), spelled=spelled)
+        except (InputError, IllegalResult) as error:
+            return _bad(error)
+
+    def put(self, at: int, turns: list[Any], done: Compressed, *, spelled: bool) -> TrajectoryMetrics:
+        if done.summary is not None:
+            self._table.put(at, self._table.column, done.turns(turns), spelled=spelled)
+            for name, entries in self._table.others(at, len(turns), self._job.per_turn).items():
+                self._table.put(at, name, done.applied(entries, neutral(entries[0])))
+        return done.metrics
+
+    def part(self, taken: list[int]) -> bytes:
+        return self._table.packed(None if len(taken) == len(self) else taken)
+
+
+_BLANK = TrajectoryMetrics(outcome=Outcome.BLANK)
+
+
+def _bad(error: Exception) -> TrajectoryMetrics:
+    return TrajectoryMetrics(outcome=Outcome.BAD, reason=str(error))
+
+
+async def _asked(
+    rows: _LineRows | _TableRows, taken: list[int], shard: Shard, job: Job
+) -> list[TrajectoryMetrics]:
+    """Compress the rows with a model, several at once."""
+    assert job.model is not None  # noqa: S101 - the caller looked
+    compressor = _compressor(job.options)
+    gate = asyncio.Semaphore(job.at_once)
+    async with _connected(job.model) as model:
+        window = job.model.window_tokens or await _window(model)
+        summaries = ModelSummaries.of_model(model, window, job.model.timeout_seconds)
+        with _Keeping(shard, job) as kept:
+
+            async def ask(at: int, turns: list[Any]) -> Compressed:
+                return await summaries.compress(compressor, turns, shard.first_row + at, kept)
+
+            async def one(at: int) -> TrajectoryMetrics:
+                async with gate:
+                    return await rows.asked(at, ask)
+
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(at)) for at in taken]
+            return [task.result() for task in tasks]
+
+
+async def _window(model: ProviderModel) -> int | None:
+    """The window of a model that no table knows, as its provider states it: asked once for all rows."""
+    if resolve_window(model.name).source != "default":
+        return None
+    try:
+        return await model.window_tokens() or resolve_window(model.name).tokens
+    except ProviderError:
+        return resolve_window(model.name).tokens
+
+
+class _Keeping:
+    """Keeps what models write as soon as they wrote it: a row that is done again after a kill is not asked again."""
+
+    def __init__(self, shard: Shard, job: Job) -> None:
+        self._shard = shard.number
+        self._known = {kept.row: kept for kept in shard.kept}
+        name = SUMMARIES.replace("*", str(os.getpid()))
+        self._file = (Path(job.parts) / name).open("ab", buffering=0) if job.parts is not None else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def get(self, row: int) -> Kept | None:
+        """What was written for this row before."""
+        return self._known.get(row)
+
+    def put(self, kept: Kept) -> None:
+        """Keep it, in one write."""
+        if self._file is not None:
+            self._file.write(_ENCODER.encode([self._shard, kept]) + b"\n")
+
+
+def _connected(options: ModelOptions) -> ProviderModel:
+    return connect(
+        options.provider or ("openai" if options.base_url else provider_of(options.name)),
+        options.name,
+        base_url=options.base_url,
+        api_key_env=options.api_key_env,
+        timeout_seconds=options.timeout_seconds,
+    )
+
+
+@lru_cache(maxsize=4)
+def _compressor(options: TrajectoryOptions) -> Compressor:
+    return Compressor(options)
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """Lines with their ends, which are line feeds alone."""
+    lines = data.split(b"\n")
+    last = lines.pop()
+    return [line + b"\n" for line in lines] + ([last] if last else [])
+
+
+def _write(path: Path, data: bytes) -> None:
+    """The file, whole or not at all."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
