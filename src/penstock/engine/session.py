@@ -33,7 +33,7 @@ from penstock.engine.stored_view import recorded_facts, recorded_pieces, view_of
 from penstock.engine.summariser import summariser_of
 from penstock.errors import UnknownHandle
 from penstock.recall.ranking import Wish
-from penstock.recall.tools import Budget, answer, tool_schemas
+from penstock.recall.tools import EXPAND, Budget, answer, tool_schemas
 from penstock.settings import Settings
 from penstock.stores.base import BRANCH, COMPRESSION, NewCompaction, NewSession
 
@@ -131,8 +131,11 @@ class Session:
         system: Any = None,
         focus: str | None = None,
         summariser: Any = None,
+        recall_tools: bool = False,
     ) -> Compressed:
         """Compact the view and commit it. Nothing is committed where there is nothing to do.
+
+        With `recall_tools`, stubs and the handoff say by which tool the agent reads what they stand for.
 
         Raises what `penstock.compress` raises, and StoreConflict where somebody else has compacted the same view
         meanwhile: that compaction stands, and this one is discarded.
@@ -146,6 +149,7 @@ class Session:
             focus=focus,
             dialect=self._row.dialect,
             settings=self.settings,
+            recall_tool=EXPAND if recall_tools else None,
         )
         return run_sync(self._compacted(request, summariser))
 

@@ -144,3 +144,9 @@ def test_what_the_recall_tools_gave_is_not_found_again(session):
     )
     assert list(session.store.search("narwhal")) == []
     assert session.history.text("m84").endswith("narwhal")
+
+
+@pytest.mark.parametrize("has_tools", [True, False])
+def test_the_view_names_the_tool_only_where_the_agent_has_it(session, has_tools):
+    session.compact(target_tokens=3_000, recall_tools=has_tools)
+    assert ("history_expand" in json.dumps(session.view())) is has_tools
