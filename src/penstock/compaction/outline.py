@@ -48,11 +48,13 @@ class Node(msgspec.Struct, frozen=True):
 class NodeTexts(msgspec.Struct, frozen=True, eq=False):
     """What is known of nodes before an outline is written.
 
-    `known` gives the text that was made for a key, or None. `notes` are what a model wrote, checked, by key.
+    `known` gives the text that was made for a key, or None. `notes` are what a model wrote, checked, by key; those of
+    one node take at most `notes_tokens`.
     """
 
     known: Callable[[str], str | None]
     notes: Mapping[str, Sequence[Entry]] = {}
+    notes_tokens: int = 0
 
 
 def header_of_node(node: Node) -> str:

@@ -2,7 +2,7 @@
 
 Nodes of the last handoff stand in the new one as they are. What gave way since is cut into segments, and the lines for
 all of them are chosen together, so that the room goes where it covers most. Where the old nodes leave too little for
-the new ones, the oldest four that have the same parent give way to it, on the lowest level first: what was long ago is
+the new ones, the oldest two that have the same parent give way to it, on the lowest level first: what was long ago is
 told coarsely, what was just now finely. A node that has no room for its text still stands there with its header, so
 that everything can be reached from the view.
 """
@@ -42,11 +42,11 @@ __all__ = ["Outliner", "segment_size"]
 _SIZES = (2_000, 4_000, 8_000)  # tokens of a segment,
 _SIZE_SHARE = 0.4  # about this share of the handoff
 _TOKENS_PER_SEGMENT = 150  # of a handoff: with less for each, segments are longer
-_FRESH_SHARE = 0.5  # of the room for texts goes to what is new, where there is enough of it
+_FRESH_SHARE = 0.3  # of the room for texts goes to what is new, where there is enough of it
 _MOST_TOLD = 0.3  # of a segment's tokens: more is not reserved for it
-_PARENT_SHARE = 0.4  # of its children's tokens is reserved for a parent
+_PARENT_SHARE = 0.5  # of its children's tokens is what a parent takes
 _HEADERS_SHARE = 0.15  # of the room: headers take no more while nodes can be joined
-_SETTLED = 0.75  # once nodes must give way, they do so until that share of their room is left
+_SETTLED = 0.85  # once nodes must give way, they do so until that share of their room is left
 
 
 def segment_size(gone_tokens: int, handoff_tokens: int) -> int:
@@ -74,11 +74,24 @@ class _Part(msgspec.Struct, eq=False):
 
     @property
     def fixed_tokens(self) -> int:
+        """What is written already."""
         return self.header_tokens + self.text_tokens
+
+    @property
+    def told_tokens(self) -> int:
+        """What its text takes, or may take where it is that of a parent; new segments share what is left."""
+        if self.text is None and self.below:
+            return int(_PARENT_SHARE * sum(one.told_tokens for one in self.below))
+        return self.text_tokens
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it is a new segment, or stands for nothing else."""
+        return self.text is None and all(one.is_new for one in self.below)
 
     def node(self, text: str | None = None) -> Node:
         made = self.text if text is None else text
-        return Node(self.handles, self.runs, made or "", self.key, self.text is None)
+        return Node(self.handles, self.runs, made or "", self.key, fresh=text is not None)
 
 
 class Outliner(Extractor):
@@ -110,7 +123,9 @@ class Outliner(Extractor):
         self._parts = self._fitting_parts(everything, room)
         self._part_of_number = self._numbered()
         choice = self._covered(entries, beside)
-        self._choose(choice, self._shut(choice, beside), room - self._fixed_tokens(), entries, beside.focus)
+        shut = self._shut(choice, beside)
+        self._tell_parents(choice, shut)
+        self._choose(choice, shut, room - self._fixed_tokens(), entries, beside.focus)
         text, entries = self._fitted(entries, choice, budget, measure)
         while not text and self._drop_text():
             text, entries = self._fitted(entries, choice, budget, measure)
@@ -164,7 +179,8 @@ class Outliner(Extractor):
         for part, header, text in zip(parts, headers, texts, strict=True):
             part.header_tokens = header + 1
             part.text_tokens = text + 1 if part.text else 0
-            part.notes = tuple(self._nodes.notes.get(part.key, ())) if part.text is None else ()
+            notes = self._nodes.notes.get(part.key, ()) if part.text is None else ()
+            part.notes = tuple(self._fitting(notes, self._nodes.notes_tokens))
             if part.notes:
                 part.text_tokens = self._tokenizer.count(_noted(part.notes)) + 1
         return parts
@@ -172,32 +188,30 @@ class Outliner(Extractor):
     # What fits.
 
     def _fitting_parts(self, parts: list[_Part], room: int) -> list[_Part]:
-        """The parts, with parents in place of the oldest, so that there is room for what is still to be told."""
+        """The parts, with parents in place of some, so that there is room for what is still to be told."""
         crowded = False
         while True:
-            fixed = sum(part.fixed_tokens for part in parts)
             headers = sum(part.header_tokens for part in parts)
-            wanted = self._wanted(parts, room - headers)
-            limit = (room - wanted) * (_SETTLED if crowded else 1.0)
-            if fixed <= limit and headers <= _HEADERS_SHARE * room:
+            told = sum(part.told_tokens for part in parts)
+            limit = room - headers - self._fresh_tokens(parts, room - headers)
+            if told <= limit * (_SETTLED if crowded else 1.0) and headers <= _HEADERS_SHARE * room:
                 return parts
-            crowded = crowded or fixed > limit
+            crowded = crowded or told > limit
             start = _next_group(parts)
             if start is None:
                 break
             parts = [*parts[:start], self._parent(parts[start : start + FAN]), *parts[start + FAN :]]
         for part in parts:
-            if sum(one.fixed_tokens for one in parts) <= room - self._wanted(parts, room):
+            if sum(one.told_tokens for one in parts) <= limit:
                 break
             if part.text:
                 part.text, part.text_tokens = "", 0
         return parts
 
-    def _wanted(self, parts: Sequence[_Part], room: int) -> int:
-        """Tokens to be left for the texts of nodes that have none yet."""
+    def _fresh_tokens(self, parts: Sequence[_Part], room: int) -> int:
+        """Tokens to be left for the texts of new segments."""
         fresh = sum(part.raw_tokens for part in parts if part.text is None)
-        above = sum(one.text_tokens for part in parts if part.text is None for one in part.below)
-        return int(min(_FRESH_SHARE * room, _MOST_TOLD * fresh) + _PARENT_SHARE * above)
+        return int(min(_FRESH_SHARE * room, _MOST_TOLD * fresh))
 
     def _parent(self, group: Sequence[_Part]) -> _Part:
         handle = handle_of(
@@ -252,6 +266,15 @@ class Outliner(Extractor):
         choice.cover(index.vocabulary.known_in(noted), bare=True)
         return in_written | self._of(beside.whole)
 
+    def _tell_parents(self, choice: Choice, shut: NDArray[np.bool_]) -> None:
+        """Choose the lines of nodes that take the place of others, each within its share of what those took."""
+        index = self._transcript.index
+        for place, part in enumerate(self._parts):
+            if part.text is None and not part.is_new:
+                mine = ~shut & (self._part_of_number[self._number_of_source] == place)
+                choice.fill(mine[index.source_of], choice.tokens + part.told_tokens)
+                shut |= mine
+
     # The text.
 
     def _render(self, entries: Sequence[Entry], choice: Choice) -> str:
@@ -293,19 +316,23 @@ def _all_below(part: _Part) -> Iterable[_Part]:
 
 
 def _next_group(parts: Sequence[_Part]) -> int | None:
-    """Where the next four parts stand that give way to their parent: on the lowest level, there the oldest."""
-    best: tuple[int, int] | None = None
-    for start in range(len(parts) - FAN + 1):
-        group = parts[start : start + FAN]
-        if any(len(part.handles) > 1 for part in group):
-            continue
-        level, ordinal = spot_of(group[0].handles[0])
-        if ordinal % FAN or (best is not None and level >= best[0]):
-            continue
-        parent = handle_of(Spot(level + 1, ordinal // FAN))
-        if children_of(parent) == tuple(part.handles[0] for part in group):
-            best = (level, start)
-    return best[1] if best is not None else None
+    """Where the next parts stand that give way to their parent: on the lowest level, there the oldest.
+
+    New segments do so only where nothing else is left.
+    """
+    groups = [(_level_of_group(parts, start), start) for start in range(len(parts))]
+    whole = [(parts[start].is_new, level, start) for level, start in groups if level is not None]
+    return min(whole)[2] if whole else None
+
+
+def _level_of_group(parts: Sequence[_Part], start: int) -> int | None:
+    """The level of the parts from `start` on, where all that have the same parent stand there."""
+    group = parts[start : start + FAN]
+    if len(group) < FAN or any(len(part.handles) > 1 for part in group):
+        return None
+    level, ordinal = spot_of(group[0].handles[0])
+    parent = handle_of(Spot(level + 1, ordinal // FAN))
+    return level if children_of(parent) == tuple(part.handles[0] for part in group) else None
 
 
 def _text_of(notes: Sequence[Entry], lines: Mapping[tuple[int, str], Sequence[str]]) -> str:

@@ -1,9 +1,9 @@
 """Segments of a conversation, and the tree that stands on them.
 
-What gives way to a handoff is cut into segments of about the same size. Each is a leaf. Every four nodes of a level,
+What gives way to a handoff is cut into segments of about the same size. Each is a leaf. Every two nodes of a level,
 as they come, have a parent on the next, so that the tree of a long conversation is low, and its shape follows from the
-number of leaves alone. Nodes are numbered as they become whole: n1 to n4 are leaves, n5 is their parent, n6 is the next
-leaf. A handle means the same node for good, and which nodes are inside it can be told without asking anybody.
+number of leaves alone. Nodes are numbered as they become whole: n1 and n2 are leaves, n3 is their parent, n4 is the
+next leaf. A handle means the same node for good, and which nodes are inside it can be told without asking anybody.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FAN", "Spot", "children_of", "collapsed", "cut_segments", "handle_of", "segment_key", "spot_of"]
 
-FAN = 4
+FAN = 2
 """How many nodes have one parent."""
 _EARLY = 0.6  # of a segment's size: from there on it ends where the user speaks
 _LATE = 1.5  # times its size: what would make it longer begins the next one

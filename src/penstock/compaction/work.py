@@ -20,7 +20,7 @@ from penstock.compaction.verify import Source
 from penstock.conversation.message import Image, Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
     from penstock.compaction.plan import Plan, Wishes
     from penstock.compaction.transcript import Transcript
@@ -65,10 +65,16 @@ class Work(msgspec.Struct, frozen=True, eq=False):
 
 
 class WorkMaker:
-    """Makes the work of one plan: from the messages that the plan's handoff stands for."""
+    """Makes the work of one plan: from the messages that the plan's handoff stands for, or from those with `numbers`."""
 
     def __init__(
-        self, transcript: Transcript, plan: Plan, wishes: Wishes, tokenizer: Tokenizer, redactor: Redactor
+        self,
+        transcript: Transcript,
+        plan: Plan,
+        wishes: Wishes,
+        tokenizer: Tokenizer,
+        redactor: Redactor,
+        numbers: Container[int] | None = None,
     ) -> None:
         self._transcript = transcript
         self._wishes = wishes
@@ -79,7 +85,11 @@ class WorkMaker:
         whole = plan.sizes.keys() - plan.changed()
         handoffs = set(transcript.handoffs)
         self._gone = [
-            place for place in range(len(transcript.messages)) if place not in whole and place not in handoffs
+            place
+            for place in range(len(transcript.messages))
+            if place not in whole
+            and place not in handoffs
+            and (numbers is None or transcript.numbers[place] in numbers)
         ]
 
     def work(self, prose_tokens: int) -> Work:

@@ -16,6 +16,7 @@ import msgspec
 from penstock.compaction.compact import Compacted, Goal, compact
 from penstock.compaction.extractive import PROSE_SHARE
 from penstock.compaction.notebook import Notebook, Opened
+from penstock.compaction.outline import NodeTexts  # noqa: TC001 - a struct's field types are read at run time
 from penstock.compaction.plan import Wishes
 from penstock.compaction.receipt import DEGRADED
 from penstock.compaction.work import WorkMaker
@@ -43,16 +44,22 @@ if TYPE_CHECKING:
     from penstock.measure.tokens import Tokenizer
 
 __all__ = [
+    "Begun",
     "Request",
     "acompress",
+    "begin_list",
+    "compacted",
     "compress",
     "compress_document",
     "compress_list",
+    "finished",
     "new_notebook",
+    "noted",
     "redactor_of_process",
     "run_sync",
     "summarise_document",
     "summarise_list",
+    "wishes_of",
 ]
 
 _T = TypeVar("_T")
@@ -74,6 +81,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     pins: frozenset[int] = frozenset()
     numbers: Sequence[int] | None = None  # of the messages given, where they are not to be counted
     recall_tool: str | None = None
+    nodes: NodeTexts | None = None  # makes the handoff an outline
 
     def __post_init__(self) -> None:
         """Raises SettingsError for a value that cannot be meant."""
@@ -166,12 +174,17 @@ async def acompress(  # noqa: PLR0913  # the public signature
 
 def compress_list(messages: Sequence[Any], request: Request, notebook: Notebook | None = None) -> Compressed:
     """One compaction of a list of wire objects. A notebook makes a later one of the same conversation cheap."""
-    return _finished(_begun(_listed(messages, request, notebook), request))
+    return finished(begin_list(messages, request, notebook))
+
+
+def begin_list(messages: Sequence[Any], request: Request, notebook: Notebook | None = None) -> Begun:
+    """The list opened, and compacted without a model: what a compaction with one begins with."""
+    return _begun(_listed(messages, request, notebook), request)
 
 
 def compress_document(document: Document, request: Request) -> Compressed:
     """One compaction of a document: `messages` of the result are the exact bytes of what was kept, and new objects."""
-    return _finished(_begun(_documented(document, request), request))
+    return finished(_begun(_documented(document, request), request))
 
 
 async def summarise_list(
@@ -182,7 +195,7 @@ async def summarise_list(
     on_step: Callable[[str], None] | None = None,
 ) -> Compressed:
     """As `compress_list`, with a model that writes the prose of the handoff. Says to `on_step` what it does."""
-    begun = await asyncio.to_thread(lambda: _begun(_listed(messages, request, notebook), request))
+    begun = await asyncio.to_thread(begin_list, messages, request, notebook)
     return await _with_model(begun, request, summariser, on_step)
 
 
@@ -197,7 +210,7 @@ async def summarise_document(
     return await _with_model(begun, request, summariser, on_step)
 
 
-class _Begun(msgspec.Struct, frozen=True, eq=False):
+class Begun(msgspec.Struct, frozen=True, eq=False):
     """A conversation that was opened, and its compaction without a model."""
 
     opened: Opened
@@ -220,42 +233,43 @@ def _documented(document: Document, request: Request) -> _Opening:
     return book, lambda: book.open(document.wires, document.dialect, document.raws)
 
 
-def _begun(opening: _Opening, request: Request) -> _Begun:
+def _begun(opening: _Opening, request: Request) -> Begun:
     started = time.perf_counter()
     book, open_it = opening
     with _no_collection():
         opened = open_it()
-        result = _compacted(opened, request, book)
-    return _Begun(opened, book, result, started)
+        result = compacted(opened, request, book)
+    return Begun(opened, book, result, started)
 
 
-def _finished(begun: _Begun) -> Compressed:
+def finished(begun: Begun) -> Compressed:
+    """What callers get."""
     return Compressed(begun.opened, begun.result, time.perf_counter() - begun.started)
 
 
 async def _with_model(
-    begun: _Begun, request: Request, summariser: Summariser, on_step: Callable[[str], None] | None
+    begun: Begun, request: Request, summariser: Summariser, on_step: Callable[[str], None] | None
 ) -> Compressed:
     """The compaction with a model's prose in its handoff, or the one without where there is none to be had."""
     plan = begun.result.plan
     if plan is None or not plan.handoff_tokens:
-        return _finished(begun)
+        return finished(begun)
     prose_tokens = int(plan.handoff_room * PROSE_SHARE)
     if prose_tokens < _LEAST_PROSE:
         said = f"a handoff of at most {plan.handoff_room:,} tokens has no room for a model's words"
-        return _finished(_noted(begun, begun.result, reason=said))
+        return finished(noted(begun, begun.result, reason=said))
     job = await asyncio.to_thread(_job, begun, plan, request, prose_tokens)
     written = await summariser.write(job, on_step)
     if written.prose is None:
-        return _finished(_noted(begun, begun.result, written, outcome=DEGRADED, reason=written.reason))
-    result = await asyncio.to_thread(_compacted, begun.opened, request, begun.book, written.prose)
-    return _finished(_noted(begun, result, written))
+        return finished(noted(begun, begun.result, written, outcome=DEGRADED, reason=written.reason))
+    result = await asyncio.to_thread(compacted, begun.opened, request, begun.book, written.prose)
+    return finished(noted(begun, result, written))
 
 
-def _job(begun: _Begun, plan: Plan, request: Request, prose_tokens: int) -> Job:
+def _job(begun: Begun, plan: Plan, request: Request, prose_tokens: int) -> Job:
     opened, book = begun.opened, begun.book
     transcript = opened.transcript
-    maker = WorkMaker(transcript, plan, _wishes(request), book.tokenizer, book.redactor)
+    maker = WorkMaker(transcript, plan, wishes_of(request), book.tokenizer, book.redactor)
     outside = request.goal(book.tokenizer).outside_tokens
     conversation = Conversation(
         messages=opened.came,
@@ -270,7 +284,7 @@ def _job(begun: _Begun, plan: Plan, request: Request, prose_tokens: int) -> Job:
     return Job(maker.work(prose_tokens), maker.trimmed, conversation if reusable else None)
 
 
-def _noted(begun: _Begun, result: Compacted, written: Written | None = None, **changes: Any) -> _Begun:
+def noted(begun: Begun, result: Compacted, written: Written | None = None, **changes: Any) -> Begun:
     """With what the model did, in the receipt."""
     if written is not None:
         usage, cost = written.usage, written.cost
@@ -286,22 +300,25 @@ def _noted(begun: _Begun, result: Compacted, written: Written | None = None, **c
             "summary_limits": msgspec.to_builtins(written.limits),
         }
     receipt = msgspec.structs.replace(result.receipt, **changes)
-    return _Begun(begun.opened, begun.book, msgspec.structs.replace(result, receipt=receipt), begun.started)
+    return Begun(begun.opened, begun.book, msgspec.structs.replace(result, receipt=receipt), begun.started)
 
 
-def _compacted(opened: Opened, request: Request, book: Notebook, prose: Prose | None = None) -> Compacted:
+def compacted(opened: Opened, request: Request, book: Notebook, prose: Prose | None = None) -> Compacted:
+    """One compaction of an opened conversation, as the request says."""
     return compact(
         opened,
         request.goal(book.tokenizer),
-        _wishes(request),
+        wishes_of(request),
         request.settings.compression,
         tokenizer=book.tokenizer,
         redactor=book.redactor,
         prose=prose,
+        nodes=request.nodes,
     )
 
 
-def _wishes(request: Request) -> Wishes:
+def wishes_of(request: Request) -> Wishes:
+    """What the planner is told of the request."""
     return Wishes(focus=request.focus or "", pins=request.pins, recall_tool=request.recall_tool)
 
 

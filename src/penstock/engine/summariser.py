@@ -160,12 +160,24 @@ class Summariser:
     def __repr__(self) -> str:
         return f"Summariser({', '.join(model.name for model in self._models)})"
 
-    async def write(self, job: Job, on_step: Callable[[str], None] | None = None) -> Written:
+    @property
+    def limits(self) -> SummaryLimits:
+        """What the summary of one compaction may use in all."""
+        return self._limits
+
+    async def write(
+        self,
+        job: Job,
+        on_step: Callable[[str], None] | None = None,
+        limits: SummaryLimits | None = None,
+    ) -> Written:
         """The prose of a handoff, or why there is none. Raises nothing that a model does; can be cancelled.
 
-        `on_step` is told, in a few words, what is being done.
+        `on_step` is told, in a few words, what is being done. `limits` are those of this job, where a compaction has
+        several.
         """
-        run = _Run(self._limits, self._now)
+        limits = limits or self._limits
+        run = _Run(limits, self._now)
         writers = [await self._writer(model, place) for place, model in enumerate(self._models)]
         attempts: list[Attempt] = []
         spent: set[str] = set()
@@ -184,10 +196,10 @@ class Summariser:
             prose, attempt = await self._try(writer, way, job, run, spent)
             attempts.append(attempt)
             if prose is not None:
-                return Written(prose, tuple(attempts), self._limits)
+                return Written(prose, tuple(attempts), limits)
             if run.over:
                 break
-        return Written(None, tuple(attempts), self._limits)
+        return Written(None, tuple(attempts), limits)
 
     def _rungs(self, writers: list[Writer], job: Job, spent: set[str]) -> Iterator[tuple[Writer, str]]:
         """Whom to ask in which way, best first. `spent` are those who cannot be asked any more."""
