@@ -52,7 +52,7 @@ def add_stored(parsers: Mapping[str, argparse.ArgumentParser]) -> None:
         "query", metavar="QUERY", nargs="+", help="words, names, paths or values; any of them"
     )
     search.add_argument("--session", metavar="ID", help="one conversation; default: all")
-    search.add_argument("--limit", metavar="N", type=whole_number, default=10, help="how many (default 10)")
+    search.add_argument("--limit", metavar="N", type=whole_number, default=5, help="how many (default 5)")
     search.add_argument(
         "--characters",
         metavar="N",

@@ -1,0 +1,95 @@
+"""`penstock search` as people use it: real processes, a real file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+
+import pytest
+from tests.e2e.cli_process import encoded, penstock, work
+
+from penstock.engine.session import Session
+from penstock.stores.opening import open_store
+
+KEY = "sk-" + base64.b64encode(hashlib.sha512(b"no key").digest(), b"xy").decode()[:48]  # looks like one, is none
+
+
+@pytest.fixture
+def store(tmp_path):
+    url = f"sqlite:///{tmp_path / 'kept' / 'sessions.db'}"
+    opened = open_store(url)
+    for name, word in (("first", "quokka"), ("second", "wombat")):
+        session = Session.create(opened, title=f"the {name} one")
+        session.append(
+            [
+                {"role": "user", "content": f"Look for the {word} in src/zoo/{word}_house.py"},
+                {
+                    "role": "assistant",
+                    "content": f"The {word} sleeps on line 41.\nThe key is {KEY}, the door open.",
+                },
+            ]
+        )
+    opened.close()
+
+    def run(*args, **more):
+        return penstock(*args, PENSTOCK_STORE_URL=url, TZ="UTC", **more)
+
+    run.url = url
+    return run
+
+
+def test_what_was_said_is_found_and_read_whole(store):
+    found = store("search", "wombat", "line")
+    assert found.code == 0
+    assert "sleeps on line 41" in found.text
+    assert "the second one" in found.text
+    assert KEY not in found.text
+    session, handle = found.text.splitlines()[0].split()[:2]
+    whole = store("sessions", "show", session, "--handle", handle)
+    assert "The wombat sleeps on line 41." in whole.text
+
+
+def test_programs_get_all_of_it(store):
+    findings = json.loads(store("search", "house.py", "--json", "--limit", "9").out)
+    assert {one["title"] for one in findings} == {"the first one", "the second one"}
+    assert all({"session", "handles", "turn", "at", "score", "excerpt"} <= one.keys() for one in findings)
+    assert KEY not in json.dumps(findings)
+    read = store("sessions", "show", findings[0]["session"], "--handle", findings[0]["handles"][0], "--json")
+    assert json.loads(read.out)["kind"] == "message"
+
+
+def test_one_conversation_is_searched_alone(store):
+    session = json.loads(store("search", "quokka", "--json").out)[0]["session"]
+    assert json.loads(store("search", "wombat", "--session", session[:6], "--json").out) == []
+    assert "nothing found" in store("search", "wombat", "--session", session[:6]).text
+
+
+def test_an_imported_file_is_found_at_once(store, tmp_path):
+    file = tmp_path / "work.json"
+    file.write_bytes(encoded([*work(), {"role": "user", "content": "remember the heliotrope"}]))
+    assert store("sessions", "import", file).code == 0
+    assert "heliotrope" in store("search", "heliotrope").text
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("search",), "QUERY"),
+        (("search", "x", "--limit", "0"), "--limit"),
+        (("search", "x", "--session", "nobody"), "there is no conversation 'nobody'"),
+        (("sessions", "show", "nobody", "--handle", "m1"), "there is no conversation"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(store, args, said):
+    failed = store(*args)
+    assert failed.code != 0
+    assert said in failed.err
+    assert len(failed.err.strip().splitlines()) == 1
+
+
+def test_a_handle_that_names_nothing_is_told(store):
+    session = json.loads(store("search", "quokka", "--json").out)[0]["session"]
+    failed = store("sessions", "show", session, "--handle", "m77")
+    assert failed.code != 0
+    assert "m77" in failed.err
