@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.compaction.previews import stored_handles
 from penstock.conversation.dialects import decode_all
 from penstock.conversation.identity import content_digest
+from penstock.conversation.message import ToolResult
 from penstock.measure.weigh import weigh
 from penstock.stores.base import NewMessage
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.conversation.dialects.base import Dialect
+    from penstock.conversation.message import Message
     from penstock.measure.tokens import Tokenizer
 
 __all__ = ["new_messages"]
@@ -28,6 +31,18 @@ def new_messages(
     """
     messages = decode_all(dialect, wires)
     return [
-        NewMessage(raw, content_digest(dialect.decode(wire)), message.role.value, tokens)
+        NewMessage(
+            raw,
+            content_digest(dialect.decode(wire)),
+            message.role.value,
+            tokens,
+            results=_stands_for(message),
+        )
         for raw, wire, message, tokens in zip(raws, wires, messages, weigh(messages, tokenizer), strict=True)
     ]
+
+
+def _stands_for(message: Message) -> tuple[str, ...]:
+    """The stored results whose previews are in the message."""
+    texts = [part.text for part in message.parts if isinstance(part, ToolResult)]
+    return tuple(handle for text in texts for handle in stored_handles(text))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from penstock.compaction.previews import limits_for_results
 from penstock.compaction.receipt import NOTHING_TO_DO
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.view import Compaction
@@ -28,10 +29,12 @@ from penstock.conversation.wire import encode_wire, parse_json
 from penstock.engine.compress import Request, compress_list, new_notebook, run_sync, summarise_list
 from penstock.engine.compressed import number_of
 from penstock.engine.logged import new_messages
+from penstock.engine.results import READ_FILE, ResultKeeper
 from penstock.engine.session_history import SessionHistory
 from penstock.engine.stored_view import recorded_facts, recorded_pieces, view_of, wanted_positions
 from penstock.engine.summariser import summariser_of
 from penstock.errors import UnknownHandle
+from penstock.measure.windows import resolve_window
 from penstock.recall.ranking import Wish
 from penstock.recall.tools import EXPAND, Budget, answer, tool_schemas
 from penstock.settings import Settings
@@ -52,7 +55,9 @@ __all__ = ["Session"]
 class Session:
     """One conversation in a store, at its tip. Not safe to share between threads; the store is.
 
-    Handles are message numbers: `m1` is the first message of the log.
+    Handles are message numbers: `m1` is the first message of the log. `tool_limits` says for single tools from how many
+    characters on `keep_results` stores their results, None for never; `recall_tool` names the tool that reads them, where
+    the agent has one.
     """
 
     def __init__(self, store: Store, row: SessionRow, settings: Settings | None = None) -> None:
@@ -61,6 +66,8 @@ class Session:
         self._row = row
         self._notebook: Notebook = new_notebook(row.model or None, self.settings)
         self._tip = store.log_tip(row.id)
+        self.tool_limits: dict[str, int | None] = {READ_FILE: None}
+        self.recall_tool: str | None = None
         self._history: SessionHistory | None = None
 
     @classmethod
@@ -96,22 +103,46 @@ class Session:
     def __len__(self) -> int:
         return self._tip.length
 
-    def append(self, messages: Sequence[Any]) -> list[str]:
+    def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> list[str]:
         """Append messages (objects, or their exact JSON bytes) to the log; their handles.
 
-        Durable when it returns. Raises InputError for what is no message of the dialect, StoreConflict where another
-        process has appended meanwhile (`refresh`, look at what it was, and append anew).
+        With `keep_results`, tool results that are too large go to the store, and previews stand in their place: see
+        `keep_results`. Durable when it returns. Raises InputError for what is no message of the dialect, StoreConflict
+        where another process has appended meanwhile (`refresh`, look at what it was, and append anew).
         """
-        wires = [parse_json(one) if isinstance(one, (bytes, str)) else one for one in messages]
+        given = self.keep_results(messages) if keep_results else messages
+        wires = [parse_json(one) if isinstance(one, (bytes, str)) else one for one in given]
         raws = [
             bytes(one) if isinstance(one, bytes) else encode_wire(wire)
-            for one, wire in zip(messages, wires, strict=True)
+            for one, wire in zip(given, wires, strict=True)
         ]
         dialect = dialect_named(self._row.dialect)
         new = new_messages(raws, wires, dialect, self._notebook.tokenizer)
         first = self._tip.length
         self._tip = self.store.append(self.id, new, self._tip.id, time.time()).tip
         return [f"m{first + n}" for n in range(1, len(new) + 1)]
+
+    def keep_results(self, messages: Sequence[Any]) -> list[Any]:
+        """The messages as they may be appended and sent, with large tool results kept in the store.
+
+        A result over `tools.result_chars` (less for a small window; `tool_limits` has the limits of single tools), and
+        the largest of a turn that has more than `tools.turn_chars`, are replaced by their beginning, their size and a
+        handle. `original` gives all of one by its handle. What stays as it is, is what was given.
+        """
+        wires = [parse_json(one) if isinstance(one, (bytes, str)) else one for one in messages]
+        keeper = ResultKeeper(
+            store=self.store,
+            session=self._row,
+            limits=limits_for_results(self.settings.tools, self._window()),
+            redact=self._notebook.redactor.redact,
+            tool_limits=self.tool_limits,
+            recall_tool=self.recall_tool,
+        )
+        kept = keeper.keep(wires)
+        return [one if now is wire else now for one, wire, now in zip(messages, wires, kept, strict=True)]
+
+    def _window(self) -> int:
+        return self.settings.model.context_length or resolve_window(self._row.model or None).tokens
 
     def refresh(self) -> None:
         """Go to where the conversation stands now, whoever has written to it."""
@@ -227,7 +258,10 @@ class Session:
         self.store.pin(self.id, self._position(handle), pinned=False)
 
     def original(self, handle: str) -> Any:
-        """The message with that handle, as it was appended."""
+        """The message with that handle, as it was appended; for the handle of a stored result, its text."""
+        result = self.store.result(handle, session_id=self.id) if handle.startswith("r") else None
+        if result is not None:
+            return result.text
         entries = self.store.read(self.id, [self._position(handle)])
         return parse_json(entries[0].raw)
 

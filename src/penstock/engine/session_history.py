@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.engine.stored_view import StoredView
     from penstock.recall.history import Finding
     from penstock.recall.ranking import Wish
-    from penstock.stores.base import CompactionRow, Entry, Store
+    from penstock.stores.base import CompactionRow, Entry, Store, StoredResult
 
 __all__ = ["SessionHistory"]
 
@@ -81,10 +81,7 @@ class SessionHistory:
             return original_text(self._message(self._entry(handle, int(named[2]) - 1)))
         if named is not None:
             return _summary_text(self._compaction(handle, int(named[2])))
-        result = self._store.result(handle)
-        if result is None or not self._is_ours(result.session):
-            raise _unknown(handle)
-        return result.text
+        return self._result(handle).text
 
     def _describe_message(self, handle: str, position: int) -> Place:
         entry = self._entry(handle, position)
@@ -123,18 +120,18 @@ class SessionHistory:
         )
 
     def _describe_result(self, handle: str) -> Place:
-        text = self.text(handle)
-        result = self._store.result(handle)
+        result = self._result(handle)
+        text = result.text
         first = next(iter(self._redact(text).split("\n")), "")
         return Place(
             handle=handle,
             kind="result",
             turn=0,
             role="tool",
-            title=f"[{result.tool if result else ''}] {first}"[:120],
+            title=f"[{result.tool}] {first}"[:120],
             characters=len(text),
             tokens=self._count(text),
-            at=result.created if result else None,
+            at=result.created,
         )
 
     def _entry(self, handle: str, position: int) -> Entry:
@@ -164,9 +161,11 @@ class SessionHistory:
             raise _unknown(handle)
         return rows[number - 1]
 
-    def _is_ours(self, session_id: str) -> bool:
-        mine, other = self._store.session(self.session_id), self._store.session(session_id)
-        return mine.conversation == other.conversation
+    def _result(self, handle: str) -> StoredResult:
+        result = self._store.result(handle, session_id=self.session_id)
+        if result is None:
+            raise _unknown(handle)
+        return result
 
     def _dialect(self) -> Dialect:
         return dialect_named(self._store.session(self.session_id).dialect)

@@ -279,8 +279,8 @@ class Store(Protocol):
     def put_result(self, result: StoredResult) -> None:
         """Keep a tool result; the same id again changes nothing."""
 
-    def result(self, result_id: str) -> StoredResult | None:
-        """A tool result, or None."""
+    def result(self, result_id: str, *, session_id: str | None = None) -> StoredResult | None:
+        """A tool result, or None. With a session, only one that its conversation has, or shares with the one that does."""
 
     def book(self, row: UsageRow) -> None:
         """Take down what a request used."""

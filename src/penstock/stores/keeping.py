@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.measure.usage import Usage
 from penstock.stores.base import StoredResult, UsageRow
 from penstock.stores.packing import pack, unpack
-from penstock.stores.rows import session_of
+from penstock.stores.rows import session_of, stretches
 from penstock.stores.texts import identifier, is_storable, label, moment
 
 if TYPE_CHECKING:
@@ -29,19 +29,33 @@ def keep_result(do: Transaction, result: StoredResult, hold: str) -> None:
     )
 
 
-def result_of(do: Transaction, result_id: str) -> StoredResult | None:
-    """A tool result, or None."""
+def result_of(do: Transaction, result_id: str, session_id: str | None) -> StoredResult | None:
+    """A tool result, or None; with a session, only one that belongs to its log."""
     if not is_storable(result_id):
         return None
     row = do.one(
-        "SELECT r.id, s.id, r.tool, r.raw, r.packed, r.created FROM results r "
+        "SELECT r.id, s.id, r.tool, r.raw, r.packed, r.created, s.conversation, r.message FROM results r "
         "JOIN sessions s ON s.key = r.session WHERE r.id = ?",
         result_id,
     )
-    if row is None:
+    if row is None or (session_id is not None and not _is_in_log(do, session_id, row[6], row[7])):
         return None
     text = unpack(row[3], row[4]).decode("utf-8", "surrogatepass")
     return StoredResult(id=row[0], session=row[1], tool=row[2], text=text, created=row[5])
+
+
+def _is_in_log(do: Transaction, session_id: str, owner: int, message: int | None) -> bool:
+    """Whether a result of a conversation belongs to a session's log: its own, or one with the message that it has."""
+    _, _, conversation = session_of(do, session_id)
+    if conversation == owner:
+        return True
+    return message is not None and any(
+        do.one(
+            "SELECT 1 FROM entries WHERE message = ? AND conversation = ? AND position >= ? AND position < ?",
+            *(message, part, low, high),
+        )
+        for part, low, high in stretches(do, conversation)
+    )
 
 
 def book_usage(do: Transaction, rows: Sequence[UsageRow], hold: str) -> None:

@@ -209,10 +209,10 @@ class SqlStore:
         with self._database.writing() as do:
             keep_result(do, result, self._words.hold_session)
 
-    def result(self, result_id: str) -> StoredResult | None:
-        """A tool result, or None."""
+    def result(self, result_id: str, *, session_id: str | None = None) -> StoredResult | None:
+        """A tool result, or None; with a session, only one that belongs to its log."""
         with self._database.reading() as do:
-            return result_of(do, result_id)
+            return result_of(do, result_id, session_id)
 
     def book(self, row: UsageRow) -> None:
         """Take down what a request used."""
