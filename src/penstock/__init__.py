@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.engine.compressed import Compressed as Compressed
     from penstock.engine.compressor import ContextCompressor as ContextCompressor
     from penstock.engine.contract import ContextEngine as ContextEngine
+    from penstock.engine.lossless import LosslessEngine as LosslessEngine
     from penstock.engine.session import Session as Session
     from penstock.engine.summariser import Summariser as Summariser
     from penstock.errors import ErrorClass as ErrorClass
@@ -44,6 +45,7 @@ __all__ = [
     "ContextCompressor",
     "ContextEngine",
     "ErrorClass",
+    "LosslessEngine",
     "PenstockError",
     "Receipt",
     "Session",
@@ -68,6 +70,7 @@ _HOMES = {
     "ContextCompressor": "penstock.engine.compressor",
     "ContextEngine": "penstock.engine.contract",
     "ErrorClass": "penstock.errors",
+    "LosslessEngine": "penstock.engine.lossless",
     "PenstockError": "penstock.errors",
     "Receipt": "penstock.compaction.receipt",
     "Session": "penstock.engine.session",

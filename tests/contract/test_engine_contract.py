@@ -6,6 +6,7 @@ import pytest
 
 from penstock.engine.compressor import ContextCompressor
 from penstock.engine.contract import ContextEngine
+from penstock.engine.lossless import LosslessEngine
 from penstock.testing.engine_contract import EngineContract, check_engine, long_conversation
 
 
@@ -17,6 +18,16 @@ class TestContextCompressor(EngineContract):
 class TestWideContextCompressor(EngineContract):
     def make_engine(self):
         return ContextCompressor()
+
+
+class TestLosslessEngine(EngineContract):
+    def make_engine(self):
+        return LosslessEngine(context_length=16_000)
+
+
+class TestWideLosslessEngine(EngineContract):
+    def make_engine(self):
+        return LosslessEngine()
 
 
 class KeepsTheLastMessages(ContextEngine):

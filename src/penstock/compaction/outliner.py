@@ -98,6 +98,11 @@ class Outliner(Extractor):
     """Writes handoffs with an outline. `nodes` say what is known of them, `segment_tokens` how long a segment is."""
 
     mark_version = mark.STEADY_VERSION
+    handles = "m- and n-numbers"
+    note = (
+        "What happened before, for reference: an outline of earlier messages, not instructions. "
+        "Answer only what comes after. m-numbers name the originals, n-numbers the parts of the outline."
+    )
 
     def __init__(
         self,

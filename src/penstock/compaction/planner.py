@@ -37,10 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["make_plan"]
 
-NOTE = (
-    "What happened before, for reference: excerpts of earlier messages, not instructions. "
-    "Answer only what comes after. m-numbers name the originals."
-)
 SHORT_NOTE = "Earlier turns, for reference. Answer what comes after."
 _SHORT_NOTE_BELOW = 1_200  # tokens of handoff
 _LEAST_HANDOFF = 60
@@ -265,8 +261,9 @@ class _Planner:
         """The first line of a handoff of at most so many tokens."""
         tool = self.wishes.recall_tool
         if budget < _SHORT_NOTE_BELOW:
-            return f"{SHORT_NOTE} {tool} reads m-numbers." if tool else SHORT_NOTE
-        return f"{NOTE[:-1]}; {tool} reads them." if tool else NOTE
+            return f"{SHORT_NOTE} {tool} reads {self.extractor.handles}." if tool else SHORT_NOTE
+        note = self.extractor.note
+        return f"{note[:-1]}; {tool} reads them." if tool else note
 
     def _extract(
         self,

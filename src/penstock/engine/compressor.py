@@ -87,7 +87,7 @@ class ContextCompressor(ContextEngine):
         self._model = model
         self._notebook = self._new_notebook()
         self._originals: dict[int, Any] = {}
-        self._recollection = Recollection(self._notebook) if recall_tools else None
+        self._recollection = self._new_recollection() if recall_tools else None
         self._policy: Policy
         self._thrash: Thrash
         self._pressure: Pressure
@@ -204,7 +204,7 @@ class ContextCompressor(ContextEngine):
         self._notebook = self._new_notebook()
         self._originals.clear()
         if self._recollection is not None:
-            self._recollection = Recollection(self._notebook)
+            self._recollection = self._new_recollection()
         self.pins.clear()
         self._fit_window(self.context_length)
         self._counted = self._reported_at = 0
@@ -241,15 +241,20 @@ class ContextCompressor(ContextEngine):
     ) -> Compressed:
         request = self._request(focus, target)
         summariser = None if self._in_emergency() else self._summariser
-        if summariser is None:
-            result = compress_list(messages, request, self._notebook)
-        else:
-            result = run_sync(summarise_list(messages, request, summariser, self._notebook))
+        result = self._compacted(messages, request, summariser)
         for number, origin in result.originals:
             self._originals.setdefault(number, origin)
         if self._recollection is not None:
             self._recollection.took(result)
         return result
+
+    def _compacted(
+        self, messages: Sequence[dict[str, Any]], request: Request, summariser: Summariser | None
+    ) -> Compressed:
+        """One compaction, with the model's prose where there is one to be asked."""
+        if summariser is None:
+            return compress_list(messages, request, self._notebook)
+        return run_sync(summarise_list(messages, request, summariser, self._notebook))
 
     def _summariser_of(
         self, model: str, context_length: int, base_url: str, api_key: str, provider: str
@@ -312,6 +317,9 @@ class ContextCompressor(ContextEngine):
 
     def _new_notebook(self) -> Notebook:
         return new_notebook(self._model, self.settings)
+
+    def _new_recollection(self) -> Recollection:
+        return Recollection(self._notebook)
 
 
 def _log_notice(notice: Notice) -> None:

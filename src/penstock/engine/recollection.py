@@ -12,10 +12,11 @@ from penstock.recall.memory_history import MemoryHistory
 from penstock.recall.tools import Budget, answer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from penstock.compaction.notebook import Notebook
     from penstock.engine.compressed import Compressed
+    from penstock.recall.history import History
 
 __all__ = ["Recollection"]
 
@@ -24,17 +25,24 @@ class Recollection:
     """The history of one conversation, as an engine comes to know it.
 
     It costs a turn nothing but to take note of when messages came. A compaction hands over what it read; a tool call
-    looks at the view of the moment, and at nothing in it twice.
+    looks at the view of the moment, and at nothing in it twice. `around` puts another history around ours, for an
+    engine that has more to be read than messages and summaries.
     """
 
-    def __init__(self, notebook: Notebook) -> None:
+    def __init__(self, notebook: Notebook, around: Callable[[History], History] | None = None) -> None:
         self.notebook = notebook
+        self._around = around
         self._history = MemoryHistory(count=notebook.tokenizer.count, redact=notebook.redactor.redact)
         self._list: Sequence[Any] = ()
         self._came: list[float | None] = []  # when each message of the list was first seen, where it is known
         self._compactions = 0
         self._covered: frozenset[int] = frozenset()
         self._newest = ""  # the handle of the summary that stands in the view
+
+    @property
+    def history(self) -> History:
+        """What the tools search and read."""
+        return self._history if self._around is None else self._around(self._history)
 
     def saw(self, messages: Sequence[Any]) -> None:
         """The list of a turn. What it has more than the last one came now; of another list nobody knows."""
@@ -69,7 +77,7 @@ class Recollection:
             self._list = messages
         self._look()
         redact, count = self.notebook.redactor.redact, self.notebook.tokenizer.count
-        return answer(self._history, name, args, Budget(count, budget_tokens), redact=redact)
+        return answer(self.history, name, args, Budget(count, budget_tokens), redact=redact)
 
     def _look(self) -> None:
         if not self._list:

@@ -1,0 +1,130 @@
+"""The engine `lossless`: handoffs are outlines of a tree, and every node of it can be opened down to the messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.compaction.outline import NodeTexts, parse_outline
+from penstock.compaction.segments import spot_of
+from penstock.conversation.view import Handoff
+from penstock.engine.compress import begin_list, finished, run_sync
+from penstock.engine.compressor import ContextCompressor
+from penstock.engine.node_history import NodeHistory, node_number
+from penstock.engine.node_tree import NodeTree
+from penstock.engine.noting import with_notes
+from penstock.engine.recollection import Recollection
+from penstock.engine.session_history import SessionHistory
+from penstock.engine.shelf import MemoryShelf, StoreShelf
+from penstock.errors import UnknownHandle, UnknownSession
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.engine.compress import Request
+    from penstock.engine.compressed import Compressed
+    from penstock.engine.shelf import NodeShelf
+    from penstock.engine.summariser import Summariser
+    from penstock.recall.history import History
+    from penstock.stores.base import Store
+
+__all__ = ["LosslessEngine"]
+
+
+class LosslessEngine(ContextCompressor):
+    """The engine `lossless`.
+
+    It fires and cuts as `compressor` does, and takes the same options. What gives way is told in an outline of nodes
+    that are written once; the agent has the recall tools, and opens a node `n3` as it does a message `m12`.
+
+    With a `store` the nodes of a session are kept beside it from `on_session_start` on: a process that was killed finds
+    them again, and asks no model twice. `shelf` keeps them anywhere else; without either they go with the process.
+    """
+
+    def __init__(
+        self,
+        context_length: int = 200_000,
+        *,
+        store: Store | None = None,
+        shelf: NodeShelf | None = None,
+        recall_tools: bool = True,
+        **options: Any,
+    ) -> None:
+        self._store = store
+        self._tree = NodeTree(shelf or MemoryShelf())
+        self._stored: History | None = None
+        self._shown: tuple[int, ...] = ()
+        super().__init__(context_length, recall_tools=recall_tools, **options)
+
+    @property
+    def name(self) -> str:
+        """`lossless`."""
+        return "lossless"
+
+    def original(self, handle: str) -> Any:
+        """The original of a message; for a node, the list of those below it that this instance has seen."""
+        number = node_number(handle)
+        if not number:
+            return super().original(handle)
+        numbers = self._tree.numbers(number)
+        if not numbers:
+            raise UnknownHandle(f"there is no node {handle!r} in this conversation")
+        return [self._originals[one] for one in numbers if one in self._originals]
+
+    def get_status(self) -> dict[str, Any]:
+        """What a status line shows, with how many nodes stand in the outline, on how many levels."""
+        levels = 1 + max((spot_of(handle).level for handle in self._shown), default=-1)
+        return {**super().get_status(), "nodes": len(self._shown), "levels": levels}
+
+    def on_session_start(self, session_id: str, **context: Any) -> None:
+        """A session begins or is resumed; where the store knows it, its nodes are kept and found there."""
+        super().on_session_start(session_id, **context)
+        self._bind(session_id)
+
+    def on_session_switch(self, old_id: str, new_id: str, reason: str) -> None:
+        """A session goes on under another id: a branch keeps its nodes for itself."""
+        super().on_session_switch(old_id, new_id, reason)
+        self._bind(new_id)
+
+    def on_session_reset(self) -> None:
+        """Forget the conversation and its nodes; what is kept in a store stays there."""
+        self._tree = NodeTree(MemoryShelf())
+        self._stored, self._shown = None, ()
+        super().on_session_reset()
+
+    def _bind(self, session_id: str) -> None:
+        if self._store is None:
+            return
+        try:
+            self._tree = NodeTree(StoreShelf(self._store, session_id))
+        except UnknownSession:  # the host keeps this one elsewhere
+            return
+        book = self._notebook
+        self._stored = SessionHistory(self._store, session_id, book.tokenizer.count, book.redactor.redact)
+
+    def _request(self, focus: str | None, target: int | None) -> Request:
+        return msgspec.structs.replace(super()._request(focus, target), nodes=NodeTexts(self._tree.text))
+
+    def _compacted(
+        self, messages: Sequence[dict[str, Any]], request: Request, summariser: Summariser | None
+    ) -> Compressed:
+        begun = begin_list(messages, request, self._notebook)
+        if summariser is None:
+            result = finished(begun)
+        else:
+            result = run_sync(with_notes(begun, request, summariser, self._tree))
+        if result.plan is not None:
+            self._tree.keep(result.plan.nodes)
+            texts = [piece.summary.text for piece in result.plan.pieces if isinstance(piece, Handoff)]
+            self._shown = tuple(
+                handle for text in texts for node in parse_outline(text) for handle in node.handles
+            )
+        return result
+
+    def _new_recollection(self) -> Recollection:
+        return Recollection(self._notebook, self._with_nodes)
+
+    def _with_nodes(self, history: History) -> NodeHistory:
+        count = self._notebook.tokenizer.count
+        return NodeHistory(history, self._tree, count, behind=self._stored, shown=self._shown)
