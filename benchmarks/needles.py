@@ -6,13 +6,13 @@ shows in the other.
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+from penstock.replay.needles import places, values_in
 
 Chat = list[dict[str, Any]]
 
-VALUE = re.compile(r"(?:https?://)?[\w@./#$+-]{5,160}")
-TELLING = re.compile(r"\d|\w[_/@.]\w|[a-z][A-Z]")
 WORD = re.compile(r"[^\W\d_]{4,}")
 FAR = 0.7
 """A needle is far when it was last seen in this share of the messages, counted from the oldest."""
@@ -34,12 +34,6 @@ class Recall(NamedTuple):
     recall: float
     far: float | None
     context: float
-
-
-def values_in(text: str) -> list[str]:
-    """What a reader would copy rather than remember: paths, names, ids, numbers of some length."""
-    found = dict.fromkeys(match.strip("./-+") for match in VALUE.findall(text))
-    return [value for value in found if len(value) >= 5 and TELLING.search(value)]
 
 
 def cut_at(messages: Chat, share: float = 0.55) -> int:
@@ -73,7 +67,7 @@ def needles(messages: Chat, cut: int) -> tuple[Needle, ...]:
 def recalled(wanted: Sequence[Needle], cut: int, kept: Chat) -> Recall:
     """How many of the needles the kept messages still hold, and beside two of the words they stood with."""
     text = "\n".join(_text(message) for message in kept if message["role"] != "system")
-    present = {needle.value for needle in wanted if next(_places(needle.value, text), None) is not None}
+    present = {needle.value for needle in wanted if next(places(needle.value, text), None) is not None}
     distant = [needle for needle in wanted if needle.last_seen < FAR * cut]
     beside = sum(
         len(_words_beside(needle.value, text, most=40) & needle.words) >= min(2, len(needle.words))
@@ -90,7 +84,7 @@ def _last_seen(value: str, messages: Chat, texts: Sequence[str]) -> int:
     return next(
         index
         for index in range(len(texts) - 1, -1, -1)
-        if messages[index]["role"] != "system" and next(_places(value, texts[index]), None) is not None
+        if messages[index]["role"] != "system" and next(places(value, texts[index]), None) is not None
     )
 
 
@@ -111,24 +105,10 @@ def _arguments(call: dict[str, Any]) -> str:
     return "\n".join(map(str, arguments.values())) if isinstance(arguments, dict) else str(arguments)
 
 
-def _places(value: str, text: str) -> Iterator[int]:
-    """Where the value stands and is not a piece of a longer word."""
-    at = text.find(value)
-    while at >= 0:
-        end = at + len(value)
-        if not _wordy(text[at - 1 : at]) and not _wordy(text[end : end + 1]):
-            yield at
-        at = text.find(value, at + 1)
-
-
-def _wordy(character: str) -> bool:
-    return character.isalnum() or character == "_"
-
-
 def _words_beside(value: str, text: str, most: int = 8) -> set[str]:
     """Plain words within 60 characters of the value's first occurrences."""
     words: set[str] = set()
-    for seen, at in enumerate(_places(value, text)):
+    for seen, at in enumerate(places(value, text)):
         end = at + len(value)
         near = text[max(0, at - 60) : at] + " " + text[end : end + 60]
         words.update(word.lower() for word in WORD.findall(near))

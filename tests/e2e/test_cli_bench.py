@@ -8,6 +8,7 @@ import json
 import pytest
 from benchmarks.traces import trace_file
 from tests.e2e.cli_process import assert_one_clear_error, penstock, work
+from tests.unit.transfer.recorded_files import claude_line, lines, tool_result, tool_use, words
 
 from penstock.engine.session import Session
 from penstock.measure.usage import Usage
@@ -57,16 +58,16 @@ def test_every_window_under_every_cache(traces):
 def test_the_table_says_the_same_as_the_json(traces):
     ran = penstock("bench", "replay", "--traces", traces, "--window", "200k", "--cache", "5m")
     case = replayed("--traces", traces, "--window", "200k", "--cache", "5m")["cases"][0]
-    lines = ran.text.splitlines()
-    assert lines[0].startswith("12 sessions, ")
-    assert "at the prices of claude-opus-4-8" in lines[0]
-    assert lines[2] == "5-minute cache: reading 0.1, writing 1.25 times the price of input"
-    assert lines[3].split() == ["compacted", "200k", "sent", "cost", "share", "compactions"]
-    for line, policy in zip(lines[4:], case["policies"], strict=False):
+    shown = ran.text.splitlines()
+    assert shown[0].startswith("12 sessions, ")
+    assert "at the prices of claude-opus-4-8" in shown[0]
+    assert shown[2] == "5-minute cache: reading 0.1, writing 1.25 times the price of input"
+    assert shown[3].split() == ["compacted", "200k", "sent", "cost", "share", "compactions"]
+    for line, policy in zip(shown[4:], case["policies"], strict=False):
         assert line.startswith(policy["policy"])
         assert line.split()[-2:] == [f"{policy['of_never']:.3f}", f"{policy['compactions']:,}"]
-    assert lines[-1].startswith("sessions that fit and cost more than without a compaction: 200k: ")
-    assert " 0 gated, of " in lines[-1]
+    assert shown[-1].startswith("sessions that fit and cost more than without a compaction: 200k: ")
+    assert " 0 gated, of " in shown[-1]
 
 
 def test_gzipped_files_and_standard_input_are_read_together(traces, tmp_path):
@@ -123,6 +124,48 @@ def test_stored_sessions_are_replayed_by_what_they_used(tmp_path):
     assert "1 conversation left out: fewer than two requests on record" in text
 
 
+def claude_code_file(turns=30):
+    """A session as Claude Code writes it: every turn reads a part, the last one needs what the first was told."""
+    written, parent, prompt = [], None, 20_000
+    for turn in range(turns):
+        minute = f"2026-03-14T{10 + turn // 60:02}:{turn % 60:02}"
+        told = (
+            words("Release build_0f3a9c.")
+            if not turn
+            else tool_result(f"t{turn - 1}", f"part_{turn:03} is fine\n" * 300)
+        )
+        asked = claude_line("user", f"u{turn}", parent, [told], timestamp=f"{minute}:10.000Z")
+        blocks = (
+            [words("On."), tool_use(f"t{turn}")]
+            if turn < turns - 1
+            else [words("build_0f3a9c and part_004 are out.")]
+        )
+        usage = {"input_tokens": 10, "cache_read_input_tokens": prompt, "output_tokens": 40}
+        message = {"id": f"msg_{turn}", "type": "message", "model": "claude-sonnet-4-5", "usage": usage}
+        answer = claude_line(
+            "assistant", f"a{turn}", f"u{turn}", blocks, message=message, timestamp=f"{minute}:20.000Z"
+        )
+        written += [asked, answer]
+        parent, prompt = f"a{turn}", prompt + 2_000
+    return lines(*written)
+
+
+def test_recall_stands_beside_money_for_imported_sessions(tmp_path):
+    url, file = f"sqlite:///{tmp_path / 'kept.db'}", tmp_path / "session.jsonl"
+    file.write_bytes(claude_code_file())
+    assert penstock("sessions", "import", file, "--store", url).code == 0
+    kept = ("--handoff-tokens", "3k", "--tail-tokens", "3k", "--window", "60k", "--cache", "5m")
+    found = replayed("--store", url, "--recall", "--limit", "5", *kept)
+    assert (found["sessions"], found["requests"]) == (1, 30)
+    named = policies(found["cases"][0])
+    assert "recall" not in named[BEST]
+    for policy in (NEVER, LATE, RULE, GATED):
+        assert named[policy]["compactions"] > 0
+        assert named[policy]["values_needed"] == 2  # both were said long before the last compaction
+        assert named[policy]["recall"] == named[policy]["values_kept"] / 2
+    assert named[RULE]["values_kept"] >= 1  # what the user asked for stands in every handoff
+
+
 def test_mistakes_are_answered_in_one_line(traces, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"id": "a", "requests": [[1, 2, 3]]}\n')
@@ -131,6 +174,7 @@ def test_mistakes_are_answered_in_one_line(traces, tmp_path):
     assert_one_clear_error(penstock(*few, "--window", "40k"), "40,000", "48,000")
     assert_one_clear_error(penstock(*few, "--model", "nobody-knows-it"), "nobody-knows-it", "--model")
     assert_one_clear_error(penstock(*few, "--cache", "7m"), "'7m'")
+    assert_one_clear_error(penstock(*few, "--recall"), "--recall", "--traces")
     assert_one_clear_error(penstock("bench"), "BENCHMARK", "penstock bench --help")
     empty = f"sqlite:///{tmp_path / 'empty.db'}"
     assert_one_clear_error(penstock("bench", "replay", "--store", empty), "sessions import", "--traces")

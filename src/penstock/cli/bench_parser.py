@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from penstock.cli.store_parser import add_store
+from penstock.cli.store_parser import add_store, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,8 +14,14 @@ __all__ = ["BENCHES", "BENCH_COMMANDS", "add_bench"]
 
 BENCH_COMMANDS = {"bench": "measure on your own sessions"}
 BENCHES = {
+    "recall": "show how often a search brings back what a small view leaves out",
     "replay": "show what past sessions would have cost with compactions at other moments",
 }
+_RECALL = """\
+Each conversation is cut where just over half of it has passed. Values (paths, names, ids, numbers) that the assistant uses
+after the cut, that nobody told again, and that a view of 10 % lacks, are searched for by the 300 characters before their
+use and the 500 before those, without the value. Found is what stands in an excerpt of at most 1,200 characters.
+"""
 _REPLAY = """\
 Without --traces, the conversations of the store are replayed, by what their requests used. A trace file holds a JSON
 object a line, plain or gzipped: "id" and "requests", each a list of tool result tokens appended, other tokens
@@ -32,7 +38,7 @@ def add_bench(
 ) -> None:
     """The benchmarks of `penstock bench` and their options. `tokens` reads a number of tokens."""
     benches = parser.add_subparsers(dest="bench", required=True, metavar="BENCHMARK", title="benchmarks")
-    add = {"replay": _add_replay}
+    add = {"recall": _add_recall, "replay": _add_replay}
     for name, text in BENCHES.items():
         bench = benches.add_parser(
             name,
@@ -46,12 +52,32 @@ def add_bench(
         add_shared(bench)
 
 
+def _add_recall(parser: argparse.ArgumentParser, _tokens: Callable[[str], int]) -> None:
+    parser.epilog = _RECALL
+    parser.add_argument(
+        "files", metavar="FILE", nargs="*", help="files of conversations in place of the store"
+    )
+    parser.add_argument("--session", metavar="ID", help="one conversation of the store; default: all")
+    parser.add_argument(
+        "--limit", metavar="N", type=whole_number, help="the N conversations used last; default: all"
+    )
+
+
 def _add_replay(parser: argparse.ArgumentParser, tokens: Callable[[str], int]) -> None:
     parser.epilog = _REPLAY
     parser.add_argument(
         "--traces", metavar="FILE", nargs="+", help="trace files in place of the store; - for standard input"
     )
     parser.add_argument("--session", metavar="ID", help="one conversation of the store; default: all")
+    parser.add_argument(
+        "--limit", metavar="N", type=whole_number, help="the N conversations used last; default: all"
+    )
+    parser.add_argument(
+        "--recall",
+        action="store_true",
+        help="also compact the conversations of the store at those moments, and show how much of what the agent used "
+        "later was kept; takes one window and one kind of cache, and a while",
+    )
     parser.add_argument(
         "--window",
         metavar="N",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from contextlib import ExitStack
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,19 +14,20 @@ import msgspec
 from penstock.cli.layout import aligned, plural, printable, wrapped
 from penstock.cli.progress import Progress
 from penstock.cli.screen import Screen, screen_of
-from penstock.cli.source import read_bytes
+from penstock.cli.source import read_bytes, settings_of
 from penstock.cli.stored import conversations, found_session, money, opened_store
 from penstock.compaction.economics import Caching, Terms, terms_of
 from penstock.errors import InputError, SettingsError
 from penstock.measure.prices import Unknown, price_of
-from penstock.replay.bills import Case
+from penstock.replay.bills import Case, course_of
 from penstock.replay.compare import Outcome, compare
-from penstock.replay.policies import GATED, RULE
-from penstock.replay.traces import Trace, read_traces, stored_trace
+from penstock.replay.needles import Recalled
+from penstock.replay.policies import GATED, POLICIES, RULE
+from penstock.replay.traces import Trace, read_traces, stored_trace, turns_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.stores.base import Store
 
@@ -37,6 +40,10 @@ _NAMES = {
     "automatic": "automatic cache, as at OpenAI",
     "none": "no cache",
 }
+_RECALL = (
+    "recall: of the values from before a compaction that the agent used after it, untold in between, those that the view "
+    "still held; the others can be found again by search"
+)
 _MILLION = 1_000_000
 
 
@@ -44,27 +51,30 @@ class Replayed(msgspec.Struct, frozen=True):
     """All policies under one window and one kind of cache."""
 
     caching: Caching
-    terms: Terms
-    window_tokens: int
+    case: Case
     outcomes: tuple[Outcome, ...]
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """What was replayed, and what came out. `left_out` counts conversations without usage on record."""
+    """What was replayed, and what came out.
+
+    `left_out` counts conversations without usage on record. `recall` is by policy, and empty where it was not asked for.
+    """
 
     sessions: int
     requests: int
     left_out: int
     model: str
-    kept_tokens: int
-    summary_tokens: int
     cases: tuple[Replayed, ...]
+    recall: dict[str, Recalled] = {}
 
 
 def run(args: argparse.Namespace) -> int:
     """Replay, and show it. Raises InputError, SettingsError, StoreError."""
-    with Progress("reading") as progress:
-        traces, left_out, used = _traces(args)
+    _check(args)
+    with Progress("reading") as progress, ExitStack() as opened:
+        store = None if args.traces else opened.enter_context(opened_store(args))
+        traces, left_out, used = _of_files(args) if store is None else _of_store(args, store)
         if not traces:
             raise InputError(
                 "no conversation in the store has two requests or more on record; bring some with penstock sessions "
@@ -72,6 +82,9 @@ def run(args: argparse.Namespace) -> int:
             )
         progress.now("replaying")
         found = replayed(args, traces, left_out, used)
+        if store is not None and args.recall:
+            progress.now("compacting")
+            found = msgspec.structs.replace(found, recall=_recall(args, store, traces, found.cases[0]))
     screen = screen_of(sys.stdout)
     if args.json:
         screen.say(json.dumps(_as_json(found), indent=2))
@@ -81,15 +94,29 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def replayed(args: argparse.Namespace, traces: Sequence[Trace], left_out: int, used: str) -> Replay:
-    """Every window under every kind of cache. Raises SettingsError for a model whose prices are not known."""
-    model = args.model or used or MODEL
-    kept = args.handoff_tokens + args.tail_tokens
+def _check(args: argparse.Namespace) -> None:
+    """Raises SettingsError for options that do not go together."""
     if args.summary_tokens > args.handoff_tokens:
         raise SettingsError(
             f"a model cannot write {args.summary_tokens:,} tokens of a handoff of {args.handoff_tokens:,}: give a smaller "
             "--summary-tokens or a larger --handoff-tokens"
         )
+    if not args.recall:
+        return
+    if args.traces:
+        raise SettingsError("--recall needs what was said, and traces hold no text: leave --traces out")
+    if args.summary_tokens:
+        raise SettingsError("--recall compacts without a model: leave --summary-tokens out")
+    if len(args.window) != 1 or len(args.cache) != 1:
+        raise SettingsError(
+            "--recall takes one window and one kind of cache, such as --window 200k --cache 5m"
+        )
+
+
+def replayed(args: argparse.Namespace, traces: Sequence[Trace], left_out: int, used: str) -> Replay:
+    """Every window under every kind of cache. Raises SettingsError for a model whose prices are not known."""
+    model = args.model or used or MODEL
+    kept = args.handoff_tokens + args.tail_tokens
     cases = []
     for caching in args.cache:
         terms = _terms(model, caching)
@@ -97,16 +124,35 @@ def replayed(args: argparse.Namespace, traces: Sequence[Trace], left_out: int, u
             case = Case(
                 terms=terms, window_tokens=window, kept_tokens=kept, summary_tokens=args.summary_tokens
             )
-            cases.append(Replayed(caching, terms, window, tuple(compare(traces, case))))
+            cases.append(Replayed(caching, case, tuple(compare(traces, case))))
     return Replay(
         sessions=len(traces),
         requests=sum(trace.requests for trace in traces),
         left_out=left_out,
         model=model,
-        kept_tokens=kept,
-        summary_tokens=args.summary_tokens,
         cases=tuple(cases),
     )
+
+
+def _recall(
+    args: argparse.Namespace, store: Store, traces: Sequence[Trace], replay: Replayed
+) -> dict[str, Recalled]:
+    """What each policy would have kept. Hindsight is none that an agent could follow."""
+    from penstock.replay.recall import read_session, recalled  # noqa: PLC0415 - loads the whole engine
+
+    settings = settings_of(args)
+    total = {policy.name: Recalled() for policy in POLICIES if not policy.best}
+    for trace in traces:
+        session, course = read_session(store, trace.id), course_of(trace, replay.case.terms)
+        known: dict[tuple[int, ...], Recalled] = {}
+        for policy in POLICIES:
+            if policy.best:
+                continue
+            schedule = tuple(policy.schedule(course, replay.case))
+            if schedule not in known:
+                known[schedule] = recalled(session, schedule, replay.case.kept_tokens, settings)
+            total[policy.name] += known[schedule]
+    return total
 
 
 def _terms(model: str, caching: Caching) -> Terms:
@@ -117,22 +163,21 @@ def _terms(model: str, caching: Caching) -> Terms:
     return terms
 
 
-def _traces(args: argparse.Namespace) -> tuple[list[Trace], int, str]:
+def _of_files(args: argparse.Namespace) -> tuple[list[Trace], int, str]:
+    return [trace for name in args.traces for trace in _file(name, args.static_tokens)], 0, ""
+
+
+def _of_store(args: argparse.Namespace, store: Store) -> tuple[list[Trace], int, str]:
     """The traces, how many conversations had none, and the model that was used most where its price is known."""
-    if args.traces:
-        return [trace for name in args.traces for trace in _file(name, args.static_tokens)], 0, ""
-    with opened_store(args) as store:
-        rows = store.usage()
-        ids = [found_session(store, args.session).id] if args.session else _all(store)
-        found = [stored_trace(store, session_id) for session_id in ids]
+    if args.session:
+        ids = [found_session(store, args.session).id]
+    else:
+        ids = [row.tip.id for row in islice(conversations(store), args.limit)]
+    found = [stored_trace(store, session_id) for session_id in ids]
     traces = [trace for trace in found if trace is not None]
-    models = Counter(row.model for row in rows).most_common()
+    models = Counter(row.model for trace in traces for row in turns_of(store, trace.id)).most_common()
     used = next((name for name, _ in models if name and price_of(name) is not None), "")
     return traces, len(found) - len(traces), used
-
-
-def _all(store: Store) -> list[str]:
-    return [row.tip.id for row in conversations(store)]
 
 
 def _file(name: str, static_tokens: int) -> list[Trace]:
@@ -145,48 +190,51 @@ def _file(name: str, static_tokens: int) -> list[Trace]:
 
 def lines(found: Replay, screen: Screen) -> Iterator[str]:
     """The report: a table for each kind of cache, a group of columns for each window."""
+    case = found.cases[0].case
     yield (
         f"{plural(found.sessions, 'session')}, {plural(found.requests, 'request')}, at the prices of "
-        f"{printable(found.model)}; a compaction keeps {found.kept_tokens:,} tokens beside the static prefix"
+        f"{printable(found.model)}; a compaction keeps {case.kept_tokens:,} tokens beside the static prefix"
     )
     if found.left_out:
         yield f"{plural(found.left_out, 'conversation')} left out: fewer than two requests on record"
-    if found.summary_tokens:
-        yield f"{found.summary_tokens:,} of them are written by a model, on the prompt that is in the cache"
-    for caching in dict.fromkeys(case.caching for case in found.cases):
-        own = [case for case in found.cases if case.caching == caching]
-        terms = own[0].terms
+    if case.summary_tokens:
+        yield f"{case.summary_tokens:,} of them are written by a model, on the prompt that is in the cache"
+    for caching in dict.fromkeys(one.caching for one in found.cases):
+        own = [one for one in found.cases if one.caching == caching]
+        terms = own[0].case.terms
         yield ""
         yield screen.paint(
             f"{_NAMES[caching]}: reading {terms.read:g}, writing {terms.write:g} times the price of input",
             "bold",
         )
-        yield from _table(own, screen)
+        yield from _table(own, found.recall, screen)
         yield from wrapped(_promise(own), screen.columns, indent=2)
+    if found.recall:
+        yield from wrapped(_RECALL, screen.columns, indent=2)
 
 
-def _table(cases: Sequence[Replayed], screen: Screen) -> Iterator[str]:
+def _table(cases: Sequence[Replayed], recall: Mapping[str, Recalled], screen: Screen) -> Iterator[str]:
     """Columns for each window: tokens sent, money, the share of the first policy's money; more where there is one."""
     single = len(cases) == 1
     headings = ["compacted"]
     for case in cases:
-        headings += [
-            f"{_short(case.window_tokens)} sent",
-            "cost",
-            "share",
-            *(["compactions"] if single else []),
-        ]
+        headings += [f"{_short(case.case.window_tokens)} sent", "cost", "share"]
+    headings += (["compactions"] if single else []) + (["recall"] if recall else [])
     rows = [headings]
     for at, outcome in enumerate(cases[0].outcomes):
         row = [outcome.policy]
         for case in cases:
             own = case.outcomes[at]
-            row += [_millions(own.bill.sent_tokens), _cost(own, case.terms), f"{own.of_never:.3f}"]
-            row += [f"{own.bill.compactions:,}"] if single else []
-        rows.append(row)
+            row += [_millions(own.bill.sent_tokens), _cost(own, case.case.terms), f"{own.of_never:.3f}"]
+        row += [f"{outcome.bill.compactions:,}"] if single else []
+        rows.append([*row, *([_kept(recall.get(outcome.policy))] if recall else [])])
     for number, line in enumerate(aligned(rows, right=set(range(1, len(headings))))):
         text = "  ".join(line)
         yield screen.paint(text, "dim") if number == 0 else text
+
+
+def _kept(recall: Recalled | None) -> str:
+    return "-" if recall is None or recall.share is None else f"{recall.share:.1%}"
 
 
 def _promise(cases: Sequence[Replayed]) -> str:
@@ -196,7 +244,7 @@ def _promise(cases: Sequence[Replayed]) -> str:
         by_name = {outcome.policy: outcome for outcome in case.outcomes}
         rule, gated = by_name[RULE], by_name[GATED]
         told.append(
-            f"{_short(case.window_tokens)}: {rule.dearer:,} by the rule, {gated.dearer:,} gated, of {gated.below:,}"
+            f"{_short(case.case.window_tokens)}: {rule.dearer:,} by the rule, {gated.dearer:,} gated, of {gated.below:,}"
         )
     return f"sessions that fit and cost more than without a compaction: {'; '.join(told)}"
 
@@ -227,17 +275,28 @@ def _as_json(found: Replay) -> dict[str, Any]:
         "requests": found.requests,
         "left_out": found.left_out,
         "model": found.model,
-        "kept_tokens": found.kept_tokens,
-        "summary_tokens": found.summary_tokens,
+        "kept_tokens": found.cases[0].case.kept_tokens,
+        "summary_tokens": found.cases[0].case.summary_tokens,
         "cases": [
             {
                 "cache": case.caching,
-                "terms": msgspec.structs.asdict(case.terms),
-                "window_tokens": case.window_tokens,
+                "terms": msgspec.structs.asdict(case.case.terms),
+                "window_tokens": case.case.window_tokens,
                 "policies": [
-                    {**outcome.to_dict(), "cost": _usd(outcome, case.terms)} for outcome in case.outcomes
+                    {
+                        **outcome.to_dict(),
+                        "cost": _usd(outcome, case.case.terms),
+                        **_recall_as_json(found.recall.get(outcome.policy)),
+                    }
+                    for outcome in case.outcomes
                 ],
             }
             for case in found.cases
         ],
     }
+
+
+def _recall_as_json(recall: Recalled | None) -> dict[str, Any]:
+    if recall is None:
+        return {}
+    return {"recall": recall.share, "values_needed": recall.needed, "values_kept": recall.kept}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.stores.base import Store, UsageRow
 
-__all__ = ["STATIC_TOKENS", "Trace", "read_traces", "stored_trace"]
+__all__ = ["STATIC_TOKENS", "Trace", "read_traces", "stored_trace", "turns_of"]
 
 STATIC_TOKENS = 18_000
 """System prompt and tools of a coding agent, where a trace does not say."""
@@ -100,9 +100,7 @@ def stored_trace(store: Store, session_id: str) -> Trace | None:
     What a request appended is by how much its prompt was larger than the one before. Where it was smaller, the program
     that made it had compacted: then the answer before is taken as appended, which is the least that can have been.
     """
-    rows = [
-        row for row in store.usage(session_id=session_id) if row.usage.prompt_tokens and row.task == _TURN
-    ]
+    rows = turns_of(store, session_id)
     if len(rows) < 2:
         return None
     prompts = [row.usage.prompt_tokens for row in rows]
@@ -117,6 +115,12 @@ def stored_trace(store: Store, session_id: str) -> Trace | None:
         output=tuple(row.usage.output_tokens for row in rows),
         gaps=_gaps(rows),
     )
+
+
+def turns_of(store: Store, session_id: str) -> list[UsageRow]:
+    """The requests of a conversation that answered, oldest first; those that wrote summaries are left out."""
+    rows = store.usage(session_id=session_id)
+    return [row for row in rows if row.usage.prompt_tokens and row.task == _TURN]
 
 
 def _opening_tokens(store: Store, session_id: str) -> int:
