@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from pathlib import Path
 
 import pytest
 from tests.e2e.cli_process import encoded, penstock, work
@@ -12,7 +13,10 @@ from tests.e2e.cli_process import encoded, penstock, work
 from penstock.engine.session import Session
 from penstock.stores.opening import open_store
 
-KEY = "sk-" + base64.b64encode(hashlib.sha512(b"no key").digest(), b"xy").decode()[:48]  # looks like one, is none
+EXAMPLE = Path(__file__).parents[2] / "examples" / "long_session.json"
+KEY = (
+    "sk-" + base64.b64encode(hashlib.sha512(b"no key").digest(), b"xy").decode()[:48]
+)  # looks like one, is none
 
 
 @pytest.fixture
@@ -93,3 +97,12 @@ def test_a_handle_that_names_nothing_is_told(store):
     failed = store("sessions", "show", session, "--handle", "m77")
     assert failed.code != 0
     assert "m77" in failed.err
+
+
+def test_recall_is_measured_on_own_sessions(store):
+    report = json.loads(penstock("bench", "recall", EXAMPLE, "--json").out)
+    assert report["asked"] > 3
+    assert 0.5 < report["found"]["10"] <= 1.0
+    failed = store("bench", "recall")
+    assert failed.code != 0
+    assert "penstock sessions import" in failed.err

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-_HOMES = {"replay": "bench_replay"}
+_HOMES = {"recall": "bench_recall", "replay": "bench_replay"}
 
 
 def run(args: argparse.Namespace) -> int:
