@@ -20,7 +20,7 @@ from penstock.compaction.economics import Caching, Terms, terms_of
 from penstock.errors import InputError, SettingsError
 from penstock.measure.prices import Unknown, price_of
 from penstock.replay.bills import Case, course_of
-from penstock.replay.compare import Outcome, compare
+from penstock.replay.compare import Outcome, compare, has_room
 from penstock.replay.needles import Recalled
 from penstock.replay.policies import GATED, POLICIES, RULE
 from penstock.replay.traces import Trace, read_traces, stored_trace, turns_of
@@ -48,11 +48,12 @@ _MILLION = 1_000_000
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """All policies under one window and one kind of cache."""
+    """All policies under one window and one kind of cache. `without_room` counts sessions that it is too small for."""
 
     caching: Caching
     case: Case
     outcomes: tuple[Outcome, ...]
+    without_room: int = 0
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +125,8 @@ def replayed(args: argparse.Namespace, traces: Sequence[Trace], left_out: int, u
             case = Case(
                 terms=terms, window_tokens=window, kept_tokens=kept, summary_tokens=args.summary_tokens
             )
-            cases.append(Replayed(caching, case, tuple(compare(traces, case))))
+            without_room = sum(not has_room(trace, case) for trace in traces)
+            cases.append(Replayed(caching, case, tuple(compare(traces, case)), without_room))
     return Replay(
         sessions=len(traces),
         requests=sum(trace.requests for trace in traces),
@@ -143,6 +145,8 @@ def _recall(
     settings = settings_of(args)
     total = {policy.name: Recalled() for policy in POLICIES if not policy.best}
     for trace in traces:
+        if not has_room(trace, replay.case):
+            continue
         session, course = read_session(store, trace.id), course_of(trace, replay.case.terms)
         known: dict[tuple[int, ...], Recalled] = {}
         for policy in POLICIES:
@@ -199,6 +203,9 @@ def lines(found: Replay, screen: Screen) -> Iterator[str]:
         yield f"{plural(found.left_out, 'conversation')} left out: fewer than two requests on record"
     if case.summary_tokens:
         yield f"{case.summary_tokens:,} of them are written by a model, on the prompt that is in the cache"
+    for window, count in {one.case.window_tokens: one.without_room for one in found.cases}.items():
+        if count:
+            yield f"{plural(count, 'session')} left out of {_short(window)}: no room beside the static prefix"
     for caching in dict.fromkeys(one.caching for one in found.cases):
         own = [one for one in found.cases if one.caching == caching]
         terms = own[0].case.terms
@@ -282,6 +289,7 @@ def _as_json(found: Replay) -> dict[str, Any]:
                 "cache": case.caching,
                 "terms": msgspec.structs.asdict(case.case.terms),
                 "window_tokens": case.case.window_tokens,
+                "without_room": case.without_room,
                 "policies": [
                     {
                         **outcome.to_dict(),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.replay.policies import Policy
     from penstock.replay.traces import Trace
 
-__all__ = ["Outcome", "compare"]
+__all__ = ["Outcome", "compare", "has_room"]
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -45,18 +45,24 @@ class Outcome(msgspec.Struct, frozen=True):
         }
 
 
+def has_room(trace: Trace, case: Case) -> bool:
+    """Whether the window holds more than the session's static prefix and what a compaction keeps."""
+    return trace.static_tokens + case.kept_tokens < case.window_tokens
+
+
 def compare(traces: Sequence[Trace], case: Case, policies: Sequence[Policy] = POLICIES) -> list[Outcome]:
     """What the sessions cost under each policy; the first one is what `of_never` is measured by.
 
-    SettingsError for a window that leaves no room beside what a compaction keeps.
+    Only sessions that `has_room` are compared. SettingsError where none is left.
     """
-    least = max(trace.static_tokens for trace in traces) + case.kept_tokens
-    if case.window_tokens <= least:
+    roomy = [trace for trace in traces if has_room(trace, case)]
+    if not roomy:
+        least = min(trace.static_tokens for trace in traces) + case.kept_tokens
         raise SettingsError(
             f"a window of {case.window_tokens:,} tokens has no room: the static prefix and what a compaction keeps "
             f"take {least:,}; give a larger window or keep less"
         )
-    courses = [course_of(trace, case.terms) for trace in traces]
+    courses = [course_of(trace, case.terms) for trace in roomy]
     bills = [
         [bill_of(course, case, policy.schedule(course, case)) for course in courses] for policy in policies
     ]

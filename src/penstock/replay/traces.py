@@ -24,6 +24,7 @@ STATIC_TOKENS = 18_000
 _GZIP = b"\x1f\x8b"
 _MOST_TOKENS = 10**9
 _OPENING_MESSAGES = 50
+_SIDE_CALLS = 3  # in a row, at most
 _TURN = "turn"  # the task of a request that answers, not of one that summarises
 
 
@@ -118,9 +119,22 @@ def stored_trace(store: Store, session_id: str) -> Trace | None:
 
 
 def turns_of(store: Store, session_id: str) -> list[UsageRow]:
-    """The requests of a conversation that answered, oldest first; those that wrote summaries are left out."""
-    rows = store.usage(session_id=session_id)
-    return [row for row in rows if row.usage.prompt_tokens and row.task == _TURN]
+    """The requests of a conversation that answered, oldest first.
+
+    Those that wrote summaries are left out, and calls on the side, such as for a title: their prompts are less than
+    half of the one before, which is back soon after them.
+    """
+    rows = [
+        row for row in store.usage(session_id=session_id) if row.usage.prompt_tokens and row.task == _TURN
+    ]
+    turns: list[UsageRow] = []
+    for at, row in enumerate(rows):
+        level = turns[-1].usage.prompt_tokens if turns else 0
+        soon = rows[at + 1 : at + 1 + _SIDE_CALLS]
+        aside = row.usage.prompt_tokens * 2 < level and any(one.usage.prompt_tokens >= level for one in soon)
+        if not aside:
+            turns.append(row)
+    return turns
 
 
 def _opening_tokens(store: Store, session_id: str) -> int:

@@ -56,12 +56,13 @@ def test_long_lines_are_broken_on_a_terminal():
     assert max(map(len, text[15:])) <= 100
 
 
-def test_a_model_and_an_unknown_worth_are_told():
+def test_a_model_an_unknown_worth_and_what_is_left_out_are_told():
     found = replay(200_000)
     case = msgspec.structs.replace(
         found.cases[0].case, summary_tokens=5_000, terms=msgspec.structs.replace(TERMS, unit_usd=None)
     )
-    cases = (msgspec.structs.replace(found.cases[0], case=case),)
+    cases = (msgspec.structs.replace(found.cases[0], case=case, without_room=1),)
     text = "\n".join(shown(msgspec.structs.replace(found, cases=cases)))
     assert "5,000 of them are written by a model" in text
     assert "unknown" in text
+    assert "1 session left out of 200k: no room beside the static prefix" in text

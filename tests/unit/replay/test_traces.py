@@ -90,6 +90,17 @@ def test_a_stored_session_by_its_usage(store):
     )
 
 
+def test_calls_on_the_side_are_no_turns(store):
+    session = Session.create(store)
+    prompts = (5_000, 300, 6_000, 200, 250, 6_500, 1_000, 1_200, 1_300, 1_400, 9_000)
+    booked(store, session, *((float(at), prompt, 9, "turn") for at, prompt in enumerate(prompts)))
+    trace = stored_trace(store, session.id)
+    assert trace.static_tokens == 5_000
+    # The last five are what the program did after a compaction of its own: that is no call on the side.
+    assert trace.appended == (0, 1_000, 500, 9, 200, 100, 100, 7_600)
+    assert trace.gaps == (0.0, 2.0, 3.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+
+
 def test_a_session_with_fewer_than_two_requests_has_no_trace(store):
     session = Session.create(store)
     assert stored_trace(store, session.id) is None
@@ -103,3 +114,5 @@ def test_a_window_without_room_is_refused():
     case = Case(terms=Terms(0.1, 1.25, 5.0, 300.0), window_tokens=40_000, kept_tokens=30_000)
     with pytest.raises(SettingsError, match=r"40,000 tokens has no room.* 48,000"):
         compare(read_traces(LINE), case)
+    small = read_traces(LINE, 1_000)
+    assert compare([*read_traces(LINE), *small], case) == compare(small, case)
