@@ -20,11 +20,13 @@ from penstock.engine.compress import Request, compress_list, redactor_of_process
 from penstock.errors import TargetTooSmall
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import weigh
-from penstock.testing.long_sessions import long_conversations
+from penstock.testing.long_sessions import long_conversations, long_turns
+from penstock.testing.writers import Turn, write
 
 NAMES = tuple(DIALECTS)
 TOKENIZER = tokenizer_for(None)
 REDACTOR = redactor_of_process()
+RULE = "Never touch migrations/0042_payment.py."
 # PENSTOCK_EXAMPLES=20 looks at twenty times as many examples, at other ones each time, and shrinks what fails
 # (which takes minutes where the conversation is long).
 _MORE = int(os.environ.get("PENSTOCK_EXAMPLES", "1"))
@@ -128,6 +130,25 @@ def cases(draw, name, conversations=long_conversations, shares=(0.03, 1.05)):
     wires = draw(conversations(name))
     share = draw(st.floats(*shares))
     return Case(name, wires, max(1, int(share * tokens(name, wires))))
+
+
+@st.composite
+def growing(draw, name):
+    """A conversation in portions, each beginning with a request. The first states a rule."""
+    first = Turn(
+        f"Repair the importer. {RULE}",
+        has_image=False,
+        rounds=[],
+        says="",
+        thinks="",
+        answer="Yes.",
+        extra=False,
+    )
+    turns = [first, *draw(long_turns(4, 9))]
+    wires = write(name, turns, has_system=draw(st.booleans()), shape=draw(st.integers(0, 3)))
+    starts = [at for at, wire in enumerate(wires) if is_request(name, wire)]
+    chosen = sorted(draw(st.sets(st.sampled_from(starts[2:]), max_size=3)))
+    return [wires[start:end] for start, end in zip([0, *chosen], [*chosen, len(wires)], strict=True)]
 
 
 def told_target(error):

@@ -7,13 +7,14 @@ from typing import NamedTuple
 import pytest
 from compaction_claims import (
     NAMES,
+    RULE,
     Case,
     Seen,
     cases,
     claim,
     decoded,
+    growing,
     is_quoted,
-    is_request,
     quotable,
     spoken,
     tokens,
@@ -28,11 +29,8 @@ from penstock.engine.compress import Request, compress_list, redactor_of_process
 from penstock.engine.compressor import ContextCompressor
 from penstock.errors import TargetTooSmall
 from penstock.measure.tokens import tokenizer_for
-from penstock.testing.long_sessions import long_turns
-from penstock.testing.writers import Turn, write
 
 each_dialect = pytest.mark.parametrize("name", NAMES)
-RULE = "Never touch migrations/0042_payment.py."
 
 
 class Round(NamedTuple):
@@ -41,25 +39,6 @@ class Round(NamedTuple):
     log: list
     seen: Seen
     target: int
-
-
-@st.composite
-def growing(draw, name):
-    """A conversation in portions, each beginning with a request. The first states a rule."""
-    first = Turn(
-        f"Repair the importer. {RULE}",
-        has_image=False,
-        rounds=[],
-        says="",
-        thinks="",
-        answer="Yes.",
-        extra=False,
-    )
-    turns = [first, *draw(long_turns(4, 9))]
-    wires = write(name, turns, has_system=draw(st.booleans()), shape=draw(st.integers(0, 3)))
-    starts = [at for at, wire in enumerate(wires) if is_request(name, wire)]
-    chosen = sorted(draw(st.sets(st.sampled_from(starts[2:]), max_size=3)))
-    return [wires[start:end] for start, end in zip([0, *chosen], [*chosen, len(wires)], strict=True)]
 
 
 def rounds(name, portions, share):

@@ -1,0 +1,28 @@
+"""What the tests of outlines share."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.compaction import outliner
+from penstock.compaction.outline import NodeTexts, parse_outline
+from penstock.compaction.runs import numbers_in
+
+NOTHING_KNOWN = NodeTexts(lambda key: None)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_segments():
+    """Segments of some hundred tokens, so that conversations that tests can afford have many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outliner, "_SIZES", (150, 300, 600))
+        patch.setattr(outliner, "_TOKENS_PER_SEGMENT", 60)
+        yield
+
+
+def outline(seen):
+    return [node for summary in seen.summaries for node in parse_outline(summary.text)]
+
+
+def numbers(node):
+    return list(numbers_in(node.runs))
