@@ -16,9 +16,9 @@ from penstock.errors import SettingsError
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["run_delete", "run_pin", "run_undo"]
+__all__ = ["DECLINED", "agreed", "run_delete", "run_pin", "run_undo"]
 
-_DECLINED = 130
+DECLINED = 130
 
 
 def run_undo(args: argparse.Namespace) -> int:
@@ -57,17 +57,17 @@ def run_delete(args: argparse.Namespace) -> int:
     with opened_store(args) as store:
         session = found_session(store, args.id)
         length = store.log_tip(session.id).length
-        if not args.yes and not _agreed(
+        if not args.yes and not agreed(
             f"delete {session.conversation} with its {plural(length, 'message')}?"
         ):
             print("penstock: nothing was deleted", file=sys.stderr)
-            return _DECLINED
+            return DECLINED
         gone = store.delete(session.id)
     text = f"deleted {session.conversation}, {plural(gone, 'message')} that no other conversation has"
     return _said(args, text, {"id": session.conversation, "deleted_messages": gone})
 
 
-def _agreed(question: str) -> bool:
+def agreed(question: str) -> bool:
     """Whether the person at the terminal says yes. Raises SettingsError where nobody can be asked."""
     if sys.stdin is None or sys.stderr is None or not sys.stdin.isatty():
         raise SettingsError("deleting cannot be taken back, and nobody can be asked here: add --yes")

@@ -16,6 +16,7 @@ _HOMES = {
     "export": "session_export:run_export",
     "import": "session_import:run_import",
     "delete": "session_change:run_delete",
+    "expire": "session_expire:run_expire",
     "undo": "session_change:run_undo",
     "pin": "session_change:run_pin",
     "unpin": "session_change:run_pin",

@@ -23,6 +23,7 @@ ACTIONS = {
     "export": "write a conversation to a file",
     "import": "bring conversations from files of Claude Code, Codex, or any dialect",
     "delete": "delete a conversation for good",
+    "expire": "delete what nobody has used for long",
     "undo": "take back the last compaction",
     "pin": "keep a message whole in later compactions",
     "unpin": "let a message go again",
@@ -76,7 +77,7 @@ def add_sessions(
     shape: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
     for name, text in ACTIONS.items():
         action = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", **shape)
-        if name not in ("list", "import"):
+        if name not in ("list", "import", "expire"):
             action.add_argument("id", metavar="ID", help="a conversation's id, or the beginning of it")
         _ADD.get(name, _nothing)(action, dialects)
         add_store(action)
@@ -136,6 +137,17 @@ def _add_delete(parser: argparse.ArgumentParser, _dialects: Sequence[str]) -> No
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
+def _add_expire(parser: argparse.ArgumentParser, _dialects: Sequence[str]) -> None:
+    parser.add_argument(
+        "--days",
+        metavar="N",
+        type=whole_number,
+        help="not used for so many days; default: store.retention_days",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show what would go, and delete nothing")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
 def _add_handle(parser: argparse.ArgumentParser, _dialects: Sequence[str]) -> None:
     parser.add_argument("handle", metavar="HANDLE", help="the message, such as m14")
 
@@ -146,6 +158,7 @@ _ADD: dict[str, Callable[[argparse.ArgumentParser, Sequence[str]], None]] = {
     "export": _add_export,
     "import": _add_import,
     "delete": _add_delete,
+    "expire": _add_expire,
     "pin": _add_handle,
     "unpin": _add_handle,
 }

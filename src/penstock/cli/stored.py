@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from penstock.cli.layout import plural
 from penstock.cli.source import settings_of
 from penstock.config import own_secrets
+from penstock.engine.retention import honour_retention
 from penstock.errors import UnknownSession
 from penstock.measure.prices import Money
 from penstock.redaction import Redactor
@@ -37,10 +40,19 @@ _SHOWN = 4
 
 
 @contextmanager
-def opened_store(args: argparse.Namespace) -> Iterator[Store]:
-    """The store that `--store` or the settings name, else the one in the user's data folder."""
-    store = open_store(args.store or settings_of(args).store.url)
+def opened_store(args: argparse.Namespace, *, as_it_is: bool = False) -> Iterator[Store]:
+    """The store that `--store` or the settings name, else the one in the user's data folder.
+
+    What is due by `store.retention_days` is deleted first, and told; unless the store is wanted as it is.
+    """
+    settings = settings_of(args)
+    store = open_store(args.store or settings.store.url)
     try:
+        gone = () if as_it_is else honour_retention(store, settings, time.time())
+        if gone and sys.stderr is not None:
+            days = plural(settings.store.retention_days or 0, "day")
+            what = plural(len(gone), "conversation")
+            print(f"penstock: deleted {what} not used for {days} (store.retention_days)", file=sys.stderr)
         yield store
     finally:
         store.close()

@@ -21,7 +21,7 @@ from penstock.engine.logged import new_messages
 from penstock.errors import UnknownSession
 from penstock.measure.prices import Money, cost_of, price_of
 from penstock.measure.tokens import tokenizer_for
-from penstock.stores.base import BRANCH, MAIN, SUBAGENT, NewMessage, NewSession, UsageRow
+from penstock.stores.base import BRANCH, LAST_USED, MAIN, SUBAGENT, NewMessage, NewSession, UsageRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -173,7 +173,9 @@ def _signature(recorded: Recorded) -> bytes:
 
 def _append(store: Store, session_id: str, prepared: _Prepared, start: int, now: float) -> None:
     """Append the messages from `start` on, each with its own time, and book what their requests used."""
-    last = store.session(session_id).started if start == 0 else now
+    session = store.session(session_id)
+    store.put_note(LAST_USED, session.conversation, str(now).encode())  # however old what was said is
+    last = session.started if start == 0 else now
     times: list[float] = []
     for one in prepared.recorded.messages:
         last = last if one.at is None else one.at

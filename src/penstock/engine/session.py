@@ -30,6 +30,7 @@ from penstock.engine.compress import Request, compress_list, new_notebook, run_s
 from penstock.engine.compressed import number_of
 from penstock.engine.logged import new_messages
 from penstock.engine.results import READ_FILE, ResultKeeper
+from penstock.engine.retention import honour_retention
 from penstock.engine.session_history import SessionHistory
 from penstock.engine.stored_view import recorded_facts, recorded_pieces, view_of, wanted_positions
 from penstock.engine.summariser import summariser_of
@@ -80,14 +81,16 @@ class Session:
         title: str = "",
         settings: Settings | None = None,
     ) -> Self:
-        """A new conversation."""
+        """A new conversation. What is due by `store.retention_days` of the settings is deleted from the store first."""
         dialect_named(dialect)
+        honour_retention(store, settings or Settings(), time.time())
         new = NewSession(id=_new_id(), at=time.time(), dialect=dialect, model=model, title=title)
         return cls(store, store.create(new), settings)
 
     @classmethod
     def resume(cls, store: Store, session_id: str, settings: Settings | None = None) -> Self:
-        """The conversation of a session, at its tip. Raises UnknownSession."""
+        """The conversation of a session, at its tip. Raises UnknownSession, also where it was due for deletion."""
+        honour_retention(store, settings or Settings(), time.time())
         return cls(store, store.tip(session_id), settings)
 
     @property

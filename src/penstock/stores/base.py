@@ -26,6 +26,7 @@ __all__ = [
     "CompactionRow",
     "ConversationRow",
     "Entry",
+    "Expired",
     "FactRow",
     "Fault",
     "LogTip",
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 COMPRESSION, BRANCH, SUBAGENT, MAIN = "compression", "branch", "subagent", "main"
+LAST_USED = "last used"  # a note by a conversation's id: seconds since 1970, where its messages are older than its use
 
 
 class NewMessage(msgspec.Struct, frozen=True, gc=False):
@@ -198,6 +200,14 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None = None
 
 
+class Expired(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation that nobody has used for long: when it was, and how many messages it has, or went with it."""
+
+    id: str
+    updated: float
+    messages: int
+
+
 class Fault(msgspec.Struct, frozen=True):
     """Something that is not as it should be: where, what, and whether `repair` can mend it."""
 
@@ -330,6 +340,12 @@ class Store(Protocol):
 
         Branches keep what they share with it. The bytes are gone from the file, too.
         """
+
+    def due(self, before: float) -> Sequence[Expired]:
+        """Conversations that nobody has used since that time, the oldest first: what `expire` would delete."""
+
+    def expire(self, before: float) -> Sequence[Expired]:
+        """Delete conversations that nobody has used since that time, as `delete` does; what went."""
 
     def faults(self) -> Sequence[Fault]:
         """Everything that is not as it should be: every id is worked out anew, every reference looked up."""

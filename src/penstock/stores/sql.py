@@ -15,6 +15,7 @@ from penstock.stores.compactions import (
     pin_message,
     undo_newest,
 )
+from penstock.stores.expiry import due_conversations, expire_conversation
 from penstock.stores.indexing import index_some, waiting
 from penstock.stores.keeping import book_usage, keep_note, keep_result, note_of, result_of, usage_of
 from penstock.stores.ledgers import facts_of
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         CompactionRow,
         ConversationRow,
         Entry,
+        Expired,
         FactRow,
         LogTip,
         NewCompaction,
@@ -285,6 +287,25 @@ class SqlStore:
             _, _, conversation = session_of(do, session_id)
             gone = delete_conversations(do, conversation)
         self._database.scrub()
+        return gone
+
+    def due(self, before: float) -> Sequence[Expired]:
+        """Conversations that nobody has used since that time, the oldest first."""
+        with self._database.reading() as do:
+            return due_conversations(do, moment(before))
+
+    def expire(self, before: float) -> Sequence[Expired]:
+        """Delete conversations that nobody has used since that time, each in a transaction of its own; what went."""
+        gone: list[Expired] = []
+        for due in self.due(before):
+            with self._database.writing() as do:
+                if self._words.hold_all:
+                    do.run(self._words.hold_all)
+                expired = expire_conversation(do, due.id, before)
+            if expired is not None:
+                gone.append(expired)
+        if gone:
+            self._database.scrub()
         return gone
 
     def faults(self) -> Sequence[Fault]:

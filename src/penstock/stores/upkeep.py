@@ -12,15 +12,16 @@ if TYPE_CHECKING:
 
     from penstock.stores.database import Row, Transaction
 
-__all__ = ["delete_conversations"]
+__all__ = ["delete_conversations", "with_subagents"]
 
 
 def delete_conversations(do: Transaction, conversation: int) -> int:
     """Delete a conversation and those of its sub-agents; how many messages went. Nobody else may write meanwhile."""
-    return sum(_delete(do, key) for key in reversed(_with_subagents(do, conversation)))
+    return sum(_delete(do, key) for key in reversed(with_subagents(do, conversation)))
 
 
-def _with_subagents(do: Transaction, conversation: int) -> list[int]:
+def with_subagents(do: Transaction, conversation: int) -> list[int]:
+    """The conversation, and those of the sub-agents that work for it."""
     found = [conversation]
     for key in found:  # grows while it is walked: sub-agents may have sub-agents
         rows = do.rows(

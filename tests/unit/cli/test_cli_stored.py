@@ -12,6 +12,8 @@ from tests.e2e.cli_process import assert_one_clear_error, encoded, work
 from tests.unit.transfer.recorded_files import claude_line, claude_session, codex_rollout, lines
 
 from penstock.engine.session import Session
+from penstock.settings import settings_from
+from penstock.stores.base import NewSession
 from penstock.stores.opening import open_store
 
 
@@ -228,6 +230,61 @@ class TestOne:
         assert facts
         shown = store("sessions", "show", one, "--facts").text.split("\nfacts\n")[1].splitlines()
         assert [line.split()[:2] for line in shown] == [[fact["handle"], fact["kind"]] for fact in facts]
+
+
+class TestExpire:
+    @pytest.fixture
+    def kept(self, store):
+        """Two conversations: one used long ago, one today."""
+        opened = open_store(store.url)
+        for name, at in (("long-ago", time.time() - 40 * 86_400), ("today", time.time())):
+            opened.create(NewSession(id=name, at=at))
+        opened.close()
+        return store
+
+    def ids(self, store):
+        opened = open_store(store.url)
+        found = sorted(row.id for row in opened.list())
+        opened.close()
+        return found
+
+    def test_it_says_what_would_go_and_what_went(self, kept):
+        ran = kept("sessions", "expire", "--days", "30", "--dry-run")
+        assert ran.text.startswith("would delete 1 conversation not used for 30 days\n  long-ago  ")
+        assert self.ids(kept) == ["long-ago", "today"]
+        assert (
+            kept("sessions", "expire", "--days", "50").text == "no conversation has been unused for 50 days\n"
+        )
+        assert_one_clear_error(kept("sessions", "expire", "--days", "30"), "--yes")
+        assert self.ids(kept) == ["long-ago", "today"]
+        report = json.loads(kept("sessions", "expire", "--days", "30", "--yes", "--json").out)
+        assert [one["id"] for one in report["conversations"]] == ["long-ago"]
+        assert self.ids(kept) == ["today"]
+
+    def test_the_setting_counts_where_no_days_are_given(self, kept, monkeypatch):
+        assert_one_clear_error(kept("sessions", "expire"), "--days N", "store.retention_days")
+        monkeypatch.setenv("PENSTOCK_STORE_RETENTION_DAYS", "30")
+        assert kept("sessions", "expire", "--dry-run").text.startswith("would delete 1 conversation")
+        assert kept("doctor").text.endswith("is sound\n")
+        assert self.ids(kept) == ["long-ago", "today"]
+        ran = kept("sessions", "list")
+        assert ran.err == "penstock: deleted 1 conversation not used for 30 days (store.retention_days)\n"
+        assert self.ids(kept) == ["today"]
+        assert kept("sessions", "list").err == ""
+
+    def test_old_files_that_are_imported_stay(self, store, files, monkeypatch):
+        monkeypatch.setenv("PENSTOCK_STORE_RETENTION_DAYS", "1")
+        store("sessions", "import", files["claude"])
+        opened = open_store(store.url)
+        opened.put_note("retention", "checked", b"0")
+        opened.close()
+        assert len(listed(store)) == 1
+
+    def test_an_agent_that_opens_the_store_honours_it_too(self, kept):
+        opened = open_store(kept.url)
+        Session.create(opened, settings=settings_from({"store": {"retention_days": 30}}))
+        opened.close()
+        assert "long-ago" not in self.ids(kept)
 
 
 class TestExport:
