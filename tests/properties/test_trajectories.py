@@ -34,7 +34,8 @@ each_kind = pytest.mark.parametrize("kind", [conversations, broken_conversations
 @st.composite
 def cases(draw, name, kind):
     turns = [dict(turn) for turn in draw(kind(name))]  # no object twice, so that each can be found again
-    target = draw(st.integers(130, 2_500))
+    about = len(json.dumps(turns, ensure_ascii=False)) // 4
+    target = max(130, about * draw(st.integers(10, 105)) // 100)
     options = {
         "target_tokens": target,
         "summary_tokens": draw(st.integers(100, min(750, target - 1))),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from penstock.compaction.elide import calls_by_id, clip
 from penstock.compaction.handoff import header_of
-from penstock.compaction.prose import Prose  # noqa: TC001 - `Kept` is decoded by it
 from penstock.compaction.verify import Source, check_prose
 from penstock.compaction.vocabulary import Vocabulary
 from penstock.compaction.work import Turn, Work
@@ -19,6 +18,7 @@ from penstock.engine.summariser import Summariser, SummaryLimits, Written, summa
 from penstock.engine.writing import Job
 from penstock.measure.prices import Money
 from penstock.trajectories.compress import Compressed, Compressor
+from penstock.trajectories.kept import Kept
 from penstock.trajectories.metrics import Outcome
 from penstock.trajectories.needs import texts_of
 from penstock.trajectories.summary import PROSE_SHARE
@@ -26,38 +26,19 @@ from penstock.trajectories.summary import PROSE_SHARE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from penstock.compaction.prose import Prose
     from penstock.compaction.verify import Checked
     from penstock.conversation.message import Message, Part
     from penstock.providers.exchange import Model
     from penstock.trajectories.compress import Draft
+    from penstock.trajectories.kept import KeptSummaries
 
-__all__ = ["Kept", "KeptSummaries", "ModelSummaries"]
+__all__ = ["ModelSummaries"]
 
 _GRACE_SECONDS = 1.0  # until a row is given up whose model does not even end in its own time
 _ASKED_WORDS = 80
 _REQUEST_TOKENS = 400
 _ALL_STRUCK = "all that the model wrote was struck; excerpts and facts stand in its place"
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """What a model wrote for one row, with the figures of it, so that it is never asked for it again.
-
-    `prose` is None where it failed for good; `figures` are fields of the metrics.
-    """
-
-    row: int
-    prose: Prose | None
-    figures: dict[str, Any]
-
-
-class KeptSummaries(Protocol):
-    """Where what models wrote is kept, by row."""
-
-    def get(self, row: int) -> Kept | None:
-        """What was written for this row before."""
-
-    def put(self, kept: Kept) -> None:
-        """Keep it, for good."""
 
 
 class ModelSummaries:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.errors import SettingsError
-from penstock.trajectories.asking import Kept
+from penstock.trajectories.kept import Kept
 from penstock.trajectories.metrics import Totals
 from penstock.trajectories.shards import Done
 from penstock.trajectories.working import SUMMARIES, part_name

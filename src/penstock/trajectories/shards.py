@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.errors import InputError
-from penstock.trajectories.asking import Kept  # noqa: TC001 - `Shard` and `Done` are decoded by these
 from penstock.trajectories.formats import DataFile, reading
+from penstock.trajectories.kept import Kept  # noqa: TC001 - `Shard` and `Done` are decoded by these
 from penstock.trajectories.metrics import Totals  # noqa: TC001 - as above
 
 if TYPE_CHECKING:

@@ -16,11 +16,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from penstock.engine.auxiliary import provider_of
 from penstock.errors import IllegalResult, InputError, ProviderError
 from penstock.measure.windows import resolve_window
-from penstock.providers.connect import connect
-from penstock.trajectories.asking import Kept, ModelSummaries
 from penstock.trajectories.compress import Compressor
 from penstock.trajectories.fields import neutral
 from penstock.trajectories.metrics import Outcome, RowMetrics, Totals, TrajectoryMetrics
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
 
     from penstock.providers.model import ProviderModel
     from penstock.trajectories.compress import Compressed
+    from penstock.trajectories.kept import Kept
 
     _Ask: TypeAlias = Callable[[int, list[Any]], Awaitable[Compressed]]
 
@@ -202,6 +200,8 @@ async def _asked(
     rows: _LineRows | _TableRows, taken: list[int], shard: Shard, job: Job
 ) -> list[TrajectoryMetrics]:
     """Compress the rows with a model, several at once."""
+    from penstock.trajectories.asking import ModelSummaries  # noqa: PLC0415 - only for those who ask a model
+
     assert job.model is not None  # noqa: S101 - the caller looked
     compressor = _compressor(job.options)
     gate = asyncio.Semaphore(job.at_once)
@@ -259,6 +259,9 @@ class _Keeping:
 
 
 def _connected(options: ModelOptions) -> ProviderModel:
+    from penstock.engine.auxiliary import provider_of  # noqa: PLC0415 - only for those who ask a model
+    from penstock.providers.connect import connect  # noqa: PLC0415 - as above
+
     return connect(
         options.provider or ("openai" if options.base_url else provider_of(options.name)),
         options.name,

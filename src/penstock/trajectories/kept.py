@@ -1,0 +1,32 @@
+"""What a model wrote for a row, kept so that it is never asked for the same row twice."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from penstock.compaction.prose import Prose  # noqa: TC001 - `Kept` is decoded by it
+
+__all__ = ["Kept", "KeptSummaries"]
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What a model wrote for one row, with the figures of it, so that it is never asked for it again.
+
+    `prose` is None where it failed for good; `figures` are fields of the metrics.
+    """
+
+    row: int
+    prose: Prose | None
+    figures: dict[str, Any]
+
+
+class KeptSummaries(Protocol):
+    """Where what models wrote is kept, by row."""
+
+    def get(self, row: int) -> Kept | None:
+        """What was written for this row before."""
+
+    def put(self, kept: Kept) -> None:
+        """Keep it, for good."""
