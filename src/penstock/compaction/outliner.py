@@ -41,7 +41,7 @@ __all__ = ["Outliner", "segment_size"]
 
 _SIZES = (2_000, 4_000, 8_000)  # tokens of a segment,
 _SIZE_SHARE = 0.4  # about this share of the handoff
-_TOKENS_PER_SEGMENT = 150  # of a handoff: with less for each, segments are longer
+_TOKENS_PER_SEGMENT = 300  # of a handoff: with less for each, segments are longer
 _FRESH_SHARE = 0.3  # of the room for texts goes to what is new, where there is enough of it
 _MOST_TOLD = 0.3  # of a segment's tokens: more is not reserved for it
 _PARENT_SHARE = 0.5  # of its children's tokens is what a parent takes
@@ -125,7 +125,9 @@ class Outliner(Extractor):
         entries, struck = self._sections(budget, beside)
         everything = self._all_parts(beside.stays)
         room = budget - measure(render_handoff(entries)) - 5
-        self._parts = self._fitting_parts(everything, room)
+        whole = "\n".join([render_outline(part.node() for part in everything), render_handoff(entries)])
+        told = all(part.text is not None for part in everything) and measure(whole) <= budget
+        self._parts = everything if told else self._fitting_parts(everything, room)
         self._part_of_number = self._numbered()
         choice = self._covered(entries, beside)
         shut = self._shut(choice, beside)

@@ -1,0 +1,256 @@
+"""The engine whose handoffs are outlines: what stays, what is found again, and what its tools open."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import penstock
+from penstock.compaction.outline import parse_outline
+from penstock.compaction.segments import spot_of
+from penstock.conversation import mark
+from penstock.engine.engines import engine_named
+from penstock.engine.lossless import LosslessEngine
+from penstock.engine.shelf import MemoryShelf, StoreShelf
+from penstock.errors import SettingsError, UnknownHandle
+from penstock.stores.base import NewSession
+from penstock.stores.opening import open_store
+from penstock.testing.scripted import Reply
+from penstock.testing.scripted_model import ScriptedModel
+
+NOTES = "## Active State\n- All parts were looked at.\n"
+
+
+def turns(first, last):
+    """Some turns of a conversation of which every message differs from the others."""
+    messages = []
+    for turn in range(first, last):
+        call = {"name": "read_file", "arguments": json.dumps({"path": f"src/part_{turn}.py"})}
+        lines = "\n".join(f"def step_{turn}_{line}(job): return job.owner_{line}" for line in range(60))
+        messages += [
+            {"role": "user", "content": f"Look at part {turn}."},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": f"c{turn}", "type": "function", "function": call}],
+            },
+            {"role": "tool", "tool_call_id": f"c{turn}", "content": lines},
+            {"role": "assistant", "content": f"Part {turn} is fine."},
+        ]
+    return messages
+
+
+def handoff_of(messages):
+    return next(m["content"] for m in messages if mark.OPENING in str(m["content"]))
+
+
+def nodes_of(messages):
+    return parse_outline(handoff_of(messages))
+
+
+def asked(engine, name, view=None, **args):
+    return json.loads(engine.handle_tool_call(name, args, messages=view))
+
+
+def test_it_is_chosen_by_its_name():
+    engine = engine_named("lossless", context_length=32_000)
+    assert isinstance(engine, penstock.LosslessEngine)
+    assert engine.name == "lossless"
+    assert engine_named("compressor").name == "compressor"
+    with pytest.raises(SettingsError, match="did you mean lossless"):
+        engine_named("losless")
+
+
+def test_the_recall_tools_are_on_unless_told_otherwise():
+    names = [schema["function"]["name"] for schema in LosslessEngine().get_tool_schemas()]
+    assert names == ["history_search", "history_describe", "history_expand"]
+    assert LosslessEngine(recall_tools=False).get_tool_schemas() == []
+
+
+def test_every_node_opens_down_to_the_originals():
+    engine = LosslessEngine(16_000)
+    log = turns(0, 40)
+    view = engine.compress(log)
+    log += turns(40, 75)
+    view = engine.compress(view + turns(40, 75))
+    parent = next(node for node in nodes_of(view) if spot_of(node.handles[0]).level == 1)
+    told = asked(engine, "history_describe", handle=f"n{parent.handles[0]}")
+    children = [inside["handle"] for inside in told["inside"]]
+    assert (told["kind"], told["in_view"], len(children)) == ("segment", True, 2)
+    opened = asked(engine, "history_expand", handle=told["handle"])["text"]
+    assert all(f"[{child} m" in opened for child in children)
+    leaf = asked(engine, "history_describe", handle=children[0])
+    assert leaf["in_view"] is False
+    assert leaf["inside"][0]["handle"] == f"m{parent.runs[0][0]}"
+    originals = asked(engine, "history_expand", handle=children[0])["text"]
+    first = log[parent.runs[0][0] - 1]
+    assert originals.startswith(f"[m{parent.runs[0][0]} {first['role']}]")
+    assert engine.original(children[0])[0] == first
+    assert engine.original(f"m{parent.runs[0][0]}") == first
+
+
+def test_a_handle_that_names_nothing_is_an_answer():
+    engine = LosslessEngine(16_000)
+    engine.compress(turns(0, 40))
+    assert "error" in asked(engine, "history_describe", handle="n999")
+    assert "error" in asked(engine, "history_expand", handle="m999")
+    with pytest.raises(UnknownHandle, match="n999"):
+        engine.original("n999")
+
+
+def test_a_search_finds_what_no_node_tells():
+    engine = LosslessEngine(16_000)
+    engine.compress(turns(0, 40))
+    found = asked(engine, "history_search", query="step_3_44")["found"]
+    assert "step_3_44" in found[0]["excerpt"]
+
+
+def test_the_beginning_of_the_handoff_stays_as_it_was_while_there_is_room():
+    engine = LosslessEngine(200_000)
+    first = engine.compact(turns(0, 40), target_tokens=6_000)
+    before = handoff_of(first.messages)
+    after = handoff_of(engine.compact(first.messages + turns(40, 60), target_tokens=12_000).messages)
+    shared = before[: before.index("## Active Task")]
+    assert after.startswith(shared)
+    assert len(shared) > 0.8 * len(before)
+
+
+def test_a_new_conversation_begins_with_the_first_node():
+    engine = LosslessEngine(16_000)
+    engine.compress(turns(0, 40))
+    engine.on_session_reset()
+    assert engine.get_status()["nodes"] == 0
+    assert nodes_of(engine.compress(turns(50, 90)))[0].handles == (1,)
+    with pytest.raises(UnknownHandle):
+        LosslessEngine().original("n1")
+
+
+def test_thirty_compactions_stay_within_bounds():
+    engine = LosslessEngine(16_000)
+    view, sizes, levels, leaves = [], [], [], 0
+    for number in range(30):
+        view = engine.compress(view + turns(30 * number, 30 * (number + 1)))
+        sizes.append(len(handoff_of(view)))
+        levels.append(engine.get_status()["levels"])
+        leaves = max(spot_of(node.handles[-1]).leaves for node in nodes_of(view))
+        told = sorted(n for node in nodes_of(view) for a, b in node.runs for n in range(a, b + 1))
+        assert told == list(range(told[0], told[-1] + 1))
+    assert leaves > 60
+    assert max(levels) <= leaves.bit_length()
+    assert max(sizes[5:]) < 1.3 * min(sizes[5:])
+    reached = messages_below(engine, [f"n{h}" for node in nodes_of(view) for h in node.handles])
+    assert reached == set(told)
+
+
+def messages_below(engine, handles):
+    history = engine._recollection.history
+    reached, waiting = set(), list(handles)
+    while waiting:
+        handle = waiting.pop()
+        if handle.startswith("m"):
+            reached.add(int(handle[1:]))
+        else:
+            waiting += history.describe(handle).inside
+    return reached
+
+
+# With a model.
+
+
+def test_a_model_writes_on_each_new_node_once():
+    model = ScriptedModel(lambda received: NOTES)
+    engine = LosslessEngine(64_000, summariser=model)
+    result = engine.compact(turns(0, 80))
+    fresh = nodes_of(result.messages)
+    assert len(model.received) == len(fresh) == result.receipt.model_calls
+    assert all(node.text.startswith("- All parts were looked at.\n") for node in fresh)
+    assert result.receipt.model == model.name
+    view = result.messages + turns(80, 150)
+    before = len(model.received)
+    engine.compact(view)
+    assert 0 < len(model.received) - before < 2 * len(fresh)
+
+
+def test_the_same_messages_are_never_written_on_twice():
+    model = ScriptedModel(lambda received: NOTES)
+    shelf = MemoryShelf()
+    first = LosslessEngine(64_000, summariser=model, shelf=shelf).compact(turns(0, 80))
+    calls = len(model.received)
+    again = LosslessEngine(64_000, summariser=model, shelf=shelf).compact(turns(0, 80))
+    assert len(model.received) == calls
+    assert again.messages == first.messages
+
+
+def test_what_a_model_invents_is_struck_and_what_fails_is_excerpts():
+    replies = [
+        "## Active State\n- It is in src/invented_9.py and step_1_1 (m3).\n- See part_1.py, step_1_1 and bogus_77.\n"
+    ]
+    model = ScriptedModel(lambda received: replies[0] if received.number % 2 else Reply.unauthorised())
+    result = LosslessEngine(64_000, summariser=model).compact(turns(0, 80))
+    text = handoff_of(result.messages)
+    assert "invented_9" not in text
+    assert "bogus_77" not in text
+    assert result.receipt.facts_struck > 0
+    assert result.receipt.tokens_after <= result.receipt.target_tokens
+
+
+def test_where_no_model_writes_the_outline_stands_without_it():
+    model = ScriptedModel(lambda received: "I am sorry, I cannot do that.")
+    result = LosslessEngine(64_000, summariser=model).compact(turns(0, 80))
+    plain = LosslessEngine(64_000).compact(turns(0, 80))
+    assert result.receipt.outcome == "degraded"
+    assert "no model wrote" in result.receipt.reason
+    assert result.messages == plain.messages
+
+
+# In a store.
+
+
+@pytest.fixture
+def store(tmp_path):
+    with_file = open_store(f"sqlite:///{tmp_path}/nodes.db")
+    yield with_file
+    with_file.close()
+
+
+def test_the_shelf_of_a_session_is_shared_by_what_continues_it_and_goes_with_it(store):
+    store.create(NewSession(id="one", at=1.0))
+    store.create(NewSession(id="other", at=1.0))
+    shelf = StoreShelf(store, "one")
+    shelf.put("n1", b"text")
+    assert StoreShelf(store, "one").get("n1") == b"text"
+    assert StoreShelf(store, "other").get("n1") is None
+    store.branch("one", 0, NewSession(id="branch", at=2.0))
+    branch = StoreShelf(store, "branch")
+    assert branch.get("n1") == b"text"
+    branch.put("n1", b"its own")
+    assert (shelf.get("n1"), branch.get("n1")) == (b"text", b"its own")
+    store.delete("one")
+    assert store.note("segments", "one/n1") is None
+
+
+def test_a_session_that_is_resumed_finds_its_nodes_and_its_originals(store):
+    session = penstock.Session.create(store)
+    log = turns(0, 80)
+    session.append(log)
+    model = ScriptedModel(lambda received: NOTES)
+    first = LosslessEngine(64_000, summariser=model, store=store)
+    first.on_session_start(session.id)
+    view = first.compress(log)
+    calls = len(model.received)
+    resumed = LosslessEngine(64_000, summariser=model, store=store)
+    resumed.on_session_start(session.id)
+    assert resumed.compress(log) == view
+    assert len(model.received) == calls
+    late = LosslessEngine(64_000, store=store)
+    late.on_session_start(session.id)
+    node = nodes_of(view)[0]
+    opened = asked(late, "history_expand", view, handle=f"n{node.handles[0]}")
+    assert log[node.runs[0][0] - 1]["role"] in opened["text"].split("\n")[0]
+
+
+def test_a_session_that_the_store_does_not_know_is_kept_in_memory(store):
+    engine = LosslessEngine(16_000, store=store)
+    engine.on_session_start("nobody")
+    assert nodes_of(engine.compress(turns(0, 40)))
