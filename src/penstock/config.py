@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import SettingsError
 from penstock.settings import (
+    AgentSettings,
     AuxiliarySettings,
     CompressionSettings,
     ContextSettings,
@@ -27,11 +28,12 @@ from penstock.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     import yaml
 
 __all__ = [
+    "AgentSettings",
     "AuxiliarySettings",
     "CompressionSettings",
     "ContextSettings",
@@ -45,10 +47,12 @@ __all__ = [
     "ToolsSettings",
     "cache_folder",
     "colour_is_wanted",
+    "command_environment",
     "config_path",
     "data_folder",
     "given_values",
     "load_settings",
+    "named_variables",
     "own_secrets",
     "read_secret",
     "settings_from",
@@ -152,6 +156,28 @@ def own_secrets(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     return tuple(secret_variables(os.environ if environ is None else environ))
 
 
+def command_environment(
+    keep: Collection[str] = (), environ: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The environment for commands that an agent runs: without the variables that hold a secret of ours.
+
+    Those named in `keep` stay, also where they are secret.
+    """
+    environ = os.environ if environ is None else environ
+    hidden = own_secrets(environ)
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in keep or not any(secret in value for secret in hidden)
+    }
+
+
+def named_variables(names: Collection[str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The values of these variables; those that are not set are left out. Never shown, never stored."""
+    environ = os.environ if environ is None else environ
+    return {name: environ[name] for name in names if name in environ}
+
+
 class SecretText:
     """A text that shows itself only to who asks by name: never in `str`, `repr`, a pickle or JSON."""
 
@@ -245,24 +271,52 @@ def _read_file(file: Path) -> Mapping[str, Any]:
     return _plain(node, file)
 
 
-def _plain(node: yaml.MappingNode, file: Path, depth: int = 1) -> dict[str, Any]:
-    """A mapping node as a dict. Refuses what no setting has: lists, keys given twice, more than three levels."""
+def _plain(node: yaml.MappingNode, file: Path, section: str = "") -> dict[str, Any]:
+    """A mapping node as a dict. Refuses what no setting has: lists where none belong, keys given twice, other levels."""
     import yaml  # noqa: PLC0415 - as above
 
     values: dict[str, Any] = {}
+    for key, value in _items(node, file):
+        name = f"{section}{key.value}"
+        known = known_keys().get(name)
+        if known is not None and known.structured:
+            values[key.value] = _tree(value, file)
+        elif isinstance(value, yaml.ScalarNode):
+            values[key.value] = value.value
+        elif isinstance(value, yaml.MappingNode) and section.count(".") < 2:
+            values[key.value] = _plain(value, file, f"{name}.")
+        else:
+            where = _position(key.start_mark)
+            raise SettingsError(f"{file}: {key.value}{where} holds a {value.id}; this setting does not")
+    return values
+
+
+def _tree(node: Any, file: Path, depth: int = 1) -> Any:
+    """A value that is a list or mapping, as it stands there; scalars stay text."""
+    import yaml  # noqa: PLC0415 - as above
+
+    if depth > 5:
+        raise SettingsError(f"{file}: nested too deeply{_position(node.start_mark)}")
+    if isinstance(node, yaml.SequenceNode):
+        return [_tree(item, file, depth + 1) for item in node.value]
+    if isinstance(node, yaml.MappingNode):
+        return {key.value: _tree(value, file, depth + 1) for key, value in _items(node, file)}
+    return node.value
+
+
+def _items(node: yaml.MappingNode, file: Path) -> Iterator[tuple[yaml.ScalarNode, Any]]:
+    """The keys and values of a mapping. Refuses keys that are no words, and keys given twice."""
+    import yaml  # noqa: PLC0415 - as above
+
+    seen = set()
     for key, value in node.value:
         where = _position(key.start_mark)
         if not isinstance(key, yaml.ScalarNode):
             raise SettingsError(f"{file}: a key must be a word{where}")
-        if key.value in values:
+        if key.value in seen:
             raise SettingsError(f"{file}: {key.value} is given twice{where}; keep one of the two")
-        if isinstance(value, yaml.ScalarNode):
-            values[key.value] = value.value
-        elif isinstance(value, yaml.MappingNode) and depth < 3:
-            values[key.value] = _plain(value, file, depth + 1)
-        else:
-            raise SettingsError(f"{file}: {key.value}{where} holds a {value.id}; no setting does")
-    return values
+        seen.add(key.value)
+        yield key, value
 
 
 def _position(mark: yaml.Mark | None) -> str:

@@ -14,6 +14,7 @@
     ├── NotWritten            a model answered, and the answer is no handoff (on the way to `degraded`)
     ├── ProviderError         a model's provider did not answer; `failure` says what that means
     ├── TargetTooSmall        what may not be dropped does not fit the target
+    ├── ToolFailure           a tool of the agent cannot do what it was asked; the text is for the model
     └── IllegalResult         a result broke a rule of its dialect (a bug of ours, never sent)
 
 A message names the value, the limit and the next step. It never holds conversation text beyond a short,
@@ -40,6 +41,7 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "TargetTooSmall",
+    "ToolFailure",
     "UnknownDialect",
     "UnknownHandle",
     "UnknownSession",
@@ -174,6 +176,10 @@ class TargetTooSmall(PenstockError):
 def _rebuild_target_too_small(message: str, target_tokens: int, parts: dict[str, int]) -> TargetTooSmall:
     """For pickling: workers raise it in other processes."""
     return TargetTooSmall(message, target_tokens=target_tokens, parts=parts)
+
+
+class ToolFailure(PenstockError):
+    """A tool of the agent cannot do what it was asked. The text tells the model why, and what to do instead."""
 
 
 class IllegalResult(PenstockError):

@@ -19,11 +19,13 @@ from msgspec import Meta, Struct
 from penstock.errors import SettingsError
 
 __all__ = [
+    "AgentSettings",
     "AuxiliaryCompressionSettings",
     "AuxiliarySettings",
     "CompressionSettings",
     "ContextSettings",
     "Key",
+    "McpServer",
     "ModelSettings",
     "PluginsSettings",
     "PressureSettings",
@@ -65,6 +67,9 @@ StoreAddress = Annotated[
         extra={"allowed": "sqlite:///FILE, postgresql://… or memory:", "private": True},
     ),
 ]
+
+
+ServerName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9-]{1,32}\Z")]
 
 
 class _Section(Struct, frozen=True, kw_only=True):
@@ -180,6 +185,59 @@ class PluginsSettings(_Section, frozen=True, kw_only=True):
     folder: Name | None = None
 
 
+class McpServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An MCP server: a `command` with `args` that is started, or the `url` of one that runs.
+
+    `env` names the variables whose values the command gets although they are secret; `headers` maps the names of HTTP
+    headers to the names of the variables that hold their values.
+    """
+
+    command: Name | None = None
+    args: tuple[str, ...] = ()
+    env: tuple[VariableName, ...] = ()
+    url: HTTPAddress | None = None
+    headers: dict[str, VariableName] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("an MCP server has a command or a url, and not both")
+
+    def __repr__(self) -> str:
+        return (
+            f"McpServer({'command' if self.command else 'url'})"  # arguments and addresses may hold a secret
+        )
+
+
+class AgentSettings(_Section, frozen=True, kw_only=True):
+    """What the agent's tools may do without asking, which secrets its commands get, and foreign tools."""
+
+    section: ClassVar[str] = "agent"
+
+    allow: (
+        Annotated[tuple[Name, ...], Meta(extra={"allowed": "a list of rules such as terminal(git status*)"})]
+        | None
+    ) = None
+    pass_env: (
+        Annotated[
+            tuple[VariableName, ...],
+            Meta(extra={"allowed": "a list of names of environment variables, in capitals", "private": True}),
+        ]
+        | None
+    ) = None
+    mcp_servers: (
+        Annotated[
+            dict[ServerName, McpServer],
+            Meta(
+                extra={
+                    "allowed": "names, each with command (and args, env) or url (and headers)",
+                    "private": True,
+                }
+            ),
+        ]
+        | None
+    ) = None
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """All settings. `Settings()` holds the defaults."""
 
@@ -192,6 +250,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     redaction: RedactionSettings = msgspec.field(default_factory=RedactionSettings)
     store: StoreSettings = msgspec.field(default_factory=StoreSettings)
     plugins: PluginsSettings = msgspec.field(default_factory=PluginsSettings)
+    agent: AgentSettings = msgspec.field(default_factory=AgentSettings)
 
     def __post_init__(self) -> None:
         _check_sections(self)
@@ -215,6 +274,15 @@ class Key(Struct, frozen=True):
         """Whether a value may hold a secret, so that no error shows it."""
         return any(
             (kind.extra or {}).get("private")
+            for kind in self.kinds
+            if isinstance(kind, msgspec.inspect.Metadata)
+        )
+
+    @property
+    def structured(self) -> bool:
+        """Whether a value is a list or mapping; as text it is JSON."""
+        return any(
+            isinstance(kind.type, msgspec.inspect.VarTupleType | msgspec.inspect.DictType)
             for kind in self.kinds
             if isinstance(kind, msgspec.inspect.Metadata)
         )
@@ -332,8 +400,9 @@ def _checked(key: Key, value: Any) -> Any:
     """The value as its field's type; SettingsError with key, value and what is allowed."""
     try:
         return msgspec.convert(value, key.type)
-    except msgspec.ValidationError:
-        raise SettingsError(f"{key.name} {_shown(key, value)}; allowed: {key.allowed}") from None
+    except msgspec.ValidationError as error:
+        where = f" ({error})" if key.structured else ""  # says the place and the type, never the value
+        raise SettingsError(f"{key.name} {_shown(key, value)}{where}; allowed: {key.allowed}") from None
 
 
 def _shown(key: Key, value: Any) -> str:
@@ -361,6 +430,11 @@ def _spelled(key: Key, text: str) -> Any:
     kind = key.kinds[0]
     if len(key.kinds) > 1 and word.lower() in {"", "null", "none", "~"}:
         return None
+    if key.structured:
+        try:
+            return msgspec.json.decode(word)
+        except msgspec.DecodeError:
+            return text
     if isinstance(kind, msgspec.inspect.BoolType):
         return word.lower() in _YES if word.lower() in _YES + _NO else text
     if isinstance(kind, msgspec.inspect.IntType | msgspec.inspect.FloatType):

@@ -53,6 +53,9 @@ DEFAULTS = {
     "store.url": None,
     "store.retention_days": None,
     "plugins.folder": None,
+    "agent.allow": None,
+    "agent.pass_env": None,
+    "agent.mcp_servers": None,
 }
 
 ALLOWED = {

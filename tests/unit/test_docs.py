@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
 RUNNABLE = (
     "README.md",
+    "docs/guides/agent-tools.md",
     "docs/guides/library.md",
     "docs/guides/bring-your-own-agent.md",
     "docs/guides/prompt-caching.md",

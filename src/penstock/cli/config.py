@@ -69,12 +69,18 @@ def lines(shown: Sequence[Shown], screen: Screen) -> Iterator[str]:
 
 
 def _shown_value(key: Key, value: Any, redactor: Redactor) -> Any:
-    if value is None or not isinstance(value, str):
-        return value
-    return NOT_SHOWN if key.private else redactor.redact(value)
+    if value is None:
+        return None
+    if key.private:
+        return NOT_SHOWN
+    if isinstance(value, tuple):
+        return [redactor.redact(one) for one in value]
+    return redactor.redact(value) if isinstance(value, str) else value
 
 
 def _text(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return json.dumps(value)
+    if isinstance(value, list):
+        return printable(", ".join(value))
     return printable(value) if isinstance(value, str) else f"{value:,}"

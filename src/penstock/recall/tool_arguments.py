@@ -12,7 +12,7 @@ from penstock.compaction.stubs import shorten
 from penstock.conversation.wire import parse_json
 from penstock.errors import InputError
 
-__all__ = ["Describe", "Expand", "Search", "handle_in", "read_arguments"]
+__all__ = ["Describe", "Expand", "Search", "handle_in", "object_in", "read_arguments"]
 
 _Natural = Annotated[int, msgspec.Meta(ge=0)]
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -48,6 +48,18 @@ class Expand(msgspec.Struct, frozen=True):
 
 def read_arguments(args: Any, kind: type[_Arguments]) -> _Arguments:
     """The arguments, given as an object or as its JSON. Raises InputError that says what is wrong with them."""
+    given = object_in(args)
+    unknown = [key for key in given if key not in kind.__struct_fields__]
+    if unknown:
+        raise InputError(f"there is no argument {shown(unknown[0])}")
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InputError(_in_words(str(error))) from None
+
+
+def object_in(args: Any) -> dict[str, Any]:
+    """The object that a model wrote, given as such or as its JSON. Raises InputError where it wrote none."""
     if isinstance(args, (str, bytes)):
         try:
             args = parse_json(args)
@@ -55,13 +67,7 @@ def read_arguments(args: Any, kind: type[_Arguments]) -> _Arguments:
             raise InputError("the arguments are not JSON") from None
     if not isinstance(args, Mapping):
         raise InputError("the arguments must be one JSON object")
-    unknown = [key for key in args if key not in kind.__struct_fields__]
-    if unknown:
-        raise InputError(f"there is no argument {shown(unknown[0])}")
-    try:
-        return msgspec.convert(dict(args), kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise InputError(_in_words(str(error))) from None
+    return dict(args)
 
 
 def handle_in(given: str | int) -> str:

@@ -1,0 +1,1 @@
+"""The agent: tools, approvals and the system prompt of long work at a terminal."""

@@ -1,0 +1,190 @@
+"""`fetch_url`: the text behind a web address."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta
+
+from penstock.agent.approval import Access, Permission
+from penstock.agent.tools.addresses import PinnedAddresses, is_public
+from penstock.agent.tools.base import OwnTool, ToolContext, ToolOutcome, failed, refused
+from penstock.agent.tools.readable import readable
+from penstock.agent.tools.text_files import looks_binary, size_in_words
+from penstock.errors import ToolFailure
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    import aiohttp
+    import yarl
+
+    from penstock.agent.approval import Decision
+
+__all__ = ["FetchUrl"]
+
+_MOST_BYTES = 4 << 20
+_SECONDS = 30.0
+_REDIRECTS = 5
+_ERROR_CHARS = 2_000  # of what comes with a status that says no
+_TEXTS = ("text/", "application/json", "application/xml", "application/javascript", "application/x-ndjson")
+_HEADERS = {"User-Agent": "penstock", "Accept": "text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.1"}
+
+
+class Fetch(msgspec.Struct, frozen=True):
+    """Arguments of `fetch_url`."""
+
+    url: Annotated[str, Meta(description="http or https")]
+
+
+class FetchUrl(OwnTool[Fetch]):
+    """Fetches public addresses freely; those of this machine and its network only with approval.
+
+    A name is looked up once, its addresses are judged, and the request goes to just these; each redirect is judged anew.
+    No cookies, no credentials, no proxy.
+    """
+
+    name = "fetch_url"
+    description = "Fetch a web page or text file by http or https. HTML becomes readable text."
+    most_chars = 40_000
+    arguments = Fetch
+
+    async def act(self, wanted: Fetch, context: ToolContext) -> ToolOutcome:
+        """Follow the address to its end and read what is there."""
+        with _foreign_errors(wanted.url):
+            async with _session() as (session, pins):
+                url = _address(wanted.url)
+                for _ in range(_REDIRECTS + 1):
+                    decision = await self._approved(url, pins, context)
+                    if not decision.allowed:
+                        return refused(decision)
+                    async with session.get(url, allow_redirects=False) as response:
+                        onward = _onward(response)
+                        if onward is None:
+                            return await _outcome(response)
+                        url = onward
+        raise ToolFailure(f"{wanted.url} redirects more than {_REDIRECTS} times")
+
+    async def _approved(self, url: yarl.URL, pins: PinnedAddresses, context: ToolContext) -> Decision:
+        """The decision on where a request goes, and the addresses that it may go to."""
+        host = url.host or ""
+        async with asyncio.timeout(_SECONDS):
+            addresses = await pins.look_up(host, url.port or 80)
+        private = [address for address in addresses if not is_public(address)]
+        why = f"{private[0]} is on this machine or in its network" if private else ""
+        asked = Permission(
+            tool=self.name, access=Access.READ, subject=str(url.origin()), detail=str(url), why=why
+        )
+        return await context.approve(asked)
+
+
+def _address(text: str) -> yarl.URL:
+    """The address, if it is one that is fetched. Raises ToolFailure."""
+    import yarl  # noqa: PLC0415 - only a fetch needs it
+
+    try:
+        url = yarl.URL(text.strip())
+    except ValueError as error:
+        raise ToolFailure(f"{text} is no address: {error}") from None
+    return _checked(url)
+
+
+def _checked(url: yarl.URL) -> yarl.URL:
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise ToolFailure(
+            f"{url} is not fetched: only http:// and https:// addresses are; read_file reads files"
+        )
+    if url.user or url.password:
+        raise ToolFailure("the address holds a user or password; give it without")
+    return url
+
+
+def _onward(response: aiohttp.ClientResponse) -> yarl.URL | None:
+    """Where a redirect leads; None where the response is none."""
+    location = response.headers.get("Location")
+    if response.status not in {301, 302, 303, 307, 308} or not location:
+        return None
+    import yarl  # noqa: PLC0415 - as above
+
+    try:
+        return _checked(response.url.join(yarl.URL(location)))
+    except ValueError as error:
+        raise ToolFailure(f"{response.url} redirects to what is no address: {error}") from None
+
+
+async def _outcome(response: aiohttp.ClientResponse) -> ToolOutcome:
+    kind = response.content_type
+    body, whole = await _body(response)
+    if not _is_text(kind, body):
+        raise ToolFailure(
+            f"{response.url} is {kind} of {size_in_words(len(body))}{'' if whole else ' or more'}, which is no text"
+        )
+    text = body.decode(_charset(response, body), errors="replace")
+    if "html" in kind or (kind == "text/plain" and text.lstrip()[:9].lower() == "<!doctype"):
+        text = readable(text, str(response.url))
+    if response.status >= 400:
+        said = f"{response.url} answered {response.status} {response.reason or ''}".rstrip()
+        return failed(f"{said}\n{text[:_ERROR_CHARS]}".rstrip(), summary=said)
+    note = "" if whole else f"\n[more than {size_in_words(_MOST_BYTES)}: the rest was not fetched]"
+    about = f"{response.status}, {kind}, {len(text):,} characters"
+    return ToolOutcome(f"[{response.url}: {about}]\n{text}{note}", summary=about)
+
+
+async def _body(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
+    """The body as far as it is taken, and whether that is all of it."""
+    body = bytearray()
+    async for chunk in response.content.iter_chunked(1 << 16):
+        body += chunk
+        if len(body) > _MOST_BYTES:
+            return bytes(body[:_MOST_BYTES]), False
+    return bytes(body), True
+
+
+def _is_text(kind: str, body: bytes) -> bool:
+    named = kind.startswith(_TEXTS) or kind.endswith(("+json", "+xml"))
+    return (named or kind == "application/octet-stream") and not looks_binary(body)
+
+
+def _charset(response: aiohttp.ClientResponse, body: bytes) -> str:
+    named = response.charset or ("utf-8-sig" if body.startswith(b"\xef\xbb\xbf") else "utf-8")
+    try:
+        "".encode(named)
+    except LookupError:
+        return "utf-8"
+    return named
+
+
+@contextlib.asynccontextmanager
+async def _session() -> AsyncIterator[tuple[aiohttp.ClientSession, PinnedAddresses]]:
+    import aiohttp  # noqa: PLC0415 - only a fetch needs it
+
+    pins = PinnedAddresses()
+    connector = aiohttp.TCPConnector(resolver=pins.resolver(), force_close=True)
+    async with aiohttp.ClientSession(
+        connector=connector,
+        headers=_HEADERS,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(
+            total=_SECONDS
+        ),  # of one request: a person who is asked has all the time
+    ) as session:
+        yield session, pins
+
+
+@contextlib.contextmanager
+def _foreign_errors(url: str) -> Iterator[None]:
+    """What the network and its library raise, as ToolFailure."""
+    import aiohttp  # noqa: PLC0415 - as above
+
+    try:
+        yield
+    except TimeoutError:
+        raise ToolFailure(f"{url} did not answer within {_SECONDS:g} s") from None
+    except socket.gaierror as error:
+        raise ToolFailure(f"the host of {url} was not found: {error.strerror}") from None
+    except (aiohttp.ClientError, UnicodeError) as error:
+        raise ToolFailure(f"{url} could not be fetched: {str(error) or type(error).__name__}") from None

@@ -1,0 +1,96 @@
+"""`list_files`: what is in a folder, as a tree."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta
+
+from penstock.agent.globs import path_matcher
+from penstock.agent.tools.base import OwnTool, ToolContext, ToolOutcome
+from penstock.agent.tools.walking import Entry, levels_below
+from penstock.errors import ToolFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+__all__ = ["ListFiles"]
+
+_ENTRIES = 400
+_MOST_VISITED = 50_000
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """Arguments of `list_files`."""
+
+    path: str = "."
+    depth: Annotated[int, Meta(ge=1, le=50, description="folders deep")] = 3
+    glob: Annotated[str | None, Meta(description="only files like this, such as *.py or docs/**")] = None
+
+
+class ListFiles(OwnTool[Listing]):
+    """Lists what `.gitignore` does not leave out; where that is too much, what is nearest."""
+
+    name = "list_files"
+    description = "List files and folders as a tree, without what .gitignore leaves out."
+    most_chars = 30_000
+    arguments = Listing
+
+    async def act(self, wanted: Listing, context: ToolContext) -> ToolOutcome:
+        """Walk and draw."""
+        root = context.workspace.root
+        start = context.workspace.resolve(wanted.path)
+        if not start.is_dir():
+            what = "is a file; read_file reads it" if start.exists() else "does not exist"
+            raise ToolFailure(f"{wanted.path} {what}")
+        folder = "" if start == root else context.workspace.shown(start)
+        found, complete = await asyncio.to_thread(_found, root, folder, wanted)
+        lines = list(_drawn(found, folder))
+        if not lines:
+            nothing = f"no file like {wanted.glob}" if wanted.glob else "nothing"
+            lines = [f"[{nothing} to list in {wanted.path}]"]
+        if not complete:
+            lines.append(
+                f"[more than {len(found):,} entries: these are the nearest; list a folder by itself for more]"
+            )
+        return ToolOutcome("\n".join(lines), summary=f"{len(found):,}{'' if complete else '+'} entries")
+
+
+def _found(root: Path, folder: str, wanted: Listing) -> tuple[list[Entry], bool]:
+    """The nearest entries, with the folders that they are in, and whether these are all."""
+    visited = islice(levels_below(root, folder, wanted.depth), _MOST_VISITED)
+    if wanted.glob is None:
+        found = list(islice(visited, _ENTRIES + 1))
+        return found[:_ENTRIES], len(found) <= _ENTRIES
+    matches = path_matcher(wanted.glob)
+    prefix = f"{folder}/" if folder else ""
+    files = (
+        entry
+        for entry in visited
+        if not entry.is_folder and matches.fullmatch(entry.path.removeprefix(prefix))
+    )
+    found = list(islice(files, _ENTRIES + 1))
+    kept = found[:_ENTRIES]
+    return [*_folders_of(kept, prefix), *kept], len(found) <= _ENTRIES
+
+
+def _folders_of(files: Iterable[Entry], prefix: str) -> Iterator[Entry]:
+    paths = dict.fromkeys(
+        prefix + "/".join(parts[:count])
+        for entry in files
+        for parts in [entry.path.removeprefix(prefix).split("/")]
+        for count in range(1, len(parts))
+    )
+    return (Entry(path, is_folder=True) for path in paths)
+
+
+def _drawn(entries: Iterable[Entry], folder: str) -> Iterator[str]:
+    """A line for each, indented below its folder."""
+    base = folder.count("/") + 1 if folder else 0
+    for entry in sorted(entries, key=lambda entry: entry.path.split("/")):
+        end = "/" if entry.is_folder else "@" if entry.is_link else ""
+        yield f"{'  ' * (entry.path.count('/') - base)}{entry.name}{end}"

@@ -1,0 +1,90 @@
+"""`memory`: entries in the two memory files, added, replaced and removed."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from penstock.agent.approval import Access, Permission
+from penstock.agent.memory_entries import added, entries_of, removed, replaced
+from penstock.agent.memory_files import MemoryName
+from penstock.agent.tools.base import OwnTool, ToolContext, ToolOutcome, refused
+from penstock.agent.tools.differences import difference
+from penstock.errors import ToolFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Memory"]
+
+
+class Remember(msgspec.Struct, frozen=True):
+    """Arguments of `memory`."""
+
+    action: Literal["add", "replace", "remove"]
+    file: Annotated[
+        Literal["memory", "user"], Meta(description="memory: facts that stay true. user: the person")
+    ]
+    text: Annotated[str | None, Meta(description="the entry, for add and replace: one short fact")] = None
+    old: Annotated[str | None, Meta(description="the entry to replace or remove, or words only it has")] = (
+        None
+    )
+
+
+class Memory(OwnTool[Remember]):
+    """Changes the memory. The system prompt shows the change from the next snapshot on."""
+
+    name = "memory"
+    description = "Keep short facts for later sessions: add, replace or remove an entry of the memory."
+    access = Access.WRITE
+    arguments = Remember
+
+    async def act(self, wanted: Remember, context: ToolContext) -> ToolOutcome:
+        """Try it, ask with the difference, do it."""
+        files = context.memory
+        if files is None:
+            raise ToolFailure("there is no memory in this session")
+        if wanted.text is not None and context.redact(wanted.text) != wanted.text:
+            raise ToolFailure(
+                "text holds what looks like a secret; memory is no place for one: say where it is kept"
+            )
+        name, how = MemoryName(wanted.file), _change(wanted)
+        before = await asyncio.to_thread(files.text, name)
+        asked = Permission(
+            tool=self.name,
+            access=self.access,
+            subject=name.file_name,
+            detail=difference(before, how(before), name.file_name),
+        )
+        decision = await context.approve(asked)
+        if not decision.allowed:
+            return refused(decision)
+        after = await asyncio.to_thread(files.change, name, how)
+        said = (
+            f"{name.file_name}: {_DONE[wanted.action]}; {len(entries_of(after))} entries, "
+            f"{len(after):,} of {files.limit(name):,} characters"
+        )
+        return ToolOutcome(
+            f"{said}. The system prompt shows it from the next session or compaction on.", summary=said
+        )
+
+
+_DONE = {"add": "entry added", "replace": "entry replaced", "remove": "entry removed"}
+
+
+def _change(wanted: Remember) -> Callable[[str], str]:
+    """What is to be done to the text of the file. Raises ToolFailure where an argument is missing."""
+    text, old = wanted.text or "", wanted.old or ""
+    if wanted.action != "remove" and not text:
+        raise ToolFailure(f"{wanted.action} needs text, the entry")
+    if wanted.action != "add" and not old:
+        raise ToolFailure(f"{wanted.action} needs old, the entry that is meant")
+    if wanted.action == "add":
+        return partial(added, entry=text)
+    if wanted.action == "replace":
+        return partial(replaced, old=old, entry=text)
+    return partial(removed, old=old)

@@ -1,0 +1,110 @@
+"""`read_file`: a text file, or a stored result, page by page with line numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta
+
+from penstock.agent.tools.base import OwnTool, ToolContext, ToolOutcome
+from penstock.agent.tools.pages import LINE_CHARS, Page, Start, page_of
+from penstock.agent.tools.text_files import TextFile, read_text
+from penstock.errors import ToolFailure
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["ReadFile"]
+
+_LINES = 2_000
+_NAMED = 30  # entries of a folder that are named where a file was wanted
+
+
+class Read(msgspec.Struct, frozen=True):
+    """Arguments of `read_file`."""
+
+    path: Annotated[str, Meta(description="a file, or the handle of a stored result")]
+    offset: Annotated[int, Meta(ge=1, description="first line, from 1")] = 1
+    limit: Annotated[int, Meta(ge=1, description="lines at most")] = _LINES
+    column: Annotated[int, Meta(ge=1, description="first character of that line, for long lines")] = 1
+
+
+class ReadFile(OwnTool[Read]):
+    """Reads pages. A page is bounded by the context; there is no other limit, so that reading back never loops."""
+
+    name = "read_file"
+    description = "Read a text file with line numbers. Long ones come page by page: go on with offset."
+    most_chars = None
+    arguments = Read
+
+    async def act(self, wanted: Read, context: ToolContext) -> ToolOutcome:
+        """Find it, read it, show the page."""
+        found = await self._found(wanted.path, context)
+        lines = [line.removesuffix("\r") for line in found.text.split("\n")]
+        if lines[-1] == "":
+            lines.pop()
+        if not lines:
+            return ToolOutcome(f"[{wanted.path} is empty]", summary="empty")
+        if wanted.offset > len(lines):
+            raise ToolFailure(
+                f"offset {wanted.offset:,} is past the end: {wanted.path} has {len(lines):,} lines"
+            )
+        length = len(lines[wanted.offset - 1])
+        if wanted.column > max(1, length):
+            raise ToolFailure(
+                f"column {wanted.column:,} is past the end: line {wanted.offset:,} has {length:,} characters"
+            )
+        start = Start(wanted.offset, wanted.column)
+        page = page_of(lines, start, most_lines=wanted.limit, most_chars=context.page_chars)
+        notes = _notes(page, len(lines), exact=found.exact)
+        text = "\n".join([page.text, *(f"[{note}]" for note in notes)])
+        return ToolOutcome(text, summary=f"lines {wanted.offset:,} to {page.last_line:,} of {len(lines):,}")
+
+    async def _found(self, name: str, context: ToolContext) -> TextFile:
+        """The file, else the stored result with that handle."""
+        try:
+            path = context.workspace.resolve(name)
+        except ToolFailure:
+            if (text := await context.stored(name)) is not None:
+                return TextFile(text, len(text))
+            raise
+        if path.is_dir():
+            raise ToolFailure(f"{name} is a folder; in it: {_entries(path)}")
+        if path.exists():
+            return await asyncio.to_thread(read_text, path, name)
+        if (text := await context.stored(name)) is not None:
+            return TextFile(text, len(text))
+        raise ToolFailure(_missing(name, path, context))
+
+
+def _notes(page: Page, total: int, *, exact: bool) -> list[str]:
+    notes = [
+        f"line {number:,} has {length:,} characters, the first {LINE_CHARS:,} are shown; "
+        f"offset {number}, column {LINE_CHARS + 1} goes on"
+        for number, length in page.cut
+    ]
+    if not exact:
+        notes.append("some bytes are no UTF-8 and are shown as �; patch and write_file would lose them")
+    if page.following is not None:
+        column = f", column {page.following.column}" if page.following.column > 1 else ""
+        notes.append(f"{total:,} lines in all; go on with offset {page.following.line}{column}")
+    return notes
+
+
+def _missing(name: str, path: Path, context: ToolContext) -> str:
+    """What is there instead: names that are alike, or what the nearest folder holds."""
+    folder = next(parent for parent in path.parents if parent.is_dir())
+    where = context.workspace.shown(folder)
+    names = [entry.name for entry in folder.iterdir()]
+    alike = difflib.get_close_matches(path.name, names, n=5) if folder == path.parent else []
+    there = f"alike: {', '.join(alike)}" if alike else f"in {where}: {_entries(folder)}"
+    return f"there is no file or stored result {name}; {there}"
+
+
+def _entries(folder: Path) -> str:
+    names = sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in folder.iterdir())
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more if names else "nothing"

@@ -1,0 +1,149 @@
+"""The process that searches: a job as JSON on its input, what was found as JSON on its output.
+
+Files come in the order of `files_below`. Where there is ripgrep it says which of them are worth reading; the lines are
+always matched here, so that the same is found without it.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.agent.globs import path_matcher
+from penstock.agent.tools.text_files import looks_binary
+from penstock.agent.tools.walking import files_below
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Found", "Hit", "Job", "search"]
+
+_BATCH_FILES = 1_000
+_BATCH_CHARS = 100_000  # of their names: what every system takes as arguments
+_MOST_FILE_BYTES = 16 << 20
+_SHOWN_CHARS = 300
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What to search, and where: `start` is a file or folder from `root` on."""
+
+    root: str
+    start: str
+    pattern: str
+    glob: str | None = None
+    ignore_case: bool = False
+    limit: int = 100
+    ripgrep: str | None = None
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """A line that matches."""
+
+    path: str
+    line: int
+    text: str
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """The first hits, whether there are more, and how many files were looked at."""
+
+    hits: tuple[Hit, ...] = ()
+    more: bool = False
+    files: int = 0
+    error: str = ""
+
+
+def search(job: Job) -> Found:
+    """Carry out the job."""
+    try:
+        regex = re.compile(job.pattern, re.IGNORECASE if job.ignore_case else 0)
+    except (re.error, RecursionError, OverflowError) as error:
+        return Found(
+            error=f"the pattern is no regular expression: {error}; escape . * + ? ( ) [ ] {{ }} with \\"
+        )
+    hits: list[Hit] = []
+    files = 0
+    for batch in _batches(_paths(job)):
+        files += len(batch)
+        for path in _promising(batch, job):
+            hits.extend(islice(_hits(job, path, regex), job.limit + 1 - len(hits)))
+            if len(hits) > job.limit:
+                return Found(hits=tuple(hits[: job.limit]), more=True, files=files)
+    return Found(hits=tuple(hits), files=files)
+
+
+def _paths(job: Job) -> Iterator[str]:
+    root = Path(job.root)
+    if (root / job.start).is_file():
+        return iter([job.start])
+    paths = (entry.path for entry in files_below(root, job.start))
+    if job.glob is None:
+        return paths
+    matches, prefix = path_matcher(job.glob), f"{job.start}/" if job.start else ""
+    return (path for path in paths if matches.fullmatch(path.removeprefix(prefix)))
+
+
+def _batches(paths: Iterator[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    chars = 0
+    for path in paths:
+        batch.append(path)
+        chars += len(path)
+        if len(batch) == _BATCH_FILES or chars > _BATCH_CHARS:
+            yield batch
+            batch, chars = [], 0
+    if batch:
+        yield batch
+
+
+def _promising(batch: list[str], job: Job) -> list[str]:
+    """The files that may have a hit: all of them where ripgrep is not there or does not take the pattern."""
+    if job.ripgrep is None:
+        return batch
+    options = ("--files-with-matches", "--null", "--text", "--no-ignore", "--hidden", "--no-config", "--crlf")
+    case = "--ignore-case" if job.ignore_case else "--case-sensitive"
+    command = [job.ripgrep, *options, case, "--no-messages", "--regexp", job.pattern, "--", *batch]
+    done = subprocess.run(  # noqa: S603 - ripgrep by its path, the pattern is an argument and no shell is there
+        command, cwd=job.root, stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    if done.returncode not in {0, 1}:
+        return batch
+    named = {name.decode(errors="surrogateescape") for name in done.stdout.split(b"\0") if name}
+    return [path for path in batch if path in named]
+
+
+def _hits(job: Job, path: str, regex: re.Pattern[str]) -> Iterator[Hit]:
+    file = Path(job.root) / path
+    try:
+        if file.stat().st_size > _MOST_FILE_BYTES:
+            return
+        data = file.read_bytes()
+    except OSError:
+        return
+    if looks_binary(data):
+        return
+    shown_path = path.encode(errors="surrogateescape").decode(errors="replace")
+    for number, line in enumerate(data.decode(errors="replace").split("\n"), start=1):
+        text = line.removesuffix("\r")
+        if (match := regex.search(text)) is not None:
+            yield Hit(shown_path, number, _around(text, match))
+
+
+def _around(line: str, match: re.Match[str]) -> str:
+    """The line, or what stands around the match in a long one."""
+    if len(line) <= _SHOWN_CHARS:
+        return line
+    start = max(0, min(match.start() - _SHOWN_CHARS // 3, len(line) - _SHOWN_CHARS))
+    end = start + _SHOWN_CHARS
+    return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
+
+
+if __name__ == "__main__":
+    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    sys.stdout.buffer.write(msgspec.json.encode(search(asked)))

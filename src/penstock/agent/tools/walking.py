@@ -1,0 +1,96 @@
+"""The files below a folder, in one order, without what `.gitignore` leaves out. Links are named and not followed."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.agent.tools.ignoring import Scope, is_ignored, read_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["Entry", "files_below", "levels_below"]
+
+_MOST_IGNORE_BYTES = 1 << 20
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Something in a folder; `path` is from the root on, with `/`."""
+
+    path: str
+    is_folder: bool = False
+    is_link: bool = False
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+
+def files_below(root: Path, start: str) -> Iterator[Entry]:
+    """The regular files below a folder, folder by folder, names in order of their characters."""
+    stack: list[tuple[Entry, tuple[Scope, ...]]] = [
+        (Entry(start, is_folder=True), _scopes_above(root, start))
+    ]
+    while stack:
+        entry, scopes = stack.pop()
+        if entry.is_folder:
+            inside, scopes = _entries(root, entry.path, scopes)
+            stack.extend((one, scopes) for one in reversed(inside))
+        elif not entry.is_link:
+            yield entry
+
+
+def levels_below(root: Path, start: str, depth: int) -> Iterator[Entry]:
+    """Everything below a folder, the nearest first, at most so many folders deep."""
+    queue = deque([(start, _scopes_above(root, start), 1)])
+    while queue:
+        folder, scopes, level = queue.popleft()
+        inside, scopes = _entries(root, folder, scopes)
+        for entry in inside:
+            yield entry
+            if entry.is_folder and level < depth:
+                queue.append((entry.path, scopes, level + 1))
+
+
+def _entries(root: Path, folder: str, scopes: tuple[Scope, ...]) -> tuple[list[Entry], tuple[Scope, ...]]:
+    """What is in a folder and not ignored, by name; nothing where it cannot be read. And the scopes in it."""
+    scopes = (*scopes, *_scope_of(root, folder))
+    prefix = f"{folder}/" if folder else ""
+    found = []
+    try:
+        with os.scandir(root / folder) as listing:
+            for item in listing:
+                is_link = item.is_symlink()
+                is_folder = not is_link and item.is_dir()
+                if not (is_folder or is_link or item.is_file()):
+                    continue  # a socket, a pipe, a device
+                path = prefix + item.name
+                if not is_ignored(path, is_folder=is_folder, scopes=scopes):
+                    found.append(Entry(path, is_folder, is_link))
+    except OSError:
+        return [], scopes
+    return sorted(found, key=lambda entry: entry.name), scopes
+
+
+def _scopes_above(root: Path, start: str) -> tuple[Scope, ...]:
+    """The scopes of the folders above `start`, its own left out, outermost first."""
+    parts = start.split("/") if start else []
+    folders = ["/".join(parts[:count]) for count in range(len(parts))]
+    return tuple(scope for folder in folders for scope in _scope_of(root, folder))
+
+
+def _scope_of(root: Path, folder: str) -> tuple[Scope, ...]:
+    file = root / folder / ".gitignore"
+    try:
+        if file.is_symlink() or not file.is_file() or file.stat().st_size > _MOST_IGNORE_BYTES:
+            return ()
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ()
+    return (Scope(f"{folder}/" if folder else "", read_rules(text)),)

@@ -1,0 +1,77 @@
+"""`write_file`: a whole file, made or overwritten in one step."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta
+
+from penstock.agent.approval import Access, Permission
+from penstock.agent.tools.base import OwnTool, ToolContext, ToolOutcome, refused
+from penstock.agent.tools.differences import difference
+from penstock.agent.tools.text_files import line_count, read_text, replace_file
+from penstock.errors import ToolFailure
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["WriteFile"]
+
+
+class Write(msgspec.Struct, frozen=True):
+    """Arguments of `write_file`."""
+
+    path: str
+    content: Annotated[str, Meta(description="all of the file")]
+
+
+class WriteFile(OwnTool[Write]):
+    """Writes files; folders on the way are made."""
+
+    name = "write_file"
+    description = "Write a whole file, made anew or overwritten. To change a part of one, use patch."
+    access = Access.WRITE
+    arguments = Write
+
+    async def act(self, wanted: Write, context: ToolContext) -> ToolOutcome:
+        """Ask with the difference, then write."""
+        path = context.workspace.resolve(wanted.path)
+        if path.is_dir():
+            raise ToolFailure(f"{wanted.path} is a folder; give the path of a file")
+        shown = context.workspace.shown(path)
+        before = await asyncio.to_thread(_text_before, path, shown)
+        asked = Permission(
+            tool=self.name,
+            access=self.access,
+            subject=shown,
+            detail=difference(before or "", wanted.content, shown),
+        )
+        decision = await context.approve(asked)
+        if not decision.allowed:
+            return refused(decision)
+        size_bytes = await asyncio.to_thread(_write, path, wanted.content)
+        lines = line_count(wanted.content)
+        if before is None:
+            said = f"created {shown}: {lines:,} lines, {size_bytes:,} bytes"
+        else:
+            said = f"overwrote {shown}: {line_count(before):,} → {lines:,} lines, {size_bytes:,} bytes"
+        return ToolOutcome(said, summary=said)
+
+
+def _text_before(path: Path, shown: str) -> str | None:
+    """The text that is overwritten; empty for what is no text, None where there is no file."""
+    if not path.exists():
+        return None
+    if not path.is_file():
+        raise ToolFailure(f"{shown} is no regular file and is not overwritten")
+    try:
+        return read_text(path, shown).text
+    except ToolFailure:
+        return ""
+
+
+def _write(path: Path, content: str) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return replace_file(path, content)

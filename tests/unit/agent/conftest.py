@@ -1,0 +1,7 @@
+import pytest
+from agent_stage import Stage
+
+
+@pytest.fixture
+def stage(tmp_path):
+    return Stage(tmp_path)
