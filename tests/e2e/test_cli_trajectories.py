@@ -89,7 +89,7 @@ def test_a_folder_keeps_its_layout_packed_as_it_was_whatever_the_number_of_worke
 
 def test_broken_lines_are_copied_as_they_are_and_told_by_their_number(rows, tmp_path):
     chance = random.Random(5)
-    lines = lines_of(rows * 3).splitlines(keepends=True)
+    lines = lines_of(rows[:6] * 9).splitlines(keepends=True)
     broken = {
         3: b'{"conversations": [{"from": "human", "val\n',
         9: b"\xff\xfe not utf-8\n",
@@ -161,15 +161,15 @@ def test_a_dry_run_tells_all_figures_and_writes_nothing(rows, tmp_path):
 
 def test_a_sample_is_written_alone_by_its_seed_and_said(rows, tmp_path):
     source = tmp_path / "in.jsonl"
-    source.write_bytes(lines_of(rows * 4))
+    source.write_bytes(lines_of(rows))
     sample = ("--sample-percent", "25")
     ran = penstock("trajectories", source, tmp_path / "a.jsonl", *TARGET, *sample, "--seed", "1")
     assert "sample" in ran.text
     assert "left out" in ran.text
-    penstock("trajectories", source, tmp_path / "b.jsonl", *TARGET, *sample, "--seed", "1", "--workers", "2")
+    penstock("trajectories", source, tmp_path / "b.jsonl", *TARGET, *sample, "--seed", "1")
     penstock("trajectories", source, tmp_path / "c.jsonl", *TARGET, *sample, "--seed", "2")
     first = (tmp_path / "a.jsonl").read_bytes()
-    assert 5 < first.count(b"\n") < 60
+    assert 1 <= first.count(b"\n") < 15
     assert (tmp_path / "b.jsonl").read_bytes() == first != (tmp_path / "c.jsonl").read_bytes()
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.cli.screen import Screen
+    from penstock.trajectories.metrics import Totals
     from penstock.trajectories.run import Finished, Run
 
 __all__ = ["run"]
@@ -63,17 +64,34 @@ def _lines(wanted: Run, finished: Finished, screen: Screen) -> Iterator[str]:
     for bad in finished.bad[:_SHOWN_BAD]:
         where = f"{bad.file}, row {bad.row:,}" if len(finished.files) > 1 else f"row {bad.row:,}"
         yield f"    {printable(where)}: {screen.clip(printable(bad.reason), len(where) + 6)}"
-    if (more := totals.count(Outcome.BAD) - _SHOWN_BAD) > 0:
+    if (more := totals.count(Outcome.BAD, Outcome.FAILED) - _SHOWN_BAD) > 0:
         yield f"    and {more:,} more: --metrics FILE has them all"
 
 
 def _figures(wanted: Run, finished: Finished, screen: Screen) -> Iterator[tuple[str, str]]:
+    """What became of the rows, in labelled lines."""
     totals = finished.totals
     if wanted.job.sample_percent < 100:
         share = f"about {wanted.job.sample_percent:g} % of the rows, seed {wanted.job.seed}"
         yield "sample", f"{share}; {plural(totals.left_out, 'row')} left out"
     if finished.resumed_rows:
         yield "resumed", f"{plural(finished.resumed_rows, 'row')} had been done before"
+    yield from _outcomes(totals, screen)
+    yield "tokens", f"{totals.tokens_before:,} {screen.arrow} {totals.tokens_after:,} ({totals.ratio:.0%})"
+    yield "turns", f"{totals.turns_before:,} {screen.arrow} {totals.turns_after:,}"
+    if totals.model_calls:
+        rows = plural(totals.cost_unknown_rows, "row")
+        unknown = f", and {rows} of unknown price" if totals.cost_unknown_rows else ""
+        yield "model", f"{plural(totals.model_calls, 'request')}, ${totals.cost:,.4f}{unknown}"
+    if wanted.dry_run:
+        yield "written", "nothing: this was a dry run"
+    else:
+        yield "written", f"{printable(str(wanted.target))}, {finished.written_bytes:,} bytes"
+    if wanted.metrics is not None:
+        yield "metrics", printable(str(wanted.metrics))
+
+
+def _outcomes(totals: Totals, screen: Screen) -> Iterator[tuple[str, str]]:
     yield "compressed", f"{totals.count(Outcome.COMPRESSED, Outcome.DEGRADED):,}"
     if degraded := totals.count(Outcome.DEGRADED):
         yield "degraded", f"{degraded:,} of them without the model's words"
@@ -85,18 +103,5 @@ def _figures(wanted: Run, finished: Finished, screen: Screen) -> Iterator[tuple[
         yield "still over", f"{totals.still_over_limit:,}: what must stay is too much ({kept:,} as they came)"
     if bad := totals.count(Outcome.BAD):
         yield "bad rows", f"{bad:,}, copied as they are"
-    yield "tokens", f"{totals.tokens_before:,} {screen.arrow} {totals.tokens_after:,} ({totals.ratio:.0%})"
-    yield "turns", f"{totals.turns_before:,} {screen.arrow} {totals.turns_after:,}"
-    if totals.model_calls:
-        unknown = (
-            f", and {plural(totals.cost_unknown_rows, 'row')} of unknown price"
-            if totals.cost_unknown_rows
-            else ""
-        )
-        yield "model", f"{plural(totals.model_calls, 'request')}, ${totals.cost:,.4f}{unknown}"
-    if wanted.dry_run:
-        yield "written", "nothing: this was a dry run"
-    else:
-        yield "written", f"{printable(str(wanted.target))}, {finished.written_bytes:,} bytes"
-    if wanted.metrics is not None:
-        yield "metrics", printable(str(wanted.metrics))
+    if failed := totals.count(Outcome.FAILED):
+        yield "failed", f"{failed:,}, copied as they are: faults in Penstock, please report them"

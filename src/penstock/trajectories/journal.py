@@ -110,15 +110,18 @@ class Journal:
         return found
 
     def close(self) -> None:
-        """Leave the journal as it is, for a later run."""
-        self._file.close()
+        """Leave what was done for a later run; where that is nothing, leave nothing."""
+        if self.done or any(self.folder.glob(SUMMARIES)):
+            self._file.close()
+        else:
+            self.remove()
 
     def remove(self) -> None:
         """All is done: remove the parts, the journal last."""
         self._file.close()
         for path in self.folder.iterdir():
             if path.name != _NAME:
-                path.unlink()
+                path.unlink(missing_ok=True)
         shutil.rmtree(self.folder)
 
     def _read(self, path: Path, command: dict[str, Any]) -> None:

@@ -23,6 +23,8 @@ class Outcome(StrEnum):
     """It is too large and nothing of it may give way: it is as it came."""
     BAD = "bad"
     """It cannot be read as a trajectory and is as it came: `reason` says why."""
+    FAILED = "failed"
+    """Something went wrong with it that should not: it is as it came, and `reason` says where."""
     BLANK = "blank"
     """A line without anything on it, as it came."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -90,10 +89,9 @@ class Table:
         cells = {name: self._table.column(name)[row].as_py() for name in lists if name != self.column}
         return {name: cells[name] for name in per_turn_columns(cells, self.column, turns, named)}
 
-    def put(self, row: int, column: str, value: Any, *, spelled: bool = False) -> None:
+    def put(self, row: int, column: str, value: Any) -> None:
         """Another value for a cell."""
-        cell = json.dumps(value, ensure_ascii=False) if spelled else value
-        self._changed.setdefault(column, {})[row] = cell
+        self._changed.setdefault(column, {})[row] = value
 
     def packed(self, taken: Sequence[int] | None = None) -> bytes:
         """The rows with what was put into them; only those `taken`, where that is given."""

@@ -7,6 +7,7 @@ change. A column with one entry for each turn (a loss mask, rewards) is cut as t
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,7 +22,17 @@ if TYPE_CHECKING:
 
     from penstock.trajectories.compress import Compressed, Compressor
 
-__all__ = ["COLUMNS", "Line", "compressed_row", "read_line", "turns_column", "turns_in"]
+__all__ = [
+    "COLUMNS",
+    "Line",
+    "Shape",
+    "compressed_row",
+    "per_turn_columns",
+    "read_line",
+    "shaped",
+    "turns_column",
+    "turns_in",
+]
 
 COLUMNS = ("conversations", "messages", "conversation", "trajectory", "turns")
 """Where turns are looked for, in this order."""
@@ -33,6 +44,16 @@ _LIST_DECODER = msgspec.json.Decoder(list[msgspec.Raw])
 _SNIFFED = 400  # bytes by which the style of a line is told
 
 
+class Shape(StrEnum):
+    """How a cell holds turns."""
+
+    LIST = "list"
+    SPELLED = "spelled"
+    """As JSON inside a string."""
+    WIDE = "wide"
+    """As one list for each field, the way `datasets` stores a sequence of objects."""
+
+
 class Line(msgspec.Struct, frozen=True, eq=False):
     """One line of a file, read as far as its turns. `columns` is None where the line is the list of turns itself."""
 
@@ -40,8 +61,7 @@ class Line(msgspec.Struct, frozen=True, eq=False):
     columns: dict[str, msgspec.Raw] | None
     column: str
     turns: list[Any]
-    spelled: bool
-    """Whether the turns are JSON inside a string."""
+    shape: Shape
 
     def with_result(self, done: Compressed, per_turn: Iterable[str] = ()) -> bytes:
         """The line with the compressed turns in it; the same bytes where nothing changed."""
@@ -60,13 +80,15 @@ class Line(msgspec.Struct, frozen=True, eq=False):
         return bom + written + self.data[len(body) :]
 
     def _turns_written(self, raw: bytes, done: Compressed, style: _Style) -> bytes:
-        if self.spelled:
+        if self.shape is Shape.WIDE:
+            return style.dumps(shaped(done.turns(self.turns), self.shape))
+        if self.shape is Shape.SPELLED:
             raw = parse_json(raw).encode(errors="surrogatepass")
         turns = [bytes(turn) for turn in _LIST_DECODER.decode(raw.removeprefix(_BOM))]
         if done.system is not None:
             turns[done.system[0]] = style.dumps(done.system[1])
         written = style.array(done.applied(turns, style.dumps(done.summary)))
-        return style.dumps(written.decode(errors="surrogatepass")) if self.spelled else written
+        return style.dumps(written.decode(errors="surrogatepass")) if self.shape is Shape.SPELLED else written
 
 
 def read_line(data: bytes, column: str | None = None) -> Line:
@@ -74,14 +96,10 @@ def read_line(data: bytes, column: str | None = None) -> Line:
     text = data.removeprefix(_BOM)
     try:
         if text.lstrip()[:1] == b"[":
-            turns = parse_json(text)
-            return Line(data, None, "", _require_turns(turns), spelled=False)
+            return Line(data, None, "", *turns_in(parse_json(text)))
         columns = _COLUMNS_DECODER.decode(text)
         name = turns_column(columns, column)
-        turns = parse_json(columns[name])
-        if isinstance(turns, str):
-            return Line(data, columns, name, _require_turns(parse_json(turns)), spelled=True)
-        return Line(data, columns, name, _require_turns(turns), spelled=False)
+        return Line(data, columns, name, *turns_in(parse_json(columns[name])))
     except msgspec.ValidationError:
         raise InputError("the line is JSON, but no object with columns and no list of turns") from None
     except InputError:
@@ -100,16 +118,33 @@ def turns_column(columns: Iterable[str], wished: str | None = None) -> str:
     raise InputError(f"the row has no column {looked_for}; it has {_names(present)}")
 
 
-def turns_in(value: Any) -> tuple[list[Any], bool]:
-    """The turns that a cell holds, and whether they are JSON in a string. Raises InputError."""
-    if not isinstance(value, str):
-        return _require_turns(value), False
-    try:
-        return _require_turns(parse_json(value)), True
-    except InputError:
-        raise
-    except ValueError as error:
-        raise MalformedJSON(f"the turns are no JSON: {_short(error)}") from None
+def turns_in(value: Any) -> tuple[list[Any], Shape]:
+    """The turns that a cell holds, and how it holds them. Raises InputError."""
+    if isinstance(value, list):
+        return value, Shape.LIST
+    if isinstance(value, str):
+        try:
+            return _require_turns(parse_json(value)), Shape.SPELLED
+        except InputError:
+            raise
+        except ValueError as error:
+            raise MalformedJSON(f"the turns are no JSON: {_short(error)}") from None
+    if isinstance(value, dict) and value and all(isinstance(field, list) for field in value.values()):
+        fields = list(value.values())
+        if all(len(field) == len(fields[0]) for field in fields):
+            return [dict(zip(value, turn, strict=True)) for turn in zip(*fields, strict=True)], Shape.WIDE
+    return _require_turns(value), Shape.LIST
+
+
+def shaped(turns: list[Any], shape: Shape) -> Any:
+    """The turns as a cell holds them."""
+    match shape:
+        case Shape.SPELLED:
+            return json.dumps(turns, ensure_ascii=False)
+        case Shape.WIDE:
+            return {name: [turn.get(name) for turn in turns] for name in turns[0]}
+        case _:
+            return turns
 
 
 def compressed_row(row: Mapping[str, Any], compressor: Compressor, column: str | None) -> dict[str, Any]:
@@ -117,14 +152,13 @@ def compressed_row(row: Mapping[str, Any], compressor: Compressor, column: str |
     new = dict(row)
     try:
         name = turns_column(row, column)
-        turns, spelled = turns_in(row[name])
+        turns, shape = turns_in(row[name])
         done = compressor.compress(turns)
     except (InputError, IllegalResult) as error:
         new[METRICS_COLUMN] = TrajectoryMetrics(outcome=Outcome.BAD, reason=str(error)).to_dict()
         return new
     if done.summary is not None:
-        changed = done.turns(turns)
-        new[name] = json.dumps(changed, ensure_ascii=False) if spelled else changed
+        new[name] = shaped(done.turns(turns), shape)
         for other in per_turn_columns(row, name, len(turns), ()):
             entries = list(row[other])
             new[other] = done.applied(entries, neutral(entries[0]))

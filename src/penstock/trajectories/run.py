@@ -18,7 +18,7 @@ from penstock.trajectories.journal import Journal, parts_folder
 from penstock.trajectories.metrics import Totals
 from penstock.trajectories.shards import Done, Shard, cut_shards
 from penstock.trajectories.tokenizers import tokenizer_of
-from penstock.trajectories.working import Job, part_name
+from penstock.trajectories.working import Job, connected, part_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,6 +98,8 @@ def run(
     """
     files = data_files(wanted.source, wanted.target)
     tokenizer_of(wanted.job.options.tokenizer)  # a wrong name is told now, not by every worker
+    if wanted.job.model is not None:
+        connected(wanted.job.model)  # as is a missing key
     work = _Work(wanted, files, engine or _engine(wanted, files), now)
     with ExitStack() as stack:
         if not wanted.dry_run:

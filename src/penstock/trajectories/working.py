@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from penstock.errors import IllegalResult, InputError, ProviderError
+from penstock.errors import InputError, ProviderError
 from penstock.measure.windows import resolve_window
 from penstock.trajectories.compress import Compressor
 from penstock.trajectories.fields import neutral
 from penstock.trajectories.metrics import Outcome, RowMetrics, Totals, TrajectoryMetrics
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions  # noqa: TC001 - `Job` is decoded by them
-from penstock.trajectories.rows import Line, read_line, turns_in
+from penstock.trajectories.rows import Line, Shape, read_line, shaped, turns_in
 from penstock.trajectories.shards import Bad, Done, Shard
 
 if TYPE_CHECKING:
@@ -34,13 +34,15 @@ if TYPE_CHECKING:
     from penstock.trajectories.kept import Kept
 
     _Ask: TypeAlias = Callable[[int, list[Any]], Awaitable[Compressed]]
+    _Rows: TypeAlias = "_LineRows | _TableRows"
 
-__all__ = ["SUMMARIES", "Job", "is_sampled", "part_name", "process_shard"]
+__all__ = ["SUMMARIES", "Job", "connected", "is_sampled", "part_name", "process_shard"]
 
 SUMMARIES = "summaries-*.jsonl"
 """Where what models wrote is kept: a file for each process, so that nobody waits for another."""
 
 _ENCODER = msgspec.json.Encoder()
+_UNREAD = (Outcome.BAD, Outcome.FAILED)
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,11 +67,11 @@ def process_shard(shard: Shard, job: Job) -> Done:
 
     A row that fails is in the part as it came, or with excerpts in place of the model's words, and marked.
     """
-    rows = _TableRows(shard, job) if shard.parquet else _LineRows(shard, job)
+    rows: _Rows = _TableRows(shard, job) if shard.parquet else _LineRows(shard, job)
     taken = [at for at in range(len(rows)) if is_sampled(job, shard.file, shard.first_row + at)]
     if job.model is None:
         compressor = _compressor(job.options)
-        found = [rows.compressed(at, compressor) for at in taken]
+        found = [_compressed(rows, at, compressor) for at in taken]
     else:
         found = asyncio.run(_asked(rows, taken, shard, job))
     part = rows.part(taken)
@@ -91,7 +93,7 @@ def process_shard(shard: Shard, job: Job) -> Done:
         crc=zlib.crc32(part),
         read_bytes=shard.read_bytes,
         totals=totals,
-        bad=tuple(Bad(one.row, one.metrics.reason) for one in numbered if one.metrics.outcome is Outcome.BAD),
+        bad=tuple(Bad(one.row, one.metrics.reason) for one in numbered if one.metrics.outcome in _UNREAD),
         rows=_ENCODER.encode_lines(numbered),
     )
 
@@ -115,37 +117,24 @@ class _LineRows:
     def __init__(self, shard: Shard, job: Job) -> None:
         self._job = job
         self._lines = _lines(shard.data)
+        self._read: dict[int, Line] = {}
 
     def __len__(self) -> int:
         return len(self._lines)
 
-    def compressed(self, at: int, compressor: Compressor) -> TrajectoryMetrics:
-        """Compress a row, and say what became of it."""
-        try:
-            line = self.line(at)
-            if line is None:
-                return _BLANK
-            return self.put(at, line, compressor.compress(line.turns))
-        except (InputError, IllegalResult) as error:
-            return _bad(error)
+    def turns(self, at: int) -> list[Any] | None:
+        """The turns of a row, None where the line is blank. Raises InputError."""
+        if not self._lines[at].strip():
+            return None
+        line = self._read[at] = read_line(self._lines[at], self._job.column)
+        return line.turns
 
-    async def asked(self, at: int, ask: _Ask) -> TrajectoryMetrics:
-        """The same with a model."""
-        try:
-            line = self.line(at)
-            return _BLANK if line is None else self.put(at, line, await ask(at, line.turns))
-        except (InputError, IllegalResult) as error:
-            return _bad(error)
-
-    def line(self, at: int) -> Line | None:
-        data = self._lines[at]
-        return None if data.isspace() or not data else read_line(data, self._job.column)
-
-    def put(self, at: int, line: Line, done: Compressed) -> TrajectoryMetrics:
-        self._lines[at] = line.with_result(done, self._job.per_turn)
-        return done.metrics
+    def put(self, at: int, done: Compressed) -> None:
+        """The result of a row, whose turns were asked for before."""
+        self._lines[at] = self._read.pop(at).with_result(done, self._job.per_turn)
 
     def part(self, taken: list[int]) -> bytes:
+        """The rows that were taken, as they are now."""
         return b"".join([self._lines[at] for at in taken])
 
 
@@ -158,54 +147,80 @@ class _TableRows:
         self._job = job
         self._table = Table(shard.data, job.column)
         self._cells = list(self._table.cells())
+        self._read: dict[int, tuple[list[Any], Shape]] = {}
 
     def __len__(self) -> int:
         return len(self._cells)
 
-    def compressed(self, at: int, compressor: Compressor) -> TrajectoryMetrics:
-        """Compress a row, and say what became of it."""
-        try:
-            turns, spelled = turns_in(self._cells[at])
-            return self.put(at, turns, compressor.compress(turns), spelled=spelled)
-        except (InputError, IllegalResult) as error:
-            return _bad(error)
+    def turns(self, at: int) -> list[Any] | None:
+        """The turns of a row. Raises InputError."""
+        self._read[at] = turns_in(self._cells[at])
+        return self._read[at][0]
 
-    async def asked(self, at: int, ask: _Ask) -> TrajectoryMetrics:
-        """The same with a model."""
-        try:
-            turns, spelled = turns_in(self._cells[at])
-            return self.put(at, turns, await ask(at, turns), spelled=spelled)
-        except (InputError, IllegalResult) as error:
-            return _bad(error)
-
-    def put(self, at: int, turns: list[Any], done: Compressed, *, spelled: bool) -> TrajectoryMetrics:
+    def put(self, at: int, done: Compressed) -> None:
+        """The result of a row, whose turns were asked for before."""
+        turns, shape = self._read.pop(at)
         if done.summary is not None:
-            self._table.put(at, self._table.column, done.turns(turns), spelled=spelled)
+            self._table.put(at, self._table.column, shaped(done.turns(turns), shape))
             for name, entries in self._table.others(at, len(turns), self._job.per_turn).items():
                 self._table.put(at, name, done.applied(entries, neutral(entries[0])))
-        return done.metrics
 
     def part(self, taken: list[int]) -> bytes:
+        """The rows that were taken, as they are now."""
         return self._table.packed(None if len(taken) == len(self) else taken)
 
 
 _BLANK = TrajectoryMetrics(outcome=Outcome.BLANK)
 
 
-def _bad(error: Exception) -> TrajectoryMetrics:
-    return TrajectoryMetrics(outcome=Outcome.BAD, reason=str(error))
+def _compressed(rows: _Rows, at: int, compressor: Compressor) -> TrajectoryMetrics:
+    """Compress a row, and say what became of it. Whatever happens, the row is there as it came or as it should be."""
+    try:
+        turns = rows.turns(at)
+        if turns is None:
+            return _BLANK
+        done = compressor.compress(turns)
+        rows.put(at, done)
+    except Exception as error:  # noqa: BLE001 - one row may not end a run over millions: it is copied, and marked
+        return _failed(error)
+    return done.metrics
 
 
-async def _asked(
-    rows: _LineRows | _TableRows, taken: list[int], shard: Shard, job: Job
-) -> list[TrajectoryMetrics]:
+async def _summarised(rows: _Rows, at: int, ask: _Ask) -> TrajectoryMetrics:
+    """The same with a model."""
+    try:
+        turns = rows.turns(at)
+        if turns is None:
+            return _BLANK
+        done = await ask(at, turns)
+        rows.put(at, done)
+    except Exception as error:  # noqa: BLE001 - as above
+        return _failed(error)
+    return done.metrics
+
+
+def _failed(error: Exception) -> TrajectoryMetrics:
+    if isinstance(error, InputError):
+        return TrajectoryMetrics(outcome=Outcome.BAD, reason=str(error))
+    if isinstance(error, OSError):  # nothing can be kept any more: that is not the row's fault
+        raise error
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = (
+        f" in {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace is not None else ""
+    )
+    return TrajectoryMetrics(outcome=Outcome.FAILED, reason=f"unexpected {type(error).__name__}{where}")
+
+
+async def _asked(rows: _Rows, taken: list[int], shard: Shard, job: Job) -> list[TrajectoryMetrics]:
     """Compress the rows with a model, several at once."""
     from penstock.trajectories.asking import ModelSummaries  # noqa: PLC0415 - only for those who ask a model
 
     assert job.model is not None  # noqa: S101 - the caller looked
     compressor = _compressor(job.options)
     gate = asyncio.Semaphore(job.at_once)
-    async with _connected(job.model) as model:
+    async with connected(job.model) as model:
         window = job.model.window_tokens or await _window(model)
         summaries = ModelSummaries.of_model(model, window, job.model.timeout_seconds)
         with _Keeping(shard, job) as kept:
@@ -215,7 +230,7 @@ async def _asked(
 
             async def one(at: int) -> TrajectoryMetrics:
                 async with gate:
-                    return await rows.asked(at, ask)
+                    return await _summarised(rows, at, ask)
 
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one(at)) for at in taken]
@@ -258,7 +273,8 @@ class _Keeping:
             self._file.write(_ENCODER.encode([self._shard, kept]) + b"\n")
 
 
-def _connected(options: ModelOptions) -> ProviderModel:
+def connected(options: ModelOptions) -> ProviderModel:
+    """The model. Nothing is sent yet. Raises SettingsError for one that cannot be asked."""
     from penstock.engine.auxiliary import provider_of  # noqa: PLC0415 - only for those who ask a model
     from penstock.providers.connect import connect  # noqa: PLC0415 - as above
 
