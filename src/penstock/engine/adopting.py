@@ -8,7 +8,6 @@ time, and what requests used is booked.
 from __future__ import annotations
 
 import hashlib
-import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,17 +17,17 @@ from penstock.conversation.identity import chain
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.engine.compress import redactor_of_process
 from penstock.engine.logged import new_messages
+from penstock.engine.metering import booked
 from penstock.errors import UnknownSession
-from penstock.measure.prices import Money, cost_of, price_of
 from penstock.measure.tokens import tokenizer_for
-from penstock.stores.base import BRANCH, LAST_USED, MAIN, SUBAGENT, NewMessage, NewSession, UsageRow
+from penstock.stores.base import BRANCH, LAST_USED, MAIN, SUBAGENT, NewMessage, NewSession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.settings import Settings
     from penstock.stores.base import SessionRow, Store
-    from penstock.transfer.recorded import Recorded, Spent
+    from penstock.transfer.recorded import Recorded
 
 __all__ = ["BRANCHED", "GROWN", "KNOWN", "NEW", "WITHOUT_PARENT", "Adopted", "adopt"]
 
@@ -190,23 +189,14 @@ def _append(store: Store, session_id: str, prepared: _Prepared, start: int, now:
         store.append(session_id, new, prepared.ids[start - 1] if start else "", times[end - 1])
         store.book_all(
             [
-                _booked(session_id, spent, times[spent.after - 1])
+                booked(
+                    session_id,
+                    spent.usage,
+                    spent.model,
+                    at=times[spent.after - 1] if spent.at is None else spent.at,
+                )
                 for spent in requests
                 if start < spent.after <= end
             ]
         )
         start = end
-
-
-def _booked(session_id: str, spent: Spent, turn_at: float) -> UsageRow:
-    at = turn_at if spent.at is None else spent.at
-    price = price_of(spent.model, on=time.strftime("%Y-%m-%d", time.gmtime(at))) if spent.model else None
-    cost = cost_of(spent.usage, price)
-    return UsageRow(
-        session=session_id,
-        at=at,
-        model=spent.model,
-        task="turn",
-        usage=spent.usage,
-        cost=float(cost.usd) if isinstance(cost, Money) else None,
-    )

@@ -26,7 +26,7 @@ from penstock.conversation.rules.reasoning import is_reasoning_item
 from penstock.conversation.wire import json_text
 from penstock.engine.compressed import Compressed
 from penstock.engine.summariser import summariser_of
-from penstock.engine.writing import Conversation, Job
+from penstock.engine.writing import Conversation, Job, Memory
 from penstock.errors import InputError, SettingsError
 from penstock.measure.prices import Money, Unknown
 from penstock.measure.tokens import tokenizer_for
@@ -80,6 +80,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings = Settings()
     pins: frozenset[int] = frozenset()
     numbers: Sequence[int] | None = None  # of the messages given, where they are not to be counted
+    memory: Memory = Memory()
     recall_tool: str | None = None
     nodes: NodeTexts | None = None  # makes the handoff an outline
 
@@ -281,7 +282,7 @@ def _job(begun: Begun, plan: Plan, request: Request, prose_tokens: int) -> Job:
         waits=bool(plan.standing.open) or is_reasoning_item(transcript.messages[-1]),
     )
     reusable = not opened.repairs and request.settings.model.cache_ttl != "off"
-    return Job(maker.work(prose_tokens), maker.trimmed, conversation if reusable else None)
+    return Job(maker.work(prose_tokens), maker.trimmed, conversation if reusable else None, request.memory)
 
 
 def noted(begun: Begun, result: Compacted, written: Written | None = None, **changes: Any) -> Begun:

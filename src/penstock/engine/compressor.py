@@ -16,9 +16,12 @@ from penstock.engine.auxiliary import provider_of, summariser_for
 from penstock.engine.compress import Request, compress_list, new_notebook, run_sync, summarise_list
 from penstock.engine.compressed import Compressed, number_of
 from penstock.engine.contract import ContextEngine
+from penstock.engine.learned import Learned, notes_for
 from penstock.engine.recollection import Recollection
 from penstock.engine.summariser import summariser_of
+from penstock.engine.writing import Memory
 from penstock.errors import SettingsError, UnknownHandle
+from penstock.measure.calibration import Calibration
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.usage import normalise_usage
 from penstock.providers.connect import ConnectOptions, connect
@@ -29,7 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penstock.compaction.notebook import Notebook
+    from penstock.engine.learned import StoredNotes
     from penstock.engine.summariser import Summariser
+    from penstock.stores.base import Store
 
 __all__ = ["ContextCompressor"]
 
@@ -48,6 +53,9 @@ class ContextCompressor(ContextEngine):
     compaction rests); without it the notices go to the log. With `recall_tools` the agent gets tools by which it finds
     and reads what has left its view, and stubs and handoffs name them. One instance serves one conversation at a time
     and is not safe to share between threads.
+
+    With a `store`, what is learned about models outlives the process: how they count and how large their windows are;
+    and, for a session that the store knows, what a summariser noted on parts of it.
     """
 
     threshold_percent = 0.50
@@ -66,6 +74,7 @@ class ContextCompressor(ContextEngine):
         summariser: Any = None,
         on_notice: Callable[[Notice], None] | None = None,
         recall_tools: bool = False,
+        store: Store | None = None,
     ) -> None:
         base = settings or Settings()
         wished = {
@@ -88,6 +97,11 @@ class ContextCompressor(ContextEngine):
         self._notebook = self._new_notebook()
         self._originals: dict[int, Any] = {}
         self._recollection = self._new_recollection() if recall_tools else None
+        self._store = store
+        self._learned = None if store is None else Learned(store)
+        self._endpoint = ""
+        self._notes: StoredNotes | None = None
+        self._observed = (0, 0)  # of the last response: what was counted, and what was reported
         self._policy: Policy
         self._thrash: Thrash
         self._pressure: Pressure
@@ -103,6 +117,7 @@ class ContextCompressor(ContextEngine):
     def update_from_response(self, usage: Mapping[str, Any]) -> None:
         """Reported prompt tokens decide, never completion or reasoning tokens."""
         reported = normalise_usage(usage)
+        self._learn(reported.prompt_tokens)
         self.last_prompt_tokens = reported.prompt_tokens
         self.last_completion_tokens = reported.output_tokens
         self.last_total_tokens = reported.total_tokens
@@ -159,6 +174,7 @@ class ContextCompressor(ContextEngine):
         if receipt.outcome != NOTHING_TO_DO:
             self.compression_count += 1
             self._counted = self._reported_at = receipt.tokens_after
+            self._observed = (0, 0)
             self.last_prompt_tokens = receipt.tokens_after + outside
             self._pressure, notices = self._pressure.compacted(self.last_prompt_tokens)
             self._say(notices)
@@ -174,15 +190,18 @@ class ContextCompressor(ContextEngine):
     def estimate(self, messages: Sequence[dict[str, Any]]) -> int:
         """Tokens of a request with these messages: what the provider reported last, plus what came since.
 
-        Only messages that were not seen before are counted.
+        Only messages that were not seen before are counted. With a store, as the model was seen to count.
         """
         counted = sum(self._notebook.weigh(messages, detect(messages)))
         self._counted = counted
         if self._recollection is not None:
             self._recollection.saw(messages)
-        if self.last_prompt_tokens and self._reported_at:
-            return max(0, self.last_prompt_tokens + counted - self._reported_at)
-        return counted
+        calibration = self._calibration()
+        if not (self.last_prompt_tokens and self._reported_at):
+            return calibration.estimate(counted)
+        grown = counted - self._reported_at
+        since = calibration.estimate(grown) if grown > 0 else -calibration.estimate(-grown)
+        return max(0, self.last_prompt_tokens + since)
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """The recall tools, where they were asked for."""
@@ -208,10 +227,18 @@ class ContextCompressor(ContextEngine):
         self.pins.clear()
         self._fit_window(self.context_length)
         self._counted = self._reported_at = 0
+        self._observed = (0, 0)
+        self._notes = None
 
-    def on_session_start(self, session_id: str, **context: Any) -> None:  # noqa: ARG002  # nothing to load yet
-        """A resumed conversation starts with open guards."""
+    def on_session_start(self, session_id: str, **context: Any) -> None:  # noqa: ARG002  # all is in the store
+        """A resumed conversation starts with open guards, and with the notes that the store has on it."""
         self._fit_window(self.context_length)
+        self._keep_notes_of(session_id)
+
+    def on_session_switch(self, old_id: str, new_id: str, reason: str) -> None:
+        """A session goes on under another id."""
+        super().on_session_switch(old_id, new_id, reason)
+        self._keep_notes_of(new_id)
 
     def update_model(
         self,
@@ -231,7 +258,7 @@ class ContextCompressor(ContextEngine):
             self._notebook = self._new_notebook()
             if self._recollection is not None:
                 self._recollection.notebook = self._notebook
-        self._model = model
+        self._model, self._endpoint, self._observed = model, base_url, (0, 0)
         if self._given_summariser is None and (base_url or api_key or provider):
             self._summariser = self._summariser_of(model, context_length, base_url, api_key, provider)
         self._fit_window(context_length)
@@ -281,7 +308,24 @@ class ContextCompressor(ContextEngine):
             settings=self.settings,
             pins=frozenset(self.pins),
             recall_tool=None if self._recollection is None else EXPAND,
+            memory=Memory(self._notes, self._learned),
         )
+
+    def _calibration(self) -> Calibration:
+        if self._learned is None or not self._model:
+            return Calibration()
+        return self._learned.calibration(self._model, self._endpoint)
+
+    def _learn(self, reported: int) -> None:
+        """Learn how the model counts from what the prompt grew by: what stands beside the messages is in both reports."""
+        counted, before = self._observed
+        self._observed = (self._counted, reported)
+        if self._learned is not None and self._model and counted and before:
+            self._learned.observe(self._model, self._endpoint, self._counted - counted, reported - before)
+
+    def _keep_notes_of(self, session_id: str) -> None:
+        if self._store is not None:
+            self._notes = notes_for(self._store, session_id, self._notebook.redactor.redact)
 
     def _in_emergency(self) -> bool:
         """Whether there is no time for a model: the request is close to the end of the window."""

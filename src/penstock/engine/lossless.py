@@ -51,11 +51,10 @@ class LosslessEngine(ContextCompressor):
         recall_tools: bool = True,
         **options: Any,
     ) -> None:
-        self._store = store
         self._tree = NodeTree(shelf or MemoryShelf())
         self._stored: History | None = None
         self._shown: tuple[int, ...] = ()
-        super().__init__(context_length, recall_tools=recall_tools, **options)
+        super().__init__(context_length, recall_tools=recall_tools, store=store, **options)
 
     @property
     def name(self) -> str:

@@ -153,7 +153,7 @@ class _Desk:
             smaller = maker.trimmed(whole, max(0, room - sum(counts)))
             return msgspec.structs.replace(whole, turns=(*told, *smaller.turns))
 
-        return Job(work, trimmed)
+        return Job(work, trimmed, memory=self._request.memory)
 
 
 def _share(limits: SummaryLimits, nodes: int) -> SummaryLimits:

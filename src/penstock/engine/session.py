@@ -28,27 +28,32 @@ from penstock.conversation.view import Compaction
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.engine.compress import Request, compress_list, new_notebook, run_sync, summarise_list
 from penstock.engine.compressed import number_of
+from penstock.engine.learned import notes_for
 from penstock.engine.logged import new_messages
+from penstock.engine.metering import Meter, booked
 from penstock.engine.results import READ_FILE, ResultKeeper
 from penstock.engine.retention import honour_retention
 from penstock.engine.session_history import SessionHistory
 from penstock.engine.stored_view import recorded_facts, recorded_pieces, view_of, wanted_positions
 from penstock.engine.summariser import summariser_of
+from penstock.engine.writing import Memory
 from penstock.errors import UnknownHandle
-from penstock.measure.windows import resolve_window
+from penstock.measure.usage import Usage, normalise_usage
 from penstock.recall.ranking import Wish
 from penstock.recall.tools import EXPAND, Budget, answer, tool_schemas
 from penstock.settings import Settings
 from penstock.stores.base import BRANCH, COMPRESSION, NewCompaction, NewSession
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from penstock.compaction.notebook import Notebook
     from penstock.engine.compressed import Compressed
     from penstock.engine.stored_view import StoredView
+    from penstock.errors import ErrorClass
+    from penstock.measure.windows import Window
     from penstock.recall.history import Finding
-    from penstock.stores.base import CompactionRow, NewFact, SessionRow, Store
+    from penstock.stores.base import CompactionRow, NewFact, SessionRow, Store, UsageRow
 
 __all__ = ["Session"]
 
@@ -58,7 +63,7 @@ class Session:
 
     Handles are message numbers: `m1` is the first message of the log. `tool_limits` says for single tools from how many
     characters on `keep_results` stores their results, None for never; `recall_tool` names the tool that reads them, where
-    the agent has one.
+    the agent has one. `endpoint` is the address that the session's model is at: what is learned of a model is kept by both.
     """
 
     def __init__(self, store: Store, row: SessionRow, settings: Settings | None = None) -> None:
@@ -69,6 +74,8 @@ class Session:
         self._tip = store.log_tip(row.id)
         self.tool_limits: dict[str, int | None] = {READ_FILE: None}
         self.recall_tool: str | None = None
+        self.endpoint = ""
+        self._meter = Meter(store, row.model)
         self._history: SessionHistory | None = None
 
     @classmethod
@@ -136,7 +143,7 @@ class Session:
         keeper = ResultKeeper(
             store=self.store,
             session=self._row,
-            limits=limits_for_results(self.settings.tools, self._window()),
+            limits=limits_for_results(self.settings.tools, self.window.tokens),
             redact=self._notebook.redactor.redact,
             tool_limits=self.tool_limits,
             recall_tool=self.recall_tool,
@@ -144,8 +151,55 @@ class Session:
         kept = keeper.keep(wires)
         return [one if now is wire else now for one, wire, now in zip(messages, wires, kept, strict=True)]
 
-    def _window(self) -> int:
-        return self.settings.model.context_length or resolve_window(self._row.model or None).tokens
+    @property
+    def window(self) -> Window:
+        """The window of the session's model, and how it is known."""
+        return self._metered().window(self.settings.model.context_length)
+
+    def estimate(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
+        """Tokens that the provider would report for a request with the present view, and with these tools beside it.
+
+        What it reported last counts, with what came since; before that, our own count, as far as it was seen to be off.
+        """
+        return self._metered().estimate(self.count(tools=tools, system=system))
+
+    def count(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
+        """Tokens of that request as we count them."""
+        request = Request(tools=tools, system=system, settings=self.settings)
+        outside = request.goal(self._notebook.tokenizer).outside_tokens
+        return outside + sum(self._notebook.weigh(self.view(), dialect_named(self._row.dialect)))
+
+    def record_usage(
+        self,
+        usage: Usage | Mapping[str, Any],
+        counted_tokens: int = 0,
+        *,
+        model: str = "",
+        task: str = "turn",
+    ) -> UsageRow:
+        """Book what a request used and cost, and learn from it how the provider counts; what was booked.
+
+        `usage` is what the provider reported, in any shape. `counted_tokens` is what `count` gave for that request, where
+        it was one of the present view. `model` is the one that answered, where it is not the session's.
+        """
+        reported = usage if isinstance(usage, Usage) else normalise_usage(usage)
+        row = booked(self.id, reported, model or self._row.model, at=time.time(), task=task)
+        self._metered().record(row, counted_tokens)
+        return row
+
+    def learn_window(self, failure: ErrorClass) -> bool:
+        """Keep the window that a provider's error states for the session's model; whether it stated one.
+
+        `penstock.classify_error` reads errors.
+        """
+        if not failure.window_tokens or not self._row.model:
+            return False
+        self._metered().learned.learn_window(self._row.model, self.endpoint, failure.window_tokens)
+        return True
+
+    def _metered(self) -> Meter:
+        self._meter.model, self._meter.endpoint = self._row.model, self.endpoint
+        return self._meter
 
     def refresh(self) -> None:
         """Go to where the conversation stands now, whoever has written to it."""
@@ -176,7 +230,7 @@ class Session:
         """
         request = Request(
             target_tokens=target_tokens,
-            context_length=context_length,
+            context_length=context_length or self.window.tokens,
             model=self._row.model or None,
             tools=tools,
             system=system,
@@ -196,7 +250,9 @@ class Session:
         tip = self.store.log_tip(self.id)
         view = self._view(newest)
         pins = frozenset(position + 1 for position in self.store.pins(self.id))
-        request = msgspec.structs.replace(request, pins=pins, numbers=view.numbers)
+        notes = notes_for(self.store, self.id, self._notebook.redactor.redact)
+        memory = Memory(notes, self._meter.learned)
+        request = msgspec.structs.replace(request, pins=pins, numbers=view.numbers, memory=memory)
         if summariser is None:
             result = await asyncio.to_thread(compress_list, view.wires, request, self._notebook)
         else:
@@ -228,6 +284,7 @@ class Session:
             ),
         )
         self._row = self.store.session(row.session)
+        self._meter.forget_report()
 
     def _facts(self, view: StoredView, result: Compressed) -> list[NewFact]:
         """What the ledger holds of the messages that leave the view. All of it was read for the compaction already."""
@@ -237,6 +294,7 @@ class Session:
 
     def undo(self) -> bool:
         """Take the newest compaction back; False where there is none."""
+        self._meter.forget_report()
         return self.store.undo(self.id, time.time()) is not None
 
     def branch(self, upto: str | None = None, *, title: str = "") -> Session:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import msgspec
 
 from penstock.engine.cooldown import Cooldown
-from penstock.engine.writing import Allowance, Job, NotesCache, Writer, Writing
+from penstock.engine.writing import Allowance, Job, Memory, NotesCache, Writer, Writing
 from penstock.errors import ErrorClass, ErrorKind, NotWritten, ProviderError, SettingsError
 from penstock.measure.prices import Cost, Money, cost_of, total_cost
 from penstock.measure.usage import Usage
@@ -178,7 +178,7 @@ class Summariser:
         """
         limits = limits or self._limits
         run = _Run(limits, self._now)
-        writers = [await self._writer(model, place) for place, model in enumerate(self._models)]
+        writers = [await self._writer(model, place, job.memory) for place, model in enumerate(self._models)]
         attempts: list[Attempt] = []
         spent: set[str] = set()
         for writer, way in self._rungs(writers, job, spent):
@@ -204,7 +204,7 @@ class Summariser:
     def _rungs(self, writers: list[Writer], job: Job, spent: set[str]) -> Iterator[tuple[Writer, str]]:
         """Whom to ask in which way, best first. `spent` are those who cannot be asked any more."""
         for writer in writers:
-            if Writing(writer, job, _Run(self._limits, self._now), self._notes).fits_conversation:
+            if self._writing(writer, job, _Run(self._limits, self._now)).fits_conversation:
                 yield writer, IN_CONVERSATION
             if writer.key not in spent:
                 yield writer, ON_ITS_OWN
@@ -221,7 +221,7 @@ class Summariser:
         self, writer: Writer, way: str, job: Job, run: _Run, spent: set[str]
     ) -> tuple[Prose | None, Attempt]:
         run.begin(writer.model.name)
-        writing = Writing(writer, job, run, self._notes)
+        writing = self._writing(writer, job, run)
         prose: Prose | None = None
         outcome = "wrote the handoff"
         try:
@@ -235,6 +235,8 @@ class Summariser:
             self._resting[writer.key] = self._resting.get(writer.key, Cooldown()).after(failure, self._now())
             if failure.window_tokens:
                 self._windows[writer.key] = failure.window_tokens
+                if job.memory.windows is not None:
+                    job.memory.windows.learn_window(writer.model.name, writer.endpoint, failure.window_tokens)
             refused_there = way == IN_CONVERSATION and failure.kind is ErrorKind.BAD_REQUEST
             if failure.kind.transient or (failure.kind in _NO_SMALLER_PARTS and not refused_there):
                 spent.add(writer.key)
@@ -249,11 +251,17 @@ class Summariser:
         )
         return prose, attempt
 
-    async def _writer(self, model: Model, place: int) -> Writer:
+    def _writing(self, writer: Writer, job: Job, run: _Run) -> Writing:
+        return Writing(writer, job, run, job.memory.notes or self._notes)
+
+    async def _writer(self, model: Model, place: int, memory: Memory) -> Writer:
         """The model with its window: given, learned, stated by its provider, or from the table."""
         bare = Writer(model, 0, self._timeout_seconds, model is self._main)
         if bare.key not in self._windows:
-            window = resolve_window(model.name, configured=self._given_window if place == 0 else None)
+            configured = self._given_window if place == 0 else None
+            windows = memory.windows
+            learned = None if windows is None else windows.window(model.name, bare.endpoint)
+            window = resolve_window(model.name, configured=configured, learned=learned)
             if window.source == "default":
                 window = resolve_window(model.name, listed=await _listed_window(model))
             if window.source != "default":

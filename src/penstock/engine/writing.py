@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.measure.tokens import Tokenizer
     from penstock.providers.exchange import Model
 
-__all__ = ["Allowance", "Books", "Conversation", "Job", "NotesCache", "Writer", "Writing"]
+__all__ = ["Allowance", "Books", "Conversation", "Job", "Memory", "NotesCache", "Writer", "Writing"]
 
 _T = TypeVar("_T")
 
@@ -59,12 +59,40 @@ class Conversation(msgspec.Struct, frozen=True, eq=False):
     """Whether a call at its end has no result yet, so that nothing can be said after it."""
 
 
+class NotesCache(Protocol):
+    """Notes on parts that were written before, by a digest of what they are on."""
+
+    def get(self, key: str) -> str | None:
+        """The notes, or None."""
+
+    def put(self, key: str, notes: str) -> None:
+        """Keep the notes."""
+
+
+class Windows(Protocol):
+    """Windows that providers stated in errors, by the name of the model and the address it is at."""
+
+    def window(self, model: str, endpoint: str = "") -> int | None:
+        """The window, or None."""
+
+    def learn_window(self, model: str, endpoint: str, tokens: int) -> None:
+        """Keep a window that the provider stated."""
+
+
+class Memory(msgspec.Struct, frozen=True, eq=False):
+    """What outlives a summariser, where somebody keeps it: notes on the conversation, windows of models."""
+
+    notes: NotesCache | None = None
+    windows: Windows | None = None
+
+
 class Job(msgspec.Struct, frozen=True, eq=False):
     """What is to be written, how to make it smaller where it does not fit, and the conversation it is from."""
 
     work: Work
     trim: Callable[[Work, int], Work]
     conversation: Conversation | None = None
+    memory: Memory = Memory()
 
 
 class Writer(msgspec.Struct, frozen=True, eq=False):
@@ -80,19 +108,14 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     most_tokens: int | None = None
 
     @property
+    def endpoint(self) -> str:
+        """The address that the model is at, "" for one without."""
+        return str(getattr(self.model, "base_url", ""))
+
+    @property
     def key(self) -> str:
         """By what it is told from others."""
-        return f"{self.model.dialect} {getattr(self.model, 'base_url', '')} {self.model.name}"
-
-
-class NotesCache(Protocol):
-    """Notes on parts that were written before, by a digest of what they are on."""
-
-    def get(self, key: str) -> str | None:
-        """The notes, or None."""
-
-    def put(self, key: str, notes: str) -> None:
-        """Keep the notes."""
+        return f"{self.model.dialect} {self.endpoint} {self.model.name}"
 
 
 class Allowance(NamedTuple):
