@@ -48,8 +48,14 @@ class Index(Protocol):
     def add(self, do: Transaction, passages: Iterable[tuple[int, Sequence[str]]]) -> None:
         """Add passages by number, with their terms."""
 
+    def settle(self, do: Transaction) -> None:
+        """After the last of many passages that were added."""
+
     def empty(self, do: Transaction) -> None:
         """Remove all passages."""
+
+    def ready(self, do: Transaction) -> None:
+        """Before the first look in a transaction."""
 
     def newest(self, do: Transaction, terms: Terms, limit: int) -> list[int]:
         """The highest numbers among the passages that are meant, highest first."""

@@ -70,6 +70,7 @@ class _Lookup:
         self._do = do
         self._index = index
         self._owners: tuple[str, ...] = ()
+        index.ready(do)
         if scope is None:
             row = do.one(
                 "SELECT first + passages FROM indexed WHERE passages > 0 ORDER BY first DESC LIMIT 1"

@@ -251,6 +251,9 @@ class SqlStore:
             done += some
             if not some:
                 break
+        if done:
+            with self._database.writing() as do:
+                self._database.index.settle(do)
         return done
 
     def unindexed(self) -> int:

@@ -62,9 +62,15 @@ class SqliteIndex:
             [(number, " ".join(terms)) for number, terms in passages],
         )
 
+    def settle(self, do: Transaction) -> None:
+        """Nothing to do: FTS5 merges what is new by itself."""
+
     def empty(self, do: Transaction) -> None:
         """Remove all passages."""
         do.run("INSERT INTO passages (passages) VALUES ('delete-all')")
+
+    def ready(self, do: Transaction) -> None:
+        """Nothing to do."""
 
     def newest(self, do: Transaction, terms: Terms, limit: int) -> list[int]:
         """The highest numbers among the passages that are meant, highest first."""
