@@ -2,7 +2,7 @@
 
 Nodes of the last handoff stand in the new one as they are. What gave way since is cut into segments, and the lines for
 all of them are chosen together, so that the room goes where it covers most. Where the old nodes leave too little for
-the new ones, the oldest two that have the same parent give way to it, on the lowest level first: what was long ago is
+the new ones, pairs of them give way to their parents, on the lowest level first, there the oldest: what was long ago is
 told coarsely, what was just now finely. A node that has no room for its text still stands there with its header, so
 that everything can be reached from the view.
 """
@@ -46,7 +46,6 @@ _FRESH_SHARE = 0.3  # of the room for texts goes to what is new, where there is 
 _MOST_TOLD = 0.3  # of a segment's tokens: more is not reserved for it
 _PARENT_SHARE = 0.5  # of its children's tokens is what a parent takes
 _HEADERS_SHARE = 0.15  # of the room: headers take no more while nodes can be joined
-_SETTLED = 0.85  # once nodes must give way, they do so until that share of their room is left
 
 
 def segment_size(gone_tokens: int, handoff_tokens: int) -> int:
@@ -196,18 +195,17 @@ class Outliner(Extractor):
 
     def _fitting_parts(self, parts: list[_Part], room: int) -> list[_Part]:
         """The parts, with parents in place of some, so that there is room for what is still to be told."""
-        crowded = False
         while True:
             headers = sum(part.header_tokens for part in parts)
             told = sum(part.told_tokens for part in parts)
             limit = room - headers - self._fresh_tokens(parts, room - headers)
-            if told <= limit * (_SETTLED if crowded else 1.0) and headers <= _HEADERS_SHARE * room:
+            if told <= limit and headers <= _HEADERS_SHARE * room:
                 return parts
-            crowded = crowded or told > limit
-            start = _next_group(parts)
-            if start is None:
+            groups = _next_groups(parts)
+            if not groups:
                 break
-            parts = [*parts[:start], self._parent(parts[start : start + FAN]), *parts[start + FAN :]]
+            for start in reversed(groups):
+                parts = [*parts[:start], self._parent(parts[start : start + FAN]), *parts[start + FAN :]]
         for part in parts:
             if sum(one.told_tokens for one in parts) <= limit:
                 break
@@ -322,14 +320,21 @@ def _all_below(part: _Part) -> Iterable[_Part]:
         yield from _all_below(one)
 
 
-def _next_group(parts: Sequence[_Part]) -> int | None:
-    """Where the next parts stand that give way to their parent: on the lowest level, there the oldest.
+def _next_groups(parts: Sequence[_Part]) -> list[int]:
+    """Where the next parts stand that give way to their parents, on the lowest level where there are any.
 
-    New segments do so only where nothing else is left.
+    Leaves do so by and by, the oldest first. A higher level does all at once: then it is let alone for long, and what
+    is before it stays as it is. New segments give way only where nothing else is left.
     """
-    groups = [(_level_of_group(parts, start), start) for start in range(len(parts))]
-    whole = [(parts[start].is_new, level, start) for level, start in groups if level is not None]
-    return min(whole)[2] if whole else None
+    groups = [
+        (parts[start].is_new, level, start)
+        for start in range(len(parts))
+        if (level := _level_of_group(parts, start)) is not None
+    ]
+    if not groups:
+        return []
+    first = min(groups)
+    return [start for *kind, start in groups if kind == [*first[:2]]] if first[1] else [first[2]]
 
 
 def _level_of_group(parts: Sequence[_Part], start: int) -> int | None:
