@@ -1,4 +1,4 @@
-"""`python -m benchmarks [speed|memory|stores|recall|search|fidelity|summaries|replay|redaction|startup …]`: measure, and print tables."""
+"""`python -m benchmarks [speed|memory|stores|recall|search|fidelity|summaries|replay|trajectories|redaction|startup …]`: measure, and print tables."""
 
 import argparse
 import datetime as dt
@@ -8,7 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import fidelity, memory, recall, redaction, replay, search, speed, startup, stores, summaries
+from benchmarks import (
+    fidelity,
+    memory,
+    recall,
+    redaction,
+    replay,
+    search,
+    speed,
+    startup,
+    stores,
+    summaries,
+    trajectories,
+)
 from benchmarks.clock import cores, machine
 from benchmarks.options import Options
 from benchmarks.report import LEGEND, Table, as_json, markdown, missed
@@ -25,6 +37,7 @@ SUBJECTS: dict[str, Callable[[Options], list[Table]]] = {
     "fidelity": fidelity.run,
     "summaries": summaries.run,
     "replay": replay.run,
+    "trajectories": trajectories.run,
 }
 
 
@@ -85,6 +98,9 @@ def _parser() -> argparse.ArgumentParser:
         "--messages", type=int, default=100_000, metavar="N", help="in the store that is searched (100,000)"
     )
     parser.add_argument(
+        "--trajectory-mb", type=int, default=200, metavar="N", help="of the large file of trajectories (200)"
+    )
+    parser.add_argument(
         "--limit", type=int, default=40, metavar="N", help="recorded sessions of a file, at most (40)"
     )
     return parser
@@ -106,6 +122,7 @@ def _options(wished: argparse.Namespace, parser: argparse.ArgumentParser) -> Opt
         limit=min(4, wished.limit) if wished.quick else max(1, wished.limit),
         jobs=max(1, wished.jobs),
         messages=max(2_000, wished.messages),
+        trajectory_mb=max(1, wished.trajectory_mb),
     )
 
 

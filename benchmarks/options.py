@@ -18,3 +18,4 @@ class Options:
     limit: int = 40
     jobs: int = 1
     messages: int = 100_000
+    trajectory_mb: int = 200

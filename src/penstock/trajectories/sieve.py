@@ -54,37 +54,47 @@ class _Sieve:
         match part:
             case Text(text=text):
                 beginning = _SPOKEN if role is Role.USER else min(_BEGUN, self._beginnings)
-                lines = self._lines(self._redactor.redact(text), beginning)
                 self._beginnings -= 0 if role is Role.USER else beginning
+                lines = self._lines(text, beginning)
                 return Text(lines) if lines else None
             case Reasoning(text=text):
-                lines = self._lines(self._redactor.redact(text), 0)
+                lines = self._lines(text, 0)
                 return Text(lines) if lines else None
             case ToolCall(call_id=call_id, name=name, arguments=arguments):
-                lines = self._lines(self._laid_out(arguments), 0)
+                lines = self._lines(arguments, 0)
                 return ToolCall(call_id, name, lines) if lines else None
             case ToolResult(call_id=call_id, text=text):
-                lines = self._lines(self._laid_out(text), 0)
+                lines = self._lines(text, 0)
                 return ToolResult(call_id, lines) if lines else None
             case Summary():
                 return part
             case _:
                 return None
 
-    def _laid_out(self, text: str) -> str:
-        """The text without secrets; JSON as lines, which is not done again when it is read."""
-        clean = self._redactor.redact(text)
-        return lay_out(clean).text if _OPENS_JSON(clean) else clean
-
     def _lines(self, text: str, beginning: int) -> str:
-        """The first characters, and the lines with values that are needed."""
-        start = text[:beginning].rsplit("\n", 1)[0] if len(text) > beginning else text
+        """The first characters, and the lines with values that are needed; all of it without secrets.
+
+        Most texts have nothing new to say: those are looked through and not read.
+        """
+        wanted = self._is_wanted(text)
+        if not wanted and not beginning:
+            return ""
+        # The whole text first: half of a secret could not be told from a word.
+        clean = self._redactor.redact(text)
+        if not beginning and _OPENS_JSON(clean):
+            clean = lay_out(clean).text
+        start = clean if len(clean) <= beginning else clean[:beginning].rsplit("\n", 1)[0]
         if not beginning:
             start = ""
+        found = [line for line in self._hits(clean, len(start)) if line] if wanted else []
+        return "\n".join([start, *found] if start else found)
+
+    def _is_wanted(self, text: str) -> bool:
+        """Whether a value stands in the text of which more lines are wanted."""
         if self._finder is None or self._room <= 0:
-            return start
-        found = [line for line in self._hits(text, len(start)) if line]
-        return "\n".join([start, *found]) if start else "\n".join(found)
+            return False
+        left = self._left
+        return any(left[which] for which, _, _ in self._finder.find(text))
 
     def _hits(self, text: str, done: int) -> Iterator[str]:
         """The lines, or windows of long lines, with values that are needed, behind the first `done` characters."""
