@@ -1,4 +1,4 @@
-"""`python -m benchmarks [speed|memory|stores|recall|search|fidelity|summaries|replay|trajectories|redaction|startup …]`: measure, and print tables."""
+"""`python -m benchmarks [speed|memory|stores|recall|search|fidelity|engines|summaries|replay|trajectories|redaction|startup …]`: measure, and print tables."""
 
 import argparse
 import datetime as dt
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    engines,
     fidelity,
     memory,
     recall,
@@ -35,6 +36,7 @@ SUBJECTS: dict[str, Callable[[Options], list[Table]]] = {
     "recall": recall.run,
     "search": search.run,
     "fidelity": fidelity.run,
+    "engines": engines.run,
     "summaries": summaries.run,
     "replay": replay.run,
     "trajectories": trajectories.run,
@@ -86,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=cores(),
         metavar="N",
-        help="processes for fidelity, recall and summaries (all cores)",
+        help="processes for fidelity, engines, recall and summaries (all cores)",
     )
     parser.add_argument(
         "--needles", choices=("theirs", "ours", "both"), default="both", help="on recorded sessions"
