@@ -24,6 +24,7 @@ RUNNABLE = (
     "docs/guides/providers.md",
     "docs/guides/recall.md",
     "docs/guides/testing.md",
+    "docs/guides/trajectories.md",
     "docs/concepts/economics.md",
     "docs/concepts/redaction.md",
     "docs/reference/settings.md",
