@@ -157,7 +157,23 @@ class ContextCompressor(ContextEngine):
         target_tokens: int | None = None,
     ) -> Compressed:
         """Compress and say what was done. `current_tokens` is what the whole request takes, where known."""
-        result = self._try(messages, focus_topic, target_tokens)
+        result = self.prepare(messages, focus_topic, target_tokens=target_tokens)
+        self.took(result, current_tokens)
+        return result
+
+    def prepare(
+        self,
+        messages: Sequence[dict[str, Any]],
+        focus_topic: str | None = None,
+        *,
+        target_tokens: int | None = None,
+        numbers: Sequence[int] | None = None,
+    ) -> Compressed:
+        """Compress for later: nothing counts as done before `took`. `numbers` name the messages, where a log does."""
+        return self._try(messages, focus_topic, target_tokens, numbers)
+
+    def took(self, result: Compressed, current_tokens: int | None = None) -> None:
+        """What was prepared is the view from now on. `current_tokens` is what the request took before, where known."""
         receipt = result.receipt
         outside = max(0, (current_tokens or receipt.tokens_before) - receipt.tokens_before)
         effective = receipt.outcome != NOTHING_TO_DO and worth_it(
@@ -178,7 +194,6 @@ class ContextCompressor(ContextEngine):
             self.last_prompt_tokens = receipt.tokens_after + outside
             self._pressure, notices = self._pressure.compacted(self.last_prompt_tokens)
             self._say(notices)
-        return result
 
     def original(self, handle: str) -> Any:
         """The original of a message that any compaction of this instance elided or summarised."""
@@ -264,9 +279,13 @@ class ContextCompressor(ContextEngine):
         self._fit_window(context_length)
 
     def _try(
-        self, messages: Sequence[dict[str, Any]], focus: str | None, target: int | None = None
+        self,
+        messages: Sequence[dict[str, Any]],
+        focus: str | None,
+        target: int | None,
+        numbers: Sequence[int] | None,
     ) -> Compressed:
-        request = self._request(focus, target)
+        request = msgspec.structs.replace(self._request(focus, target), numbers=numbers)
         summariser = None if self._in_emergency() else self._summariser
         result = self._compacted(messages, request, summariser)
         for number, origin in result.originals:

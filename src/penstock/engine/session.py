@@ -34,36 +34,62 @@ from penstock.engine.metering import Meter, booked
 from penstock.engine.results import READ_FILE, ResultKeeper
 from penstock.engine.retention import honour_retention
 from penstock.engine.session_history import SessionHistory
-from penstock.engine.stored_view import recorded_facts, recorded_pieces, view_of, wanted_positions
+from penstock.engine.stored_view import (
+    StoredView,
+    recorded_facts,
+    recorded_pieces,
+    view_of,
+    wanted_positions,
+)
 from penstock.engine.summariser import summariser_of
 from penstock.engine.writing import Memory
 from penstock.errors import UnknownHandle
 from penstock.measure.usage import Usage, normalise_usage
 from penstock.recall.ranking import Wish
-from penstock.recall.tools import EXPAND, Budget, answer, tool_schemas
+from penstock.recall.tools import Budget, answer, tool_schemas
 from penstock.settings import Settings
-from penstock.stores.base import BRANCH, COMPRESSION, NewCompaction, NewSession
+from penstock.stores.base import (
+    BRANCH,
+    COMPRESSION,
+    CompactionRow,
+    LogTip,
+    NewCompaction,
+    NewSession,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.compaction.notebook import Notebook
     from penstock.engine.compressed import Compressed
-    from penstock.engine.stored_view import StoredView
     from penstock.errors import ErrorClass
     from penstock.measure.windows import Window
     from penstock.recall.history import Finding
-    from penstock.stores.base import CompactionRow, NewFact, SessionRow, Store, UsageRow
+    from penstock.stores.base import NewFact, SessionRow, Store, UsageRow
 
-__all__ = ["Session"]
+__all__ = ["Session", "Standing"]
+
+
+class Standing(msgspec.Struct, frozen=True, eq=False):
+    """A view, the end of the log that it reaches to, and the compaction that it rests on."""
+
+    view: StoredView
+    tip: LogTip
+    newest: CompactionRow | None
+
+    @property
+    def prefix_end(self) -> int:
+        """How many messages of the view the compaction has settled."""
+        later = 0 if self.newest is None else self.tip.length - self.newest.compaction.length
+        return 0 if self.newest is None else max(0, len(self.view.wires) - later)
 
 
 class Session:
     """One conversation in a store, at its tip. Not safe to share between threads; the store is.
 
     Handles are message numbers: `m1` is the first message of the log. `tool_limits` says for single tools from how many
-    characters on `keep_results` stores their results, None for never; `recall_tool` names the tool that reads them, where
-    the agent has one. `endpoint` is the address that the session's model is at: what is learned of a model is kept by both.
+    characters on `keep_results` stores their results, None for never. `recall_tool` names the tool by which the agent reads
+    originals (`history_expand`), where it has one: stubs, previews and handoffs then name it. `endpoint` is the address that the session's model is at: what is learned of a model is kept by both.
     """
 
     def __init__(self, store: Store, row: SessionRow, settings: Settings | None = None) -> None:
@@ -219,11 +245,8 @@ class Session:
         system: Any = None,
         focus: str | None = None,
         summariser: Any = None,
-        recall_tools: bool = False,
     ) -> Compressed:
         """Compact the view and commit it. Nothing is committed where there is nothing to do.
-
-        With `recall_tools`, stubs and the handoff say by which tool the agent reads what they stand for.
 
         Raises what `penstock.compress` raises, and StoreConflict where somebody else has compacted the same view
         meanwhile: that compaction stands, and this one is discarded.
@@ -237,7 +260,7 @@ class Session:
             focus=focus,
             dialect=self._row.dialect,
             settings=self.settings,
-            recall_tool=EXPAND if recall_tools else None,
+            recall_tool=self.recall_tool,
         )
         return run_sync(self._compacted(request, summariser))
 
@@ -246,9 +269,8 @@ class Session:
         return await asyncio.to_thread(lambda: self.compact(**wishes))
 
     async def _compacted(self, request: Request, summariser: Any) -> Compressed:
-        newest = self.store.newest_compaction(self.id)
-        tip = self.store.log_tip(self.id)
-        view = self._view(newest)
+        standing = self.standing()
+        view = standing.view
         pins = frozenset(position + 1 for position in self.store.pins(self.id))
         notes = notes_for(self.store, self.id, self._notebook.redactor.redact)
         memory = Memory(notes, self._meter.learned)
@@ -257,34 +279,40 @@ class Session:
             result = await asyncio.to_thread(compress_list, view.wires, request, self._notebook)
         else:
             result = await summarise_list(view.wires, request, summariser_of(summariser), self._notebook)
-        if result.receipt.outcome != NOTHING_TO_DO:
-            compaction = Compaction(tip.id, tip.length, recorded_pieces(view, result))
-            self._commit(compaction, newest, result, self._facts(view, result))
+        self.commit(standing, result)
         return result
 
-    def _commit(
-        self,
-        compaction: Compaction,
-        over: CompactionRow | None,
-        result: Compressed,
-        facts: Sequence[NewFact] = (),
-    ) -> None:
+    def standing(self) -> Standing:
+        """The view as it is now, for a compaction that is made elsewhere and committed later."""
+        newest = self.store.newest_compaction(self.id)
+        tip = self.store.log_tip(self.id)
+        return Standing(self._view(newest), tip, newest)
+
+    def commit(self, standing: Standing, result: Compressed) -> bool:
+        """Commit a compaction of that view, whatever was appended since; False where there was nothing to do.
+
+        Raises StoreConflict where somebody else has compacted the same view meanwhile.
+        """
+        if result.receipt.outcome == NOTHING_TO_DO:
+            return False
+        tip, over = standing.tip, standing.newest
         new = NewSession(
             id=_new_id(), at=time.time(), dialect=self._row.dialect, model=self._row.model, kind=COMPRESSION
         )
         row = self.store.commit(
             self.id,
             NewCompaction(
-                compaction=compaction,
+                compaction=Compaction(tip.id, tip.length, recorded_pieces(standing.view, result)),
                 over=over.key if over is not None else 0,
                 receipt=result.receipt.to_dict(),
                 session=new,
                 key=new.id,
-                facts=facts,
+                facts=self._facts(standing.view, result),
             ),
         )
         self._row = self.store.session(row.session)
         self._meter.forget_report()
+        return True
 
     def _facts(self, view: StoredView, result: Compressed) -> list[NewFact]:
         """What the ledger holds of the messages that leave the view. All of it was read for the compaction already."""

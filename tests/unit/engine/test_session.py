@@ -6,6 +6,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+import penstock
 from penstock.conversation import mark
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.rules import check
@@ -117,7 +118,7 @@ def test_a_compaction_opens_a_continuation_and_resume_finds_it(session, store):
     assert (listed.tip.id, listed.compactions, listed.messages, listed.title) == (session.id, 1, 80, "parts")
 
 
-def test_nothing_to_do_commits_nothing(session, store):
+def test_nothing_to_docommits_nothing(session, store):
     session.append(talk(2))
     before = session.id
     assert session.compact(target_tokens=50_000).receipt.outcome == "nothing_to_do"
@@ -143,22 +144,24 @@ def test_pins_stay_whole(session):
 def test_two_compactors_one_result(session, store):
     session.append(talk(20))
     other = Session.resume(store, session.id)
+    late = other.standing()
     result = session.compact(target_tokens=2_500)
     with pytest.raises(StoreConflict):
-        other._commit(*_late(other))
+        other.commit(late, result)
     other.refresh()
     assert other.view() == result.messages
     assert len(store.compactions(session.id)) == 1
 
 
-def _late(session):
-    """What a compactor would commit that had taken its view before the other one was done."""
-    from penstock.conversation.view import Compaction, Kept
-    from penstock.engine.compress import Request, compress_list
-
-    tip = session.store.log_tip(session.id)
-    result = compress_list(talk(20), Request(target_tokens=2_500))
-    return Compaction(tip.id, tip.length, (Kept(0),)), None, result
+def test_a_compaction_that_was_prepared_is_committed_after_more_was_said(session):
+    session.append(talk(20))
+    standing = session.standing()
+    prepared = penstock.compress(standing.view.wires, target_tokens=2_500)
+    later = talk(2, first=60)
+    session.append(later)
+    assert session.commit(standing, prepared)
+    assert session.view() == [*prepared.messages, *later]
+    assert session.standing().prefix_end == len(prepared.messages)
 
 
 def test_messages_that_arrive_meanwhile_stay(session, store):

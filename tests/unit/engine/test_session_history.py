@@ -148,5 +148,6 @@ def test_what_the_recall_tools_gave_is_not_found_again(session):
 
 @pytest.mark.parametrize("has_tools", [True, False])
 def test_the_view_names_the_tool_only_where_the_agent_has_it(session, has_tools):
-    session.compact(target_tokens=3_000, recall_tools=has_tools)
+    session.recall_tool = "history_expand" if has_tools else None
+    session.compact(target_tokens=3_000)
     assert ("history_expand" in json.dumps(session.view())) is has_tools
