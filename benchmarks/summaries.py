@@ -22,7 +22,7 @@ from benchmarks.report import Cell, Figure, Limit, Table, share
 from benchmarks.scripted_writers import WRITERS
 from benchmarks.speed import warm
 from benchmarks.summary_checks import Harm, Original, planted
-from penstock.compaction.extractive import PROSE_SHARE
+from penstock.compaction.sections import PROSE_SHARE
 from penstock.errors import ErrorKind
 
 __all__ = ["run"]

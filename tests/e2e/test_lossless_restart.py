@@ -12,6 +12,7 @@ from penstock.compaction.outline import parse_outline
 from penstock.conversation import mark
 from penstock.engine.lossless import LosslessEngine
 from penstock.stores.opening import open_store
+from penstock.testing.engine_contract import agent_turns
 from penstock.testing.scripted_model import ScriptedModel
 
 _PROCESSES = multiprocessing.get_context("spawn")
@@ -24,7 +25,7 @@ def compacted(url, session_id):
     model = ScriptedModel(lambda received: lossless_process.NOTES)
     engine = LosslessEngine(64_000, summariser=model, store=store)
     engine.on_session_start(session_id)
-    result = engine.compact(lossless_process.conversation())
+    result = engine.compact(agent_turns(0, lossless_process.TURNS))
     store.close()
     return result, len(model.received)
 

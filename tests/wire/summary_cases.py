@@ -14,10 +14,10 @@ from benchmarks.sessions.wires import DIALECTS as WIRES
 from client_talk import model_of
 
 import penstock
-from penstock.compaction.extractive import PROSE_SHARE
 from penstock.compaction.limits import limits_for_target
 from penstock.compaction.plan import Wishes
 from penstock.compaction.planner import make_plan
+from penstock.compaction.sections import PROSE_SHARE
 from penstock.compaction.values import values_in
 from penstock.compaction.verify import STRUCK
 from penstock.conversation.dialects import DIALECTS, decode_all

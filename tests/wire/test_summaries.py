@@ -27,8 +27,8 @@ from summary_cases import (
 )
 
 import penstock
-from penstock.compaction.extractive import PROSE_SHARE
 from penstock.compaction.handoff import Section, parse_handoff
+from penstock.compaction.sections import PROSE_SHARE
 from penstock.compaction.verify import STRUCK
 from penstock.engine.summariser import Summariser, summariser_of
 from penstock.redaction import REDACTED

@@ -121,7 +121,7 @@ class Outliner(Extractor):
 
     def write(self, budget: int, measure: Measure, beside: Beside) -> Extract:
         """A handoff of at most `budget` tokens: the outline first, which stays, then the sections, which do not."""
-        entries, struck = self._sections(budget, beside)
+        entries, struck = self._sections.write(budget, beside.request, beside.whole)
         everything = self._all_parts(beside.stays)
         room = budget - measure(render_handoff(entries)) - 5
         whole = "\n".join([render_outline(part.node() for part in everything), render_handoff(entries)])
@@ -186,7 +186,7 @@ class Outliner(Extractor):
             part.header_tokens = header + 1
             part.text_tokens = text + 1 if part.text else 0
             notes = self._nodes.notes.get(part.key, ()) if part.text is None else ()
-            part.notes = tuple(self._fitting(notes, self._nodes.notes_tokens))
+            part.notes = tuple(self._sections.fitting(notes, self._nodes.notes_tokens))
             if part.notes:
                 part.text_tokens = self._tokenizer.count(_noted(part.notes)) + 1
         return parts

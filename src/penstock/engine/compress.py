@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import msgspec
 
 from penstock.compaction.compact import Compacted, Goal, compact
-from penstock.compaction.extractive import PROSE_SHARE
 from penstock.compaction.notebook import Notebook, Opened
 from penstock.compaction.outline import NodeTexts  # noqa: TC001 - a struct's field types are read at run time
 from penstock.compaction.plan import Wishes
 from penstock.compaction.receipt import DEGRADED
+from penstock.compaction.sections import PROSE_SHARE
 from penstock.compaction.work import WorkMaker
 from penstock.config import cache_folder, own_secrets
 from penstock.conversation.dialects import detect, dialect_named

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.compaction.extractive import PROSE_SHARE
 from penstock.compaction.outline import NodeTexts, header_of_node
 from penstock.compaction.receipt import DEGRADED
 from penstock.compaction.runs import numbers_in
+from penstock.compaction.sections import PROSE_SHARE
 from penstock.compaction.segments import children_of
 from penstock.compaction.verify import check_prose
 from penstock.compaction.work import Turn, Work, WorkMaker, source_of

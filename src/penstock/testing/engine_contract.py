@@ -24,7 +24,7 @@ from penstock.engine.contract import ContextEngine
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["EngineContract", "check_engine", "long_conversation"]
+__all__ = ["EngineContract", "agent_turns", "check_engine", "long_conversation"]
 
 Chat = list[dict[str, Any]]
 
@@ -49,9 +49,15 @@ _RUBBISH: tuple[dict[str, Any], ...] = (
 
 
 def long_conversation(turns: int = 30) -> Chat:
-    """A chat of an agent at work: each turn a request, a call with a long result, and an answer."""
-    messages: Chat = [{"role": "system", "content": "You are a coding agent."}]
-    for turn in range(turns):
+    """A chat of an agent at work, with a system prompt and a last request."""
+    system = {"role": "system", "content": "You are a coding agent."}
+    return [system, *agent_turns(0, turns), {"role": "user", "content": "Which part names owner_17?"}]
+
+
+def agent_turns(first: int, end: int) -> Chat:
+    """Turns of that chat, from the one with the number `first` on: each a request, a call with a long result, and an answer."""
+    messages: Chat = []
+    for turn in range(first, end):
         call_id = f"call_{turn}"
         function = {"name": "read_file", "arguments": json.dumps({"path": f"src/part_{turn}.py"})}
         lines = [f"def step_{turn}_{line}(job): return job.owner_{line}" for line in range(60)]
@@ -65,7 +71,6 @@ def long_conversation(turns: int = 30) -> Chat:
             {"role": "tool", "tool_call_id": call_id, "content": "\n".join(lines)},
             {"role": "assistant", "content": f"Part {turn} is fine."},
         ]
-    messages.append({"role": "user", "content": "Which part names owner_17?"})
     return messages
 
 

@@ -16,29 +16,11 @@ from penstock.engine.shelf import MemoryShelf, StoreShelf
 from penstock.errors import SettingsError, UnknownHandle
 from penstock.stores.base import NewSession
 from penstock.stores.opening import open_store
+from penstock.testing.engine_contract import agent_turns
 from penstock.testing.scripted import Reply
 from penstock.testing.scripted_model import ScriptedModel
 
 NOTES = "## Active State\n- All parts were looked at.\n"
-
-
-def turns(first, last):
-    """Some turns of a conversation of which every message differs from the others."""
-    messages = []
-    for turn in range(first, last):
-        call = {"name": "read_file", "arguments": json.dumps({"path": f"src/part_{turn}.py"})}
-        lines = "\n".join(f"def step_{turn}_{line}(job): return job.owner_{line}" for line in range(60))
-        messages += [
-            {"role": "user", "content": f"Look at part {turn}."},
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [{"id": f"c{turn}", "type": "function", "function": call}],
-            },
-            {"role": "tool", "tool_call_id": f"c{turn}", "content": lines},
-            {"role": "assistant", "content": f"Part {turn} is fine."},
-        ]
-    return messages
 
 
 def handoff_of(messages):
@@ -70,10 +52,10 @@ def test_the_recall_tools_are_on_unless_told_otherwise():
 
 def test_every_node_opens_down_to_the_originals():
     engine = LosslessEngine(16_000)
-    log = turns(0, 40)
+    log = agent_turns(0, 40)
     view = engine.compress(log)
-    log += turns(40, 75)
-    view = engine.compress(view + turns(40, 75))
+    log += agent_turns(40, 75)
+    view = engine.compress(view + agent_turns(40, 75))
     parent = next(node for node in nodes_of(view) if spot_of(node.handles[0]).level == 1)
     told = asked(engine, "history_describe", handle=f"n{parent.handles[0]}")
     children = [inside["handle"] for inside in told["inside"]]
@@ -92,7 +74,7 @@ def test_every_node_opens_down_to_the_originals():
 
 def test_a_handle_that_names_nothing_is_an_answer():
     engine = LosslessEngine(16_000)
-    engine.compress(turns(0, 40))
+    engine.compress(agent_turns(0, 40))
     assert "error" in asked(engine, "history_describe", handle="n999")
     assert "error" in asked(engine, "history_expand", handle="m999")
     with pytest.raises(UnknownHandle, match="n999"):
@@ -101,16 +83,16 @@ def test_a_handle_that_names_nothing_is_an_answer():
 
 def test_a_search_finds_what_no_node_tells():
     engine = LosslessEngine(16_000)
-    engine.compress(turns(0, 40))
+    engine.compress(agent_turns(0, 40))
     found = asked(engine, "history_search", query="step_3_44")["found"]
     assert "step_3_44" in found[0]["excerpt"]
 
 
 def test_the_beginning_of_the_handoff_stays_as_it_was_while_there_is_room():
     engine = LosslessEngine(200_000)
-    first = engine.compact(turns(0, 40), target_tokens=6_000)
+    first = engine.compact(agent_turns(0, 40), target_tokens=6_000)
     before = handoff_of(first.messages)
-    after = handoff_of(engine.compact(first.messages + turns(40, 60), target_tokens=12_000).messages)
+    after = handoff_of(engine.compact(first.messages + agent_turns(40, 60), target_tokens=12_000).messages)
     shared = before[: before.index("## Active Task")]
     assert after.startswith(shared)
     assert len(shared) > 0.8 * len(before)
@@ -118,10 +100,10 @@ def test_the_beginning_of_the_handoff_stays_as_it_was_while_there_is_room():
 
 def test_a_new_conversation_begins_with_the_first_node():
     engine = LosslessEngine(16_000)
-    engine.compress(turns(0, 40))
+    engine.compress(agent_turns(0, 40))
     engine.on_session_reset()
     assert engine.get_status()["nodes"] == 0
-    assert nodes_of(engine.compress(turns(50, 90)))[0].handles == (1,)
+    assert nodes_of(engine.compress(agent_turns(50, 90)))[0].handles == (1,)
     with pytest.raises(UnknownHandle):
         LosslessEngine().original("n1")
 
@@ -130,7 +112,7 @@ def test_thirty_compactions_stay_within_bounds():
     engine = LosslessEngine(16_000)
     view, sizes, levels, leaves = [], [], [], 0
     for number in range(30):
-        view = engine.compress(view + turns(30 * number, 30 * (number + 1)))
+        view = engine.compress(view + agent_turns(30 * number, 30 * (number + 1)))
         sizes.append(len(handoff_of(view)))
         levels.append(engine.get_status()["levels"])
         leaves = max(spot_of(node.handles[-1]).leaves for node in nodes_of(view))
@@ -161,12 +143,12 @@ def messages_below(engine, handles):
 def test_a_model_writes_on_each_new_node_once():
     model = ScriptedModel(lambda received: NOTES)
     engine = LosslessEngine(64_000, summariser=model)
-    result = engine.compact(turns(0, 80))
+    result = engine.compact(agent_turns(0, 80))
     fresh = nodes_of(result.messages)
     assert len(model.received) == len(fresh) == result.receipt.model_calls
     assert all(node.text.startswith("- All parts were looked at.\n") for node in fresh)
     assert result.receipt.model == model.name
-    view = result.messages + turns(80, 150)
+    view = result.messages + agent_turns(80, 150)
     before = len(model.received)
     engine.compact(view)
     assert 0 < len(model.received) - before < 2 * len(fresh)
@@ -175,9 +157,9 @@ def test_a_model_writes_on_each_new_node_once():
 def test_the_same_messages_are_never_written_on_twice():
     model = ScriptedModel(lambda received: NOTES)
     shelf = MemoryShelf()
-    first = LosslessEngine(64_000, summariser=model, shelf=shelf).compact(turns(0, 80))
+    first = LosslessEngine(64_000, summariser=model, shelf=shelf).compact(agent_turns(0, 80))
     calls = len(model.received)
-    again = LosslessEngine(64_000, summariser=model, shelf=shelf).compact(turns(0, 80))
+    again = LosslessEngine(64_000, summariser=model, shelf=shelf).compact(agent_turns(0, 80))
     assert len(model.received) == calls
     assert again.messages == first.messages
 
@@ -187,7 +169,7 @@ def test_what_a_model_invents_is_struck_and_what_fails_is_excerpts():
         "## Active State\n- It is in src/invented_9.py and step_1_1 (m3).\n- See part_1.py, step_1_1 and bogus_77.\n"
     ]
     model = ScriptedModel(lambda received: replies[0] if received.number % 2 else Reply.unauthorised())
-    result = LosslessEngine(64_000, summariser=model).compact(turns(0, 80))
+    result = LosslessEngine(64_000, summariser=model).compact(agent_turns(0, 80))
     text = handoff_of(result.messages)
     assert "invented_9" not in text
     assert "bogus_77" not in text
@@ -197,8 +179,8 @@ def test_what_a_model_invents_is_struck_and_what_fails_is_excerpts():
 
 def test_where_no_model_writes_the_outline_stands_without_it():
     model = ScriptedModel(lambda received: "I am sorry, I cannot do that.")
-    result = LosslessEngine(64_000, summariser=model).compact(turns(0, 80))
-    plain = LosslessEngine(64_000).compact(turns(0, 80))
+    result = LosslessEngine(64_000, summariser=model).compact(agent_turns(0, 80))
+    plain = LosslessEngine(64_000).compact(agent_turns(0, 80))
     assert result.receipt.outcome == "degraded"
     assert "no model wrote" in result.receipt.reason
     assert result.messages == plain.messages
@@ -232,7 +214,7 @@ def test_the_shelf_of_a_session_is_shared_by_what_continues_it_and_goes_with_it(
 
 def test_a_session_that_is_resumed_finds_its_nodes_and_its_originals(store):
     session = penstock.Session.create(store)
-    log = turns(0, 80)
+    log = agent_turns(0, 80)
     session.append(log)
     model = ScriptedModel(lambda received: NOTES)
     first = LosslessEngine(64_000, summariser=model, store=store)
@@ -253,4 +235,4 @@ def test_a_session_that_is_resumed_finds_its_nodes_and_its_originals(store):
 def test_a_session_that_the_store_does_not_know_is_kept_in_memory(store):
     engine = LosslessEngine(16_000, store=store)
     engine.on_session_start("nobody")
-    assert nodes_of(engine.compress(turns(0, 40)))
+    assert nodes_of(engine.compress(agent_turns(0, 40)))
