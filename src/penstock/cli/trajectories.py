@@ -34,8 +34,13 @@ def run(args: argparse.Namespace) -> int:
     """Compress the data set. Raises what `run_of` and `penstock.trajectories.run.run` raise."""
     wanted = run_of(args)
     args.file = None  # what fails is told with the name of the file at fault, which is not the whole input
-    with RunProgress() as progress:
-        finished = run_all(wanted, on_progress=progress.update)
+    try:
+        with RunProgress() as progress:
+            finished = run_all(wanted, on_progress=progress.update)
+    except KeyboardInterrupt:
+        if wanted.target is not None and sys.stderr is not None:
+            print("penstock: stopped; the same command with --resume goes on", file=sys.stderr)
+        raise
     screen = screen_of(sys.stdout)
     if args.json:
         screen.say(json.dumps(_as_json(wanted, finished), indent=2))
@@ -47,9 +52,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _as_json(wanted: Run, finished: Finished) -> dict[str, Any]:
     return {
-        "dry_run": wanted.dry_run,
+        "dry_run": wanted.target is None,
         "sample_percent": wanted.job.sample_percent,
-        "output": None if wanted.dry_run else str(wanted.target),
+        "output": None if wanted.target is None else str(wanted.target),
         **msgspec.to_builtins(finished),
         "totals": finished.totals.to_dict(),
     }
@@ -83,7 +88,7 @@ def _figures(wanted: Run, finished: Finished, screen: Screen) -> Iterator[tuple[
         rows = plural(totals.cost_unknown_rows, "row")
         unknown = f", and {rows} of unknown price" if totals.cost_unknown_rows else ""
         yield "model", f"{plural(totals.model_calls, 'request')}, ${totals.cost:,.4f}{unknown}"
-    if wanted.dry_run:
+    if wanted.target is None:
         yield "written", "nothing: this was a dry run"
     else:
         yield "written", f"{printable(str(wanted.target))}, {finished.written_bytes:,} bytes"

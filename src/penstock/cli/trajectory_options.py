@@ -34,7 +34,6 @@ def run_of(args: argparse.Namespace) -> Run:
     dry_run = bool(given.get("dry_run"))
     if args.output is None and not dry_run:
         raise SettingsError("no output was named; give a file or folder after the input, or --dry-run")
-    source = Path(args.file)
     job = Job(
         options=TrajectoryOptions(**{name: given[name] for name in _ALGORITHM if name in given}),
         model=_model(given),
@@ -44,12 +43,11 @@ def run_of(args: argparse.Namespace) -> Run:
         seed=given.get("seed", 0),
     )
     return Run(
-        source=source,
-        target=Path(args.output) if args.output is not None else source.with_name(f"{source.name}.nowhere"),
+        source=Path(args.file),
+        target=None if dry_run else Path(args.output),
         job=job,
         workers=given.get("workers", 0),
         resume=args.resume,
-        dry_run=dry_run,
         metrics=Path(given["metrics"]) if given.get("metrics") else None,
     )
 

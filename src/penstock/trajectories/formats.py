@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from contextlib import contextmanager
 from enum import StrEnum
-from pathlib import Path  # noqa: TC003 - `DataFile` is decoded by it
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -56,13 +56,17 @@ def compression_of(path: Path) -> Compression:
     return Compression.GZIP if suffix in {".gz", ".gzip"} else Compression.NONE
 
 
-def data_files(source: Path, target: Path) -> list[DataFile]:
+def data_files(source: Path, target: Path | None) -> list[DataFile]:
     """The files of the input, in the order of their names, each with its place in the output.
 
-    Raises InputError where there are none, SettingsError where the output cannot be what the input is.
+    Without a target they are only looked at. Raises InputError where there are none, SettingsError where the output cannot be what the input is.
     """
     if not source.exists():
         raise InputError(f"{source}: there is no such file or folder")
+    if target is None:
+        names = _found(source) if source.is_dir() else [Path(source.name)]
+        folder = source if source.is_dir() else source.parent
+        return [DataFile(name.as_posix(), folder / name, folder / name) for name in names]
     if source.resolve() == target.resolve():
         raise SettingsError(f"{target}: the output would take the place of the input; name another")
     if source.is_file():
@@ -77,11 +81,15 @@ def data_files(source: Path, target: Path) -> list[DataFile]:
         raise SettingsError(f"{target}: the input is a folder, so the output must be one; it is a file")
     if target.resolve().is_relative_to(source.resolve()):
         raise SettingsError(f"{target}: the output stands inside the input; name a folder beside it")
-    found = sorted(path for path in source.rglob("*") if path.is_file() and _is_data(path))
+    return [DataFile(name.as_posix(), source / name, target / name) for name in _found(source)]
+
+
+def _found(folder: Path) -> list[Path]:
+    """The data files in a folder, by their names in it."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file() and _is_data(path))
     if not found:
-        raise InputError(f"{source}: no .jsonl, .jsonl.gz, .jsonl.zst or .parquet file is in this folder")
-    names = [path.relative_to(source) for path in found]
-    return [DataFile(name.as_posix(), path, target / name) for name, path in zip(names, found, strict=True)]
+        raise InputError(f"{folder}: no .jsonl, .jsonl.gz, .jsonl.zst or .parquet file is in this folder")
+    return [path.relative_to(folder) for path in found]
 
 
 def _is_data(path: Path) -> bool:

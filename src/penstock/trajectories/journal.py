@@ -31,6 +31,7 @@ __all__ = ["Journal", "parts_folder"]
 
 _NAME = "journal.jsonl"
 _NOTHING = Totals()
+_LINE = msgspec.json.Decoder(dict[str, Done])
 _KEPT = msgspec.json.Decoder(tuple[int, Kept])
 
 
@@ -125,21 +126,22 @@ class Journal:
         shutil.rmtree(self.folder)
 
     def _read(self, path: Path, command: dict[str, Any]) -> None:
-        lines = path.read_bytes().split(b"\n")
-        whole = lines[:-1]  # what stands behind the last line end was cut off by a kill
-        entries = [msgspec.json.decode(line) for line in whole[:1]]
-        _require_same(entries[0].get("command") if entries else None, command, self.folder)
-        self.files |= {msgspec.json.decode(line)["file"] for line in whole[1:] if line.startswith(b'{"file"')}
-        for line in whole[1:]:
-            entry = msgspec.json.decode(line)
-            if "done" in entry:
-                done = msgspec.convert(entry["done"], Done)
-                if self._is_whole(done):
-                    self.done[done.shard] = _slim(done)
-                    self._on_known(done)
-        kept = sum(len(line) + 1 for line in whole)
-        if lines[-1]:
-            os.truncate(path, kept)
+        """What the journal says. What stands behind its last line end was cut off by a kill, and goes."""
+        with path.open("rb") as file:
+            _require_same(msgspec.json.decode(file.readline() or b"{}").get("command"), command, self.folder)
+            self.files |= {msgspec.json.decode(line)["file"] for line in file if line.startswith(b'{"file"')}
+            file.seek(0)
+            whole = 0
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                whole += len(line)
+                if line.startswith(b'{"done"'):
+                    done = _LINE.decode(line)["done"]
+                    if self._is_whole(done):
+                        self.done[done.shard] = _slim(done)
+                        self._on_known(done)
+        os.truncate(path, whole)
 
     def _is_whole(self, done: Done) -> bool:
         """Whether the part is there in its size, or gone into its file; the checksum is for when it is put in place."""

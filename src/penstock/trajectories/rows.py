@@ -7,15 +7,16 @@ change. A column with one entry for each turn (a loss mask, rewards) is cut as t
 from __future__ import annotations
 
 import json
+import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.conversation.wire import parse_json
-from penstock.errors import IllegalResult, InputError, MalformedJSON
+from penstock.errors import IllegalResult, InputError
 from penstock.trajectories.fields import PER_TURN_COLUMNS, neutral
 from penstock.trajectories.metrics import Outcome, TrajectoryMetrics
+from penstock.trajectories.slices import columns_of, items_of, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,8 +40,6 @@ COLUMNS = ("conversations", "messages", "conversation", "trajectory", "turns")
 
 METRICS_COLUMN = "penstock"
 _BOM = b"\xef\xbb\xbf"
-_COLUMNS_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_LIST_DECODER = msgspec.json.Decoder(list[msgspec.Raw])
 _SNIFFED = 400  # bytes by which the style of a line is told
 
 
@@ -58,7 +57,7 @@ class Line(msgspec.Struct, frozen=True, eq=False):
     """One line of a file, read as far as its turns. `columns` is None where the line is the list of turns itself."""
 
     data: bytes
-    columns: dict[str, msgspec.Raw] | None
+    columns: dict[str, bytes] | None
     column: str
     turns: list[Any]
     shape: Shape
@@ -69,13 +68,12 @@ class Line(msgspec.Struct, frozen=True, eq=False):
             return self.data
         body = self.data.rstrip(b" \t\r\n")
         style = _Style.of(body)
-        columns = {self.column: msgspec.Raw(body)} if self.columns is None else dict(self.columns)
-        columns[self.column] = msgspec.Raw(self._turns_written(bytes(columns[self.column]), done, style))
-        for name in _aligned(columns, self.column, len(self.turns), per_turn):
-            entries = [bytes(entry) for entry in _LIST_DECODER.decode(columns[name])]
-            empty = style.dumps(neutral(parse_json(entries[0])))
-            columns[name] = msgspec.Raw(style.array(done.applied(entries, empty)))
-        written = bytes(columns[self.column]) if self.columns is None else style.object(columns)
+        columns = {self.column: body.removeprefix(_BOM)} if self.columns is None else dict(self.columns)
+        columns[self.column] = self._turns_written(columns[self.column], done, style)
+        for name, entries in _aligned(columns, self.column, len(self.turns), per_turn).items():
+            empty = style.dumps(neutral(parsed(entries[0])))
+            columns[name] = style.array(done.applied(entries, empty))
+        written = columns[self.column] if self.columns is None else style.object(columns)
         bom = _BOM if self.data.startswith(_BOM) else b""
         return bom + written + self.data[len(body) :]
 
@@ -83,29 +81,22 @@ class Line(msgspec.Struct, frozen=True, eq=False):
         if self.shape is Shape.WIDE:
             return style.dumps(shaped(done.turns(self.turns), self.shape))
         if self.shape is Shape.SPELLED:
-            raw = parse_json(raw).encode(errors="surrogatepass")
-        turns = [bytes(turn) for turn in _LIST_DECODER.decode(raw.removeprefix(_BOM))]
+            raw = _spelled(parsed(raw))
+        turns = items_of(raw)
         if done.system is not None:
             turns[done.system[0]] = style.dumps(done.system[1])
         written = style.array(done.applied(turns, style.dumps(done.summary)))
-        return style.dumps(written.decode(errors="surrogatepass")) if self.shape is Shape.SPELLED else written
+        return style.dumps(written.decode()) if self.shape is Shape.SPELLED else written
 
 
 def read_line(data: bytes, column: str | None = None) -> Line:
     """The turns of a line. Raises InputError for what has none."""
     text = data.removeprefix(_BOM)
-    try:
-        if text.lstrip()[:1] == b"[":
-            return Line(data, None, "", *turns_in(parse_json(text)))
-        columns = _COLUMNS_DECODER.decode(text)
-        name = turns_column(columns, column)
-        return Line(data, columns, name, *turns_in(parse_json(columns[name])))
-    except msgspec.ValidationError:
-        raise InputError("the line is JSON, but no object with columns and no list of turns") from None
-    except InputError:
-        raise
-    except (ValueError, RecursionError) as error:  # also DecodeError and JSONDecodeError
-        raise MalformedJSON(f"the line is no JSON: {_short(error)}") from None
+    if text.lstrip()[:1] == b"[":
+        return Line(data, None, "", *turns_in(parsed(text)))
+    columns = columns_of(text)
+    name = turns_column(columns, column)
+    return Line(data, columns, name, *turns_in(parsed(columns[name])))
 
 
 def turns_column(columns: Iterable[str], wished: str | None = None) -> str:
@@ -123,12 +114,7 @@ def turns_in(value: Any) -> tuple[list[Any], Shape]:
     if isinstance(value, list):
         return value, Shape.LIST
     if isinstance(value, str):
-        try:
-            return _require_turns(parse_json(value)), Shape.SPELLED
-        except InputError:
-            raise
-        except ValueError as error:
-            raise MalformedJSON(f"the turns are no JSON: {_short(error)}") from None
+        return _require_turns(parsed(value)), Shape.SPELLED
     if isinstance(value, dict) and value and all(isinstance(field, list) for field in value.values()):
         fields = list(value.values())
         if all(len(field) == len(fields[0]) for field in fields):
@@ -196,10 +182,8 @@ class _Style(msgspec.Struct, frozen=True):
     def array(self, items: Sequence[bytes]) -> bytes:
         return b"[" + self.comma.join(items) + b"]"
 
-    def object(self, columns: Mapping[str, msgspec.Raw]) -> bytes:
-        return (
-            b"{" + self.comma.join(self.dumps(k) + self.colon + bytes(v) for k, v in columns.items()) + b"}"
-        )
+    def object(self, columns: Mapping[str, bytes]) -> bytes:
+        return b"{" + self.comma.join(self.dumps(k) + self.colon + v for k, v in columns.items()) + b"}"
 
 
 def _encoded(written: str, value: Any, separators: tuple[str, str]) -> bytes:
@@ -209,15 +193,18 @@ def _encoded(written: str, value: Any, separators: tuple[str, str]) -> bytes:
         return json.dumps(value, separators=separators).encode()
 
 
-def _aligned(columns: Mapping[str, msgspec.Raw], column: str, turns: int, named: Iterable[str]) -> list[str]:
+def _aligned(
+    columns: Mapping[str, bytes], column: str, turns: int, named: Iterable[str]
+) -> dict[str, list[bytes]]:
+    """The columns with one entry for each turn, entry by entry."""
     wanted = {*PER_TURN_COLUMNS, *named} - {column}
-    found: dict[str, Any] = {}
-    for name in columns.keys() & wanted:
-        try:
-            found[name] = _LIST_DECODER.decode(columns[name])
-        except msgspec.DecodeError:
-            continue
-    return per_turn_columns(found, column, turns, named)
+    found = {name: items_of(value) for name, value in columns.items() if name in wanted and value[:1] == b"["}
+    return {name: found[name] for name in per_turn_columns(found, column, turns, named)}
+
+
+def _spelled(text: str) -> bytes:
+    """JSON in a string as bytes. A lone surrogate is written as the escape that it can only be."""
+    return re.sub("[\ud800-\udfff]", lambda one: f"\\u{ord(one[0]):04x}", text).encode()
 
 
 def _require_turns(turns: Any) -> list[Any]:
@@ -231,7 +218,3 @@ def _names(columns: Iterable[str]) -> str:
     names = list(columns)
     shown = ", ".join(repr(name[:40]) for name in names[:6])
     return (f"{shown} and {len(names) - 6} more" if len(names) > 6 else shown) or "none"
-
-
-def _short(error: Exception) -> str:
-    return str(error).splitlines()[0][:160] if str(error) else type(error).__name__

@@ -37,14 +37,16 @@ _FORMAT = 1
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done with a data set. `metrics` is where the figures of every row go, as JSON."""
+    """What is to be done with a data set. `metrics` is where the figures of every row go, as JSON.
+
+    Without a target it is a dry run: all figures, and nothing is written but those.
+    """
 
     source: Path
-    target: Path
+    target: Path | None
     job: Job
     workers: int = 0
     resume: bool = False
-    dry_run: bool = False
     metrics: Path | None = None
 
 
@@ -102,9 +104,9 @@ def run(
         connected(wanted.job.model)  # as is a missing key
     work = _Work(wanted, files, engine or _engine(wanted, files), now)
     with ExitStack() as stack:
-        if not wanted.dry_run:
+        if wanted.target is not None:
             stack.callback(work.close)
-            work.open_journal()
+            work.open_journal(parts_folder(wanted.target))
         work.do(on_progress or (lambda _: None))
         return work.finish()
 
@@ -125,11 +127,9 @@ class _Work:
         self._progress = Progress(total_bytes=sum(self._bytes))
         self._rows: _RowsFile | None = None
 
-    def open_journal(self) -> None:
+    def open_journal(self, folder: Path) -> None:
         """Begin, or go on with what an earlier run had done."""
-        wanted = self._wanted
-        folder = parts_folder(wanted.target)
-        self._journal = Journal(folder, self._command(), self._count, resume=wanted.resume)
+        self._journal = Journal(folder, self._command(), self._count, resume=self._wanted.resume)
         self._progress.resumed_rows = sum(done.row_count for done in self._journal.done.values())
         for place in self._journal.files:
             self._read[place] = self._bytes[place]
@@ -139,11 +139,11 @@ class _Work:
     def do(self, on_progress: Callable[[Progress], None]) -> None:
         """All shards that are not done."""
         wanted = self._wanted
-        if wanted.dry_run and wanted.metrics is not None:
+        if wanted.target is None and wanted.metrics is not None:
             self._rows = _RowsFile(wanted.metrics)
         parts = str(self._journal.folder) if self._journal is not None else None
         job = msgspec.structs.replace(wanted.job, parts=parts)
-        if wanted.dry_run:
+        if wanted.target is None:
             job = msgspec.structs.replace(job, model=None)
         if job.model is not None:
             workers = max(1, min(wanted.workers or cores(), job.model.concurrency))

@@ -106,11 +106,8 @@ class _Sieve:
             left[which] -= 1
             if start < done:
                 continue
-            begin = max(done, text.rfind("\n", 0, start) + 1)
-            stop = text.find("\n", end)
-            stop = len(text) if stop < 0 else stop
-            if stop - begin > _LONG_LINE:
-                begin, stop = _window(text, (begin, stop), start, end)
+            begin, stop = _line(text, start, end)
+            begin = max(done, begin)
             done = stop
             self._room -= stop - begin
             yield text[begin:stop]
@@ -118,11 +115,19 @@ class _Sieve:
                 return
 
 
-def _window(text: str, line: tuple[int, int], start: int, end: int) -> tuple[int, int]:
-    """A part of a long line around the value, cut at spaces where there are some."""
-    begin, stop = max(line[0], start - _BEFORE), min(line[1], end + _AFTER)
-    if begin > line[0] and (space := text.find(" ", begin, start)) >= 0:
-        begin = space + 1
-    if stop < line[1] and (space := text.rfind(" ", end, stop)) >= 0:
-        stop = space
-    return begin, stop
+def _line(text: str, start: int, end: int) -> tuple[int, int]:
+    """The line around a value; of a long one a part, cut at spaces where there are some."""
+    begin = text.rfind("\n", max(0, start - _LONG_LINE), start) + 1
+    stop = text.find("\n", end, end + _LONG_LINE)
+    if not begin and start > _LONG_LINE:
+        begin = start - _LONG_LINE
+    if stop < 0:
+        stop = min(len(text), end + _LONG_LINE)
+    if stop - begin <= _LONG_LINE:
+        return begin, stop
+    first, last = max(begin, start - _BEFORE), min(stop, end + _AFTER)
+    if first > begin and (space := text.find(" ", first, start)) >= 0:
+        first = space + 1
+    if last < stop and (space := text.rfind(" ", end, last)) >= 0:
+        last = space
+    return first, last

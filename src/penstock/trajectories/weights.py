@@ -13,6 +13,7 @@ from penstock.conversation.dialects.chat import CHAT
 from penstock.conversation.dialects.sharegpt import SHAREGPT
 from penstock.conversation.wire import json_text
 from penstock.errors import InputError, UnknownDialect
+from penstock.measure.tokens import BpeTokenizer
 from penstock.measure.weigh import MESSAGE_FRAME, weigh
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def format_of(turns: Any) -> Dialect:
 
 def weigh_turns(turns: Sequence[Any], dialect: Dialect, tokenizer: Tokenizer) -> list[int]:
     """Tokens of each turn. Raises InputError, with the number of the turn, for what is none."""
-    if dialect is SHAREGPT:
+    if dialect is SHAREGPT and isinstance(tokenizer, BpeTokenizer):
         count = tokenizer.count
         try:
             # One by one: a batch would start threads, and every core has a process of its own.
@@ -53,7 +54,14 @@ def weigh_turns(turns: Sequence[Any], dialect: Dialect, tokenizer: Tokenizer) ->
             ]
         except (KeyError, TypeError, AttributeError):
             return [_checked(turn, at, dialect, tokenizer) for at, turn in enumerate(turns, start=1)]
+    if dialect is SHAREGPT and all(isinstance(turn, dict) and _is_plain(turn) for turn in turns):
+        counts = tokenizer.count_many([turn["value"] for turn in turns])
+        return [tokens + MESSAGE_FRAME for tokens in counts]
     return [_checked(turn, at, dialect, tokenizer) for at, turn in enumerate(turns, start=1)]
+
+
+def _is_plain(turn: Mapping[str, Any]) -> bool:
+    return len(turn) == 2 and isinstance(turn.get("value"), str)
 
 
 def turn_tokens(turn: Mapping[str, Any], dialect: Dialect, tokenizer: Tokenizer) -> int:

@@ -1,7 +1,7 @@
 """One shard: every row of it read, compressed and written again. Runs in any process, on any machine.
 
-This is the seam for engines: `process_shard(shard, job)` needs nothing but its arguments, so that whatever maps
-shards to results, in any order, leads to the same file.
+This is the seam for engines: `process_shard(shard, job)` needs nothing but its arguments and the folder for parts, and
+`compress_shard` not even that, so that whatever maps shards to results, in any order, leads to the same file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,16 @@ if TYPE_CHECKING:
     _Ask: TypeAlias = Callable[[int, list[Any]], Awaitable[Compressed]]
     _Rows: TypeAlias = "_LineRows | _TableRows"
 
-__all__ = ["SUMMARIES", "Job", "connected", "is_sampled", "part_name", "process_shard"]
+__all__ = [
+    "SUMMARIES",
+    "Job",
+    "compress_shard",
+    "connected",
+    "is_sampled",
+    "part_name",
+    "process_shard",
+    "write_part",
+]
 
 SUMMARIES = "summaries-*.jsonl"
 """Where what models wrote is kept: a file for each process, so that nobody waits for another."""
@@ -63,7 +72,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def process_shard(shard: Shard, job: Job) -> Done:
-    """Compress the rows of a shard and write its part. Raises OSError where that cannot be written.
+    """Compress the rows of a shard and write its part where the job says. Raises OSError."""
+    done, part = compress_shard(shard, job)
+    if job.parts is not None:
+        write_part(Path(job.parts), shard.number, part)
+    return done
+
+
+def compress_shard(shard: Shard, job: Job) -> tuple[Done, bytes]:
+    """What comes of a shard, and its rows. Writes nothing but what models wrote, where the job has a folder for it.
 
     A row that fails is in the part as it came, or with excerpts in place of the model's words, and marked.
     """
@@ -81,9 +98,7 @@ def process_shard(shard: Shard, job: Job) -> Done:
     numbered = [
         RowMetrics(row=shard.first_row + at, metrics=one) for at, one in zip(taken, found, strict=True)
     ]
-    if job.parts is not None:
-        _write(Path(job.parts) / part_name(shard.number), part)
-    return Done(
+    done = Done(
         shard=shard.number,
         file=shard.file,
         group=shard.group,
@@ -96,6 +111,18 @@ def process_shard(shard: Shard, job: Job) -> Done:
         bad=tuple(Bad(one.row, one.metrics.reason) for one in numbered if one.metrics.outcome in _UNREAD),
         rows=_ENCODER.encode_lines(numbered),
     )
+    return done, part
+
+
+def write_part(folder: Path, shard: int, part: bytes) -> None:
+    """The rows of a shard in a file of their own, whole or not at all."""
+    path = folder / part_name(shard)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    with temporary.open("wb") as file:
+        file.write(part)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
 
 
 def is_sampled(job: Job, file: int, row: int) -> bool:
@@ -297,13 +324,3 @@ def _lines(data: bytes) -> list[bytes]:
     lines = data.split(b"\n")
     last = lines.pop()
     return [line + b"\n" for line in lines] + ([last] if last else [])
-
-
-def _write(path: Path, data: bytes) -> None:
-    """The file, whole or not at all."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
