@@ -41,15 +41,17 @@ def run_pin(args: argparse.Namespace) -> int:
     pinned = args.action == "pin"
     with opened_store(args) as store:
         session = Session.resume(store, found_session(store, args.id).id)
-        if pinned:
-            session.pin(args.handle)
-        else:
+        whole = session.pin(args.handle) if pinned else True
+        if not pinned:
             session.unpin(args.handle)
         pins = [f"m{place + 1}" for place in sorted(store.pins(session.id))]
     text = (
         f"{args.handle} stays whole in later compactions" if pinned else f"{args.handle} is no longer pinned"
     )
-    return _said(args, text, {"id": session.row.conversation, "pins": pins})
+    if not whole:
+        text = f"{args.handle} is not whole in the view: it comes back with the next compaction, and stays"
+    more = {"whole_in_view": whole} if pinned else {}
+    return _said(args, text, {"id": session.row.conversation, "pins": pins, **more})
 
 
 def run_delete(args: argparse.Namespace) -> int:

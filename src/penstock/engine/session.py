@@ -31,6 +31,7 @@ from penstock.engine.compressed import number_of
 from penstock.engine.learned import notes_for
 from penstock.engine.logged import new_messages
 from penstock.engine.metering import Meter, booked
+from penstock.engine.pinned import stands_whole, with_pinned
 from penstock.engine.results import READ_FILE, ResultKeeper
 from penstock.engine.retention import honour_retention
 from penstock.engine.session_history import SessionHistory
@@ -234,7 +235,8 @@ class Session:
 
     def view(self) -> list[Any]:
         """What the model is to be sent: the newest compaction's view and all that was logged after it."""
-        return self._view(self.store.newest_compaction(self.id)).wires
+        newest = self.store.newest_compaction(self.id)
+        return self._view(newest.compaction if newest is not None else None).wires
 
     def compact(
         self,
@@ -269,7 +271,7 @@ class Session:
         return await asyncio.to_thread(lambda: self.compact(**wishes))
 
     async def _compacted(self, request: Request, summariser: Any) -> Compressed:
-        standing = self.standing()
+        standing = self.standing(with_pins=True)
         view = standing.view
         pins = frozenset(position + 1 for position in self.store.pins(self.id))
         notes = notes_for(self.store, self.id, self._notebook.redactor.redact)
@@ -282,11 +284,18 @@ class Session:
         self.commit(standing, result)
         return result
 
-    def standing(self) -> Standing:
-        """The view as it is now, for a compaction that is made elsewhere and committed later."""
+    def standing(self, *, with_pins: bool = False) -> Standing:
+        """The view as it is now, for a compaction that is made elsewhere and committed later.
+
+        `with_pins` has pinned messages whole in it again that an earlier compaction took out: what a compaction is to be
+        made of, and not yet what is sent.
+        """
         newest = self.store.newest_compaction(self.id)
         tip = self.store.log_tip(self.id)
-        return Standing(self._view(newest), tip, newest)
+        compaction = newest.compaction if newest is not None else None
+        if with_pins:
+            compaction = with_pinned(compaction, self.store.pins(self.id), self.store, self._row)
+        return Standing(self._view(compaction), tip, newest)
 
     def commit(self, standing: Standing, result: Compressed) -> bool:
         """Commit a compaction of that view, whatever was appended since; False where there was nothing to do.
@@ -338,9 +347,15 @@ class Session:
         )
         return Session(self.store, self.store.branch(self.id, length, new), self.settings)
 
-    def pin(self, handle: str) -> None:
-        """Keep the message whole in every later compaction."""
-        self.store.pin(self.id, self._position(handle))
+    def pin(self, handle: str) -> bool:
+        """Keep the message whole in every later compaction, with the call or the results that belong to it.
+
+        One that was shortened or summarised before comes back whole with the next compaction. False where that is so.
+        """
+        position = self._position(handle)
+        self.store.pin(self.id, position)
+        newest = self.store.newest_compaction(self.id)
+        return stands_whole(newest.compaction if newest is not None else None, position)
 
     def unpin(self, handle: str) -> None:
         """Let the message go with the others again."""
@@ -384,8 +399,7 @@ class Session:
             raise UnknownHandle(f"there is no original {handle!r} in this conversation")
         return position
 
-    def _view(self, newest: CompactionRow | None) -> StoredView:
-        compaction = newest.compaction if newest is not None else None
+    def _view(self, compaction: Compaction | None) -> StoredView:
         length = self.store.log_tip(self.id).length
         entries = self.store.read(self.id, wanted_positions(compaction, length))
         return view_of(compaction, entries, self._row.dialect)

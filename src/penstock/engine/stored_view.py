@@ -114,12 +114,12 @@ def recorded_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:
         match piece:
             case Handoff(summary=summary, covers=covers, role=role):
                 gone = _log_positions(covers, result.places, view)
-                recorded.append(Handoff(summary, tuple(sorted(covered | gone)), role))
+                recorded.append(Handoff(summary, tuple(covered | gone), role))
             case Kept(position=place):
                 recorded += _again(place, {}, result.places, view, before)
             case Rewritten(position=place, parts=parts):
                 recorded += _again(place, parts, result.places, view, before)
-    return tuple(recorded)
+    return _without_what_stands(recorded)
 
 
 def recorded_facts(
@@ -160,12 +160,29 @@ def _again(
 ) -> list[Piece]:
     """The piece of one message, with what was rewritten in it before."""
     given = places[place]
-    position = view.positions[given] if given >= 0 else None
-    if position is None:
+    if given < 0:
         return []
+    position = view.positions[given]
+    if position is None:  # a handoff that stays
+        return [[piece for piece in view.pieces if not _is_merged(piece)][given]]
     earlier = before.get(position)
     changed = {**(earlier.parts if earlier is not None else {}), **parts}
     return [Rewritten(position, changed) if changed else Kept(position)]
+
+
+def _without_what_stands(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    """The pieces, with no handoff standing for a message that stands beside it: one that was pinned and came back."""
+    standing = {piece.position for piece in pieces if not isinstance(piece, Handoff)}
+    return tuple(
+        Handoff(piece.summary, tuple(sorted(set(piece.covers) - standing)), piece.role)
+        if isinstance(piece, Handoff)
+        else piece
+        for piece in pieces
+    )
+
+
+def _is_merged(piece: Piece) -> bool:
+    return isinstance(piece, Handoff) and piece.role is None
 
 
 def _log_positions(covers: Iterable[int], places: Sequence[int], view: StoredView) -> set[int]:

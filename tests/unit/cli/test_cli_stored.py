@@ -231,6 +231,15 @@ class TestOne:
         shown = store("sessions", "show", one, "--facts").text.split("\nfacts\n")[1].splitlines()
         assert [line.split()[:2] for line in shown] == [[fact["handle"], fact["kind"]] for fact in facts]
 
+    def test_a_pin_says_whether_the_message_has_to_come_back(self, store, files):
+        store("sessions", "import", files["plain"])
+        one = the_id(store)
+        assert store("sessions", "pin", one, "m30").text == "m30 stays whole in later compactions\n"
+        compact(store, one)
+        said = store("sessions", "pin", one, "m20").text
+        assert said == "m20 is not whole in the view: it comes back with the next compaction, and stays\n"
+        assert json.loads(store("sessions", "pin", one, "m20", "--json").out)["whole_in_view"] is False
+
 
 class TestExpire:
     @pytest.fixture
