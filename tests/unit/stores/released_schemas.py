@@ -14,13 +14,15 @@ from store_rows import commit, new_message
 
 from penstock.measure.usage import Usage
 from penstock.stores import schema
-from penstock.stores.base import SUBAGENT, NewSession, StoredResult, UsageRow
+from penstock.stores.base import SUBAGENT, NewFact, NewSession, StoredResult, UsageRow
 from penstock.stores.opening import open_store
 
 __all__ = ["RELEASED", "restored", "snapshot"]
 
 RELEASED = Path(__file__).parent / "released"
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%' AND name NOT LIKE 'sqlite_%'"
+
+_MADE_ANEW = ("penstock_schema", "passages", "indexed", "unindexed", "index_version")
 
 
 def filled():
@@ -37,7 +39,7 @@ def filled():
     say(store, "work-2", "after the first", at=6.0)
     commit(store, "work-2", "work-3", first.key)
     store.undo("work-3", 11.0)
-    commit(store, "work-3", "work-4", first.key)
+    commit(store, "work-3", "work-4", first.key, [NewFact(position=1, kind="constraint", text="never")])
     store.pin("work-4", 2)
     store.put_result(
         StoredResult(id="large", session="work-2", tool="read_file", text="line\n" * 500, created=6.0)
@@ -69,14 +71,14 @@ def say(store, session, *texts, at):
 
 
 def snapshot(store):
-    """Every table of a SQLite store: its columns, and its rows with bytes as hexadecimal."""
+    """Every table of a SQLite store: its columns, and its rows with bytes as hexadecimal. A search index is made anew."""
     tables = {}
     with store.database.reading() as do:
         for (name,) in do.rows(_TABLES):
             columns = [row[1] for row in do.rows(f"PRAGMA table_info({name})")]
             rows = do.rows(f"SELECT {', '.join(columns)} FROM {name}")
             tables[name] = {"columns": columns, "rows": [[_plain(value) for value in row] for row in rows]}
-    return {name: table for name, table in tables.items() if name != "penstock_schema"}
+    return {name: table for name, table in tables.items() if not name.startswith(_MADE_ANEW)}
 
 
 def restored(url, version, tables, monkeypatch):

@@ -38,7 +38,7 @@ def filled(path=None):
     return store
 
 
-def commit(store, session, new_id, over):
+def commit(store, session, new_id, over, facts=()):
     tip = store.log_tip(session)
     pieces = (Handoff(Summary("said", 1), tuple(range(tip.length - 1))), Kept(tip.length - 1))
     return store.commit(
@@ -48,6 +48,7 @@ def commit(store, session, new_id, over):
             over=over,
             receipt={},
             session=NewSession(id=new_id, at=5.0),
+            facts=facts,
         ),
     )
 
