@@ -149,11 +149,12 @@ class Extractor:
     ) -> None:
         """Fill the choice up to `room` tokens with excerpts of sources that are not shut."""
         allowed = ~shut[self._transcript.index.source_of]
-        people = int(room * _PEOPLE_SHARE)
+        taken, left = choice.tokens, max(0, room - choice.tokens)
+        people = int(left * _PEOPLE_SHARE)
         goals = {entry.number for entry in entries if entry.section is Section.GOAL}
-        choice.take(self._people(shut, people, goals), people)
+        choice.take(self._people(shut, people, goals), taken + people)
         if focus:
-            choice.fill(allowed & self._about(focus), int(room * _FOCUS_SHARE))
+            choice.fill(allowed & self._about(focus), taken + int(left * _FOCUS_SHARE))
         choice.fill(allowed, room)
 
     def _fitted(

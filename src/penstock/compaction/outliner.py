@@ -19,7 +19,7 @@ from penstock.compaction.extractive import Extract, Extractor
 from penstock.compaction.handoff import Entry, Section, escaped, header_of, render_handoff
 from penstock.compaction.outline import Node, header_of_node, parse_outline, render_outline
 from penstock.compaction.reading import Speaker
-from penstock.compaction.runs import Runs, joined_runs, numbers_in, runs_of
+from penstock.compaction.runs import Runs, gaps_between, joined_runs, runs_of
 from penstock.compaction.segments import FAN, Spot, children_of, cut_segments, handle_of, segment_key, spot_of
 from penstock.conversation import mark
 from penstock.conversation.message import Summary
@@ -116,18 +116,19 @@ class Outliner(Extractor):
         self._nodes = nodes
         self._segment_tokens = segment_tokens
         self._parts: list[_Part] = []
-        self._part_of_number = np.zeros(0, np.int32)
+        self._part_of_source = np.zeros(0, np.int32)
         self._number_of_source = self._numbers_of_sources()
 
     def write(self, budget: int, measure: Measure, beside: Beside) -> Extract:
         """A handoff of at most `budget` tokens: the outline first, which stays, then the sections, which do not."""
         entries, struck = self._sections.write(budget, beside.request, beside.whole)
         everything = self._all_parts(beside.stays)
+        as_told = {part.handles: part.node() for part in everything if part.text}
         room = budget - measure(render_handoff(entries)) - 5
         whole = "\n".join([render_outline(part.node() for part in everything), render_handoff(entries)])
         told = all(part.text is not None for part in everything) and measure(whole) <= budget
         self._parts = everything if told else self._fitting_parts(everything, room)
-        self._part_of_number = self._numbered()
+        self._part_of_source = self._parts_of_sources()
         choice = self._covered(entries, beside)
         shut = self._shut(choice, beside)
         self._tell_parents(choice, shut)
@@ -137,7 +138,7 @@ class Outliner(Extractor):
             text, entries = self._fitted(entries, choice, budget, measure)
         if not text:
             return Extract("", {})
-        return Extract(text, self._quoted(entries, choice), struck, self._made(everything, choice))
+        return Extract(text, self._quoted(entries, choice), struck, self._made(everything, as_told, choice))
 
     # What the outline is made of.
 
@@ -176,8 +177,9 @@ class Outliner(Extractor):
         numbers = self._transcript.numbers
         if not self._transcript.handoffs:
             return ()
-        known = {*numbers, *(n for part in parts for n in numbers_in(_upto(part.runs, max(numbers))))}
-        return runs_of(number for number in range(1, max(numbers)) if number not in known)
+        return gaps_between(
+            joined_runs([runs_of(sorted(numbers)), *(part.runs for part in parts)]), max(numbers)
+        )
 
     def _weighed(self, parts: list[_Part]) -> list[_Part]:
         headers = self._tokenizer.count_many([header_of_node(part.node()) for part in parts])
@@ -249,20 +251,19 @@ class Outliner(Extractor):
             numbers[source] = self._number(source)
         return numbers
 
-    def _numbered(self) -> NDArray[np.int32]:
-        """For each number the part that it is below, -1 where it is below none."""
-        newest = max(self._transcript.numbers)
-        found = np.full(max(newest, self._number_of_source.max(initial=0)) + 1, -1, np.int32)
-        for place, part in enumerate(self._parts):
-            for first, last in _upto(part.runs, newest):
-                found[first : last + 1] = place
-        return found
+    def _parts_of_sources(self) -> NDArray[np.int32]:
+        """For each source the part that its message is below, -1 where it is below none."""
+        runs = sorted((*run, place) for place, part in enumerate(self._parts) for run in part.runs)
+        firsts, lasts, places = (np.array(column, np.int64) for column in zip((0, 0, -1), *runs, strict=True))
+        nearest = np.searchsorted(firsts, self._number_of_source, side="right") - 1
+        inside = self._number_of_source <= lasts[nearest]
+        return np.where(inside, places[nearest], -1).astype(np.int32)
 
     def _shut(self, choice: Choice, beside: Beside) -> NDArray[np.bool_]:
         """The sources whose lines are not to be chosen: they stand in the view, or in a node that is written."""
         index = self._transcript.index
         written = np.array([part.text is not None for part in self._parts] + [False], np.bool_)
-        in_written: NDArray[np.bool_] = written[self._part_of_number[self._number_of_source]]
+        in_written: NDArray[np.bool_] = written[self._part_of_source]
         for source in np.flatnonzero(in_written & (index.speakers == Speaker.HANDOFF)).tolist():
             choice.cover(index.sources[source].distinct)
         found = [part.text for part in self._parts if part.key and part.text]
@@ -276,7 +277,7 @@ class Outliner(Extractor):
         index = self._transcript.index
         for place, part in enumerate(self._parts):
             if part.text is None and not part.is_new:
-                mine = ~shut & (self._part_of_number[self._number_of_source] == place)
+                mine = ~shut & (self._part_of_source == place)
                 choice.fill(mine[index.source_of], choice.tokens + part.told_tokens)
                 shut |= mine
 
@@ -293,7 +294,7 @@ class Outliner(Extractor):
         lines: dict[int, dict[tuple[int, str], list[str]]] = {}
         for number in sorted(choice.chosen):
             source = int(index.source_of[number])
-            place = int(self._part_of_number[self._number_of_source[source]])
+            place = int(self._part_of_source[source])
             lines.setdefault(place, {}).setdefault(self._heading(source), []).append(index.excerpt(number))
         nodes = [
             part.node(_text_of(part.notes, lines.get(place, {})) if part.text is None else None)
@@ -305,13 +306,16 @@ class Outliner(Extractor):
         ]
         return nodes, loose
 
-    def _made(self, everything: Sequence[_Part], choice: Choice) -> tuple[Node, ...]:
-        """The nodes that stand in the outline, and all that others took the place of."""
+    def _made(
+        self, everything: Sequence[_Part], as_told: Mapping[tuple[int, ...], Node], choice: Choice
+    ) -> tuple[Node, ...]:
+        """The nodes that stand in the outline, and all that others took the place of; none has lost its text."""
         nodes, _ = self._laid_out(choice)
+        nodes = [node if node.text else as_told.get(node.handles, node) for node in nodes]
         shown = {handle for part in self._parts for handle in part.handles}
         below = [one for part in self._parts for one in _all_below(part)]
         replaced = {one.handles: one for one in (*everything, *below) if not shown.intersection(one.handles)}
-        return (*nodes, *(one.node() for one in replaced.values()))
+        return (*nodes, *(as_told.get(handles, one.node()) for handles, one in replaced.items()))
 
 
 def _all_below(part: _Part) -> Iterable[_Part]:
@@ -359,11 +363,6 @@ def _noted(notes: Iterable[Entry]) -> str:
     return "\n".join(
         f"- {f'm{note.number} ' if note.number else ''}{' '.join(note.text.split())}" for note in notes
     )
-
-
-def _upto(runs: Runs, newest: int) -> Runs:
-    """The runs without numbers that no message has: a handoff may come from anywhere."""
-    return tuple((first, min(last, newest)) for first, last in runs if first <= newest)
 
 
 def _digest(*texts: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Runs", "joined_runs", "numbers_in", "read_runs", "runs_of", "write_runs"]
+__all__ = ["Runs", "gaps_between", "joined_runs", "numbers_in", "read_runs", "runs_of", "write_runs"]
 
 Runs: TypeAlias = tuple[tuple[int, int], ...]
 """Runs of numbers, each from its first to its last."""
@@ -36,6 +36,19 @@ def joined_runs(several: Iterable[Runs]) -> Runs:
         else:
             joined.append((first, last))
     return tuple(joined)
+
+
+def gaps_between(runs: Runs, newest: int) -> Runs:
+    """What is missing in the runs, which are in order, of the numbers from 1 up to `newest`."""
+    gaps: list[tuple[int, int]] = []
+    upcoming = 1
+    for first, last in (*runs, (newest + 1, newest + 1)):
+        if first > upcoming:
+            gaps.append((upcoming, min(first - 1, newest)))
+        upcoming = max(upcoming, last + 1)
+        if upcoming > newest:
+            break
+    return tuple(gaps)
 
 
 def numbers_in(runs: Runs) -> Iterator[int]:

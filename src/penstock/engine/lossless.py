@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,7 +17,7 @@ from penstock.engine.node_tree import NodeTree
 from penstock.engine.noting import with_notes
 from penstock.engine.recollection import Recollection
 from penstock.engine.session_history import SessionHistory
-from penstock.engine.shelf import MemoryShelf, StoreShelf
+from penstock.engine.shelf import MemoryShelf, SteadyShelf, StoreShelf
 from penstock.errors import UnknownHandle, UnknownSession
 
 if TYPE_CHECKING:
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
     from penstock.engine.compressed import Compressed
     from penstock.engine.shelf import NodeShelf
     from penstock.engine.summariser import Summariser
+    from penstock.errors import StoreError
     from penstock.recall.history import History
     from penstock.stores.base import Store
 
 __all__ = ["LosslessEngine"]
+
+_log = logging.getLogger("penstock")
 
 
 class LosslessEngine(ContextCompressor):
@@ -96,9 +100,10 @@ class LosslessEngine(ContextCompressor):
         if self._store is None:
             return
         try:
-            self._tree = NodeTree(StoreShelf(self._store, session_id))
+            shelf = StoreShelf(self._store, session_id)
         except UnknownSession:  # the host keeps this one elsewhere
             return
+        self._tree = NodeTree(SteadyShelf(shelf, _say_failure))
         book = self._notebook
         self._stored = SessionHistory(self._store, session_id, book.tokenizer.count, book.redactor.redact)
 
@@ -127,3 +132,7 @@ class LosslessEngine(ContextCompressor):
     def _with_nodes(self, history: History) -> NodeHistory:
         count = self._notebook.tokenizer.count
         return NodeHistory(history, self._tree, count, behind=self._stored, shown=self._shown)
+
+
+def _say_failure(error: StoreError) -> None:
+    _log.warning("nodes of the outline are not kept: %s", error)

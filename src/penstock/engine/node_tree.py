@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NodeTree"]
 
+_MOST_NUMBERS = 100_000
 _NODE = msgspec.msgpack.Decoder(Node)
 _NOTES = msgspec.msgpack.Decoder(tuple[Entry, ...])
 _encode = msgspec.msgpack.Encoder().encode
@@ -81,5 +83,5 @@ class NodeTree:
         return joined_runs(below) if all(below) else ()
 
     def numbers(self, handle: int) -> tuple[int, ...]:
-        """As `runs`, number by number."""
-        return tuple(numbers_in(self.runs(handle)))
+        """As `runs`, number by number; a handoff may come from anywhere, so there is an end to it."""
+        return tuple(islice(numbers_in(self.runs(handle)), _MOST_NUMBERS))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.errors import StoreError
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.stores.base import Store
 
-__all__ = ["MemoryShelf", "NodeShelf", "StoreShelf"]
+__all__ = ["MemoryShelf", "NodeShelf", "SteadyShelf", "StoreShelf"]
 
 _NAME = "segments"
 
@@ -58,6 +62,37 @@ class StoreShelf:
     def put(self, key: str, value: bytes) -> None:
         """Keep the value; durable when it returns."""
         self._store.put_note(_NAME, f"{self._conversations[0]}/{key}", value)
+
+
+class SteadyShelf:
+    """A shelf that goes on in memory where another one fails: no compaction waits for a disk.
+
+    `on_failure` is told of each failure. What could not be kept is made again by the next process.
+    """
+
+    def __init__(self, shelf: NodeShelf, on_failure: Callable[[StoreError], None]) -> None:
+        self._shelf = shelf
+        self._on_failure = on_failure
+        self._memory = MemoryShelf()
+
+    def get(self, key: str) -> bytes | None:
+        """What was put there, or None."""
+        held = self._memory.get(key)
+        if held is not None:
+            return held
+        try:
+            return self._shelf.get(key)
+        except StoreError as error:
+            self._on_failure(error)
+            return None
+
+    def put(self, key: str, value: bytes) -> None:
+        """Keep the value, in memory where it cannot be kept otherwise."""
+        try:
+            self._shelf.put(key, value)
+        except StoreError as error:
+            self._on_failure(error)
+            self._memory.put(key, value)
 
 
 def _lineage(store: Store, session_id: str) -> list[str]:

@@ -98,6 +98,18 @@ def test_the_handoff_of_the_other_engine_is_taken_up_as_a_node():
 
 def test_an_outline_from_anywhere_does_no_harm():
     text = mark.wrap("## Outline\n[n999999999 m1-999999999]\nwords\n[n1 n7 m5]\n[m0]\nx", {"after": "4+"}, 2)
-    messages = [{"role": "user", "content": text}, *long_conversation(30)[1:]]
-    result = outlined(messages, 4_000)
-    assert result.receipt.tokens_after <= 4_000
+    for given in (text, text.replace("4+", "999999000+"), text + text):
+        messages = [{"role": "user", "content": given}, *long_conversation(30)[1:]]
+        result = outlined(messages, 4_000)
+        assert result.receipt.tokens_after <= 4_000
+        assert parse_outline(handoff_of(result))
+
+
+def test_what_the_user_said_is_quoted_also_where_parents_are_told():
+    messages = long_conversation(40)
+    first = outlined(messages, 3_000)
+    more = long_conversation(30)[1:]
+    more[4 * 28]["content"] = "The ledger of the harbour office must be balanced to the penny first."
+    again = outlined(first.messages + more, 3_000)
+    assert any(not node.fresh for node in again.plan.nodes)
+    assert "harbour office" in handoff_of(again).split("## Active Task", maxsplit=1)[0]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.compaction.runs import joined_runs, numbers_in, read_runs, runs_of, write_runs
+from penstock.compaction.runs import gaps_between, joined_runs, numbers_in, read_runs, runs_of, write_runs
 from penstock.compaction.segments import (
     FAN,
     Spot,
@@ -118,3 +118,5 @@ def test_runs_of_numbers():
     assert list(numbers_in(runs)) == [3, 4, 5, 9]
     assert joined_runs([((9, 9),), ((3, 5),), ((6, 7), (12, 12))]) == ((3, 7), (9, 9), (12, 12))
     assert read_runs("x 7-3 4") == ((4, 4),)
+    assert gaps_between(runs, 11) == ((1, 2), (6, 8), (10, 11))
+    assert gaps_between(((1, 4), (2, 3)), 4) == ()

@@ -12,8 +12,8 @@ from penstock.compaction.segments import spot_of
 from penstock.conversation import mark
 from penstock.engine.engines import engine_named
 from penstock.engine.lossless import LosslessEngine
-from penstock.engine.shelf import MemoryShelf, StoreShelf
-from penstock.errors import SettingsError, UnknownHandle
+from penstock.engine.shelf import MemoryShelf, SteadyShelf, StoreShelf
+from penstock.errors import SettingsError, StoreUnavailable, UnknownHandle
 from penstock.stores.base import NewSession
 from penstock.stores.opening import open_store
 from penstock.testing.engine_contract import agent_turns
@@ -236,3 +236,34 @@ def test_a_session_that_the_store_does_not_know_is_kept_in_memory(store):
     engine = LosslessEngine(16_000, store=store)
     engine.on_session_start("nobody")
     assert nodes_of(engine.compress(agent_turns(0, 40)))
+
+
+class FullShelf:
+    """A shelf whose disk is full."""
+
+    def get(self, key):
+        raise StoreUnavailable("the file cannot be read")
+
+    def put(self, key, value):
+        raise StoreUnavailable("the disk is full")
+
+
+def test_a_shelf_that_fails_stops_no_compaction():
+    failures = []
+    shelf = SteadyShelf(FullShelf(), failures.append)
+    engine = LosslessEngine(16_000, shelf=shelf)
+    view = engine.compress(agent_turns(0, 40))
+    assert view == LosslessEngine(16_000).compress(agent_turns(0, 40))
+    assert failures
+    assert "text" in asked(engine, "history_expand", handle=f"n{nodes_of(view)[0].handles[0]}")
+
+
+def test_a_node_without_room_for_its_text_keeps_it_to_be_opened():
+    first = LosslessEngine(200_000)
+    wide = first.compact(agent_turns(0, 40), target_tokens=6_000).messages
+    texts = {node.handles[0]: node.text for node in nodes_of(wide)}
+    resumed = LosslessEngine(200_000)  # it has never made these nodes
+    small = resumed.compact(wide + agent_turns(40, 80), target_tokens=700).messages
+    assert len(handoff_of(small)) < 3_000
+    for handle, text in texts.items():
+        assert resumed._tree.node(handle).text == text
