@@ -29,6 +29,7 @@ __all__ = [
     "ModelSettings",
     "PluginsSettings",
     "PressureSettings",
+    "RecallSettings",
     "RedactionSettings",
     "Settings",
     "StoreSettings",
@@ -168,6 +169,14 @@ class RedactionSettings(_Section, frozen=True, kw_only=True):
     detector: Literal["own", "kingfisher"] = "own"
 
 
+class RecallSettings(_Section, frozen=True, kw_only=True):
+    """How what was said is found again: by its words, or by what it means as well."""
+
+    section: ClassVar[str] = "recall"
+
+    semantic: bool = False
+
+
 class StoreSettings(_Section, frozen=True, kw_only=True):
     """Where sessions are kept and for how long; null means the default file, and for ever."""
 
@@ -248,6 +257,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     tools: ToolsSettings = msgspec.field(default_factory=ToolsSettings)
     pressure: PressureSettings = msgspec.field(default_factory=PressureSettings)
     redaction: RedactionSettings = msgspec.field(default_factory=RedactionSettings)
+    recall: RecallSettings = msgspec.field(default_factory=RecallSettings)
     store: StoreSettings = msgspec.field(default_factory=StoreSettings)
     plugins: PluginsSettings = msgspec.field(default_factory=PluginsSettings)
     agent: AgentSettings = msgspec.field(default_factory=AgentSettings)

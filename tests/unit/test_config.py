@@ -50,6 +50,7 @@ DEFAULTS = {
     "pressure.warn": 0.85,
     "pressure.emergency": 0.95,
     "redaction.detector": "own",
+    "recall.semantic": False,
     "store.url": None,
     "store.retention_days": None,
     "plugins.folder": None,
@@ -103,6 +104,7 @@ REFUSED = {
     "pressure.warn": (0, 2),
     "pressure.emergency": (-1, 95),
     "redaction.detector": ("all", True),
+    "recall.semantic": ("perhaps",),
     "store.url": ("mysql://host", "file.db"),
     "store.retention_days": (0, 40_000),
 }

@@ -21,6 +21,7 @@ from penstock.recall.tools import TOOL_NAMES
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from penstock.recall.embedding import Embedder
     from penstock.recall.ranking import Wish
 
 __all__ = ["MemoryHistory"]
@@ -43,7 +44,7 @@ class MemoryHistory:
     under it is what a compaction made of it. `in_view` are the numbers of the messages that stand whole in the view,
     until `see` tells of another view. What is quoted goes through `redact` first, message by message. A message costs
     its share when it is first searched, and nothing again. What the recall tools themselves gave is not found: it would
-    be found beside what it quotes.
+    be found beside what it quotes. With an embedder, what is near in meaning is found as well.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class MemoryHistory:
         in_view: Collection[int] = (),
         count: Callable[[str], int] = _COUNT,
         redact: Callable[[str], str] = str,
+        embedder: Embedder | None = None,
     ) -> None:
         self._count = count
         self._redact = redact
@@ -62,7 +64,7 @@ class MemoryHistory:
         self._tokens: dict[str, int] = {}  # by handle: a page of a long original must not cost all of it
         self._summaries: dict[str, _Summary] = {}
         self._calls: dict[str, ToolCall] = {}
-        self._index = MemoryIndex()
+        self._index = MemoryIndex(embedder)
         self._waiting: list[tuple[int, Message]] = []
         self._view: dict[int, Message] = {}
         self._written: list[Message] = []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.conversation.message import Role
+from penstock.recall.embedding import Meaning, packed
 from penstock.recall.fragments import Origin
 from penstock.recall.passages import message_passages
 from penstock.recall.query import Statistics, read_query, with_surroundings
@@ -20,15 +21,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.conversation.message import Message
+    from penstock.recall.embedding import Embedder
     from penstock.recall.query import Query
 
 __all__ = ["MemoryIndex"]
 
 
 class MemoryIndex:
-    """Every message of a session, searchable. Messages are added in their order; nothing is removed."""
+    """Every message of a session, searchable. Messages are added in their order; nothing is removed.
 
-    def __init__(self) -> None:
+    With an embedder, what is near in meaning is found beside what holds the words.
+    """
+
+    def __init__(self, embedder: Embedder | None = None) -> None:
+        self._embedder = embedder
+        self._vectors = bytearray()  # packed, one for each passage that was there at the last search
         self._postings: dict[str, array[int]] = {}
         self._passages: list[Candidate] = []
         self._messages = array("q")  # the number of the message of each passage
@@ -63,12 +70,15 @@ class MemoryIndex:
         )
 
     def search(self, text: str, wish: Wish | None = None, hidden: Collection[int] = ()) -> list[Hit]:
-        """The best hits for a text; none for a text without a word that stands here, and none of a hidden message."""
+        """The best hits for a text; none of a hidden message, and by words alone none for a text without one that stands here."""
         wish = wish or Wish()
         findable = self._findable(hidden)
+        asked = with_surroundings(text, wish.surroundings)
         if wish.surroundings and not self._holds(read_query(text), findable):
-            return []
-        query = read_query(with_surroundings(text, wish.surroundings))
+            if self._embedder is None:
+                return []
+            asked = text
+        query = read_query(asked)
         statistics = self.statistics(query)
         scores = np.zeros(len(self._passages))
         for term in strongest_terms(query, statistics):
@@ -76,10 +86,23 @@ class MemoryIndex:
             scores[places] += query.weights[term] * statistics.rarity(term)
         found = np.flatnonzero(scores * findable)
         numbers = best_passages(scores[found], found)
+        meaning = Meaning(asked, self._embedder) if self._embedder is not None else None
+        if self._embedder is not None and meaning is not None:
+            numbers = sorted({*numbers, *self._nearest(meaning, self._embedder, findable)})
         candidates = [
             self._passages[number] for number in numbers if number < len(scores) and findable[number]
         ]
-        return rank(query, candidates, statistics, wish)
+        return rank(query, candidates, statistics, wish, meaning)
+
+    def _nearest(self, meaning: Meaning, embedder: Embedder, findable: NDArray[np.bool_]) -> list[int]:
+        """The passages that are nearest in meaning."""
+        size = embedder.dimensions // 8
+        new = [passage.text for passage in self._passages[len(self._vectors) // size :]]
+        if new:
+            self._vectors += packed(embedder.embed(new)).tobytes()
+        rows = np.frombuffer(bytes(self._vectors), np.uint8).reshape(-1, size)
+        places = np.flatnonzero(findable)
+        return [int(place) for place in places[meaning.nearest(rows[places])]]
 
     def _holds(self, query: Query, findable: NDArray[np.bool_]) -> bool:
         """Whether a word of the query stands in a passage that can be found."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Query",
     "Statistics",
+    "parts_of",
     "read_query",
     "talked_about",
     "token_values",
@@ -58,6 +59,11 @@ class Statistics(msgspec.Struct, frozen=True):
         count = self.holding.get(term, 0)
         return math.log1p((self.passages - count + 0.5) / (count + 0.5)) if count else 0.0
 
+    @property
+    def rarest(self) -> float:
+        """The rarity of a term that no passage holds, were it to count."""
+        return math.log1p(2.0 * self.passages + 1.0)
+
 
 def read_query(text: str) -> Query:
     """The query in a text. A text without a word that could be found gives a query without weights."""
@@ -65,7 +71,7 @@ def read_query(text: str) -> Query:
     pairs: dict[tuple[str, str], float] = {}
     before = ""
     known: list[str] = []
-    for part, weight in ((text[:_WANTED], 1.0), (text[_WANTED:_MOST_CHARACTERS], _SURROUNDINGS)):
+    for part, weight in parts_of(text):
         for token in tokens_of(part):
             terms = terms_of(token)
             known += token_values(token)
@@ -77,6 +83,11 @@ def read_query(text: str) -> Query:
                 pairs.setdefault((before, terms[0]), weight)
             before = terms[0]
     return Query(weights, pairs, frozenset(known))
+
+
+def parts_of(text: str) -> tuple[tuple[str, float], tuple[str, float]]:
+    """What is wanted, what stands behind it, and how much each of the two counts."""
+    return (text[:_WANTED], 1.0), (text[_WANTED:_MOST_CHARACTERS], _SURROUNDINGS)
 
 
 def with_surroundings(wanted: str, surroundings: str) -> str:

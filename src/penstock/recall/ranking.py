@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from penstock.recall.embedding import Meaning
     from penstock.recall.fragments import Fragment
     from penstock.recall.query import Query, Statistics
 
@@ -37,6 +38,9 @@ MOST_LOOKUPS = 32
 _TEMPERATURE = 0.1  # of belief: a fragment a tenth of the best score behind is believed e times less
 _BY_ITSELF = 0.15  # what all fragments are worth beside their values
 _NEAR = 6  # messages: a turn that begins farther away is not next to another
+_MEANT = 4.0  # what is meant weighs against the words that were not found
+_LEAST_MEANT = 0.15  # of nearness: what is less near is near by chance
+_FULL = 5  # the strongest words of a query together say what it asks
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
@@ -87,11 +91,22 @@ def best_passages(scores: NDArray[np.float64], numbers: NDArray[np.int64]) -> li
     return sorted({*best, *(number for number in beside if number >= 0)})
 
 
-def rank(query: Query, candidates: Iterable[Candidate], statistics: Statistics, wish: Wish) -> list[Hit]:
-    """The hits, best first. No excerpt is longer than wished, and none repeats another's lines."""
+def rank(
+    query: Query,
+    candidates: Iterable[Candidate],
+    statistics: Statistics,
+    wish: Wish,
+    meaning: Meaning | None = None,
+) -> list[Hit]:
+    """The hits, best first. No excerpt is longer than wished, and none repeats another's lines.
+
+    Where the meaning of the query is given, what is near to it counts beside the words.
+    """
     ordered = sorted(candidates, key=lambda candidate: candidate.origin.passage)
     fragments = fragments_of((candidate.origin, candidate.text) for candidate in ordered)
     scores = relevance(query, fragments, statistics)
+    if meaning is not None and fragments:
+        scores = scores + _meant(query, fragments, statistics, meaning, float(scores.max()))
     if not len(scores) or scores.max() <= 0.0:
         return []
     belief = np.exp((scores / scores.max() - 1.0) / _TEMPERATURE)
@@ -99,6 +114,23 @@ def rank(query: Query, candidates: Iterable[Candidate], statistics: Statistics, 
     worth, held = value_worth(fragments, belief, labels, query.values | wish.known)
     alone = (belief * (_BY_ITSELF / belief.sum())).tolist()
     return _Shelf(_Stock(fragments, scores > 0.0, worth, held, alone)).take(wish)
+
+
+def _meant(
+    query: Query, fragments: Sequence[Fragment], statistics: Statistics, meaning: Meaning, best: float
+) -> NDArray[np.float64] | float:
+    """What nearness in meaning adds to each fragment: the less the words find of what is asked, the more.
+
+    Where the best fragment holds the words of the query, nothing: a name that is found is what was looked for.
+    """
+    strengths = (
+        weight * (statistics.rarity(term) or statistics.rarest) for term, weight in query.weights.items()
+    )
+    missing = sum(heapq.nlargest(_FULL, strengths)) - best
+    if missing <= 0.0:
+        return 0.0
+    near = meaning.nearness_of([fragment.text for fragment in fragments]).astype(np.float64)
+    return _MEANT * missing * np.maximum(near - _LEAST_MEANT, 0.0)
 
 
 class _Stock(msgspec.Struct, frozen=True, eq=False):
