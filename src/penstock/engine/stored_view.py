@@ -102,7 +102,7 @@ def recorded_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:
     """The pieces of a compaction of this view, by positions of the log.
 
     What the view had rewritten already stays rewritten. A handoff stands for all that the one before it stood for.
-    Messages that were added to mend a list are not recorded: they are added again when it is read.
+    What was mended in a broken list is not recorded: the log keeps its faults, and every compaction mends them anew.
     """
     plan = result.plan
     if plan is None:
