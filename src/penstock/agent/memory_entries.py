@@ -15,6 +15,7 @@ from penstock.errors import ToolFailure
 __all__ = ["Entry", "added", "entries_of", "removed", "replaced"]
 
 _ITEM = re.compile(r"[-*+] +")
+_MARKERS = re.compile(r"(?:[-*+](?:\s+|\Z)|#+\s*)+")
 _SHOWN_CHARS = 80
 
 
@@ -102,17 +103,17 @@ def _refuse_known(entries: tuple[Entry, ...] | list[Entry], entry: str) -> None:
 
 
 def _written(entry: str) -> str:
-    """A list item; a marker or heading in front of its lines would make entries of its own and is dropped."""
-    lines = [re.sub(r"^(?:[-*+]\s+|#+\s*)+", "", line.strip()) for line in entry.splitlines()]
-    return "- " + "\n  ".join(line for line in lines if line)
+    return "- " + "\n  ".join(_words_of(entry))
 
 
 def _key(text: str) -> str:
-    return " ".join(_bare(line) for line in text.splitlines() if line.strip()).casefold()
+    return " ".join(" ".join(_words_of(text)).split()).casefold()
 
 
-def _bare(line: str) -> str:
-    return " ".join(re.sub(r"^(?:[-*+]\s+|#+\s*)+", "", line.strip()).split())
+def _words_of(entry: str) -> list[str]:
+    """The lines of an entry; a marker or heading in front of one would make an entry of its own, and is dropped."""
+    lines = (_MARKERS.sub("", line.strip()) for line in entry.splitlines())
+    return [line for line in lines if line]
 
 
 def _listed(entries: tuple[Entry, ...] | list[Entry]) -> str:

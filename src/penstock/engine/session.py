@@ -23,7 +23,7 @@ import msgspec
 
 from penstock.compaction.previews import limits_for_results
 from penstock.compaction.receipt import NOTHING_TO_DO
-from penstock.conversation.dialects import dialect_named
+from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.view import Compaction
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.engine.compress import Request, compress_list, new_notebook, run_sync, summarise_list
@@ -46,6 +46,7 @@ from penstock.engine.summariser import summariser_of
 from penstock.engine.writing import Memory
 from penstock.errors import UnknownHandle
 from penstock.measure.usage import Usage, normalise_usage
+from penstock.measure.weigh import weigh
 from penstock.recall.ranking import Wish
 from penstock.recall.tools import Budget, answer, tool_schemas
 from penstock.settings import Settings
@@ -192,9 +193,22 @@ class Session:
 
     def count(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
         """Tokens of that request as we count them."""
-        request = Request(tools=tools, system=system, settings=self.settings)
-        outside = request.goal(self._notebook.tokenizer).outside_tokens
+        outside = self.weigh_outside(tools=tools, system=system)
         return outside + sum(self._notebook.weigh(self.view(), dialect_named(self._row.dialect)))
+
+    def weigh(self, messages: Sequence[Any]) -> int:
+        """Tokens of messages as we count them."""
+        decoded = decode_all(dialect_named(self._row.dialect), messages)
+        return sum(weigh(decoded, self._notebook.tokenizer))
+
+    def weigh_outside(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
+        """Tokens of what stands beside the messages of a request, as we count them."""
+        request = Request(tools=tools, system=system, settings=self.settings)
+        return request.goal(self._notebook.tokenizer).outside_tokens
+
+    def expected(self, counted_tokens: int) -> int:
+        """Tokens that the provider would report for a request of the view that we count so many in."""
+        return self._metered().estimate(counted_tokens)
 
     def record_usage(
         self,

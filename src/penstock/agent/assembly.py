@@ -1,0 +1,148 @@
+"""An agent put together from settings, a store, a model and a folder."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.agent.approval import Approvals, read_rule
+from penstock.agent.context import Context
+from penstock.agent.events import Noticed
+from penstock.agent.loop import Agent, Equipment
+from penstock.agent.memory_files import MemoryFiles
+from penstock.agent.snapshot import FrozenPrompt, PromptParts, Snapshot
+from penstock.agent.tools.base import ToolContext
+from penstock.agent.tools.toolbox import Toolbox, own_tools
+from penstock.agent.workspace import Workspace
+from penstock.config import command_environment, data_folder
+from penstock.engine.auxiliary import summariser_for
+from penstock.engine.engines import engine_named
+from penstock.engine.hygiene import tidy
+from penstock.engine.session import Session
+from penstock.errors import UnknownHandle
+from penstock.providers.cache_plan import caching_for
+from penstock.recall.tools import EXPAND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.agent.approval import Ask
+    from penstock.agent.events import AgentEvent
+    from penstock.engine.contract import ContextEngine
+    from penstock.providers.exchange import StreamingModel
+    from penstock.settings import Settings
+    from penstock.stores.base import Store
+
+__all__ = ["Place", "make_agent"]
+
+_PROMPT = "prompt"  # the name of the notes that hold frozen prompts
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an agent works and who watches: a folder, a store, how a person is asked (None: nobody), what hears events."""
+
+    folder: Path
+    store: Store
+    tell: Callable[[AgentEvent], None]
+    ask: Ask | None = None
+    yes: bool = False
+
+
+def make_agent(
+    place: Place,
+    model: StreamingModel,
+    settings: Settings,
+    *,
+    session_id: str | None = None,
+    provider: str = "",
+) -> Agent:
+    """An agent in a new session, or in the one with that id, at its tip. Raises UnknownSession, SettingsError.
+
+    A session that is resumed is tidied first: one that nearly fills the window is compacted before it is used.
+    """
+    base_url = str(getattr(model, "base_url", ""))
+    session = _session(place.store, model, settings, session_id)
+    session.endpoint, session.recall_tool = base_url, EXPAND
+    if session_id is not None:
+        tidy(session)
+    engine = _engine(session, model, settings, place)
+    context = Context(session, engine, place.tell)
+    workspace = Workspace.at(place.folder)
+    memory = MemoryFiles(data_folder() / "memory")
+    prompt = FrozenPrompt(PromptParts(workspace=workspace, memory=memory), _kept_prompt(session))
+    _keep_prompt(session, prompt.current)
+
+    def renew() -> None:
+        if prompt.renew():
+            _keep_prompt(session, prompt.current)
+
+    context.on_boundary = renew
+    equipment = Equipment(
+        toolbox=Toolbox.of(own_tools()),
+        tools=_tools(session, workspace, memory, settings, place),
+        prompt=prompt,
+        caching=caching_for(model.name, base_url, provider, ttl=settings.model.cache_ttl),
+    )
+    return Agent(context, model, equipment, place.tell)
+
+
+def _session(store: Store, model: StreamingModel, settings: Settings, session_id: str | None) -> Session:
+    if session_id is None:
+        return Session.create(store, model=model.name, dialect=model.dialect, settings=settings)
+    session = Session.resume(store, session_id, settings)
+    if session.row.model != model.name:
+        store.update(session.id, model=model.name)
+        session.refresh()
+    return session
+
+
+def _engine(session: Session, model: StreamingModel, settings: Settings, place: Place) -> ContextEngine:
+    window = session.window.tokens
+    engine = engine_named(
+        settings.context.engine,
+        context_length=window,
+        model=model.name,
+        settings=settings,
+        summariser=summariser_for(settings, model, window),
+        on_notice=lambda notice: place.tell(Noticed(str(notice.level), notice.text)),
+        recall_tools=True,
+        store=place.store,
+    )
+    engine.on_session_start(session.id)
+    return engine
+
+
+def _tools(
+    session: Session, workspace: Workspace, memory: MemoryFiles, settings: Settings, place: Place
+) -> ToolContext:
+    rules = tuple(map(read_rule, settings.agent.allow or ()))
+    approvals = Approvals(rules=rules, yes=place.yes, ask=place.ask)
+
+    async def stored(handle: str) -> str | None:
+        try:
+            found = await asyncio.to_thread(session.original, handle)
+        except UnknownHandle:
+            return None
+        return found if isinstance(found, str) else None
+
+    return ToolContext(
+        workspace=workspace,
+        approve=approvals.approve,
+        environment=command_environment(settings.agent.pass_env or ()),
+        memory=memory,
+        stored=stored,
+        interrupt=asyncio.Event(),
+        page_chars=max(4_000, min(50_000, session.window.tokens // 2)),
+    )
+
+
+def _kept_prompt(session: Session) -> Snapshot | None:
+    data = session.store.note(_PROMPT, session.row.conversation)
+    return msgspec.json.decode(data, type=Snapshot) if data else None
+
+
+def _keep_prompt(session: Session, snapshot: Snapshot) -> None:
+    session.store.put_note(_PROMPT, session.row.conversation, msgspec.json.encode(snapshot))

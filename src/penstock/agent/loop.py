@@ -1,0 +1,328 @@
+"""The agent's loop: ask, run the tools, log, keep inside the window, and again, until the model has nothing to call.
+
+    agent = make_agent(…)                  # penstock.agent.assembly
+    ended = await agent.turn("Find out why the tests fail.")
+
+Everything that happens is told to `tell` as it happens. Everything said is in the log before the next step begins, so
+that a kill at any point leaves a conversation that can be resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.agent.context import CompactionWish
+from penstock.agent.events import (
+    Asked,
+    Noticed,
+    Recovering,
+    Said,
+    Thought,
+    ToolEnded,
+    ToolLine,
+    ToolStarted,
+    TurnEnded,
+    Used,
+)
+from penstock.agent.recovery import GiveUp, LowerCap, next_step
+from penstock.agent.snapshot import FrozenPrompt  # noqa: TC001 - a struct's field types are read at run time
+from penstock.agent.tool_offer import LOAD_TOOLS, ToolUse, loaded_text, make_offer
+from penstock.agent.tools.base import ToolContext, ToolOutcome, function_schema
+from penstock.agent.tools.toolbox import Toolbox  # noqa: TC001 - as above
+from penstock.agent.wire import results_in, tools_in
+from penstock.compaction.stubs import arguments_of, main_argument, tool_family
+from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.message import Role, ToolCall, ToolResult
+from penstock.errors import PenstockError, ProviderError
+from penstock.measure.tokens import tokenizer_for
+from penstock.providers.cache_marks import mark_cache
+from penstock.providers.cache_plan import CachePlan  # noqa: TC001 - as above
+from penstock.providers.exchange import Answered, Ask, ReasoningDelta, TextDelta
+from penstock.recall.tools import TOOL_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.agent.context import Context
+    from penstock.agent.events import AgentEvent
+    from penstock.conversation.message import Message
+    from penstock.engine.session import Session
+    from penstock.providers.exchange import Answer, Called, StreamingModel
+
+__all__ = ["Agent", "Equipment", "Limits"]
+
+_INTERRUPTED = "[interrupted by the user]"
+_NOT_RUN = "The user interrupted the turn before this call was made or finished. What it did until then is not known."
+_TRUNCATED = 0.6  # of what we expect: a provider that reports less has cut the prompt without saying so
+_WORTH_A_LOOK = 4_000  # tokens: below, a small error of ours looks like a cut
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How many requests a turn may take, and how many tokens an answer may have (None: the provider's own limit)."""
+
+    steps: int = 200
+    max_output_tokens: int | None = None
+
+
+class Equipment(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent works with beside its model: tools and what they are given, its prompt, and how prompts are cached."""
+
+    toolbox: Toolbox
+    tools: ToolContext
+    prompt: FrozenPrompt
+    caching: CachePlan
+    limits: Limits = Limits()
+
+
+class Agent:
+    """A model with tools in one session. Not safe to share between tasks, but for `interrupt`."""
+
+    def __init__(
+        self,
+        context: Context,
+        model: StreamingModel,
+        equipment: Equipment,
+        tell: Callable[[AgentEvent], None],
+    ) -> None:
+        self.context = context
+        self.model = model
+        self.toolbox = equipment.toolbox
+        self.prompt = equipment.prompt
+        self.caching = equipment.caching
+        self.limits = equipment.limits
+        self._tools = equipment.tools
+        self._tell = tell
+        self._running: asyncio.Task[Any] | None = None
+        self._stopped = False
+        self._used = ToolUse().after(self._decoded(context.view))
+
+    @property
+    def session(self) -> Session:
+        """The conversation."""
+        return self.context.session
+
+    async def turn(self, text: str) -> TurnEnded:
+        """Answer a person: all the requests and tool calls that it takes. Never raises for what a provider does."""
+        started, self._stopped = time.monotonic(), False
+        if self._tools.interrupt is not None:
+            self._tools.interrupt.clear()
+        dialect = dialect_named(self.model.dialect)
+        self._log([dialect.text_message(Role.USER, text)])
+        steps, reason, what = (
+            0,
+            "steps",
+            f"the limit of {self.limits.steps:,} requests in one turn was reached",
+        )
+        try:
+            while steps < self.limits.steps:
+                steps += 1
+                answer = await self._answered(steps)
+                if not answer.calls:
+                    reason, what = "done", ""
+                    break
+                await self._run(answer.calls)
+        except asyncio.CancelledError:
+            if not self._stopped:
+                raise
+            reason, what = "interrupted", ""
+        except PenstockError as error:
+            reason, what = "failed", str(error)
+        ended = TurnEnded(reason, steps, time.monotonic() - started, what)
+        self._tell(ended)
+        return ended
+
+    def interrupt(self) -> None:
+        """End the request or the tool that is running; the log stays consistent."""
+        self._stopped = True
+        if self._tools.interrupt is not None:
+            self._tools.interrupt.set()
+        if self._running is not None:
+            self._running.cancel()
+
+    # Asking.
+
+    async def _answered(self, step: int) -> Answer:
+        """One answer, logged. What a provider refuses as too large is made to fit; the rest is raised."""
+        tools = self.offered()
+        self.context.outside_tokens = self.context.session.weigh_outside(
+            tools=tools, system=self.prompt.current.text
+        )
+        await self._interruptible(self.context.fit())
+        cap, attempt = self.limits.max_output_tokens, 0
+        while True:
+            sent = self.context.tokens()
+            self._tell(Asked(step, sent, self.context.engine.context_length))
+            try:
+                answer = await self._streamed(tools, cap)
+            except ProviderError as error:
+                attempt += 1
+                cap = await self._recovered(error, sent, cap, attempt)
+                continue
+            self._take(answer, sent)
+            return answer
+
+    async def _streamed(self, tools: Sequence[Any], cap: int | None) -> Answer:
+        """The answer, told as it comes. Interrupted, what there is of it is logged, and the cancellation goes on."""
+        said: list[str] = []
+
+        async def listen() -> Answer:
+            async with aclosing(self.model.stream(self._request(tools, cap))) as events:  # type: ignore[type-var]
+                async for event in events:
+                    match event:
+                        case TextDelta(text=text):
+                            said.append(text)
+                            self._tell(Said(text))
+                        case ReasoningDelta(text=text):
+                            self._tell(Thought(text))
+                        case Answered(answer=answer):
+                            return answer
+            raise PenstockError("the model's answer ended before it was whole; ask again")
+
+        try:
+            answer: Answer = await self._interruptible(listen())
+        except asyncio.CancelledError:
+            if self._stopped:
+                text = f"{''.join(said)}\n\n{_INTERRUPTED}".strip()
+                self._log([dialect_named(self.model.dialect).text_message(Role.ASSISTANT, text)])
+            raise
+        return answer
+
+    def _request(self, tools: Sequence[Any], cap: int | None) -> Ask:
+        dialect = self.model.dialect
+        body = {"messages": self.context.view, "tools": tools, "system": self.prompt.current.text}
+        plan = self.caching
+        if plan.on and plan.dialect == dialect:
+            body = dict(mark_cache(body, dialect=dialect, ttl=plan.ttl, prefix_end=self.context.prefix_end))
+        return Ask(
+            messages=body["messages"], system=body["system"], tools=body["tools"], max_output_tokens=cap
+        )
+
+    async def _recovered(self, error: ProviderError, sent: int, cap: int | None, attempt: int) -> int | None:
+        """The cap for the next try, after what was too large was made smaller. Raises the error where nothing helps."""
+        engine, session = self.context.engine, self.context.session
+        most = session.settings.compression.max_attempts
+        step = next_step(
+            error.failure, sent_tokens=sent, max_output_tokens=cap, attempt=attempt, max_attempts=most
+        )
+        if isinstance(step, GiveUp):
+            if attempt > most:
+                raise ProviderError(step.why, failure=error.failure, requests=error.requests) from error
+            raise error
+        kind = str(error.failure.kind)
+        if isinstance(step, LowerCap):
+            self._tell(Recovering(kind, f"asking for at most {step.max_output_tokens:,} tokens of answer"))
+            return step.max_output_tokens
+        if session.learn_window(error.failure) and step.window_tokens:
+            engine.update_model(self.model.name, step.window_tokens)
+        target = max(1, step.target_tokens - self.context.outside_tokens)
+        self._tell(Recovering(kind, f"compacting to {step.target_tokens:,} tokens, then asking again"))
+        reason = f"the provider refused the request as too large (attempt {attempt} of {most})"
+        wish = CompactionWish(target_tokens=target)
+        await self._interruptible(self.context.compact(reason, sent, wish))
+        return cap
+
+    def _take(self, answer: Answer, expected: int) -> None:
+        """Log the answer, book what it used, and look at what the provider reported."""
+        context = self.context
+        counted = context.counted
+        reported = answer.usage.prompt_tokens
+        row = context.session.record_usage(answer.usage, counted)
+        if reported:
+            context.engine.update_from_response(msgspec.structs.asdict(answer.usage))
+            if expected > _WORTH_A_LOOK and reported < _TRUNCATED * expected:
+                self._tell(
+                    Noticed(
+                        "warn",
+                        f"the provider read {reported:,} tokens where about {expected:,} were sent: it may cut long prompts "
+                        "without saying so; set model.context_length to its real window",
+                    )
+                )
+        window = context.engine.context_length
+        self._tell(Used(answer.usage, row.cost, reported or expected, window))
+        self._log(answer.wires)
+
+    # Tools.
+
+    def offered(self) -> list[Any]:
+        """The tools of the next request, in the model's dialect: all in full, or the rarely used ones by name."""
+        recall = self.context.session.get_tool_schemas()
+        schemas = [*map(function_schema, self.toolbox.tools.values()), *recall]
+        offer = make_offer(
+            schemas,
+            self._used,
+            window_tokens=self.context.engine.context_length,
+            tokenizer=tokenizer_for(self.model.name),
+            always=("terminal", "read_file", "patch", *TOOL_NAMES),
+        )
+        return tools_in(self.model.dialect, offer.schemas)
+
+    async def _run(self, calls: Sequence[Called]) -> None:
+        """Run the calls in their order and log the results together; interrupted, the rest is answered as not run."""
+        results: list[ToolResult] = []
+        try:
+            for call in calls:
+                outcome = await self._interruptible(self._one(call))
+                results.append(ToolResult(call.id, outcome.text, is_error=outcome.is_error))
+                if self._stopped:
+                    raise asyncio.CancelledError
+        finally:
+            open_calls = calls[len(results) :]
+            results += [ToolResult(call.id, _NOT_RUN, is_error=True) for call in open_calls]
+            self._log(results_in(self.model.dialect, results), keep_results=True)
+
+    async def _one(self, call: Called) -> ToolOutcome:
+        read = ToolCall(call.id, call.name, call.arguments)
+        about = main_argument(tool_family(call.name), arguments_of(read))
+        self._tell(ToolStarted(call.id, call.name, about))
+        started = time.monotonic()
+        context = msgspec.structs.replace(
+            self._tools, on_line=lambda line: self._tell(ToolLine(call.id, line))
+        )
+        outcome = await self._outcome(call, context)
+        seconds = time.monotonic() - started
+        self._tell(ToolEnded(call.id, call.name, outcome.summary, outcome.is_error, seconds))
+        return outcome
+
+    async def _outcome(self, call: Called, context: ToolContext) -> ToolOutcome:
+        if call.name in TOOL_NAMES:
+            text = await asyncio.to_thread(self.recall, call.name, call.arguments)
+            return ToolOutcome(
+                text, summary="searched the history" if "search" in call.name else "read the history"
+            )
+        if call.name == LOAD_TOOLS:
+            text, failed = loaded_text(call.arguments, self.toolbox.tools, self.toolbox.tools)
+            return ToolOutcome(text, is_error=failed, summary=text.partition("\n")[0])
+        return await self.toolbox.run(call.name, call.arguments, context)
+
+    def recall(self, name: str, arguments: str) -> str:
+        """The answer of a recall tool: of the engine's own, where it has nodes, else of the session."""
+        engine, session = self.context.engine, self.context.session
+        if engine.name != "compressor" and engine.get_tool_schemas():
+            return engine.handle_tool_call(name, arguments, messages=self.context.view)  # type: ignore[arg-type]
+        most = max(400, min(4_000, engine.context_length // 8))
+        return session.handle_tool_call(name, arguments, tokens=most)
+
+    # The log, and interruptions.
+
+    def _log(self, wires: Sequence[Any], *, keep_results: bool = False) -> None:
+        self.context.append(wires, keep_results=keep_results)
+        self._used = self._used.after(self._decoded(wires))
+
+    def _decoded(self, wires: Sequence[Any]) -> Sequence[Message]:
+        return decode_all(dialect_named(self.model.dialect), wires)
+
+    async def _interruptible(self, work: Any) -> Any:
+        """The work, which `interrupt` cancels."""
+        if self._stopped:
+            work.close()
+            raise asyncio.CancelledError
+        self._running = asyncio.ensure_future(work)
+        try:
+            return await self._running
+        finally:
+            self._running = None

@@ -1,0 +1,90 @@
+"""What to do about a request that a provider refused. Pure: one refusal in, one step out.
+
+A prompt that is too long is compacted, strictly smaller each time; an answer cap that is too large is lowered for this
+call only, and nothing is compacted. Everything else is for the person: the transport has repeated what is worth
+repeating.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from penstock.errors import ErrorKind
+
+if TYPE_CHECKING:
+    from penstock.errors import ErrorClass
+
+__all__ = ["GiveUp", "LowerCap", "Shrink", "Step", "next_step"]
+
+_LESS = 0.75  # of what was refused, where nobody says how much would fit
+_MUCH_LESS = 0.5  # the limit of a body's bytes is not told in tokens
+_MARGIN = 0.95  # of a window that was told: what we count may be a little off
+_LEAST_CAP = 256  # tokens of an answer: with less, the prompt is what is too long
+
+
+class Shrink(msgspec.Struct, frozen=True):
+    """Compact to at most so many tokens, prompt and all, and ask again. `window_tokens` is a window that was told."""
+
+    target_tokens: int
+    window_tokens: int | None = None
+
+
+class LowerCap(msgspec.Struct, frozen=True):
+    """Ask again for at most so many tokens of answer."""
+
+    max_output_tokens: int
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """Tell the person."""
+
+    why: str
+
+
+Step: TypeAlias = Shrink | LowerCap | GiveUp
+
+
+def next_step(
+    failure: ErrorClass, *, sent_tokens: int, max_output_tokens: int | None, attempt: int, max_attempts: int
+) -> Step:
+    """The step after the `attempt`-th refusal (from 1) of a request that took `sent_tokens` by our estimate."""
+    if failure.kind not in _TOO_LARGE:
+        return GiveUp(failure.message or str(failure.kind))
+    if attempt > max_attempts:
+        return GiveUp(
+            f"the request is still too large after {max_attempts} attempts (compression.max_attempts): "
+            f"{failure.message or failure.kind}"
+        )
+    if failure.kind is ErrorKind.OUTPUT_CAP_TOO_LARGE:
+        cap = _cap(failure, sent_tokens, max_output_tokens)
+        if cap >= _LEAST_CAP:
+            return LowerCap(cap)
+    return Shrink(_target(failure, sent_tokens, max_output_tokens), failure.window_tokens)
+
+
+_TOO_LARGE = (ErrorKind.PROMPT_TOO_LONG, ErrorKind.OUTPUT_CAP_TOO_LARGE, ErrorKind.PAYLOAD_TOO_LARGE)
+
+
+def _cap(failure: ErrorClass, sent_tokens: int, asked: int | None) -> int:
+    """What may be asked for: as told, else what the window leaves, else half."""
+    if failure.output_cap_tokens:
+        told = failure.output_cap_tokens
+    elif failure.window_tokens:
+        told = failure.window_tokens - (failure.prompt_tokens or sent_tokens)
+    else:
+        told = (asked or 0) // 2
+    return min(told, asked - 1) if asked else told
+
+
+def _target(failure: ErrorClass, sent_tokens: int, reserved: int | None) -> int:
+    """By how much the provider says it was too long, in our own count; always less than what was sent."""
+    if failure.kind is ErrorKind.PAYLOAD_TOO_LARGE:
+        return int(sent_tokens * _MUCH_LESS)
+    told = failure.window_tokens
+    if told is None:
+        return int(sent_tokens * _LESS)
+    ours = sent_tokens / failure.prompt_tokens if failure.prompt_tokens else 1.0
+    room = (told - min(reserved or 0, told // 2)) * _MARGIN * min(1.0, ours)
+    return int(min(room, sent_tokens * _LESS))

@@ -1,0 +1,201 @@
+"""The agent's loop, against a scripted model that refuses what its API would refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from penstock.agent.assembly import Place, make_agent
+from penstock.agent.events import Compacted, Noticed, Recovering, Said, ToolEnded, ToolLine, ToolStarted, Used
+from penstock.errors import ErrorKind
+from penstock.settings import settings_from
+from penstock.stores.opening import open_store
+from penstock.testing import Reply, ScriptedModel
+
+DIALECTS = ("chat", "responses", "anthropic")
+
+
+@pytest.fixture
+def store():
+    opened = open_store("memory:")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
+def agent_of(replies, store, folder, *, session_id=None, dialect="chat", values=None, **options):
+    events = []
+    model = ScriptedModel(replies, dialect=dialect, **options)
+    settings = settings_from(values or {})
+    place = Place(folder=folder, store=store, tell=events.append, yes=True)
+    return make_agent(place, model, settings, session_id=session_id), model, events
+
+
+def run(agent, text):
+    return asyncio.run(agent.turn(text))
+
+
+async def until(happened):
+    for _ in range(2_000):
+        if happened():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it never happened")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_turn_with_tools_ends_with_the_files_on_disk(store, tmp_path, dialect):
+    replies = [
+        Reply.calling("write_file", path="notes/a.txt", content="one\ntwo\n"),
+        Reply.calling("terminal", command="wc -l < notes/a.txt"),
+        Reply(text="The file has two lines."),
+    ]
+    agent, model, events = agent_of(replies, store, tmp_path, dialect=dialect)
+    ended = run(agent, "Write a file and count its lines.")
+    assert (ended.reason, ended.steps, ended.what) == ("done", 3, "")
+    assert (tmp_path / "notes" / "a.txt").read_text() == "one\ntwo\n"
+    assert "".join(event.text for event in events if isinstance(event, Said)) == "The file has two lines."
+    assert [event.name for event in events if isinstance(event, ToolEnded)] == ["write_file", "terminal"]
+    assert any(event.text.strip() == "2" for event in events if isinstance(event, ToolLine))
+    assert len([event for event in events if isinstance(event, Used)]) == 3
+    assert not model.violations
+    assert agent.session.view() == agent.context.view
+    assert len(store.usage(session_id=agent.session.id)) == 3
+
+
+def test_what_a_model_sends_wrongly_is_answered(store, tmp_path):
+    replies = [
+        Reply.calling("no_such_tool", x=1),
+        Reply.calling("read_file", path="../../etc/passwd"),
+        Reply.calling("read_file"),
+        Reply(text="I give up."),
+    ]
+    agent, model, events = agent_of(replies, store, tmp_path)
+    assert run(agent, "Try.").reason == "done"
+    assert [event.is_error for event in events if isinstance(event, ToolEnded)] == [True] * 3
+    assert not model.violations
+
+
+def test_the_steps_of_a_turn_are_bounded(store, tmp_path):
+    agent, _, _ = agent_of(lambda request: Reply.calling("list_files"), store, tmp_path)
+    agent.limits = type(agent.limits)(steps=5)
+    ended = run(agent, "Go on for ever.")
+    assert (ended.reason, ended.steps) == ("steps", 5)
+    assert "5" in ended.what
+
+
+def test_a_prompt_that_is_too_long_is_compacted_and_the_window_is_learned(store, tmp_path):
+    long = "word " * 6_000
+    agent, model, events = agent_of(
+        [Reply(text="ok")], store, tmp_path, window_tokens=9_000, repeat_last=True
+    )
+    run(agent, f"first {long[:20_000]}")
+    run(agent, f"second {long[:20_000]}")
+    ended = run(agent, "third: carry on")
+    assert ended.reason == "done", ended.what
+    assert any(isinstance(event, (Compacted, Recovering)) for event in events)
+    assert not model.violations
+
+
+def test_an_answer_cap_that_is_too_large_is_lowered_for_one_call(store, tmp_path):
+    body = {
+        "error": {
+            "message": "max_tokens is too large: 90000. This model supports at most 4096 completion tokens.",
+            "type": "invalid_request_error",
+            "code": None,
+        }
+    }
+    agent, _, events = agent_of([Reply.failing(400, body), Reply(text="ok")], store, tmp_path)
+    agent.limits = type(agent.limits)(max_output_tokens=90_000)
+    assert run(agent, "Hello.").reason == "done"
+    assert [event.what for event in events if isinstance(event, Recovering)] == [
+        str(ErrorKind.OUTPUT_CAP_TOO_LARGE)
+    ]
+    assert not any(isinstance(event, Compacted) for event in events)
+    assert agent.limits.max_output_tokens == 90_000
+
+
+def test_what_cannot_be_helped_is_told_and_the_session_goes_on(store, tmp_path):
+    replies = [
+        Reply.failing(401, {"error": {"message": "Incorrect API key provided"}}),
+        Reply(text="back again"),
+    ]
+    agent, _, _ = agent_of(replies, store, tmp_path)
+    ended = run(agent, "Hello?")
+    assert ended.reason == "failed"
+    assert "key" in ended.what.lower()
+    assert run(agent, "And now?").reason == "done"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_an_interrupted_tool_leaves_a_log_that_can_be_sent(store, tmp_path, dialect):
+    replies = [Reply.calling("terminal", command="sleep 30"), Reply(text="as you wish")]
+    agent, model, events = agent_of(replies, store, tmp_path, dialect=dialect)
+
+    async def go():
+        turn = asyncio.ensure_future(agent.turn("Wait."))
+        await until(lambda: any(isinstance(event, ToolStarted) for event in events))
+        await asyncio.sleep(0.1)
+        agent.interrupt()
+        return await asyncio.wait_for(turn, 10)
+
+    ended = asyncio.run(go())
+    assert ended.reason == "interrupted"
+    assert "interrupt" in json.dumps(agent.context.view).lower()
+    assert run(agent, "Never mind.").reason == "done"
+    assert not model.violations
+
+
+def test_an_interrupted_answer_is_kept_as_far_as_it_came(store, tmp_path):
+    slow = Reply(text="one two three four five six seven", chunk_chars=4, chunk_delay_seconds=0.2)
+    agent, model, events = agent_of([slow, Reply(text="fine")], store, tmp_path)
+
+    async def go():
+        turn = asyncio.ensure_future(agent.turn("Count."))
+        await until(lambda: any(isinstance(event, Said) for event in events))
+        agent.interrupt()
+        return await asyncio.wait_for(turn, 10)
+
+    assert asyncio.run(go()).reason == "interrupted"
+    assert "[interrupted by the user]" in json.dumps(agent.context.view[-1])
+    assert run(agent, "Stop.").reason == "done"
+    assert not model.violations
+
+
+def test_a_large_result_is_kept_in_the_store_and_read_by_handle(store, tmp_path):
+    (tmp_path / "big.py").write_text("print('x' * 49)\n" * 1)
+    replies = [
+        Reply.calling("terminal", command="seq 1 40000"),
+        Reply(text="seen"),
+    ]
+    agent, model, _ = agent_of(
+        replies, store, tmp_path, window_tokens=32_000, values={"model.context_length": 32_000}
+    )
+    assert run(agent, "Print much.").reason == "done"
+    assert sum(len(json.dumps(wire)) for wire in agent.context.view) < 40_000
+    assert not model.violations
+
+
+def test_a_session_is_resumed_where_it_was(store, tmp_path):
+    agent, _, _ = agent_of([Reply(text="noted")], store, tmp_path)
+    run(agent, "The word is heron.")
+    again, model, _ = agent_of([Reply(text="heron")], store, tmp_path, session_id=agent.session.id)
+    assert again.prompt.current == agent.prompt.current
+    assert run(again, "Which word?").reason == "done"
+    assert "The word is heron." in json.dumps(model.received[-1].body)
+
+
+def test_a_provider_that_cuts_prompts_silently_is_noticed(store, tmp_path):
+    from penstock.measure.usage import Usage
+
+    agent, _, events = agent_of(
+        [Reply(text="ok", usage=Usage(input_tokens=900, output_tokens=3))], store, tmp_path
+    )
+    run(agent, "word " * 9_000)
+    assert any("without saying so" in event.text for event in events if isinstance(event, Noticed))
