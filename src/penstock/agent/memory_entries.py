@@ -15,7 +15,7 @@ from penstock.errors import ToolFailure
 __all__ = ["Entry", "added", "entries_of", "removed", "replaced"]
 
 _ITEM = re.compile(r"[-*+] +")
-_MARKERS = re.compile(r"(?:[-*+](?:\s+|\Z)|#+\s*)+")
+_MARKERS = re.compile(r"\A(?:[-*+](?:\s+|\Z)|#+\s*)+")
 _SHOWN_CHARS = 80
 
 
