@@ -31,6 +31,8 @@ from penstock.agent.events import (
 )
 from penstock.agent.recovery import GiveUp, LowerCap, next_step
 from penstock.agent.snapshot import FrozenPrompt  # noqa: TC001 - a struct's field types are read at run time
+from penstock.agent.status import filling_of, status_of
+from penstock.agent.steering import compact, switch_model
 from penstock.agent.tool_offer import LOAD_TOOLS, ToolUse, loaded_text, make_offer
 from penstock.agent.tools.base import ToolContext, ToolOutcome, function_schema
 from penstock.agent.tools.toolbox import Toolbox  # noqa: TC001 - as above
@@ -50,7 +52,9 @@ if TYPE_CHECKING:
 
     from penstock.agent.context import Context
     from penstock.agent.events import AgentEvent
+    from penstock.agent.status import Status
     from penstock.conversation.message import Message
+    from penstock.engine.compressed import Compressed
     from penstock.engine.session import Session
     from penstock.providers.exchange import Answer, Called, StreamingModel
 
@@ -143,6 +147,26 @@ class Agent:
             self._tools.interrupt.set()
         if self._running is not None:
             self._running.cancel()
+
+    def status(self) -> Status:
+        """Where it stands: model, window, cost, cache."""
+        return status_of(self)
+
+    def filling(self) -> list[tuple[str, int]]:
+        """What fills the window: names and tokens."""
+        return filling_of(self)
+
+    async def compact(self, focus: str | None = None, keep_exchanges: int | None = None) -> Compressed | None:
+        """Compact on request: about a topic, or all but the last so many exchanges. None where there is nothing to do."""
+        return await compact(self, focus, keep_exchanges)
+
+    async def switch_model(self, model: StreamingModel, provider: str = "") -> None:
+        """Go on with another model; a smaller window has the conversation compacted first. Raises SettingsError."""
+        await switch_model(self, model, provider)
+
+    async def aclose(self) -> None:
+        """End what is being prepared."""
+        await self.context.aclose()
 
     # Asking.
 

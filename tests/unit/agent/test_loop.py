@@ -199,3 +199,67 @@ def test_a_provider_that_cuts_prompts_silently_is_noticed(store, tmp_path):
     )
     run(agent, "word " * 9_000)
     assert any("without saying so" in event.text for event in events if isinstance(event, Noticed))
+
+
+def test_status_filling_and_compaction_on_request(store, tmp_path):
+    agent, model, events = agent_of([Reply(text="a long answer, " * 400)], store, tmp_path, repeat_last=True)
+    for number in range(6):
+        run(agent, f"question {number}: " + "please think about it " * 300)
+    before = agent.status()
+    assert before.requests == 6
+    assert before.prompt_tokens > 10_000
+    assert dict(agent.filling())["your messages"] > 3_000
+    assert sum(tokens for _, tokens in agent.filling()) == pytest.approx(agent.context.counted, rel=0.02)
+    result = asyncio.run(agent.compact(keep_exchanges=1))
+    assert result is not None
+    assert "question 5" in json.dumps(agent.context.view[-2])
+    assert agent.status().prompt_tokens < before.prompt_tokens / 2
+    assert agent.status().compactions == 1
+    assert any(isinstance(event, Compacted) for event in events)
+    assert run(agent, "and on").reason == "done"
+    assert not model.violations
+
+
+def test_a_smaller_window_has_the_conversation_compacted_first(store, tmp_path):
+    agent, _, _ = agent_of(
+        [Reply(text="an answer, " * 300)],
+        store,
+        tmp_path,
+        repeat_last=True,
+        values={"model.context_length": 64_000},
+    )
+    for number in range(8):
+        run(agent, f"question {number}: " + "please think about it " * 500)
+    smaller = ScriptedModel(
+        [Reply(text="short")], name="smaller-model", window_tokens=16_000, repeat_last=True
+    )
+    agent.session.settings = settings_from({"model.context_length": 16_000})
+    asyncio.run(agent.switch_model(smaller))
+    assert agent.context.tokens() < 16_000
+    assert run(agent, "go on").reason == "done"
+    assert not smaller.violations
+    assert not any(request.prompt_tokens > 16_000 for request in smaller.received)
+
+
+def test_a_compaction_that_was_prepared_is_not_waited_for(store, tmp_path):
+    agent, model, events = agent_of(
+        [Reply(text="an answer, " * 200)],
+        store,
+        tmp_path,
+        repeat_last=True,
+        window_tokens=24_000,
+        values={"model.context_length": 24_000},
+    )
+
+    async def go():
+        for number in range(40):
+            await agent.turn(f"question {number}: " + "please think about it " * 60)
+            await asyncio.sleep(0.05)
+        await agent.aclose()
+
+    asyncio.run(go())
+    made = [event for event in events if isinstance(event, Compacted)]
+    assert made
+    assert made[0].waited_seconds < 0.05
+    assert not model.violations
+    assert all(request.prompt_tokens <= 24_000 for request in model.received)

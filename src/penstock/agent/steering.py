@@ -1,0 +1,74 @@
+"""What a person asks of an agent beside the conversation: a compaction, another model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.agent.context import CompactionWish
+from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.message import Role
+from penstock.errors import SettingsError, TargetTooSmall
+from penstock.providers.cache_plan import caching_for
+
+if TYPE_CHECKING:
+    from penstock.agent.loop import Agent
+    from penstock.engine.compressed import Compressed
+    from penstock.providers.exchange import StreamingModel
+
+__all__ = ["compact", "switch_model"]
+
+_BY_HAND = "asked for by hand"
+_LEAST = 1_000  # tokens: nobody gains from making less of it
+
+
+async def compact(
+    agent: Agent, focus: str | None = None, keep_exchanges: int | None = None
+) -> Compressed | None:
+    """Compact on request: about a topic, or all but the last so many exchanges. None where there is nothing to do."""
+    context = agent.context
+    wish = CompactionWish(focus=focus or None, pins=_last_exchanges(agent, keep_exchanges))
+    result = await context.compact(_BY_HAND, context.tokens(), wish)
+    half = (context.counted - context.outside_tokens) // 2
+    if result is not None or half < _LEAST:
+        return result
+    # The conversation is smaller than what a full window is compacted to; who asks wants it smaller still.
+    try:
+        return await context.compact(
+            _BY_HAND, context.tokens(), msgspec.structs.replace(wish, target_tokens=half)
+        )
+    except TargetTooSmall:
+        return None
+
+
+def _last_exchanges(agent: Agent, count: int | None) -> frozenset[int]:
+    """The numbers of the messages from the last so many requests on."""
+    if not count:
+        return frozenset()
+    view = agent.session.standing().view
+    messages = decode_all(dialect_named(agent.model.dialect), view.wires)
+    asked = [place for place, message in enumerate(messages) if message.role is Role.USER]
+    first = asked[-count] if len(asked) >= count else 0
+    return frozenset(number for number in view.numbers[first:] if number)
+
+
+async def switch_model(agent: Agent, model: StreamingModel, provider: str = "") -> None:
+    """Go on with another model, inside its window: a smaller one has the conversation compacted first.
+
+    Raises SettingsError where it speaks another dialect than the conversation is kept in.
+    """
+    session, engine = agent.session, agent.context.engine
+    if model.dialect != session.row.dialect:
+        raise SettingsError(
+            f"{model.name} speaks {model.dialect}, and this conversation is kept in {session.row.dialect}: "
+            "begin a new one, or export and import it in the other dialect"
+        )
+    session.store.update(session.id, model=model.name)
+    session.refresh()
+    base_url = str(getattr(model, "base_url", ""))
+    session.endpoint = base_url
+    agent.model = model
+    agent.caching = caching_for(model.name, base_url, provider, ttl=session.settings.model.cache_ttl)
+    engine.update_model(model.name, session.window.tokens)
+    await agent.context.fit()
