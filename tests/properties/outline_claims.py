@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from penstock.compaction import outliner
 from penstock.compaction.outline import NodeTexts, parse_outline
 from penstock.compaction.runs import numbers_in
+from penstock.engine.lossless import LosslessEngine
 
 NOTHING_KNOWN = NodeTexts(lambda key: None)
 
@@ -18,6 +20,17 @@ def short_segments():
         patch.setattr(outliner, "_SIZES", (150, 300, 600))
         patch.setattr(outliner, "_TOKENS_PER_SEGMENT", 60)
         yield
+
+
+class DialectEngine(LosslessEngine):
+    """An engine for a conversation of this dialect: short ones could be of several."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.dialect = name
+
+    def _request(self, focus, target):
+        return msgspec.structs.replace(super()._request(focus, target), dialect=self.dialect)
 
 
 def outline(seen):

@@ -8,11 +8,10 @@ import pytest
 from compaction_claims import NAMES, RULE, Seen, claim, growing, tokens, told_target
 from hypothesis import given
 from hypothesis import strategies as st
-from outline_claims import numbers, outline, short_segments
+from outline_claims import DialectEngine, numbers, outline, short_segments
 
 from penstock.compaction.plan import Fate
 from penstock.compaction.segments import children_of
-from penstock.engine.lossless import LosslessEngine
 from penstock.errors import TargetTooSmall
 
 __all__ = ["short_segments"]
@@ -50,7 +49,7 @@ def rounds(name, portions, share, engine):
 @claim(5)
 @given(data=st.data(), share=st.floats(0.1, 0.9))
 def test_every_round_is_legal_and_within_its_target(name, data, share):
-    for _, seen, target in rounds(name, data.draw(growing(name)), share, LosslessEngine()):
+    for _, seen, target in rounds(name, data.draw(growing(name)), share, DialectEngine(name)):
         assert seen.tokens == seen.result.receipt.tokens_after <= target
         assert seen.breaches == set()
         assert len(seen.summaries) <= 1
@@ -60,7 +59,7 @@ def test_every_round_is_legal_and_within_its_target(name, data, share):
 @claim(5)
 @given(data=st.data(), share=st.floats(0.1, 0.9))
 def test_in_every_round_the_nodes_hold_every_message_that_is_not_in_the_view(name, data, share):
-    for log, seen, _ in rounds(name, data.draw(growing(name)), share, LosslessEngine()):
+    for log, seen, _ in rounds(name, data.draw(growing(name)), share, DialectEngine(name)):
         if not outline(seen):
             continue
         told = [number for node in outline(seen) for number in numbers(node)]
@@ -75,7 +74,7 @@ def test_in_every_round_the_nodes_hold_every_message_that_is_not_in_the_view(nam
 @given(data=st.data(), share=st.floats(0.1, 0.9))
 def test_a_node_that_stays_keeps_its_text_and_its_messages(name, data, share):
     before = {}
-    for _, seen, _ in rounds(name, data.draw(growing(name)), share, LosslessEngine()):
+    for _, seen, _ in rounds(name, data.draw(growing(name)), share, DialectEngine(name)):
         nodes = {node.handles: node for node in outline(seen)}
         for handles, node in nodes.items():
             known = before.get(handles)
@@ -97,7 +96,7 @@ def assert_parents_hold_their_children(before, nodes):
 @claim(5)
 @given(data=st.data(), share=st.floats(0.1, 0.9))
 def test_from_the_nodes_in_the_view_every_original_can_be_reached_by_opening_them(name, data, share):
-    engine = LosslessEngine()
+    engine = DialectEngine(name)
     for log, seen, _ in rounds(name, data.draw(growing(name)), share, engine):
         history = engine._recollection.history
         for node in outline(seen):
@@ -121,7 +120,7 @@ def messages_below(history, handle):
 @claim(5)
 @given(data=st.data(), share=st.floats(0.3, 0.9))
 def test_what_the_user_forbade_at_the_start_survives_every_round(name, data, share):
-    for _, seen, target in rounds(name, data.draw(growing(name)), share, LosslessEngine()):
+    for _, seen, target in rounds(name, data.draw(growing(name)), share, DialectEngine(name)):
         left = target - sum(verdict.tokens_after for verdict, _ in seen.standing)
         if seen.result.receipt.summarised and left < 300:
             return  # a line of constraints does not fit its share of so short a handoff

@@ -6,13 +6,12 @@ import pytest
 from compaction_claims import NAMES, cases, claim, decoded, last_request, spoken, told_target
 from hypothesis import given
 from hypothesis import strategies as st
-from outline_claims import NOTHING_KNOWN, numbers, outline, short_segments
+from outline_claims import NOTHING_KNOWN, DialectEngine, numbers, outline, short_segments
 
 from penstock.compaction.handoff import Section, parse_handoff
 from penstock.compaction.outline import parse_outline, render_outline
 from penstock.compaction.plan import Fate
 from penstock.compaction.segments import children_of, spot_of
-from penstock.engine.lossless import LosslessEngine
 from penstock.errors import TargetTooSmall
 from penstock.testing.long_sessions import long_conversations
 from penstock.testing.strategies import broken_conversations, conversations
@@ -71,7 +70,7 @@ def test_the_same_conversation_gives_the_same_outline_and_a_result_is_not_made_s
     case = data.draw(cases(name))
     first, second = (case.fitting(nodes=NOTHING_KNOWN).result for _ in range(2))
     assert first.messages == second.messages
-    again = LosslessEngine().compact(first.messages, target_tokens=first.receipt.target_tokens)
+    again = DialectEngine(name).compact(first.messages, target_tokens=first.receipt.target_tokens)
     assert again.receipt.outcome == "nothing_to_do"
     assert again.messages == first.messages
 
