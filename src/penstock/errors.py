@@ -13,6 +13,7 @@
     ├── SettingsError         a setting has an unknown name or a value out of range
     ├── NotWritten            a model answered, and the answer is no handoff (on the way to `degraded`)
     ├── ProviderError         a model's provider did not answer; `failure` says what that means
+    ├── RunBroken             a run over a data set ended in the middle; what was done is kept
     ├── TargetTooSmall        what may not be dropped does not fit the target
     ├── ToolFailure           a tool of the agent cannot do what it was asked; the text is for the model
     └── IllegalResult         a result broke a rule of its dialect (a bug of ours, never sent)
@@ -35,6 +36,7 @@ __all__ = [
     "NotWritten",
     "PenstockError",
     "ProviderError",
+    "RunBroken",
     "SchemaTooNew",
     "SettingsError",
     "StoreConflict",
@@ -156,6 +158,10 @@ class ProviderError(PenstockError):
 def _rebuild_provider_error(message: str, failure: ErrorClass, requests: int) -> ProviderError:
     """For pickling: workers raise it in other processes."""
     return ProviderError(message, failure=failure, requests=requests)
+
+
+class RunBroken(PenstockError):
+    """A run over a data set ended in the middle. What was done is kept, and the same run can go on with it."""
 
 
 class TargetTooSmall(PenstockError):

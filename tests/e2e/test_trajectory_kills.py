@@ -126,3 +126,59 @@ def test_a_journal_that_was_cut_off_in_a_line_is_read_up_to_it(rows, tmp_path):
     assert ran.code == 0, ran.err
     assert penstock("trajectories", source, tmp_path / "whole.jsonl", *TARGET).code == 0
     assert target.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def started(command):
+    return subprocess.Popen(
+        [COMMAND, *map(str, command)],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def wait_for(is_time, seconds=60.0):
+    until = time.monotonic() + seconds
+    while not is_time():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def test_a_worker_that_dies_ends_the_run_with_one_line_and_what_was_done_is_kept(rows, tmp_path):
+    source, target = save(rows, tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    parts = tmp_path / "out.jsonl.parts"
+    command = ("trajectories", source, target, *TARGET, "--workers", "2", "--resume")
+    process = started(command)
+    wait_for(lambda: any(parts.glob("*.rows")))
+    second = penstock(*command)
+    workers = [path for path in alive_in_session(process.pid) if b"spawn_main" in _command_line(path)]
+    os.kill(int(workers[0].parent.name), signal.SIGKILL)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert told.decode().startswith("penstock: a worker process was killed")
+    assert "--resume" in told.decode()
+    assert_one_clear_error(second, "another run")  # while the first was at work
+    assert not target.exists()
+    ran = penstock(*command, "--json")
+    assert json.loads(ran.text)["totals"]["rows"] == len(rows)
+    assert json.loads(ran.text)["resumed_rows"] > 0
+
+
+def _command_line(stat):
+    try:
+        return (stat.parent / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_an_interruption_leaves_what_was_done_and_says_how_to_go_on(rows, tmp_path):
+    source, target = save(rows, tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    process = started(("trajectories", source, target, *TARGET, "--workers", "2"))
+    wait_for(lambda: any((tmp_path / "out.jsonl.parts").glob("*.rows")))
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers too
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert told.decode() == "penstock: stopped; the same command with --resume goes on\n"
+    assert not target.exists()
+    assert any((tmp_path / "out.jsonl.parts").glob("*.part"))

@@ -7,6 +7,7 @@ Turns that stay are the caller's own objects, fields that are not ours included.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -270,7 +271,7 @@ async def acompress_trajectory(  # noqa: PLR0913 - the public signature
     )
     compressor = Compressor(options)
     if summariser is None:
-        done = compressor.compress(turns)
+        done = await asyncio.to_thread(compressor.compress, turns)
     else:
         from penstock.trajectories.asking import ModelSummaries  # noqa: PLC0415 - only for those who ask a model
 

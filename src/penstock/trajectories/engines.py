@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.errors import PenstockError
+from penstock.errors import RunBroken
 from penstock.trajectories.working import process_shard
 
 if TYPE_CHECKING:
@@ -23,13 +23,9 @@ if TYPE_CHECKING:
     from penstock.trajectories.shards import Done, Shard
     from penstock.trajectories.working import Job
 
-__all__ = ["Engine", "LocalEngine", "SerialEngine", "WorkerLost"]
+__all__ = ["Engine", "LocalEngine", "SerialEngine"]
 
 _AHEAD = 2  # shards in flight for each worker: one that it works on, one that waits
-
-
-class WorkerLost(PenstockError):
-    """A worker process ended in the middle of its work. What was done is kept: `--resume` goes on with it."""
 
 
 class Engine(Protocol):
@@ -55,7 +51,7 @@ class LocalEngine:
         self._workers = workers
 
     def run(self, shards: Iterable[Shard], job: Job) -> Iterator[Done]:
-        """See `Engine.run`. Raises WorkerLost where a process was killed."""
+        """See `Engine.run`. Raises RunBroken where a process was killed."""
         # A fresh interpreter for each: what this process holds (threads, locks, a terminal) is not carried over.
         context = multiprocessing.get_context("spawn")
         pool = ProcessPoolExecutor(self._workers, mp_context=context, initializer=_begin)
@@ -70,7 +66,7 @@ class LocalEngine:
                 finished, running = wait(running, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in finished)
         except BrokenProcessPool:
-            raise WorkerLost(
+            raise RunBroken(
                 "a worker process was killed, perhaps for want of memory; what was done is kept: "
                 "give the same command with --resume, with fewer --workers if memory is short"
             ) from None

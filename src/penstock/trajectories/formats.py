@@ -42,6 +42,11 @@ class DataFile(msgspec.Struct, frozen=True):
         """Whether it is Parquet; else it is lines of JSON."""
         return is_parquet(self.source)
 
+    @property
+    def packed(self) -> bool:
+        """Whether it takes less room than its rows do."""
+        return self.parquet or compression_of(self.source) is not Compression.NONE
+
 
 def is_parquet(path: Path) -> bool:
     """Whether the name is that of a Parquet file."""

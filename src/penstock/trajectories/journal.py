@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from importlib import import_module
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
@@ -55,17 +57,26 @@ class Journal:
         self.done: dict[int, Done] = {}
         self.files: set[int] = set()
         path = folder / _NAME
-        known = path.is_file() and path.stat().st_size > 0
+        known = path.is_file() and _first_line(path).endswith(b"\n")
         if known and not resume:
             raise SettingsError(
                 f"{folder} holds what an earlier run had done; add --resume to go on with it, or remove the folder"
             )
-        if known:
-            self._read(path, command)
+        if not known and folder.exists() and any(one.name != _NAME for one in folder.iterdir()):
+            raise SettingsError(
+                f"{folder} is in the way: parts are put there; move it, or name another output"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab", buffering=0)
-        if not known:
-            self._append({"command": command})
+        with ExitStack() as unless_opened:
+            unless_opened.callback(self._file.close)
+            _lock(self._file, folder)
+            if known:
+                self._read(path, command)
+            else:
+                self._file.truncate(0)
+                self._append({"command": command})
+            unless_opened.pop_all()
 
     def add(self, done: Done) -> None:
         """Say that a shard is done. Its part is written already; its metrics are now."""
@@ -150,6 +161,25 @@ class Journal:
 
     def _append(self, entry: dict[str, Any]) -> None:
         self._file.write(msgspec.json.encode(entry) + b"\n")
+
+
+def _first_line(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.readline()
+
+
+def _lock(file: IO[bytes], folder: Path) -> None:
+    """One run at a time. The lock goes with the process that holds it, however that ends."""
+    try:
+        fcntl = import_module("fcntl")
+    except ImportError:  # not on this system: two runs at once are then the user's own affair
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SettingsError(
+            f"another run works in {folder}; wait for its end, or name another output"
+        ) from None
 
 
 def _slim(done: Done) -> Done:

@@ -95,6 +95,7 @@ class Totals(msgspec.Struct, kw_only=True):
     cost_unknown_rows: int = 0
     row_seconds: float = 0.0
     reasons: dict[str, int] = {}
+    """Why rows are degraded or have failed."""
     distribution_before: list[int] = msgspec.field(default_factory=lambda: [0] * (len(EDGES) + 1))
     distribution_after: list[int] = msgspec.field(default_factory=lambda: [0] * (len(EDGES) + 1))
 
@@ -129,14 +130,20 @@ class Totals(msgspec.Struct, kw_only=True):
             "row_seconds",
         ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for mine, theirs in ((self.outcomes, other.outcomes), (self.reasons, other.reasons)):
-            for name, number in theirs.items():
-                mine[name] = mine.get(name, 0) + number
+        for name, number in other.outcomes.items():
+            self.outcomes[name] = self.outcomes.get(name, 0) + number
+        for name, number in other.reasons.items():
+            self._because(name, number)
         for counted, more in (
             (self.distribution_before, other.distribution_before),
             (self.distribution_after, other.distribution_after),
         ):
             counted[:] = [one + two for one, two in zip(counted, more, strict=True)]
+
+    def _because(self, reason: str, number: int) -> None:
+        known = reason in self.reasons or len(self.reasons) < _MOST_REASONS
+        name = reason if known else "other reasons"
+        self.reasons[name] = self.reasons.get(name, 0) + number
 
     def count(self, *outcomes: Outcome) -> int:
         """How many rows had one of these outcomes."""

@@ -64,20 +64,24 @@ def cut_table(file: DataFile, place: int, first_number: int, shard_bytes: int) -
 class Table:
     """A batch of rows, as a shard holds it."""
 
-    def __init__(self, data: bytes, column: str | None) -> None:
+    def __init__(self, data: bytes, wished: str | None) -> None:
         self._pa = _arrow()
         with self._pa.ipc.open_stream(self._pa.BufferReader(data)) as stream:
             self._table = stream.read_all()
-        self.column = turns_column(self._table.column_names, column)
+        self._wished = wished
         self._changed: dict[str, dict[int, Any]] = {}
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
-    def cells(self) -> Iterator[Any]:
-        """The turns of each row, as the file holds them."""
-        for scalar in self._table.column(self.column):
-            yield scalar.as_py()
+    @property
+    def column(self) -> str:
+        """The column with the turns. Raises InputError where there is none."""
+        return turns_column(self._table.column_names, self._wished)
+
+    def cell(self, row: int) -> Any:
+        """The turns of a row, as the file holds them. Raises InputError."""
+        return self._table.column(self.column)[row].as_py()
 
     def others(self, row: int, turns: int, named: Iterable[str]) -> dict[str, list[Any]]:
         """The columns of a row with one entry for each turn."""

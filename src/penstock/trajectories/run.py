@@ -7,15 +7,16 @@ import time
 import zlib
 from contextlib import ExitStack
 from pathlib import Path  # noqa: TC003 - `Run` is decoded by it
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.errors import StoreUnavailable
+from penstock.errors import RunBroken, SettingsError
 from penstock.trajectories.engines import LocalEngine, SerialEngine
 from penstock.trajectories.formats import DataFile, compression_of, data_files, writing
 from penstock.trajectories.journal import Journal, parts_folder
 from penstock.trajectories.metrics import Totals
+from penstock.trajectories.metrics_file import MetricsFile
 from penstock.trajectories.shards import Done, Shard, cut_shards
 from penstock.trajectories.tokenizers import tokenizer_of
 from penstock.trajectories.working import Job, connected, part_name
@@ -32,6 +33,7 @@ MODEL_SHARD_BYTES = 4 << 20  # more rows that can wait for a model at once
 LARGEST_SHARD_BYTES = 8 << 20
 _MANY_SHARDS = 4_096
 _SMALL_INPUT = 4 << 20  # bytes below which starting processes takes longer than the work
+_UNPACKED = 5  # times the size of a packed file, about
 _MOST_BAD = 1_000
 _FORMAT = 1
 
@@ -95,19 +97,22 @@ def run(
 ) -> Finished:
     """Compress a data set. The output stands under its name only when it is whole.
 
-    Raises InputError, SettingsError, WorkerLost, OSError. Whatever it raises, and after a kill, what was done stays
+    Raises InputError, SettingsError, RunBroken, OSError. Whatever it raises, and after a kill, what was done stays
     beside the output, and the same run with `resume` goes on with it.
     """
     files = data_files(wanted.source, wanted.target)
     tokenizer_of(wanted.job.options.tokenizer)  # a wrong name is told now, not by every worker
     if wanted.job.model is not None:
         connected(wanted.job.model)  # as is a missing key
-    work = _Work(wanted, files, engine or _engine(wanted, files), now)
+    workers = _workers(wanted, files)
+    if engine is None:
+        engine = SerialEngine() if workers == 1 else LocalEngine(workers)
+    work = _Work(wanted, files, engine, now)
     with ExitStack() as stack:
+        stack.callback(work.close)
         if wanted.target is not None:
-            stack.callback(work.close)
             work.open_journal(parts_folder(wanted.target))
-        work.do(on_progress or (lambda _: None))
+        work.do(workers, on_progress or (lambda _: None))
         return work.finish()
 
 
@@ -125,7 +130,7 @@ class _Work:
         self._cut: dict[int, int] = {}  # of the files that were cut to their end, how many shards they have
         self._left: dict[int, int] = {}
         self._progress = Progress(total_bytes=sum(self._bytes))
-        self._rows: _RowsFile | None = None
+        self._metrics: MetricsFile | None = None
 
     def open_journal(self, folder: Path) -> None:
         """Begin, or go on with what an earlier run had done."""
@@ -133,26 +138,27 @@ class _Work:
         self._progress.resumed_rows = sum(done.row_count for done in self._journal.done.values())
         for place in self._journal.files:
             self._read[place] = self._bytes[place]
+            if not (target := self._files[place].target).exists():
+                raise SettingsError(f"{target} was finished and is gone; remove {folder} to begin anew")
         self._progress.resumed_tokens = self._progress.totals.tokens_before
         self._progress.resumed_bytes = self._progress.read_bytes = sum(self._read)
 
-    def do(self, on_progress: Callable[[Progress], None]) -> None:
+    def do(self, workers: int, on_progress: Callable[[Progress], None]) -> None:
         """All shards that are not done."""
         wanted = self._wanted
         if wanted.target is None and wanted.metrics is not None:
-            self._rows = _RowsFile(wanted.metrics)
+            self._metrics = MetricsFile(wanted.metrics)
         parts = str(self._journal.folder) if self._journal is not None else None
         job = msgspec.structs.replace(wanted.job, parts=parts)
         if wanted.target is None:
             job = msgspec.structs.replace(job, model=None)
         if job.model is not None:
-            workers = max(1, min(wanted.workers or cores(), job.model.concurrency))
             job = msgspec.structs.replace(job, at_once=max(1, job.model.concurrency // workers))
         for done in self._engine.run(self._shards(), job):
             if self._journal is not None:
                 self._journal.add(done)
-            elif self._rows is not None:
-                self._rows.add(self._files[done.file].name, done)
+            elif self._metrics is not None:
+                self._metrics.add(self._files[done.file].name, done, done.rows)
             self._count(done)
             self._left[done.file] -= 1
             self._assemble_whole()
@@ -167,9 +173,9 @@ class _Work:
         if self._journal is not None:
             written = sum(file.target.stat().st_size for file in self._files)
             if self._wanted.metrics is not None:
-                self._rows = _RowsFile(self._wanted.metrics)
+                self._metrics = MetricsFile(self._wanted.metrics)
                 for done, rows in self._journal.rows():
-                    self._rows.add(self._files[done.file].name, msgspec.structs.replace(done, rows=rows))
+                    self._metrics.add(self._files[done.file].name, done, rows)
         finished = Finished(
             totals=self._progress.totals,
             files=tuple(file.name for file in self._files),
@@ -179,15 +185,28 @@ class _Work:
             written_bytes=written,
             resumed_rows=self._progress.resumed_rows,
         )
-        if self._rows is not None:
-            self._rows.finish(self._command(), finished)
+        if self._metrics is not None:
+            self._metrics.finish(
+                {
+                    "command": self._command(),
+                    "totals": finished.totals.to_dict(),
+                    "bad_rows": finished.bad,
+                    "seconds": finished.seconds,
+                    "read_bytes": finished.read_bytes,
+                    "written_bytes": finished.written_bytes,
+                    "resumed_rows": finished.resumed_rows,
+                }
+            )
+            self._metrics = None
         if self._journal is not None:
             self._journal.remove()
             self._journal = None
         return finished
 
     def close(self) -> None:
-        """Leave what was done where it is."""
+        """Leave what was done where it is, and nothing else."""
+        if self._metrics is not None:
+            self._metrics.abandon()
         if self._journal is not None:
             self._journal.close()
 
@@ -261,12 +280,13 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def _engine(wanted: Run, files: list[DataFile]) -> Engine:
+def _workers(wanted: Run, files: list[DataFile]) -> int:
+    """How many processes to use: those wished, else all cores, but one where starting more takes longer than the work."""
     workers = wanted.workers or cores()
-    if wanted.job.model is not None:
-        workers = min(workers, wanted.job.model.concurrency)
-    small = sum(file.source.stat().st_size for file in files) < _SMALL_INPUT
-    return SerialEngine() if workers == 1 or (small and not wanted.workers) else LocalEngine(workers)
+    size = sum(file.source.stat().st_size * (_UNPACKED if file.packed else 1) for file in files)
+    if size < _SMALL_INPUT and not wanted.workers:
+        return 1
+    return workers if wanted.job.model is None else min(workers, wanted.job.model.concurrency)
 
 
 def _assemble(file: DataFile, shards: list[Done], journal: Journal) -> None:
@@ -292,42 +312,5 @@ def _whole_part(journal: Journal, done: Done) -> bytes:
     part = journal.part(done)
     if zlib.crc32(part) != done.crc:
         path = journal.folder / part_name(done.shard)
-        raise StoreUnavailable(f"{path} is damaged; remove it and give the command again with --resume")
+        raise RunBroken(f"{path} is damaged; remove it and give the same command with --resume")
     return part
-
-
-class _RowsFile:
-    """The metrics of a run as one JSON document, written row by row: it never stands in memory as a whole."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-        self._file: IO[bytes] = self._temporary.open("wb")
-        self._file.write(b'{"rows": [')
-        self._first = True
-
-    def add(self, file: str, done: Done) -> None:
-        """The rows of a shard."""
-        named = b'{"file": ' + msgspec.json.encode(file) + b", "
-        for line in done.rows.splitlines():
-            self._file.write((b"\n" if self._first else b",\n") + named + line[1:])
-            self._first = False
-
-    def finish(self, command: dict[str, Any], finished: Finished) -> None:
-        """Close the list, add the totals, and give the file its name."""
-        rest = {
-            "command": command,
-            "totals": finished.totals.to_dict(),
-            "bad_rows": msgspec.to_builtins(finished.bad),
-            "seconds": finished.seconds,
-            "read_bytes": finished.read_bytes,
-            "written_bytes": finished.written_bytes,
-            "resumed_rows": finished.resumed_rows,
-        }
-        written = [
-            msgspec.json.encode(name) + b": " + msgspec.json.encode(value) for name, value in rest.items()
-        ]
-        self._file.write(b"\n],\n" + b",\n".join(written) + b"}\n")
-        self._file.close()
-        self._temporary.replace(self._path)

@@ -173,15 +173,14 @@ class _TableRows:
 
         self._job = job
         self._table = Table(shard.data, job.column)
-        self._cells = list(self._table.cells())
         self._read: dict[int, tuple[list[Any], Shape]] = {}
 
     def __len__(self) -> int:
-        return len(self._cells)
+        return len(self._table)
 
     def turns(self, at: int) -> list[Any] | None:
         """The turns of a row. Raises InputError."""
-        self._read[at] = turns_in(self._cells[at])
+        self._read[at] = turns_in(self._table.cell(at))
         return self._read[at][0]
 
     def put(self, at: int, done: Compressed) -> None:
