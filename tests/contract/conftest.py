@@ -21,6 +21,8 @@ TABLES = (
     "indexed",
     "unindexed",
     "passages",
+    "vectors",
+    "vectors_made",
 )
 
 

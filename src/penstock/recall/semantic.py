@@ -33,7 +33,7 @@ _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 _MISSING = 'recall.semantic needs the extra "semantic": pip install "penstock[semantic]"'
 _DIMENSIONS = 256
 # Words, and the words that names are made of; marks too, since prose has others than code. Numbers mean nothing here.
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+|[^\w\s]")
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+|[^\w\s\ud800-\udfff]")
 _LONGEST = 64  # letters of a word that count: what is longer is data
 _REMEMBERED = 1 << 14  # words whose vectors are kept at hand: 16 MB
 _MOST_WORDS = 4_096  # of a text

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.conversation.view import Compaction
     from penstock.measure.usage import Usage
+    from penstock.recall.embedding import Embedder
     from penstock.recall.history import Finding
     from penstock.recall.ranking import Wish
 
@@ -311,13 +312,14 @@ class Store(Protocol):
     def note(self, name: str, key: str) -> bytes | None:
         """What is kept under that name and key."""
 
-    def index(self, limit: int | None = None) -> int:
+    def index(self, limit: int | None = None, *, embedder: Embedder | None = None) -> int:
         """Index what was written since the last time, or about so much of it; how many messages, summaries and results.
 
-        A search does so by itself. Whoever wrote much may call it when there is time.
+        A search does so by itself. Whoever wrote much may call it when there is time. With an embedder they get vectors,
+        too, and count once more for these.
         """
 
-    def unindexed(self) -> int:
+    def unindexed(self, *, embedder: Embedder | None = None) -> int:
         """How many messages, summaries and results the next search indexes first."""
 
     def search(
@@ -328,11 +330,13 @@ class Store(Protocol):
         session_id: str | None = None,
         hidden: Collection[int] = (),
         redact: Callable[[str], str] = str,
+        embedder: Embedder | None = None,
     ) -> Sequence[Finding]:
         """The best findings in all conversations, or in that of a session, with all that its log shares with others.
 
         Of a session, nothing is found at the positions in `hidden`, nor in the summary that stands in the view. Excerpts
-        are drawn from messages that went through `redact` as a whole.
+        are drawn from messages that went through `redact` as a whole. With an embedder, what is near in meaning is found
+        beside what holds the words: in a conversation, or in all, among the newest 50,000 messages.
         """
 
     def delete(self, session_id: str) -> int:

@@ -42,6 +42,10 @@ class Index(Protocol):
     def tables(self) -> str:
         """The statements that make it, with its triggers, each ending with `;` and a line break."""
 
+    @property
+    def vectors(self) -> str:
+        """The statements that make the table of vectors by the number of their first passage; they go with that."""
+
     def hold(self, do: Transaction) -> None:
         """Keep others from adding passages until the transaction ends."""
 

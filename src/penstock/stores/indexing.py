@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.conversation.message import ToolCall
 from penstock.recall.passages import INDEX_VERSION, message_passages
 from penstock.recall.terms import index_terms
-from penstock.recall.tools import TOOL_NAMES
 from penstock.stores.rows import batches
-from penstock.stores.sources import Source, read_sources
+from penstock.stores.sources import Source, read_sources, recall_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from penstock.conversation.message import Message
     from penstock.stores.database import Transaction
     from penstock.stores.index import Index
 
@@ -46,6 +43,8 @@ def require_version(do: Transaction, index: Index) -> None:
     index.hold(do)
     index.empty(do)
     do.run("DELETE FROM indexed")
+    do.run("DELETE FROM vectors")
+    do.run("DELETE FROM vectors_made")
     do.run("DELETE FROM unindexed")
     for sources in _EVERYTHING:
         do.run(f"INSERT INTO unindexed (kind, source, conversation) {sources}")
@@ -86,8 +85,11 @@ def waiting(do: Transaction) -> int:
 def _add(do: Transaction, index: Index, sources: Sequence[Source]) -> None:
     row = do.one("SELECT first + passages FROM indexed WHERE passages > 0 ORDER BY first DESC LIMIT 1")
     number = row[0] if row is not None else 1
+    do.run(
+        "UPDATE vectors_made SET upto = ? WHERE upto > ?", number, number
+    )  # numbers of what is gone come again
     messages = read_sources(do, sources)
-    ours = _recall_calls(messages.values())
+    ours = recall_calls(messages.values())
     added: list[tuple[int, Sequence[str]]] = []
     ranges: list[tuple[int, int, int, int, int]] = []
     for source in sources:
@@ -101,16 +103,6 @@ def _add(do: Transaction, index: Index, sources: Sequence[Source]) -> None:
     index.add(do, added)
     do.run_many(
         "INSERT INTO indexed (kind, source, conversation, first, passages) VALUES (?, ?, ?, ?, ?)", ranges
-    )
-
-
-def _recall_calls(messages: Iterable[Message]) -> frozenset[str]:
-    """The calls of the recall tools: what they gave would be found beside what it quotes."""
-    return frozenset(
-        part.call_id
-        for message in messages
-        for part in message.parts
-        if isinstance(part, ToolCall) and part.name in TOOL_NAMES
     )
 
 

@@ -50,6 +50,13 @@ _TABLES = "".join(
         ),
     )
 )
+_VECTORS = (
+    "CREATE TABLE vectors (first BIGINT PRIMARY KEY, bits BYTEA NOT NULL);\n"
+    "CREATE FUNCTION penstock_vectors_from_index() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+    "DELETE FROM vectors WHERE first = OLD.first; RETURN NULL; END $$;\n"
+    "CREATE TRIGGER vectors_from_index AFTER DELETE ON indexed FOR EACH ROW WHEN (OLD.passages > 0) "
+    "EXECUTE FUNCTION penstock_vectors_from_index();\n"
+)
 _HALF = 1 << 31
 _SAMPLE = 2_000  # passages by which it is estimated how many there are
 _FARTHER = 1.5  # passages stand less densely in some places than in others
@@ -60,6 +67,7 @@ class PostgresIndex:
     """A table `passages`."""
 
     tables = _TABLES
+    vectors = _VECTORS
 
     def hold(self, do: Transaction) -> None:
         """Keep others from adding passages, and from deleting what they come from, until the transaction ends."""

@@ -1,6 +1,6 @@
 """The tables, as steps that only ever lead forward. A step that was released is never changed.
 
-`{key}`, `{blob}` and `{real}` are spelled by the database (`Words`), `{search}` by its index.
+`{key}`, `{blob}` and `{real}` are spelled by the database (`Words`), `{search}` and `{vectors}` by its index.
 """
 
 from __future__ import annotations
@@ -114,7 +114,14 @@ CREATE TABLE index_version (version BIGINT NOT NULL);
 {search}
 """
 
-STEPS = (_FIRST, _SECOND, _THIRD)
+_FOURTH = """
+-- What passages mean, for searches that ask for it: all of one source together, by the number of the first. They are made
+-- in order, by which model and up to which number is on record.
+{vectors}
+CREATE TABLE vectors_made (model TEXT NOT NULL, upto BIGINT NOT NULL);
+"""
+
+STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH)
 
 
 def migrate(database: Database) -> None:
@@ -148,7 +155,11 @@ def _take_step(do: Transaction, number: int, database: Database) -> None:
         return
     do.run("CREATE TABLE IF NOT EXISTS penstock_schema (version BIGINT NOT NULL)")
     step = STEPS[number - 1].format(
-        key=words.key, blob=words.blob, real=words.real, search=database.index.tables
+        key=words.key,
+        blob=words.blob,
+        real=words.real,
+        search=database.index.tables,
+        vectors=database.index.vectors,
     )
     for statement in step.split(";\n"):
         if statement.strip():

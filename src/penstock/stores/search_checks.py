@@ -32,6 +32,11 @@ def search_faults(do: Transaction) -> Iterator[str]:
         )
         if count := _count(do, f"FROM {table} s WHERE {lacking}"):
             yield f"it lacks {count:,} {name}"
+    if count := _count(
+        do,
+        "FROM vectors v WHERE NOT EXISTS (SELECT 1 FROM indexed x WHERE x.first = v.first AND x.passages > 0)",
+    ):
+        yield f"it holds {count:,} vectors of passages that are not there"
     on_record = do.one("SELECT coalesce(sum(passages), 0) FROM indexed")
     held = _count(do, "FROM passages")
     if on_record is not None and int(on_record[0]) != held:

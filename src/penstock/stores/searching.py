@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from penstock.recall.embedding import Meaning
 from penstock.recall.fragments import Origin
 from penstock.recall.history import Finding
 from penstock.recall.originals import redacted
@@ -23,6 +24,7 @@ from penstock.stores.index import MESSAGE, RESULT, Terms
 from penstock.stores.indexing import scope_term
 from penstock.stores.rows import batches, stretches
 from penstock.stores.sources import Source, read_sources
+from penstock.stores.vectors import vectors_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,13 +32,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.conversation.message import Message
+    from penstock.recall.embedding import Embedder
     from penstock.recall.passages import Passage
     from penstock.recall.query import Query
     from penstock.recall.ranking import Hit
     from penstock.stores.database import Transaction
     from penstock.stores.index import Index
 
-__all__ = ["Scope", "search", "shown_summaries"]
+__all__ = ["Asked", "Scope", "search", "shown_summaries"]
 
 _MOST_TERMS = 96  # of a query that are looked up at all
 _COUNTED = 20_000  # passages with a term: how rare it is, is estimated beyond
@@ -52,6 +55,16 @@ class Scope(msgspec.Struct, frozen=True):
     conversation: int
     hidden: frozenset[int] = frozenset()
     hidden_summaries: frozenset[int] = frozenset()
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What is looked for, where (None: everywhere), what makes quotes such as may be shown, and who knows meanings."""
+
+    text: str
+    wish: Wish
+    scope: Scope | None = None
+    redact: Callable[[str], str] = str
+    embedder: Embedder | None = None
 
 
 class _Spot(msgspec.Struct, frozen=True, gc=False):
@@ -120,30 +133,46 @@ class _Lookup:
         return numbers, scores
 
 
-def search(
-    do: Transaction,
-    index: Index,
-    text: str,
-    wish: Wish,
-    scope: Scope | None = None,
-    redact: Callable[[str], str] = str,
-) -> list[Finding]:
-    """The best findings for a text, of everything that is indexed or of one conversation."""
-    query = read_query(with_surroundings(text, wish.surroundings))
+def search(do: Transaction, index: Index, asked: Asked) -> list[Finding]:
+    """The best findings, of everything that is indexed or of one conversation."""
+    text, wish, scope = asked.text, asked.wish, asked.scope
+    vectors = _vectors(do, asked)
     lookup = _Lookup(do, index, scope)
+    whole = with_surroundings(text, wish.surroundings)
+    query = read_query(whole)
     statistics = lookup.statistics(query)
     if wish.surroundings and not statistics.holding.keys() & read_query(text).weights.keys():
-        return []
+        if asked.embedder is None:
+            return []
+        whole, query = text, read_query(text)
     numbers, scores = lookup.passages_with(query, statistics)
     if scope is not None:
         shown = _is_hidden(do, numbers, scope)
         numbers, scores = numbers[~shown], scores[~shown]
-    if not len(numbers):
+    best = best_passages(scores, numbers)
+    meaning = None
+    if asked.embedder is not None and vectors is not None:
+        meaning = Meaning(whole, asked.embedder)
+        best = sorted({*best, *vectors[0][meaning.nearest(vectors[1])].tolist()})
+    if not best:
         return []
-    sources = _sources(do, best_passages(scores, numbers))
+    sources = _sources(do, best)
     spots = _spots(do, sorted({source for source, _ in sources.values()}, key=_key), scope)
-    table = _Table(do, sources, spots, scope, redact)
-    return [table.finding(hit) for hit in rank(query, table.candidates.values(), statistics, wish)]
+    table = _Table(do, sources, spots, scope, asked.redact)
+    hits = rank(query, table.candidates.values(), statistics, wish, meaning)
+    return [table.finding(hit) for hit in hits]
+
+
+def _vectors(do: Transaction, asked: Asked) -> tuple[NDArray[np.int64], NDArray[np.uint8]] | None:
+    """The numbers and vectors of the passages that may be found by what they mean."""
+    if asked.embedder is None:
+        return None
+    owners = None if asked.scope is None else [owner for owner, _ in _owners(do, asked.scope.conversation)]
+    numbers, rows = vectors_in(do, owners, asked.embedder.dimensions)
+    if asked.scope is None:
+        return numbers, rows
+    shown = _is_hidden(do, numbers, asked.scope)
+    return numbers[~shown], rows[~shown]
 
 
 def shown_summaries(do: Transaction, conversation: int) -> frozenset[int]:

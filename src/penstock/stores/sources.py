@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.conversation.dialects import dialect_named
-from penstock.conversation.message import Message, Role, ToolResult
+from penstock.conversation.message import Message, Role, ToolCall, ToolResult
 from penstock.conversation.view import Handoff
 from penstock.conversation.wire import parse_json
 from penstock.errors import PenstockError
+from penstock.recall.tools import TOOL_NAMES
 from penstock.stores.compactions import read_pieces
 from penstock.stores.index import MESSAGE, RESULT, SUMMARY
 from penstock.stores.packing import unpack
 from penstock.stores.rows import batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from penstock.stores.database import Transaction
 
-__all__ = ["Source", "read_sources"]
+__all__ = ["Source", "read_sources", "recall_calls"]
 
 
 class Source(msgspec.Struct, frozen=True, gc=False):
@@ -40,6 +41,16 @@ def read_sources(do: Transaction, sources: Sequence[Source]) -> dict[Source, Mes
         for some in batches(list(wanted)):
             found.update((wanted[key], message) for key, message in read(do, some, wanted))
     return found
+
+
+def recall_calls(messages: Iterable[Message]) -> frozenset[str]:
+    """The calls of the recall tools: what they gave would be found beside what it quotes."""
+    return frozenset(
+        part.call_id
+        for message in messages
+        for part in message.parts
+        if isinstance(part, ToolCall) and part.name in TOOL_NAMES
+    )
 
 
 def _messages(

@@ -30,13 +30,15 @@ from penstock.stores.lineage import (
 from penstock.stores.logs import append_messages, longest_known, read_positions, read_stretch
 from penstock.stores.rows import continuation_of, ids_of, log_tip_of, session_of
 from penstock.stores.schema import migrate
-from penstock.stores.searching import Scope, search, shown_summaries
+from penstock.stores.searching import Asked, Scope, search, shown_summaries
 from penstock.stores.texts import moment
 from penstock.stores.upkeep import delete_conversations
+from penstock.stores.vectors import embed_some, unembedded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from penstock.recall.embedding import Embedder
     from penstock.recall.history import Finding
     from penstock.stores.base import (
         Appended,
@@ -242,12 +244,14 @@ class SqlStore:
 
     # Recall.
 
-    def index(self, limit: int | None = None) -> int:
+    def index(self, limit: int | None = None, *, embedder: Embedder | None = None) -> int:
         """Bring the search index up to date, or index about so many messages; how many that were."""
         done = 0
         while limit is None or done < limit:
             with self._database.writing() as do:
                 some = index_some(do, self._database.index)
+                if not some and embedder is not None:
+                    some = embed_some(do, self._database.index, embedder)
             done += some
             if not some:
                 break
@@ -256,10 +260,10 @@ class SqlStore:
                 self._database.index.settle(do)
         return done
 
-    def unindexed(self) -> int:
+    def unindexed(self, *, embedder: Embedder | None = None) -> int:
         """How many messages, summaries and results the next search indexes first."""
         with self._database.reading() as do:
-            return waiting(do)
+            return waiting(do) + (unembedded(do, embedder) if embedder is not None else 0)
 
     def search(
         self,
@@ -269,16 +273,18 @@ class SqlStore:
         session_id: str | None = None,
         hidden: Collection[int] = (),
         redact: Callable[[str], str] = str,
+        embedder: Embedder | None = None,
     ) -> Sequence[Finding]:
         """The best findings in all conversations, or in that of a session."""
-        if self.unindexed():
-            self.index()
+        if self.unindexed(embedder=embedder):
+            self.index(embedder=embedder)
         with self._database.reading() as do:
             scope = None
             if session_id is not None:
                 _, _, conversation = session_of(do, session_id)
                 scope = Scope(conversation, frozenset(hidden), shown_summaries(do, conversation))
-            return search(do, self._database.index, query, wish or Wish(), scope, redact)
+            asked = Asked(query, wish or Wish(), scope, redact, embedder)
+            return search(do, self._database.index, asked)
 
     # Upkeep.
 

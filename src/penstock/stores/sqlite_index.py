@@ -43,6 +43,11 @@ _TABLES = "".join(
         ),
     )
 )
+_VECTORS = (
+    "CREATE TABLE vectors (first INTEGER PRIMARY KEY, bits BLOB NOT NULL);\n"
+    "CREATE TRIGGER vectors_from_index AFTER DELETE ON indexed WHEN OLD.passages > 0 BEGIN "
+    "DELETE FROM vectors WHERE first = OLD.first; END;\n"
+)
 PURGE = "INSERT INTO passages (passages) VALUES ('optimize')"
 """Removed passages leave their terms in the file until the index is written anew, which this does."""
 
@@ -51,6 +56,7 @@ class SqliteIndex:
     """A virtual table `passages`. It keeps which passages hold a term, not where in them it stands."""
 
     tables = _TABLES
+    vectors = _VECTORS
 
     def hold(self, do: Transaction) -> None:
         """Nothing to do: a transaction that writes keeps all others away."""

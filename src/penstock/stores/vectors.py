@@ -1,0 +1,110 @@
+"""What passages mean, as vectors beside the index: for searches with an embedder, and for nobody else.
+
+They are made after the terms, in the order of the passages' numbers, from where the last time ended. So it does not
+matter when somebody begins to ask for them, nor who indexes without. Vectors of another model are made anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.recall.embedding import packed
+from penstock.recall.passages import message_passages
+from penstock.stores.rows import batches
+from penstock.stores.sources import Source, read_sources, recall_calls
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.recall.embedding import Embedder
+    from penstock.stores.database import Row, Transaction
+    from penstock.stores.index import Index
+
+__all__ = ["MOST_SOURCES", "embed_some", "unembedded", "vectors_in"]
+
+MOST_SOURCES = 50_000
+"""Of so many messages, the newest, vectors are compared with a query."""
+_AT_ONCE = 256
+
+
+def embed_some(do: Transaction, index: Index, embedder: Embedder, limit: int = _AT_ONCE) -> int:
+    """Make the vectors of the next passages that have none; of how many messages, summaries and results."""
+    index.hold(do)
+    start = _made_up_to(do, embedder)
+    # A conversation that is gone may have left messages that others share.
+    rows = do.rows(
+        "SELECT x.kind, x.source, coalesce((SELECT c.key FROM conversations c WHERE c.key = x.conversation), "
+        "(SELECT min(e.conversation) FROM entries e WHERE x.kind = 0 AND e.message = x.source), 0), x.first, x.passages "
+        "FROM indexed x WHERE x.first >= ? AND x.passages > 0 ORDER BY x.first LIMIT ?",
+        *(start, limit),
+    )
+    if not rows:
+        return 0
+    _add(do, embedder, rows)
+    do.run("DELETE FROM vectors_made")
+    do.run("INSERT INTO vectors_made (model, upto) VALUES (?, ?)", embedder.name, rows[-1][3] + rows[-1][4])
+    return len(rows)
+
+
+def unembedded(do: Transaction, embedder: Embedder) -> int:
+    """How many messages, summaries and results are indexed and have no vectors."""
+    row = do.one("SELECT upto FROM vectors_made WHERE model = ?", embedder.name)
+    start = row[0] if row is not None else 0
+    row = do.one("SELECT count(*) FROM indexed WHERE first >= ? AND passages > 0", start)
+    return int(row[0]) if row is not None else 0
+
+
+def vectors_in(
+    do: Transaction, conversations: Sequence[int] | None, dimensions: int
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """The numbers of passages and their packed vectors: of those that these conversations brought, or of all."""
+    found: list[Row] = []
+    if conversations is None:
+        found = do.rows("SELECT first, bits FROM vectors ORDER BY first DESC LIMIT ?", MOST_SOURCES)
+    for some in batches(list(conversations or ())):
+        marks = ", ".join("?" * len(some))
+        found += do.rows(
+            "SELECT v.first, v.bits FROM indexed x JOIN vectors v ON v.first = x.first "
+            f"WHERE x.passages > 0 AND x.conversation IN ({marks}) ORDER BY v.first DESC LIMIT ?",
+            *(*some, MOST_SOURCES),
+        )
+    found.reverse()
+    size = dimensions // 8
+    rows = np.frombuffer(b"".join(row[1] for row in found), np.uint8).reshape(-1, size)
+    firsts = np.array([row[0] for row in found], np.int64)
+    counts = np.array([len(row[1]) // size for row in found], np.int64)
+    begins = np.cumsum(counts) - counts
+    return np.repeat(firsts - begins, counts) + np.arange(len(rows)), rows
+
+
+def _made_up_to(do: Transaction, embedder: Embedder) -> int:
+    """The number of the first passage that may have no vector. Vectors of another model are removed."""
+    row = do.one("SELECT model, upto FROM vectors_made")
+    if row is not None and row[0] == embedder.name:
+        return int(row[1])
+    do.run("DELETE FROM vectors")
+    return 0
+
+
+def _add(do: Transaction, embedder: Embedder, rows: Sequence[Row]) -> None:
+    sources = [Source(*row[:3]) for row in rows]
+    messages = read_sources(do, sources)
+    ours = recall_calls(messages.values())
+    held: list[tuple[int, list[str]]] = []
+    for source, (*_, first, count) in zip(sources, rows, strict=True):
+        passages = message_passages(messages[source]) if source in messages else ()
+        if len(passages) == count:
+            held.append((first, ["" if passage.call in ours else passage.text for passage in passages]))
+    vectors = packed(embedder.embed([text for _, texts in held for text in texts]))
+    ends = np.cumsum([len(texts) for _, texts in held], dtype=np.int64)
+    do.run_many(
+        "INSERT INTO vectors (first, bits) VALUES (?, ?)",
+        [
+            (first, vectors[end - len(texts) : end].tobytes())
+            for (first, texts), end in zip(held, ends.tolist(), strict=True)
+        ],
+    )
