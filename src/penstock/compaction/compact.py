@@ -11,7 +11,7 @@ from penstock.compaction.limits import limits_for_target, limits_for_window
 from penstock.compaction.plan import Limits, NothingToDo, Plan, Wishes
 from penstock.compaction.planner import make_plan
 from penstock.compaction.policy import worth_it
-from penstock.compaction.receipt import COMPACTED, DEGRADED, NOTHING_TO_DO, Receipt
+from penstock.compaction.receipt import ALL_STRUCK, COMPACTED, DEGRADED, NOTHING_TO_DO, Receipt
 from penstock.compaction.verify import check_prose
 from penstock.compaction.work import source_of
 from penstock.conversation.rules import check
@@ -118,8 +118,7 @@ def _carried_out(opened: Opened, plan: Plan, limits: Limits, tokenizer: Tokenize
 
 def _without_prose(result: Compacted) -> Compacted:
     """The result of a compaction whose model said nothing that the conversation says."""
-    reason = "all that the model wrote was struck; excerpts and facts stand in its place"
-    receipt = msgspec.structs.replace(result.receipt, outcome=DEGRADED, reason=reason)
+    receipt = msgspec.structs.replace(result.receipt, outcome=DEGRADED, reason=ALL_STRUCK)
     return msgspec.structs.replace(result, receipt=receipt)
 
 

@@ -10,6 +10,7 @@ __all__ = ["Outcome", "Receipt"]
 
 Outcome = str
 COMPACTED, NOTHING_TO_DO, DEGRADED = "compacted", "nothing_to_do", "degraded"
+ALL_STRUCK = "all that the model wrote was struck; excerpts and facts stand in its place"
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.compaction.outline import NodeTexts, header_of_node
-from penstock.compaction.receipt import DEGRADED
+from penstock.compaction.receipt import ALL_STRUCK, DEGRADED
 from penstock.compaction.runs import numbers_in
 from penstock.compaction.sections import PROSE_SHARE
 from penstock.compaction.segments import children_of
@@ -61,8 +61,9 @@ async def with_notes(
     desk = _Desk(begun, request, plan, tree)
     written = await desk.ask(fresh, tokens, summariser, on_step)
     if not desk.notes:
-        reason = _told(written).reason
-        return finished(noted(begun, begun.result, _told(written), outcome=DEGRADED, reason=reason))
+        told = _told(written)
+        reason = told.reason if told.prose is None else ALL_STRUCK
+        return finished(noted(begun, begun.result, told, outcome=DEGRADED, reason=reason))
     again = msgspec.structs.replace(request, nodes=NodeTexts(tree.text, desk.notes, tokens))
     result = await asyncio.to_thread(compacted, begun.opened, again, begun.book)
     missing = len([node for node in fresh if node.key not in desk.notes])

@@ -186,6 +186,14 @@ def test_where_no_model_writes_the_outline_stands_without_it():
     assert result.messages == plain.messages
 
 
+def test_where_all_that_it_writes_is_invented_the_receipt_says_so():
+    model = ScriptedModel(lambda received: "## Active State\n- It is all in src/invented_9.py.\n")
+    result = LosslessEngine(64_000, summariser=model).compact(agent_turns(0, 80))
+    assert result.receipt.outcome == "degraded"
+    assert "was struck" in result.receipt.reason
+    assert result.messages == LosslessEngine(64_000).compact(agent_turns(0, 80)).messages
+
+
 # In a store.
 
 
