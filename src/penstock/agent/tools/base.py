@@ -177,6 +177,8 @@ def parameters_of(arguments: type[msgspec.Struct]) -> dict[str, Any]:
 def _plain_property(given: dict[str, Any]) -> dict[str, Any]:
     kinds = [kind for kind in given.get("anyOf", ()) if kind != {"type": "null"}]
     merged = {**given, **kinds[0]} if len(kinds) == 1 else given
+    if "enum" in merged:
+        merged = {"type": "string", **merged}
     optional = {"anyOf"} | ({"default"} if merged.get("default", "") is None else set())
     return {key: value for key, value in merged.items() if key not in optional}
 

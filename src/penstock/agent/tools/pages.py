@@ -39,8 +39,11 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def page_of(all_lines: list[str], start: Start, *, most_lines: int, most_chars: int) -> Page:
-    """The page from there on, with at least one character of text on it. `start.line` is not past the end."""
-    room = max(1, most_chars)
+    """The page from there on, numbers included, but with one character of text at the least.
+
+    `start` is not past the end.
+    """
+    room = most_chars
     width = len(str(min(len(all_lines), start.line + most_lines)))
     shown: list[str] = []
     cut: list[tuple[int, int]] = []
@@ -49,9 +52,10 @@ def page_of(all_lines: list[str], start: Start, *, most_lines: int, most_chars: 
         line = all_lines[number - 1]
         inside = not shown and start.column > 1
         rest = line[start.column - 1 :] if inside else line
+        room -= width + 1  # the number and what parts it from the line
         if shown and min(len(rest), LINE_CHARS) > room:
             break
-        longest = room if inside else min(room, LINE_CHARS)
+        longest = max(1, room if inside else min(room, LINE_CHARS))
         shown.append(f"{number:>{width}}\t{rest[:longest]}")
         room -= len(rest[:longest]) + 1
         if len(rest) > longest:
