@@ -38,7 +38,6 @@ __all__ = ["with_notes"]
 
 _LEAST_NOTES = 40  # tokens: shorter notes are not worth a request
 _AT_ONCE = 3
-_LEAST_REQUESTS = 2  # of each node: one, and one more where the first fails
 
 
 async def with_notes(
@@ -100,6 +99,7 @@ class _Desk:
                 open_nodes.append(node)
             else:
                 self.notes[node.key] = known
+        open_nodes = open_nodes[-summariser.limits.requests :]  # each takes one at least: the newest first
         if not open_nodes:
             return []
         source = await asyncio.to_thread(source_of, self._begun.opened.transcript, self._begun.book.redactor)
@@ -160,7 +160,7 @@ class _Desk:
 def _share(limits: SummaryLimits, nodes: int) -> SummaryLimits:
     """What each of so many nodes may use of what a compaction may."""
     return SummaryLimits(
-        requests=max(_LEAST_REQUESTS, limits.requests // nodes),
+        requests=limits.requests // nodes,
         prompt_tokens=max(1, limits.prompt_tokens // nodes),
         seconds=limits.seconds,
     )

@@ -13,6 +13,7 @@ from penstock.conversation import mark
 from penstock.engine.engines import engine_named
 from penstock.engine.lossless import LosslessEngine
 from penstock.engine.shelf import MemoryShelf, SteadyShelf, StoreShelf
+from penstock.engine.summariser import SummaryLimits
 from penstock.errors import SettingsError, StoreUnavailable, UnknownHandle
 from penstock.stores.base import NewSession
 from penstock.stores.opening import open_store
@@ -184,6 +185,16 @@ def test_where_no_model_writes_the_outline_stands_without_it():
     assert result.receipt.outcome == "degraded"
     assert "no model wrote" in result.receipt.reason
     assert result.messages == plain.messages
+
+
+def test_a_compaction_asks_no_more_than_its_limits_allow_and_for_the_newest_nodes_first():
+    model = ScriptedModel(lambda received: NOTES)
+    summariser = penstock.Summariser(model, limits=SummaryLimits(requests=3))
+    result = LosslessEngine(64_000, summariser=summariser).compact(agent_turns(0, 80))
+    nodes = nodes_of(result.messages)
+    assert len(model.received) == result.receipt.model_calls == 3
+    assert [node.text.startswith("- All parts") for node in nodes] == [False] * (len(nodes) - 3) + [True] * 3
+    assert f"{len(nodes) - 3} of {len(nodes)} new nodes have excerpts alone" in result.receipt.reason
 
 
 def test_where_all_that_it_writes_is_invented_the_receipt_says_so():
