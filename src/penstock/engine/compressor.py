@@ -25,6 +25,7 @@ from penstock.measure.calibration import Calibration
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.usage import normalise_usage
 from penstock.providers.connect import ConnectOptions, connect
+from penstock.recall.semantic import embedder_for
 from penstock.recall.tools import EXPAND, tool_schemas
 from penstock.settings import Settings
 
@@ -382,7 +383,7 @@ class ContextCompressor(ContextEngine):
         return new_notebook(self._model, self.settings)
 
     def _new_recollection(self) -> Recollection:
-        return Recollection(self._notebook)
+        return Recollection(self._notebook, embedder=embedder_for(self.settings))
 
 
 def _log_notice(notice: Notice) -> None:

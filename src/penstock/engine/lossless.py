@@ -19,6 +19,7 @@ from penstock.engine.recollection import Recollection
 from penstock.engine.session_history import SessionHistory
 from penstock.engine.shelf import MemoryShelf, SteadyShelf, StoreShelf
 from penstock.errors import UnknownHandle, UnknownSession
+from penstock.recall.semantic import embedder_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +106,13 @@ class LosslessEngine(ContextCompressor):
             return
         self._tree = NodeTree(SteadyShelf(shelf, _say_failure))
         book = self._notebook
-        self._stored = SessionHistory(self._store, session_id, book.tokenizer.count, book.redactor.redact)
+        self._stored = SessionHistory(
+            self._store,
+            session_id,
+            book.tokenizer.count,
+            book.redactor.redact,
+            embedder_for(self.settings),
+        )
 
     def _request(self, focus: str | None, target: int | None) -> Request:
         return msgspec.structs.replace(super()._request(focus, target), nodes=NodeTexts(self._tree.text))
@@ -127,7 +134,7 @@ class LosslessEngine(ContextCompressor):
         return result
 
     def _new_recollection(self) -> Recollection:
-        return Recollection(self._notebook, self._with_nodes)
+        return Recollection(self._notebook, self._with_nodes, embedder_for(self.settings))
 
     def _with_nodes(self, history: History) -> NodeHistory:
         count = self._notebook.tokenizer.count

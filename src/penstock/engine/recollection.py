@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.compaction.notebook import Notebook
     from penstock.engine.compressed import Compressed
+    from penstock.recall.embedding import Embedder
     from penstock.recall.history import History
 
 __all__ = ["Recollection"]
@@ -26,13 +27,20 @@ class Recollection:
 
     It costs a turn nothing but to take note of when messages came. A compaction hands over what it read; a tool call
     looks at the view of the moment, and at nothing in it twice. `around` puts another history around ours, for an
-    engine that has more to be read than messages and summaries.
+    engine that has more to be read than messages and summaries. With an embedder, what is near in meaning is found too.
     """
 
-    def __init__(self, notebook: Notebook, around: Callable[[History], History] | None = None) -> None:
+    def __init__(
+        self,
+        notebook: Notebook,
+        around: Callable[[History], History] | None = None,
+        embedder: Embedder | None = None,
+    ) -> None:
         self.notebook = notebook
         self._around = around
-        self._history = MemoryHistory(count=notebook.tokenizer.count, redact=notebook.redactor.redact)
+        self._history = MemoryHistory(
+            count=notebook.tokenizer.count, redact=notebook.redactor.redact, embedder=embedder
+        )
         self._list: Sequence[Any] = ()
         self._came: list[float | None] = []  # when each message of the list was first seen, where it is known
         self._compactions = 0

@@ -48,6 +48,7 @@ from penstock.errors import UnknownHandle
 from penstock.measure.usage import Usage, normalise_usage
 from penstock.measure.weigh import weigh
 from penstock.recall.ranking import Wish
+from penstock.recall.semantic import embedder_for
 from penstock.recall.tools import Budget, answer, tool_schemas
 from penstock.settings import Settings
 from penstock.stores.base import (
@@ -395,7 +396,7 @@ class Session:
         """What was said, to be searched and read by handle."""
         if self._history is None or self._history.session_id != self.id:
             count, redact = self._notebook.tokenizer.count, self._notebook.redactor.redact
-            self._history = SessionHistory(self.store, self.id, count, redact)
+            self._history = SessionHistory(self.store, self.id, count, redact, embedder_for(self.settings))
         return self._history
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:

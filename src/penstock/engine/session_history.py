@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.conversation.dialects.base import Dialect
     from penstock.conversation.message import Message
     from penstock.engine.stored_view import StoredView
+    from penstock.recall.embedding import Embedder
     from penstock.recall.history import Finding
     from penstock.recall.ranking import Wish
     from penstock.stores.base import CompactionRow, Entry, Store, StoredResult
@@ -38,16 +39,22 @@ class SessionHistory:
     """A conversation in a store, at its tip, as somebody sees it who is sent its view.
 
     Nothing is kept between calls but the values that stand in the view, message by message: a search after a turn
-    looks at what that turn added.
+    looks at what that turn added. With an embedder, what is near in meaning is found as well.
     """
 
     def __init__(
-        self, store: Store, session_id: str, count: Callable[[str], int], redact: Callable[[str], str]
+        self,
+        store: Store,
+        session_id: str,
+        count: Callable[[str], int],
+        redact: Callable[[str], str],
+        embedder: Embedder | None = None,
     ) -> None:
         self._store = store
         self.session_id = session_id
         self._count = count
         self._redact = redact
+        self._embedder = embedder
         self._known: dict[tuple[int, int], frozenset[str]] = {}
 
     def search(self, query: str, wish: Wish) -> Sequence[Finding]:
@@ -63,6 +70,7 @@ class SessionHistory:
             session_id=self.session_id,
             hidden=whole,
             redact=self._redact,
+            embedder=self._embedder,
         )
 
     def describe(self, handle: str) -> Place:

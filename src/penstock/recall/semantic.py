@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib import import_module, metadata
+from importlib import import_module
 from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,8 @@ def embedder_for(settings: Settings) -> Embedder | None:
 @cache
 def wordllama() -> Embedder:
     """The model, loaded once. Raises SettingsError where its package is not installed."""
+    from importlib.metadata import version  # noqa: PLC0415 - takes longer to import than all of this module
+
     found = find_spec("wordllama")
     if found is None or not found.submodule_search_locations:
         raise SettingsError(_MISSING)
@@ -56,7 +58,7 @@ def wordllama() -> Embedder:
         tokenizer = import_module("tokenizers").Tokenizer.from_file(f"{folder}/{_TOKENIZER}")
     except ImportError as error:
         raise SettingsError(_MISSING) from error
-    return WordLlama(weights, tokenizer, f"wordllama-{metadata.version('wordllama')}-{_DIMENSIONS}")
+    return WordLlama(weights, tokenizer, f"wordllama-{version('wordllama')}-{_DIMENSIONS}")
 
 
 class WordLlama:
