@@ -239,6 +239,26 @@ def test_results_belong_to_their_conversation_and_its_branches(session, store):
     assert store.result(handle) is None
 
 
+def test_results_are_found_wherever_their_message_stands(session, store):
+    text = log_lines(1_500) + "the zebra_7731 is late\n" + log_lines(1_500)
+    session.append([call("chat", "c1"), result("chat", "c1", text)], keep_results=True)
+    handle = handle_in(shown(session)[0])
+    branch, early = session.branch("m2"), session.branch("m1")
+
+    def found(findings):
+        return {one.handles for one in findings}
+
+    assert found(session.search("zebra_7731")) == found(branch.search("zebra_7731")) == {(handle,)}
+    assert found(early.search("zebra_7731")) == set()
+    anywhere = store.search("zebra_7731")
+    assert {(one.handles, one.session) for one in anywhere} == {((handle,), session.row.conversation)}
+    store.delete(session.id)
+    assert found(branch.search("zebra_7731")) == {(handle,)}
+    anywhere = store.search("zebra_7731")
+    assert {(one.handles, one.session) for one in anywhere} == {((handle,), branch.row.conversation)}
+    assert not store.faults()
+
+
 def test_odd_characters_come_back(session):
     text = "a\0b \ud800 é 🧭\r\n" * 10_000
     session.append([call("chat", "c1"), result("chat", "c1", text)], keep_results=True)

@@ -341,27 +341,42 @@ def _spots(do: Transaction, sources: Sequence[Source], scope: Scope | None) -> d
             elif any(part == conversation and low <= position < high for part, low, high in parts):
                 found[messages[key]] = _Spot(scope.conversation, position, turn, created)
     for source in sources:
-        if source.kind != MESSAGE and (scope is None or source.conversation == scope.conversation):
-            spot = _spot_of(do, source)
-            if spot is not None:
-                found[source] = spot
+        spot = None
+        if source.kind == RESULT:
+            spot = _spot_of_result(do, source, scope, parts)
+        elif source.kind != MESSAGE and (scope is None or source.conversation == scope.conversation):
+            spot = _spot_of_summary(do, source)
+        if spot is not None:
+            found[source] = spot
     return found
 
 
-def _spot_of(do: Transaction, source: Source) -> _Spot | None:
-    """Where a summary stands: behind the messages that it was made of. A stored result: with its message."""
-    if source.kind == RESULT:
-        row = do.one(
-            "SELECT (SELECT min(e.position) FROM entries e WHERE e.message = r.message AND e.conversation = ?), "
-            "r.created FROM results r WHERE r.key = ?",
-            *(source.conversation, source.key),
-        )
-    else:
-        row = do.one("SELECT length - 1, created FROM compactions WHERE key = ?", source.key)
+def _spot_of_summary(do: Transaction, source: Source) -> _Spot | None:
+    """Behind the messages that it was made of."""
+    row = do.one("SELECT length - 1, created FROM compactions WHERE key = ?", source.key)
+    return None if row is None else _Spot(source.conversation, row[0], row[0], row[1])
+
+
+def _spot_of_result(
+    do: Transaction, source: Source, scope: Scope | None, parts: Sequence[tuple[int, int, int]]
+) -> _Spot | None:
+    """With its message: of a session, where its log has that, also where it shares it with the one that has the result."""
+    row = do.one(
+        "SELECT s.conversation, r.message, r.created FROM results r JOIN sessions s ON s.key = r.session WHERE r.key = ?",
+        source.key,
+    )
     if row is None:
         return None
-    position = row[0] if row[0] is not None else 0
-    return _Spot(source.conversation, position, position, row[1])
+    owner, message, created = row
+    conversation = owner if scope is None else scope.conversation
+    for part, low, high in parts or stretches(do, owner):
+        at = do.one(
+            "SELECT min(position) FROM entries WHERE message = ? AND conversation = ? AND position >= ? AND position < ?",
+            *(message, part, low, high),
+        )
+        if at is not None and at[0] is not None:
+            return _Spot(conversation, at[0], at[0], created)
+    return _Spot(conversation, 0, 0, created) if owner == conversation else None
 
 
 def _shown(source: Source, spot: _Spot, scope: Scope | None) -> bool:
