@@ -21,6 +21,7 @@ check: $(STAMP)
 soak: $(STAMP)
 	@PENSTOCK_EXAMPLES=20 $(BIN)/pytest tests/properties tests/contract/test_store_sequences.py
 	@PENSTOCK_KILLS=1000 $(BIN)/pytest tests/e2e/test_store_faults.py
+	@PENSTOCK_TURNS=600 $(BIN)/pytest tests/e2e/test_agent_marathon.py
 	@PENSTOCK_KILLS=10 $(BIN)/pytest tests/e2e/test_trajectory_kills.py
 	@$(BIN)/python -m benchmarks trajectories --trajectory-mb 5000 --strict
 

@@ -86,7 +86,9 @@ def make_agent(
         prompt=prompt,
         caching=caching_for(model.name, base_url, provider, ttl=settings.model.cache_ttl),
     )
-    return Agent(context, model, equipment, place.tell)
+    agent = Agent(context, model, equipment, place.tell)
+    agent.close_open_calls()
+    return agent
 
 
 def _session(store: Store, model: StreamingModel, settings: Settings, session_id: str | None) -> Session:

@@ -61,7 +61,9 @@ if TYPE_CHECKING:
 __all__ = ["Agent", "Equipment", "Limits"]
 
 _INTERRUPTED = "[interrupted by the user]"
-_NOT_RUN = "The user interrupted the turn before this call was made or finished. What it did until then is not known."
+_NOT_RUN = (
+    "The turn was interrupted before this call was made or finished. What it did until then is not known."
+)
 _TRUNCATED = 0.6  # of what we expect: a provider that reports less has cut the prompt without saying so
 _WORTH_A_LOOK = 4_000  # tokens: below, a small error of ours looks like a cut
 
@@ -139,6 +141,19 @@ class Agent:
         ended = TurnEnded(reason, steps, time.monotonic() - started, what)
         self._tell(ended)
         return ended
+
+    def close_open_calls(self) -> int:
+        """Answer the calls at the end of the log that have no result, as after a kill; how many those were."""
+        open_calls: dict[str, None] = {}
+        for message in self._decoded(self.context.view):
+            for part in message.parts:
+                if isinstance(part, ToolCall):
+                    open_calls[part.call_id] = None
+                elif isinstance(part, ToolResult):
+                    open_calls.pop(part.call_id, None)
+        results = [ToolResult(call_id, _NOT_RUN, is_error=True) for call_id in open_calls]
+        self._log(results_in(self.model.dialect, results))
+        return len(results)
 
     def interrupt(self) -> None:
         """End the request or the tool that is running; the log stays consistent."""
