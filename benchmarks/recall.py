@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,13 +20,15 @@ from benchmarks.fidelity import MAKERS
 from benchmarks.generate import cut_at, many_messages, message_tokens, needles
 from benchmarks.options import Options
 from benchmarks.pairs import newest_that_fit
+from benchmarks.paraphrases import PARAPHRASES
 from benchmarks.report import Figure, Limit, Table, share
 from penstock.conversation.dialects import dialect_named
 from penstock.recall import MemoryIndex, Wish, index_terms, message_passages, read_query, terms_of
 from penstock.recall.query import values_of
+from penstock.recall.semantic import wordllama
 from penstock.recall.terms import tokens_of
 
-__all__ = ["run", "search", "search_beside"]
+__all__ = ["run", "search", "search_beside", "search_by_meaning"]
 
 Chat = list[dict[str, Any]]
 Search = Callable[[Chat, Sequence[str], int], list[list[str]]]
@@ -60,6 +63,13 @@ def search(messages: Chat, queries: Sequence[str], k: int) -> list[list[str]]:
     return search_beside([], messages, queries, k)
 
 
+def search_by_meaning(messages: Chat, queries: Sequence[str], k: int) -> list[list[str]]:
+    """The same by meaning, too, with the model of the extra `semantic`."""
+    index = MemoryIndex(wordllama())
+    index.add_all(map(dialect_named("chat").decode, messages))
+    return [[hit.excerpt for hit in index.search(query, Wish(hits=k))] for query in queries]
+
+
 def search_beside(view: Chat, messages: Chat, queries: Sequence[str], k: int) -> list[list[str]]:
     """The same for somebody who sees `view`, as an agent does."""
     dialect = dialect_named("chat")
@@ -74,6 +84,8 @@ def run(options: Options) -> list[Table]:
     with ProcessPoolExecutor(options.jobs) as pool:
         note(f"recall: generated sessions, {options.jobs} processes")
         tables = [_generated(options, pool), _recorded(options, pool)]
+    note("recall: in other words")
+    tables.append(_in_other_words())
     note("recall: speed")
     return [*tables, _speed(options)]
 
@@ -120,6 +132,35 @@ def _generated(options: Options, pool: ProcessPoolExecutor) -> Table:
         "the value: the figures are low for every search and serve to compare."
     )
     return Table("recall-generated", "Recall on generated sessions", _columns(), _rows(found, {}), remark)
+
+
+def _in_other_words() -> Table:
+    """Questions that share no word with what they ask for, in a generated session."""
+    title = "Recall in other words"
+    if find_spec("wordllama") is None:
+        return Table("recall-meaning", title, (), (), "Not run: the extra `semantic` is not installed.")
+    sessions = [[*MAKERS["coding"](60_000, seed), *MAKERS["service"](9_000, seed)] for seed in range(1, 4)]
+    messages = [message for session in sessions for message in session if message["role"] != "system"]
+    turns = [place for place, message in enumerate(messages) if message["role"] == "user"]
+    for number, (said, _) in enumerate(PARAPHRASES):
+        place = turns[number * len(turns) // len(PARAPHRASES)] + number
+        messages.insert(place, {"role": "user", "content": said})
+    rows = []
+    for name, find in (("penstock", search), ("penstock, recall.semantic", search_by_meaning)):
+        answers = find(messages, [asked for _, asked in PARAPHRASES], PLACES[-1])
+        ranks = [
+            next((at for at, text in enumerate(texts) if said in text.replace("\n", " ")), PLACES[-1])
+            for (said, _), texts in zip(PARAPHRASES, answers, strict=True)
+        ]
+        shares = [share(sum(rank < place for rank in ranks) / len(ranks)) for place in PLACES]
+        rows.append((name, Figure(len(ranks)), *shares))
+    remark = (
+        "Texts of one sentence, spread over three generated coding sessions and three of customer service, asked for in "
+        "other words: no word of a question stands in its text (`benchmarks/paraphrases.py`). By words, only what stands "
+        "beside something else that was found can be found."
+    )
+    columns = ("search", "questions", "first place", *(f"first {place}" for place in PLACES[1:]))
+    return Table("recall-meaning", title, columns, tuple(rows), remark)
 
 
 def _score_generated(work: tuple[str, int, int]) -> list[Found]:

@@ -9,10 +9,11 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from benchmarks.paraphrases import PARAPHRASES
 
 from penstock.conversation.message import Message, Role, Text
 from penstock.errors import SettingsError
-from penstock.recall import MemoryIndex, Wish
+from penstock.recall import MemoryIndex, Wish, index_terms
 from penstock.recall.embedding import NEAREST, Meaning, packed
 from penstock.recall.memory_history import MemoryHistory
 from penstock.recall.semantic import embedder_for
@@ -145,3 +146,19 @@ def test_a_history_finds_by_meaning_whatever_is_being_talked_about(embedder):
     history.see([seen], [20])
     found = history.search("login problem", Wish(hits=1))
     assert found[0].handles[0] == "m1"
+
+
+def test_of_many_questions_in_other_words_most_are_answered(embedder):
+    """Among the texts of all the others; by words, none."""
+    assert not any(index_terms(said) & index_terms(asked) for said, asked in PARAPHRASES)
+    said = [text for text, _ in PARAPHRASES]
+    answered = {}
+    for model in (None, embedder):
+        index = index_of(said, model)
+        found = [index.search(asked, Wish(hits=5, characters=150)) for _, asked in PARAPHRASES]
+        answered[model] = sum(
+            any(text[:60] in hit.excerpt.replace("\n", " ") for hit in hits)
+            for text, hits in zip(said, found, strict=True)
+        )
+    assert answered[None] <= 8  # what stands beside something that was found
+    assert answered[embedder] >= 24
