@@ -272,6 +272,8 @@ class TestListing:
     def test_a_glob_shows_files_with_their_folders(self, stage):
         assert stage.run("list_files", glob="*.py").text == "src/\n  a.py\n  deep/\n    b.py"
         assert stage.run("list_files", glob="src/*.py").text == "src/\n  a.py"
+        stage.write("src/a/b/c/d/e.py", "")
+        assert stage.run("list_files", path="src/a", glob="*.py").text == "b/\n  c/\n    d/\n      e.py"
         assert "no file like *.rs" in stage.run("list_files", glob="*.rs").text
 
     def test_it_is_bounded_and_shows_what_is_near(self, stage):

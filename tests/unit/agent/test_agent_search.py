@@ -4,6 +4,8 @@ import time
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from penstock.agent.tools import search_files
 from penstock.agent.tools.search_child import Job, search
@@ -115,6 +117,11 @@ class TestWithAndWithoutRipgrep:
         r"",
         r"\d+|T.DO",
         r"\s+return",
+        r"[[:alpha:]]",  # a set of letters there, a set and a bracket here
+        r"[a-z--c]",
+        r"\<crane",
+        r"(?x) cr ane",
+        r"a{,2}nswers",
     )
 
     @pytest.mark.parametrize("pattern", PATTERNS)
@@ -123,6 +130,15 @@ class TestWithAndWithoutRipgrep:
         job = Job(root=str(stage.root), start="", pattern=pattern, limit=limit)
         without = search(job)
         assert search(msgspec.structs.replace(job, ripgrep=RIPGREP)) == without
+
+    @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(pattern=st.text(st.sampled_from("ab.*+?[](){}|^$\\dDwWsSbB-&~<:,!=xi1"), min_size=1, max_size=8))
+    def test_whatever_the_pattern(self, stage, pattern):
+        stage.write("x/letters", "ab\n<b> a-b\n&& ~~ [a]\na:b,1\n")
+        stage.write("x/other", "\n1 b\nbB ii\n")
+        stage.write("x/none", "")
+        job = Job(root=str(stage.root), start="x", pattern=pattern)
+        assert search(msgspec.structs.replace(job, ripgrep=RIPGREP)) == search(job)
 
     def test_more_files_than_one_call_takes(self, stage):
         for number in range(2_300):

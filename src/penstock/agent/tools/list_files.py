@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["ListFiles"]
 
 _ENTRIES = 400
+_DEPTH, _DEEPEST = 3, 50
 _MOST_VISITED = 50_000
 
 
@@ -28,7 +29,7 @@ class Listing(msgspec.Struct, frozen=True):
     """Arguments of `list_files`."""
 
     path: str = "."
-    depth: Annotated[int, Meta(ge=1, le=50, description="folders deep")] = 3
+    depth: Annotated[int, Meta(ge=1, le=50, description="folders deep: 3, or all with a glob")] | None = None
     glob: Annotated[str | None, Meta(description="only files like this, such as *.py or docs/**")] = None
 
 
@@ -62,7 +63,8 @@ class ListFiles(OwnTool[Listing]):
 
 def _found(root: Path, folder: str, wanted: Listing) -> tuple[list[Entry], bool]:
     """The nearest entries, with the folders that they are in, and whether these are all."""
-    visited = islice(levels_below(root, folder, wanted.depth), _MOST_VISITED)
+    depth = wanted.depth or (_DEPTH if wanted.glob is None else _DEEPEST)
+    visited = islice(levels_below(root, folder, depth), _MOST_VISITED)
     if wanted.glob is None:
         found = list(islice(visited, _ENTRIES + 1))
         return found[:_ENTRIES], len(found) <= _ENTRIES

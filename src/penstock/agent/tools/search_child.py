@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import warnings
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ _BATCH_FILES = 1_000
 _BATCH_CHARS = 100_000  # of their names: what every system takes as arguments
 _MOST_FILE_BYTES = 16 << 20
 _SHOWN_CHARS = 300
+_OTHERWISE_READ = re.compile(r"\[\[|\\[<>]|\\b\{|\(\?[^:)]*[aLuxR-]|\{,")
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,11 +64,13 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 def search(job: Job) -> Found:
     """Carry out the job."""
     try:
-        regex = re.compile(job.pattern, re.IGNORECASE if job.ignore_case else 0)
+        regex, alike = _compiled(job)
     except (re.error, RecursionError, OverflowError) as error:
         return Found(
             error=f"the pattern is no regular expression: {error}; escape . * + ? ( ) [ ] {{ }} with \\"
         )
+    if not alike:
+        job = msgspec.structs.replace(job, ripgrep=None)
     hits: list[Hit] = []
     files = 0
     for batch in _batches(_paths(job)):
@@ -76,6 +80,14 @@ def search(job: Job) -> Found:
             if len(hits) > job.limit:
                 return Found(hits=tuple(hits[: job.limit]), more=True, files=files)
     return Found(hits=tuple(hits), files=files)
+
+
+def _compiled(job: Job) -> tuple[re.Pattern[str], bool]:
+    """The expression, and whether ripgrep reads it as we do: it has set operations and word borders of its own."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        regex = re.compile(job.pattern, re.IGNORECASE if job.ignore_case else 0)
+    return regex, not said and _OTHERWISE_READ.search(job.pattern) is None
 
 
 def _paths(job: Job) -> Iterator[str]:
@@ -129,7 +141,10 @@ def _hits(job: Job, path: str, regex: re.Pattern[str]) -> Iterator[Hit]:
     if looks_binary(data):
         return
     shown_path = path.encode(errors="surrogateescape").decode(errors="replace")
-    for number, line in enumerate(data.decode(errors="replace").split("\n"), start=1):
+    lines = data.decode(errors="replace").split("\n")
+    if not lines[-1]:
+        lines.pop()  # what stands after the last line end is no line
+    for number, line in enumerate(lines, start=1):
         text = line.removesuffix("\r")
         if (match := regex.search(text)) is not None:
             yield Hit(shown_path, number, _around(text, match))
