@@ -20,7 +20,7 @@ from penstock.conversation.dialects import decode_all
 from penstock.conversation.dialects.sharegpt import SHAREGPT
 from penstock.conversation.rules.pairs import Pairs
 from penstock.trajectories.compress import Compressed, Compressor, Draft
-from penstock.trajectories.needs import Finder, needed_values, texts_of
+from penstock.trajectories.needs import Finder, texts_of
 from penstock.trajectories.options import TrajectoryOptions
 from penstock.trajectories.rows import read_line
 from penstock.trajectories.weights import format_of, turn_tokens, weigh_turns
@@ -96,12 +96,9 @@ def _judged(seen: Seen, before: list, after: list, done: Compressed, compressor:
     planned = compressor.plan(before)
     if not isinstance(planned, Draft) or done.summary is None:
         return seen
-    messages, span = planned.messages, planned.span
-    values = needed_values(messages[: span.start], [messages[at] for at in span.after(len(messages))])
-    finder = Finder(values or ["\x00"])
-    known = {
-        which for at in span.gone() for text in texts_of(messages[at]) for which, _, _ in finder.find(text)
-    }
+    finder = Finder(planned.writer.needed or ["\x00"])
+    gone = [text for message in planned.writer.spoken for text in texts_of(message)]
+    known = {which for text in gone for which, _, _ in finder.find(text)}
     told = {which for which, _, _ in finder.find(done.summary["value"])}
     return seen._replace(needed=seen.needed + len(known), told=seen.told + len(known & told))
 

@@ -51,17 +51,7 @@ class Finder:
 
 def needed_values(before: Sequence[Message], after: Sequence[Message]) -> list[str]:
     """The values that the assistant uses in `after` and that neither `before` nor anybody in `after` told it first."""
-    first_use: dict[str, int] = {}
-    used = 0
-    for place, message in enumerate(after):
-        if message.role is not Role.ASSISTANT:
-            continue
-        for text in texts_of(message):
-            for value in _values(text[: _MOST_CHARACTERS - used]):
-                first_use.setdefault(value, place)
-            used += len(text)
-        if used >= _MOST_CHARACTERS:
-            break
+    first_use = _first_uses(after)
     if not first_use:
         return []
     values = list(first_use)
@@ -76,6 +66,20 @@ def needed_values(before: Sequence[Message], after: Sequence[Message]) -> list[s
                 if first_use[values[which]] > place
             )
     return [value for which, value in enumerate(values) if which not in told]
+
+
+def _first_uses(messages: Sequence[Message]) -> dict[str, int]:
+    """The values that the assistant uses, each with the place of the first message that does."""
+    uses: dict[str, int] = {}
+    room = _MOST_CHARACTERS
+    for place, message in enumerate(messages):
+        for text in texts_of(message) if message.role is Role.ASSISTANT else ():
+            for value in _values(text[:room]):
+                uses.setdefault(value, place)
+            room -= len(text)
+            if room <= 0:
+                return uses
+    return uses
 
 
 def texts_of(message: Message) -> Iterator[str]:

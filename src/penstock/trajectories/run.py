@@ -41,7 +41,8 @@ _FORMAT = 1
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done with a data set. `metrics` is where the figures of every row go, as JSON.
 
-    Without a target it is a dry run: all figures, and nothing is written but those.
+    Without a target it is a dry run: all figures, and nothing is written but those. `engine` is "local" or "ray";
+    `ray_address` is that of a cluster, without which Ray starts one on this machine.
     """
 
     source: Path
@@ -50,6 +51,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 0
     resume: bool = False
     metrics: Path | None = None
+    engine: str = "local"
+    ray_address: str | None = None
 
 
 class Progress(msgspec.Struct, kw_only=True):
@@ -106,7 +109,7 @@ def run(
         connected(wanted.job.model)  # as is a missing key
     workers = _workers(wanted, files)
     if engine is None:
-        engine = SerialEngine() if workers == 1 else LocalEngine(workers)
+        engine = _engine(wanted, workers)
     work = _Work(wanted, files, engine, now)
     with ExitStack() as stack:
         stack.callback(work.close)
@@ -287,6 +290,15 @@ def _workers(wanted: Run, files: list[DataFile]) -> int:
     if size < _SMALL_INPUT and not wanted.workers:
         return 1
     return workers if wanted.job.model is None else min(workers, wanted.job.model.concurrency)
+
+
+def _engine(wanted: Run, workers: int) -> Engine:
+    if wanted.engine == "ray":
+        from penstock.trajectories.ray_engine import RayEngine  # noqa: PLC0415 - its library is an extra
+
+        own = wanted.workers or cores()
+        return RayEngine(own if wanted.ray_address is None else wanted.workers, wanted.ray_address)
+    return SerialEngine() if workers == 1 else LocalEngine(workers)
 
 
 def _assemble(file: DataFile, shards: list[Done], journal: Journal) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["sifted"]
 
 _LINES_PER_VALUE = 3  # the newest
-_MOST_CHARACTERS = 40_000  # of all lines together
+_MOST_CHARACTERS = 24_000  # of all lines together
 _SPOKEN = 1_200  # characters of the beginning of what a person said,
 _BEGUN = 180  # and of what the assistant did
 _MOST_BEGINNINGS = 8_000

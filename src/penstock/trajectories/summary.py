@@ -41,7 +41,7 @@ PROSE_SHARE = 0.6  # of a summary: what a model may write; the rest is facts, in
 _REQUEST_SHARE = 0.25  # of a summary may quote the request that the turns after it serve
 _CONSTRAINTS_SHARE = 0.12
 _HISTORY_SHARE = 0.15
-_HISTORY_TURNS = 40  # the newest turns whose calls are listed
+_HISTORY_TURNS = 24  # the newest turns whose calls are listed
 _ACTIONS = 6
 _NEEDED = 0.7  # of a value's weight is whether it is needed later
 _LIVE_CHARACTERS = 400
@@ -67,7 +67,7 @@ class SummaryWriter:
         behind = [self._numbers[place] for place in span.after(len(messages))]
         self._attributes = {AFTER: numbers_after([number for number in behind if number], newest)}
         self._request = _request_of(messages, span.end, set(self._gone))
-        self._needed = needed_values(messages[: span.start], self._after)
+        self.needed = needed_values(messages[: span.start], self._after)
         self._read: _Read | None = None
 
     def write(self, budget: int, prose: Checked | None = None) -> str:
@@ -105,7 +105,7 @@ class SummaryWriter:
         """What gave way, read once, however often it is written of."""
         if self._read is None:
             reader = Reader(self._redactor)
-            readings = reader.read(sifted(self.spoken, self._needed, self._redactor))
+            readings = reader.read(sifted(self.spoken, self.needed, self._redactor))
             index = Index(reader.vocabulary)
             index.extend(readings)
             self._read = _Read(readings, index)
@@ -118,7 +118,7 @@ class SummaryWriter:
         # What gave way is near or far alike: recency is left out by giving every turn the same place.
         weights = score_values(index, live, np.zeros(max(1, len(self._gone)), np.int64))
         weights *= np.float32(1.0 - _NEEDED)
-        weights[index.vocabulary.numbers_of(self._needed)] += np.float32(_NEEDED)
+        weights[index.vocabulary.numbers_of(self.needed)] += np.float32(_NEEDED)
         headings = self._headings(read)
         return Choice(index, weights, self._tokenizer, lambda source: header_of(*headings[source]))
 
@@ -138,7 +138,9 @@ class SummaryWriter:
         ledger = Ledger.of(self._facts())
         constraints = [entry for entry in older if entry.section is Section.CONSTRAINTS]
         constraints += [Entry(Section.CONSTRAINTS, fact.number, fact.text) for fact in ledger.constraints]
-        entries += self._within(constraints, int(budget * _CONSTRAINTS_SHARE))
+        asked = "".join(entry.text for entry in entries)
+        unsaid = [entry for entry in constraints if entry.text not in asked]
+        entries += self._within(unsaid, int(budget * _CONSTRAINTS_SHARE))
         if prose is not None:
             said = {(entry.section, entry.text) for entry in entries}
             fresh = [entry for entry in prose.entries if (entry.section, entry.text) not in said]

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import os
 import zlib
+from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
 
     _Ask: TypeAlias = Callable[[int, list[Any]], Awaitable[Compressed]]
     _Rows: TypeAlias = "_LineRows | _TableRows"
+    Keep: TypeAlias = Callable[[int, Kept], None]
 
 __all__ = [
     "SUMMARIES",
     "Job",
+    "SummariesFile",
     "compress_shard",
     "connected",
     "is_sampled",
@@ -79,10 +82,10 @@ def process_shard(shard: Shard, job: Job) -> Done:
     return done
 
 
-def compress_shard(shard: Shard, job: Job) -> tuple[Done, bytes]:
-    """What comes of a shard, and its rows. Writes nothing but what models wrote, where the job has a folder for it.
+def compress_shard(shard: Shard, job: Job, keep: Keep | None = None) -> tuple[Done, bytes]:
+    """What comes of a shard, and its rows. What models wrote is given to `keep` or, without it, kept in the job's folder.
 
-    A row that fails is in the part as it came, or with excerpts in place of the model's words, and marked.
+    Nothing else is written. A row that fails is in the part as it came, or with excerpts in place of the model's words, and marked.
     """
     rows: _Rows = _TableRows(shard, job) if shard.parquet else _LineRows(shard, job)
     taken = [at for at in range(len(rows)) if is_sampled(job, shard.file, shard.first_row + at)]
@@ -90,7 +93,7 @@ def compress_shard(shard: Shard, job: Job) -> tuple[Done, bytes]:
         compressor = _compressor(job.options)
         found = [_compressed(rows, at, compressor) for at in taken]
     else:
-        found = asyncio.run(_asked(rows, taken, shard, job))
+        found = asyncio.run(_asked(rows, taken, shard, job, keep))
     part = rows.part(taken)
     totals = Totals(left_out=len(rows) - len(taken))
     for one in found:
@@ -239,7 +242,9 @@ def _failed(error: Exception) -> TrajectoryMetrics:
     return TrajectoryMetrics(outcome=Outcome.FAILED, reason=f"unexpected {type(error).__name__}{where}")
 
 
-async def _asked(rows: _Rows, taken: list[int], shard: Shard, job: Job) -> list[TrajectoryMetrics]:
+async def _asked(
+    rows: _Rows, taken: list[int], shard: Shard, job: Job, keep: Keep | None
+) -> list[TrajectoryMetrics]:
     """Compress the rows with a model, several at once."""
     from penstock.trajectories.asking import ModelSummaries  # noqa: PLC0415 - only for those who ask a model
 
@@ -249,7 +254,10 @@ async def _asked(rows: _Rows, taken: list[int], shard: Shard, job: Job) -> list[
     async with connected(job.model) as model:
         window = job.model.window_tokens or await _window(model)
         summaries = ModelSummaries.of_model(model, window, job.model.timeout_seconds)
-        with _Keeping(shard, job) as kept:
+        with ExitStack() as stack:
+            if keep is None and job.parts is not None:
+                keep = stack.enter_context(SummariesFile(job.parts)).put
+            kept = _Keeping(shard, keep)
 
             async def ask(at: int, turns: list[Any]) -> Compressed:
                 return await summaries.compress(compressor, turns, shard.first_row + at, kept)
@@ -276,27 +284,37 @@ async def _window(model: ProviderModel) -> int | None:
 class _Keeping:
     """Keeps what models write as soon as they wrote it: a row that is done again after a kill is not asked again."""
 
-    def __init__(self, shard: Shard, job: Job) -> None:
+    def __init__(self, shard: Shard, keep: Keep | None) -> None:
         self._shard = shard.number
         self._known = {kept.row: kept for kept in shard.kept}
-        name = SUMMARIES.replace("*", str(os.getpid()))
-        self._file = (Path(job.parts) / name).open("ab", buffering=0) if job.parts is not None else None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
+        self._keep = keep
 
     def get(self, row: int) -> Kept | None:
         """What was written for this row before."""
         return self._known.get(row)
 
     def put(self, kept: Kept) -> None:
-        """Keep it, in one write."""
-        if self._file is not None:
-            self._file.write(_ENCODER.encode([self._shard, kept]) + b"\n")
+        """Keep it, for good."""
+        if self._keep is not None:
+            self._keep(self._shard, kept)
+
+
+class SummariesFile:
+    """The file of this process for what models wrote, in the folder of parts."""
+
+    def __init__(self, folder: str) -> None:
+        name = SUMMARIES.replace("*", str(os.getpid()))
+        self._file = (Path(folder) / name).open("ab", buffering=0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def put(self, shard: int, kept: Kept) -> None:
+        """Keep what was written for a row of a shard, in one write."""
+        self._file.write(_ENCODER.encode([shard, kept]) + b"\n")
 
 
 def connected(options: ModelOptions) -> ProviderModel:
