@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,16 @@ def test_recall_is_measured_on_own_sessions(store):
     failed = store("bench", "recall")
     assert failed.code != 0
     assert "penstock sessions import" in failed.err
+
+
+@pytest.mark.skipif(find_spec("wordllama") is None, reason="the extra `semantic` is not installed")
+def test_other_words_are_enough_where_the_setting_is_on(store):
+    opened = open_store(store.url)
+    Session.create(opened, title="third").append(
+        [{"role": "user", "content": "authentication fails with 401 for every user since the upgrade"}]
+    )
+    opened.close()
+    assert "nothing found" in store("search", "login", "problem").text
+    found = store("search", "login", "problem", PENSTOCK_RECALL_SEMANTIC="true")
+    assert (found.code, found.err) == (0, "")
+    assert "authentication fails" in found.text

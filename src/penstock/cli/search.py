@@ -11,8 +11,10 @@ from penstock.cli.layout import plural, printable
 from penstock.cli.progress import Progress
 from penstock.cli.screen import screen_of
 from penstock.cli.session_list import title_of
+from penstock.cli.source import settings_of
 from penstock.cli.stored import SHORT, found_session, moment, opened_store, redactor
 from penstock.recall.ranking import Wish
+from penstock.recall.semantic import embedder_for
 from penstock.recall.terms import terms_of, tokens_of
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.cli.screen import Screen
+    from penstock.recall.embedding import Embedder
     from penstock.recall.history import Finding
     from penstock.stores.base import Store
 
@@ -34,9 +37,11 @@ def run(args: argparse.Namespace) -> int:
     query = " ".join(args.query)
     with opened_store(args) as store:
         session_id = found_session(store, args.session).id if args.session else None
-        _index(store)
+        embedder = embedder_for(settings_of(args))
+        _index(store, embedder)
         wish = Wish(hits=args.limit, characters=args.characters)
-        found = store.search(query, wish, session_id=session_id, redact=redactor().redact)
+        redact = redactor().redact
+        found = store.search(query, wish, session_id=session_id, redact=redact, embedder=embedder)
         titles = {one.session: _title(store, one.session) for one in found}
     screen = screen_of(sys.stdout)
     if args.json:
@@ -47,16 +52,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _index(store: Store) -> None:
+def _index(store: Store, embedder: Embedder | None) -> None:
     """Index what is new, and say how far that is."""
-    waiting = store.unindexed()
-    if not waiting:
+    if not store.unindexed(embedder=embedder):
         return
     with Progress("indexing what is new") as progress:
         done = 0
-        while some := store.index(_AT_ONCE):
+        while some := store.index(_AT_ONCE, embedder=embedder):
             done += some
-            progress.now(f"indexing what is new, {plural(done, 'message')} done, {store.unindexed():,} to go")
+            left = store.unindexed(embedder=embedder)
+            progress.now(f"indexing what is new, {plural(done, 'message')} done, {left:,} to go")
 
 
 def _title(store: Store, session: str) -> str:
