@@ -87,7 +87,9 @@ def _compiled(job: Job) -> tuple[re.Pattern[str], bool]:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         regex = re.compile(job.pattern, re.IGNORECASE if job.ignore_case else 0)
-    return regex, not said and _OTHERWISE_READ.search(job.pattern) is None
+    if said or _OTHERWISE_READ.search(job.pattern):
+        return regex, False
+    return regex, regex.search("") is None  # what matches nothing at all is in every file anyway
 
 
 def _paths(job: Job) -> Iterator[str]:
