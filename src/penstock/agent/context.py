@@ -137,7 +137,7 @@ class Context:
         """The compaction that was prepared, where it is what is wanted now; else one that is made now."""
         prepared = self._prepared
         self._prepared = None
-        if prepared is not None and wish == CompactionWish():
+        if prepared is not None and wish == CompactionWish() and not prepared.work.cancelled():
             if not prepared.work.done():
                 self._tell(Compacting(reason))
             try:
@@ -147,7 +147,7 @@ class Context:
         elif prepared is not None:
             prepared.work.cancel()
         self._tell(Compacting(reason))
-        standing = self.session.standing()
+        standing = self.session.standing(with_pins=True)
         return standing, await self._made(standing, wish)
 
     async def _made(self, standing: Standing, wish: CompactionWish) -> Compressed:
@@ -172,7 +172,7 @@ class Context:
     def _prepare(self) -> None:
         if not isinstance(self.engine, ContextCompressor) or not self.engine.settings.compression.enabled:
             return
-        standing = self.session.standing()
+        standing = self.session.standing(with_pins=True)
         self._prepared = _Prepared(standing, asyncio.ensure_future(self._made(standing, CompactionWish())))
 
     def _drop_prepared(self) -> None:

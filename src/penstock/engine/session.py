@@ -35,6 +35,7 @@ from penstock.engine.pinned import stands_whole, with_pinned
 from penstock.engine.results import READ_FILE, ResultKeeper
 from penstock.engine.retention import honour_retention
 from penstock.engine.session_history import SessionHistory
+from penstock.engine.session_nodes import SessionNodes
 from penstock.engine.stored_view import (
     StoredView,
     recorded_facts,
@@ -67,10 +68,12 @@ if TYPE_CHECKING:
     from penstock.engine.compressed import Compressed
     from penstock.errors import ErrorClass
     from penstock.measure.windows import Window
-    from penstock.recall.history import Finding
+    from penstock.recall.history import Finding, History
     from penstock.stores.base import NewFact, SessionRow, Store, UsageRow
 
 __all__ = ["Session", "Standing"]
+
+LOSSLESS = "lossless"  # the engine whose handoffs are outlines
 
 
 class Standing(msgspec.Struct, frozen=True, eq=False):
@@ -92,7 +95,9 @@ class Session:
 
     Handles are message numbers: `m1` is the first message of the log. `tool_limits` says for single tools from how many
     characters on `keep_results` stores their results, None for never. `recall_tool` names the tool by which the agent reads
-    originals (`history_expand`), where it has one: stubs, previews and handoffs then name it. `endpoint` is the address that the session's model is at: what is learned of a model is kept by both.
+    originals (`history_expand`), where it has one: stubs, previews and handoffs then name it. `endpoint` is the address that
+    the session's model is at: what is learned of a model is kept by both. Where `context.engine` of the settings is
+    `lossless`, handoffs are outlines, and their nodes can be described and read as messages can.
     """
 
     def __init__(self, store: Store, row: SessionRow, settings: Settings | None = None) -> None:
@@ -106,6 +111,8 @@ class Session:
         self.endpoint = ""
         self._meter = Meter(store, row.model)
         self._history: SessionHistory | None = None
+        lossless = self.settings.context.engine == LOSSLESS
+        self._nodes = SessionNodes(store, row.id) if lossless else None
 
     @classmethod
     def create(
@@ -292,10 +299,13 @@ class Session:
         notes = notes_for(self.store, self.id, self._notebook.redactor.redact)
         memory = Memory(notes, self._meter.learned)
         request = msgspec.structs.replace(request, pins=pins, numbers=view.numbers, memory=memory)
-        if summariser is None:
+        writer = None if summariser is None else summariser_of(summariser)
+        if self._nodes is not None:
+            result = await self._nodes.compacted(view.wires, request, self._notebook, writer)
+        elif writer is None:
             result = await asyncio.to_thread(compress_list, view.wires, request, self._notebook)
         else:
-            result = await summarise_list(view.wires, request, summariser_of(summariser), self._notebook)
+            result = await summarise_list(view.wires, request, writer, self._notebook)
         self.commit(standing, result)
         return result
 
@@ -392,12 +402,15 @@ class Session:
         return list(self.history.search(query, Wish(hits=hits, characters=characters)))
 
     @property
-    def history(self) -> SessionHistory:
+    def history(self) -> History:
         """What was said, to be searched and read by handle."""
         if self._history is None or self._history.session_id != self.id:
             count, redact = self._notebook.tokenizer.count, self._notebook.redactor.redact
             self._history = SessionHistory(self.store, self.id, count, redact, embedder_for(self.settings))
-        return self._history
+        if self._nodes is None:
+            return self._history
+        newest = self.store.newest_compaction(self.id)
+        return self._nodes.history(self._history, self._notebook.tokenizer.count, newest)
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """The recall tools, in the format of OpenAI's function tools: for the requests of an agent that may use them."""

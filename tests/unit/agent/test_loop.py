@@ -263,3 +263,22 @@ def test_a_compaction_that_was_prepared_is_not_waited_for(store, tmp_path):
     assert made[0].waited_seconds < 0.05
     assert not model.violations
     assert all(request.prompt_tokens <= 24_000 for request in model.received)
+
+
+def test_the_lossless_engine_in_an_agent_is_opened_by_its_tools(store, tmp_path):
+    values = {"model.context_length": 24_000, "context.engine": "lossless"}
+    agent, model, events = agent_of(
+        [Reply(text="an answer, " * 200)],
+        store,
+        tmp_path,
+        repeat_last=True,
+        window_tokens=24_000,
+        values=values,
+    )
+    for number in range(24):
+        run(agent, f"question {number}: " + f"please think about item_{number} " * 60)
+    assert any(isinstance(event, Compacted) for event in events)
+    described = json.loads(agent.recall("history_describe", '{"handle": "n1"}'))
+    assert described["kind"] == "segment"
+    assert "item_" in json.loads(agent.recall("history_search", '{"query": "item_2"}'))["found"][0]["excerpt"]
+    assert not model.violations

@@ -151,3 +151,39 @@ def test_the_view_names_the_tool_only_where_the_agent_has_it(session, has_tools)
     session.recall_tool = "history_expand" if has_tools else None
     session.compact(target_tokens=3_000)
     assert ("history_expand" in json.dumps(session.view())) is has_tools
+
+
+def test_a_lossless_session_is_opened_node_by_node_down_to_its_messages(tmp_path):
+    from penstock.settings import settings_from
+
+    settings = settings_from({"context.engine": "lossless"})
+    store = open_store(f"sqlite:///{tmp_path}/s.db")
+    session = penstock.Session.create(store, model="gpt-4.1", settings=settings)
+    for number in range(60):
+        session.append(
+            [
+                {
+                    "role": ("user", "assistant")[number % 2],
+                    "content": f"note {number}: " + f"value_{number} stands here. " * 40,
+                }
+            ]
+        )
+    session.compact(target_tokens=4_000)
+    session.append([{"role": "user", "content": "and now?"}])
+    session.compact(target_tokens=3_500)
+    store.close()
+    again = open_store(f"sqlite:///{tmp_path}/s.db")
+    resumed = penstock.Session.resume(again, session.id, settings)
+    assert "n1" in json.dumps(resumed.view())
+    reached, waiting = set(), ["n1", "n2", "n3"]
+    while waiting:
+        for handle in resumed.history.describe(waiting.pop()).inside:
+            if handle.startswith("n"):
+                waiting.append(handle)
+            else:
+                reached.add(handle)
+    assert "m2" in reached or "m4" in reached
+    assert "value_" in resumed.history.text("n1")
+    answer = json.loads(resumed.handle_tool_call("history_describe", {"handle": "n1"}))
+    assert answer["kind"] == "segment"
+    again.close()
