@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock import __version__
 from penstock.errors import RunBroken, SettingsError
 from penstock.trajectories.engines import LocalEngine, SerialEngine
 from penstock.trajectories.formats import DataFile, compression_of, data_files, writing
@@ -35,7 +36,6 @@ _MANY_SHARDS = 4_096
 _SMALL_INPUT = 4 << 20  # bytes below which starting processes takes longer than the work
 _UNPACKED = 5  # times the size of a packed file, about
 _MOST_BAD = 1_000
-_FORMAT = 1
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -262,7 +262,7 @@ class _Work:
             if model is not None:
                 model.pop(name)
         return {
-            "format": _FORMAT,
+            "version": __version__,
             **msgspec.to_builtins(job.options),
             "model": model,
             "column": job.column,
