@@ -16,6 +16,8 @@ from penstock.agent.approval import Access, Permission
 from penstock.agent.mcp_connection import McpConnection
 from penstock.agent.tools.base import Tool, ToolContext, ToolOutcome, failed, refused
 from penstock.agent.tools.capping import capped
+from penstock.agent.tools.text_files import counted
+from penstock.compaction.stubs import shorten
 from penstock.conversation.wire import json_text
 from penstock.errors import InputError, ToolFailure
 from penstock.recall.tool_arguments import object_in
@@ -114,7 +116,7 @@ class McpTool:
             return failed(str(error))
         text = text if self.most_chars is None else capped(text, self.most_chars)
         lines = text.count("\n") + 1 if text else 0
-        summary = text.partition("\n")[0] if is_error else f"{lines:,} lines"
+        summary = shorten(text.partition("\n")[0]) if is_error else counted(lines, "line")
         return ToolOutcome(text or "[the tool gave nothing]", is_error, summary)
 
 

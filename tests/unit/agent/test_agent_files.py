@@ -110,7 +110,7 @@ class TestWriting:
         path = stage.write("run.sh", "one\ntwo\nthree\n")
         path.chmod(0o750)
         outcome = stage.run("write_file", path="run.sh", content="four\n")
-        assert outcome.text == "overwrote run.sh: 3 → 1 lines, 5 bytes"
+        assert outcome.text == "overwrote run.sh: 3 → 1 line, 5 bytes"
         assert stat.S_IMODE(path.stat().st_mode) == 0o750
         assert path.read_text() == "four\n"
 
@@ -282,7 +282,7 @@ class TestListing:
         outcome = stage.run("list_files")
         assert "docs/" in outcome.text
         assert "[more than 400 entries" in outcome.text
-        assert outcome.summary == "400+ entries"
+        assert outcome.summary == "400 entries and more"
 
     def test_links_are_named_and_not_followed(self, stage, tmp_path):
         (tmp_path / "outside").mkdir()

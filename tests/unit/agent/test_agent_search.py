@@ -54,7 +54,7 @@ class TestFinding:
         outcome = stage.run("search_files", pattern="crane", limit=10)
         assert outcome.text.count("\n") == 10
         assert outcome.text.endswith("[more than 10 matches: narrow the pattern, the path or the glob]")
-        assert outcome.summary == "10+ matches"
+        assert outcome.summary == "10 matches and more"
 
     def test_of_a_long_line_what_is_around_the_match(self, stage):
         stage.write("long.txt", "x" * 5_000 + "needle" + "y" * 5_000)

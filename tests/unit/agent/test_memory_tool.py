@@ -61,7 +61,7 @@ class TestEntries:
 
 class TestTool:
     def test_add_replace_remove(self, stage):
-        assert "1 entries" in stage.run("memory", action="add", file="memory", text="The port is 4711.").text
+        assert "1 entry, " in stage.run("memory", action="add", file="memory", text="The port is 4711.").text
         stage.run("memory", action="add", file="memory", text="Another.")
         stage.run("memory", action="replace", file="memory", old="4711", text="The port is 4712.")
         outcome = stage.run("memory", action="remove", file="memory", old="another.")

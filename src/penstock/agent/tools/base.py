@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.agent.approval import Access, Decision, Permission
 from penstock.agent.tools.capping import capped
+from penstock.compaction.stubs import shorten
 from penstock.errors import InputError, ToolFailure
 from penstock.recall.tool_arguments import read_arguments
 
@@ -138,7 +139,7 @@ class OwnTool(ABC, Generic[_Arguments]):
 
 def failed(text: str, summary: str = "") -> ToolOutcome:
     """An outcome for what did not work; the first line is what people see."""
-    return ToolOutcome(text, is_error=True, summary=summary or text.partition("\n")[0])
+    return ToolOutcome(text, is_error=True, summary=shorten(summary or text.partition("\n")[0]))
 
 
 def refused(decision: Decision) -> ToolOutcome:

@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from penstock.agent.globs import path_matcher
 from penstock.agent.tools.base import OwnTool, ToolContext, ToolOutcome
+from penstock.agent.tools.text_files import counted
 from penstock.agent.tools.walking import Entry, levels_below
 from penstock.errors import ToolFailure
 
@@ -58,7 +59,8 @@ class ListFiles(OwnTool[Listing]):
             lines.append(
                 f"[more than {len(found):,} entries: these are the nearest; list a folder by itself for more]"
             )
-        return ToolOutcome("\n".join(lines), summary=f"{len(found):,}{'' if complete else '+'} entries")
+        entries = counted(len(found), "entry", "entries")
+        return ToolOutcome("\n".join(lines), summary=entries if complete else f"{entries} and more")
 
 
 def _found(root: Path, folder: str, wanted: Listing) -> tuple[list[Entry], bool]:

@@ -14,6 +14,7 @@ from penstock.agent.memory_entries import added, entries_of, removed, replaced
 from penstock.agent.memory_files import MemoryName
 from penstock.agent.tools.base import OwnTool, ToolContext, ToolOutcome, refused
 from penstock.agent.tools.differences import difference
+from penstock.agent.tools.text_files import counted
 from penstock.errors import ToolFailure
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Memory(OwnTool[Remember]):
             return refused(decision)
         after = await asyncio.to_thread(files.change, name, how)
         said = (
-            f"{name.file_name}: {_DONE[wanted.action]}; {len(entries_of(after))} entries, "
+            f"{name.file_name}: {_DONE[wanted.action]}; {counted(len(entries_of(after)), 'entry', 'entries')}, "
             f"{len(after):,} of {files.limit(name):,} characters"
         )
         return ToolOutcome(

@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from penstock.agent.tools.base import OwnTool, ToolContext, ToolOutcome
 from penstock.agent.tools.search_child import Found, Job
+from penstock.agent.tools.text_files import counted
 from penstock.errors import ToolFailure
 
 __all__ = ["SearchFiles"]
@@ -66,11 +67,11 @@ class SearchFiles(OwnTool[Search]):
             raise ToolFailure(found.error)
         lines = [f"{hit.path}:{hit.line}: {hit.text}" for hit in found.hits]
         if not lines:
-            lines = [f"[no match in {found.files:,} files]"]
+            lines = [f"[no match in {counted(found.files, 'file')}]"]
         elif found.more:
             lines.append(f"[more than {wanted.limit:,} matches: narrow the pattern, the path or the glob]")
-        more = "+" if found.more else ""
-        return ToolOutcome("\n".join(lines), summary=f"{len(found.hits):,}{more} matches")
+        hits = counted(len(found.hits), "match", "matches")
+        return ToolOutcome("\n".join(lines), summary=f"{hits} and more" if found.more else hits)
 
 
 async def _searched(job: Job) -> Found:

@@ -14,7 +14,7 @@ from penstock.errors import ToolFailure
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["TextFile", "line_count", "looks_binary", "read_text", "replace_file", "size_in_words"]
+__all__ = ["TextFile", "counted", "line_count", "looks_binary", "read_text", "replace_file", "size_in_words"]
 
 _MOST_BYTES = 64 << 20
 _SNIFFED_BYTES = 8_192
@@ -80,6 +80,11 @@ def replace_file(path: Path, text: str, mode: int = 0o666) -> int:
 def line_count(text: str) -> int:
     """How many lines it has; a last one without an end counts."""
     return text.count("\n") + (1 if text and not text.endswith("\n") else 0)
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """The number and what is counted: 1 line, 2 lines."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def size_in_words(size_bytes: int) -> str:

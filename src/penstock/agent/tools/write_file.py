@@ -11,7 +11,7 @@ from msgspec import Meta
 from penstock.agent.approval import Access, Permission
 from penstock.agent.tools.base import OwnTool, ToolContext, ToolOutcome, refused
 from penstock.agent.tools.differences import difference
-from penstock.agent.tools.text_files import line_count, read_text, replace_file
+from penstock.agent.tools.text_files import counted, line_count, read_text, replace_file
 from penstock.errors import ToolFailure
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ class WriteFile(OwnTool[Write]):
         size_bytes = await asyncio.to_thread(_write, path, wanted.content)
         lines = line_count(wanted.content)
         if before is None:
-            said = f"created {shown}: {lines:,} lines, {size_bytes:,} bytes"
+            said = f"created {shown}: {counted(lines, 'line')}, {counted(size_bytes, 'byte')}"
         else:
-            said = f"overwrote {shown}: {line_count(before):,} → {lines:,} lines, {size_bytes:,} bytes"
+            said = f"overwrote {shown}: {line_count(before):,} → {counted(lines, 'line')}, {counted(size_bytes, 'byte')}"
         return ToolOutcome(said, summary=said)
 
 
