@@ -6,9 +6,12 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from tests.contract.store_talk import append, compact, started
+from benchmarks.paraphrases import PARAPHRASES
+from tests.contract.store_talk import append, compact, messages, started
 
-from penstock.recall import Wish
+from penstock.conversation.dialects import dialect_named
+from penstock.conversation.wire import parse_json
+from penstock.recall import MemoryIndex, Wish
 from penstock.recall.semantic import WordLlama, embedder_for
 from penstock.settings import RecallSettings, Settings
 from penstock.stores.base import NewSession, StoredResult
@@ -179,6 +182,26 @@ def test_a_vector_takes_32_bytes_for_each_passage(store, embedder):
         bits = do.rows("SELECT first, bits FROM vectors ORDER BY first")
     assert [(first, len(held)) for first, held in bits] == [(first, 32 * count) for first, count in passages]
     assert np.frombuffer(bits[0][1], np.uint8).any()
+
+
+def test_many_messages_are_searched_as_in_memory(store, embedder):
+    """The same question finds the same places, whichever index holds them."""
+    texts = [
+        text for n, (said, _) in enumerate(PARAPHRASES) for text in (said, f"step {n} of part{n % 7}.py done")
+    ]
+    new = messages(*texts)
+    started(store)
+    store.append("s", new, "", 2.0)
+    memory = MemoryIndex(embedder)
+    memory.add_all(dialect_named("chat").decode(parse_json(one.raw)) for one in new)
+    answered = 0
+    for _, asked in PARAPHRASES[::5]:
+        expected = [tuple(f"m{number}" for number in hit.messages) for hit in memory.search(asked)]
+        answered += bool(expected)
+        for session in (None, "s"):
+            found = store.search(asked, session_id=session, embedder=embedder)
+            assert [finding.handles for finding in found] == expected
+    assert answered >= 6
 
 
 def test_vectors_without_passages_are_told_and_go(store, embedder):
