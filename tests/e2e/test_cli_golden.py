@@ -47,6 +47,7 @@ REPORTS = {
     "tokens": ("tokens", "-", "--context-length", "8k"),
     "config": ("config", "--set", "compression.threshold=0.6"),
     "help": ("--help",),
+    "help_chat": ("chat", "--help"),
     "help_compress": ("compress", "--help"),
     "help_explain": ("explain", "--help"),
     "help_sessions": ("sessions", "--help"),

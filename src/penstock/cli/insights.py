@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.stores.base import Store
 
-__all__ = ["Insights", "insights", "lines", "run"]
+__all__ = ["Insights", "compaction_lines", "insights", "lines", "run"]
 
 _DAY_SECONDS = 86_400
 
@@ -94,10 +94,11 @@ def lines(found: Insights, screen: Screen) -> Iterator[str]:
     else:
         yield "no requests are on record"
     yield ""
-    yield from _compaction_lines(found.compactions, screen)
+    yield from compaction_lines(found.compactions, screen)
 
 
-def _compaction_lines(made: Compactions, screen: Screen) -> Iterator[str]:
+def compaction_lines(made: Compactions, screen: Screen) -> Iterator[str]:
+    """What compactions did, cost and saved."""
     if not made.count:
         yield "no compactions"
         return

@@ -11,6 +11,7 @@ from typing import NamedTuple, NoReturn
 
 from penstock import __version__
 from penstock.cli.bench_parser import BENCH_COMMANDS, add_bench
+from penstock.cli.chat_parser import CHAT_COMMANDS, add_chat
 from penstock.cli.layout import printable
 from penstock.cli.store_parser import STORE_COMMANDS, add_sessions, add_store, add_stored
 from penstock.cli.trajectory_parser import TRAJECTORIES, add_trajectories
@@ -23,6 +24,7 @@ COMMANDS = {
     "compress": "make a conversation smaller",
     "explain": "say what would become of each message, and why",
     "tokens": "show what fills the window",
+    **CHAT_COMMANDS,
     **TRAJECTORIES,
     **STORE_COMMANDS,
     **BENCH_COMMANDS,
@@ -39,6 +41,8 @@ examples:
   penstock tokens session.json --model gpt-4.1
   penstock sessions import ~/.claude/projects/*/*.jsonl
   penstock sessions list
+  penstock chat --resume
+  git diff | penstock chat -p "Review this change."
   penstock trajectories runs.jsonl.gz runs.15k.jsonl.gz --metrics runs.metrics.json
 """
 
@@ -47,6 +51,7 @@ exit codes:
   0 done, also when there was nothing to do     3 the target is too small
   1 a fault in Penstock, or found by doctor     130 interrupted
   2 bad input, bad usage, or no way to write    141 the reader of a pipe went away
+  4 the model gave no answer (chat)
 """
 
 _REPORT = """\
@@ -117,9 +122,10 @@ def build_parser() -> argparse.ArgumentParser:
     for name, each in parsers.items():
         if name in STORE_COMMANDS and name != "sessions":
             add_store(each)
-        if name not in ("sessions", "bench", "trajectories"):
+        if name not in ("sessions", "bench", "trajectories", "chat"):
             _add_shared(each)
     add_trajectories(parsers["trajectories"], token_count)
+    add_chat(parsers["chat"], token_count, _add_shared)
     return parser
 
 

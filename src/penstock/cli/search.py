@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.cli.layout import plural, printable
 from penstock.cli.progress import Progress
@@ -19,17 +19,24 @@ from penstock.recall.terms import terms_of, tokens_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from penstock.cli.screen import Screen
     from penstock.recall.embedding import Embedder
     from penstock.recall.history import Finding
     from penstock.stores.base import Store
 
-__all__ = ["run"]
+__all__ = ["Found", "findings_of", "lines", "run"]
 
 _AT_ONCE = 2_000  # messages that are indexed between two looks at the progress
 _WORD = re.compile(r"\w+")
+
+
+class Found(NamedTuple):
+    """What was found, best first, and the titles of the conversations it is in."""
+
+    hits: tuple[Finding, ...]
+    titles: dict[str, str]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,19 +44,29 @@ def run(args: argparse.Namespace) -> int:
     query = " ".join(args.query)
     with opened_store(args) as store:
         session_id = found_session(store, args.session).id if args.session else None
-        embedder = embedder_for(settings_of(args))
-        _index(store, embedder)
         wish = Wish(hits=args.limit, characters=args.characters)
-        redact = redactor().redact
-        found = store.search(query, wish, session_id=session_id, redact=redact, embedder=embedder)
-        titles = {one.session: _title(store, one.session) for one in found}
+        found = findings_of(store, query, wish, session_id, embedder_for(settings_of(args)))
     screen = screen_of(sys.stdout)
     if args.json:
-        screen.say(json.dumps([_as_json(one, titles[one.session]) for one in found], indent=2))
+        screen.say(json.dumps([_as_json(one, found.titles[one.session]) for one in found.hits], indent=2))
         return 0
-    for line in _lines(found, titles, query, screen):
+    for line in lines(found, query, screen):
         screen.say(line)
     return 0
+
+
+def findings_of(
+    store: Store,
+    query: str,
+    wish: Wish,
+    session_id: str | None = None,
+    embedder: Embedder | None = None,
+) -> Found:
+    """Search a conversation, or all; what is new is indexed first."""
+    _index(store, embedder)
+    redact = redactor().redact
+    hits = tuple(store.search(query, wish, session_id=session_id, redact=redact, embedder=embedder))
+    return Found(hits, {one.session: _title(store, one.session) for one in hits})
 
 
 def _index(store: Store, embedder: Embedder | None) -> None:
@@ -69,21 +86,22 @@ def _title(store: Store, session: str) -> str:
     return title_of(store, tip, tip.title)
 
 
-def _lines(found: Sequence[Finding], titles: dict[str, str], query: str, screen: Screen) -> Iterator[str]:
-    if not found:
+def lines(found: Found, query: str, screen: Screen) -> Iterator[str]:
+    """What was found, with the words that were asked for in colour."""
+    if not found.hits:
         yield "nothing found: try other words, or a name, path or number that stood there"
         return
     asked = frozenset(term for token in tokens_of(query) for term in terms_of(token))
-    for number, one in enumerate(found):
+    for number, one in enumerate(found.hits):
         if number:
             yield ""
         when = moment(one.at) if one.at is not None else ""
         head = "  ".join(filter(None, (one.session[:SHORT], " ".join(one.handles), when)))
-        title = screen.clip(printable(titles[one.session]), len(head) + 2)
+        title = screen.clip(printable(found.titles[one.session]), len(head) + 2)
         yield f"{screen.paint(head, 'bold')}  {screen.paint(title, 'dim')}".rstrip()
         for line in one.excerpt.split("\n"):
             yield "  " + _highlighted(printable(line), asked, screen)
-    first = found[0]
+    first = found.hits[0]
     yield ""
     yield screen.paint(
         f"read one whole: penstock sessions show {first.session[:SHORT]} --handle {first.handles[0]}", "dim"

@@ -16,7 +16,16 @@ from penstock.errors import SettingsError
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["DECLINED", "agreed", "run_delete", "run_pin", "run_undo"]
+__all__ = [
+    "DECLINED",
+    "agreed",
+    "pinned_text",
+    "run_delete",
+    "run_pin",
+    "run_undo",
+    "undone_text",
+    "unpinned_text",
+]
 
 DECLINED = 130
 
@@ -28,10 +37,7 @@ def run_undo(args: argparse.Namespace) -> int:
         before = view_tokens(store, session.id)
         undone = session.undo()
         after = view_tokens(store, session.id)
-    if not undone:
-        text = f"nothing to undo: {session.row.conversation[:SHORT]} has no compaction"
-    else:
-        text = f"took back the last compaction of {session.row.conversation[:SHORT]}: {before:,} → {after:,} tokens"
+    text = undone_text(session.row.conversation, before, after, undone=undone)
     report = {"undone": undone, "view_tokens_before": before, "view_tokens_after": after}
     return _said(args, text, {"id": session.row.conversation, **report})
 
@@ -45,13 +51,28 @@ def run_pin(args: argparse.Namespace) -> int:
         if not pinned:
             session.unpin(args.handle)
         pins = [f"m{place + 1}" for place in sorted(store.pins(session.id))]
-    text = (
-        f"{args.handle} stays whole in later compactions" if pinned else f"{args.handle} is no longer pinned"
-    )
-    if not whole:
-        text = f"{args.handle} is not whole in the view: it comes back with the next compaction, and stays"
+    text = pinned_text(args.handle, whole=whole) if pinned else unpinned_text(args.handle)
     more = {"whole_in_view": whole} if pinned else {}
     return _said(args, text, {"id": session.row.conversation, "pins": pins, **more})
+
+
+def undone_text(conversation: str, before: int, after: int, *, undone: bool) -> str:
+    """What was taken back."""
+    if not undone:
+        return f"nothing to undo: {conversation[:SHORT]} has no compaction"
+    return f"took back the last compaction of {conversation[:SHORT]}: {before:,} → {after:,} tokens"
+
+
+def pinned_text(handle: str, *, whole: bool) -> str:
+    """What holds for the message from now on; `whole` says whether it stands in the view as it came."""
+    if whole:
+        return f"{handle} stays whole in later compactions"
+    return f"{handle} is not whole in the view: it comes back with the next compaction, and stays"
+
+
+def unpinned_text(handle: str) -> str:
+    """What holds for the message from now on."""
+    return f"{handle} is no longer pinned"
 
 
 def run_delete(args: argparse.Namespace) -> int:

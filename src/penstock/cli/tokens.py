@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-__all__ = ["Measured", "lines", "run"]
+__all__ = ["Measured", "bar_rows", "lines", "percent", "run"]
 
 _LARGEST = 5
 _BAR_COLUMNS = 40
@@ -69,7 +69,7 @@ def lines(measured: Measured, screen: Screen) -> Iterator[str]:
     """The report: how full the window is, what by, and the largest messages."""
     total, window = measured.fill.total_tokens, measured.window
     share = total / window.tokens
-    yield screen.paint(f"{total:,} of {window.tokens:,} tokens, {_percent(share)} of the window", "bold")
+    yield screen.paint(f"{total:,} of {window.tokens:,} tokens, {percent(share)} of the window", "bold")
     if screen.bars:
         room = min(_BAR_COLUMNS, screen.columns - 2)
         bar = screen.bar(share, room)
@@ -88,19 +88,19 @@ def lines(measured: Measured, screen: Screen) -> Iterator[str]:
     yield screen.paint(screen.clip(" · ".join(about), 0), "dim")
     yield ""
     rows = [[kind, f"{tokens:,}"] for kind, tokens in measured.fill.kinds.items()]
-    yield from _bars(rows, list(measured.fill.kinds.values()), total, screen)
+    yield from bar_rows(rows, list(measured.fill.kinds.values()), total, screen)
     if not measured.labels:
         return
     yield ""
     yield screen.paint("largest messages", "bold")
     chosen = measured.largest
     rows = [_message_row(measured, place, screen) for place in chosen]
-    yield from _bars(rows, [measured.fill.messages[place] for place in chosen], total, screen)
+    yield from bar_rows(rows, [measured.fill.messages[place] for place in chosen], total, screen)
 
 
-def _bars(rows: list[list[str]], sizes: list[int], total: int, screen: Screen) -> Iterator[str]:
+def bar_rows(rows: list[list[str]], sizes: list[int], total: int, screen: Screen) -> Iterator[str]:
     """Rows whose last cell is a number of tokens, each with its share and, on a terminal, a bar."""
-    cells = [[*row, _percent(size / total if total else 0.0)] for row, size in zip(rows, sizes, strict=True)]
+    cells = [[*row, percent(size / total if total else 0.0)] for row, size in zip(rows, sizes, strict=True)]
     width = len(cells[0]) if cells else 0
     for row, size in zip(aligned(cells, right={width - 1, width - 2}), sizes, strict=True):
         text = "  " + "  ".join(row)
@@ -117,7 +117,8 @@ def _message_row(measured: Measured, place: int, screen: Screen) -> list[str]:
     return [label.handle or "-", label.role, tools, f"{measured.fill.messages[place]:,}"]
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share as people read it."""
     if 0 < share < 0.0005:
         return "<0.1%"
     return f"{share:,.0%}" if share >= 0.0995 or share == 0 else f"{share:.1%}"

@@ -1,0 +1,82 @@
+"""Asking a person whether a tool may do something: what it is, in full, and y, n or always."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from penstock.agent.approval import Access, Reply
+from penstock.cli.layout import plural, printable
+from penstock.cli.screen import screen_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from penstock.agent.approval import Permission
+    from penstock.cli.screen import Screen
+
+__all__ = ["QUESTION", "ask_on_lines", "asking_with", "permission_lines"]
+
+QUESTION = "allow it? [y]es, [a]lways in this session, [n]o "
+_KEYS = "yan"
+_REPLIES = {"y": Reply.ONCE, "a": Reply.SESSION, "n": Reply.NO}
+_SAID = {
+    Reply.ONCE: "allowed, this once",
+    Reply.SESSION: "allowed, and the same again in this session",
+    Reply.NO: "not allowed",
+}
+_WANTS = {Access.RUN: "wants to run", Access.WRITE: "wants to write", Access.READ: "wants to read"}
+_ROWS_OF_DETAIL = 40
+
+
+def permission_lines(asked: Permission, screen: Screen, rows: int = _ROWS_OF_DETAIL) -> list[str]:
+    """What is to be done: the command or the file, the difference, and why this needs somebody to ask.
+
+    Characters that would move the cursor or turn the text around are shown as escapes: what is read is what is done.
+    """
+    edge = "│ " if screen.unicode else "| "
+    lines = [
+        f"{screen.paint(asked.tool, 'bold')} {_WANTS[asked.access]}{f', {asked.why}' if asked.why else ''}:"
+    ]
+    lines += [f"  {screen.paint(edge, 'yellow')}{printable(line)}" for line in asked.subject.split("\n")]
+    if asked.detail:
+        detail = asked.detail.rstrip("\n").split("\n")
+        lines += [f"  {screen.paint(edge, 'dim')}{_coloured(line, screen)}" for line in detail[:rows]]
+        if len(detail) > rows:
+            lines.append(f"  {screen.paint(edge, 'dim')}… {plural(len(detail) - rows, 'more line')}")
+    return lines
+
+
+def _coloured(line: str, screen: Screen) -> str:
+    """A line of a difference."""
+    shown = "\t".join(map(printable, line.split("\t")))
+    if line.startswith(("+++", "---")):
+        return screen.paint(shown, "bold")
+    colour = {"+": "green", "-": "magenta", "@": "cyan"}.get(line[:1])
+    return screen.paint(shown, colour) if colour else shown
+
+
+def asking_with(
+    key: Callable[[str, str], Awaitable[str]],
+) -> Callable[[Permission, Screen, int], Awaitable[Reply]]:
+    """Asks by single keys."""
+
+    async def ask(asked: Permission, screen: Screen, rows: int) -> Reply:
+        for line in permission_lines(asked, screen, rows):
+            screen.say(line)
+        reply = _REPLIES[await key(QUESTION, _KEYS)]
+        screen.say(screen.paint(f"  {_SAID[reply]}", "dim"))
+        return reply
+
+    return ask
+
+
+async def ask_on_lines(asked: Permission) -> Reply:
+    """Asks on standard error and reads a line: for a terminal that is not taken over. No answer means no."""
+    screen = screen_of(sys.stderr)
+    for line in permission_lines(asked, screen):
+        screen.say(line)
+    print(QUESTION, end="", file=sys.stderr, flush=True)
+    said = await asyncio.to_thread(sys.stdin.readline)
+    return _REPLIES.get(said.strip().lower()[:1], Reply.NO)

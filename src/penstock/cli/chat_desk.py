@@ -1,0 +1,168 @@
+"""What a chat works with: the store, the model, the agent in its conversation, and what all of it took."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.agent.assembly import Place, make_agent
+from penstock.agent.events import Compacted, Noticed, TurnEnded, Used
+from penstock.cli.chat_feedback import SECOND_COMPACTION
+from penstock.cli.chat_status import summary_lines
+from penstock.cli.progress import Progress
+from penstock.cli.spending import spent
+from penstock.cli.stored import SHORT, conversations, found_session
+from penstock.errors import UnknownSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.agent.approval import Ask
+    from penstock.agent.events import AgentEvent
+    from penstock.agent.loop import Agent
+    from penstock.agent.status import Status
+    from penstock.cli.chat_model import Choice, ModelChooser
+    from penstock.cli.spending import Spending
+    from penstock.settings import Settings
+    from penstock.stores.base import Store
+
+__all__ = ["Desk", "Host", "Office"]
+
+_MANY = 2  # compactions from which on a person is told what that means
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """The person's side: what hears events, and how they are asked (None: nobody is there)."""
+
+    tell: Callable[[AgentEvent], None]
+    ask: Ask | None = None
+    yes: bool = False
+
+
+class Office(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What stays the same for all conversations of a chat."""
+
+    settings: Settings
+    store: Store
+    chooser: ModelChooser
+    folder: Path
+
+
+class Desk:
+    """One chat: an agent at a time, in a new conversation or in one that goes on.
+
+    `agent` is there once `open` has been called. Its status is looked up when something has changed it.
+    """
+
+    agent: Agent
+
+    def __init__(self, office: Office, choice: Choice, host: Host) -> None:
+        self.office = office
+        self.store = office.store
+        self.choice = choice
+        self._host = host
+        self._started = time.time()
+        self._visited: dict[str, int] = {}  # conversations, and how many compactions each had at first
+        self._told: set[str] = set()
+        self._status: Status | None = None
+
+    # The conversation.
+
+    def open(self, session_id: str | None = None) -> None:
+        """Begin a conversation, or go on with the one of that session. Raises UnknownSession, SettingsError."""
+        office, host = self.office, self._host
+        place = Place(folder=office.folder, store=self.store, tell=self._hear, ask=host.ask, yes=host.yes)
+        settings = office.settings
+        if self.choice.window_tokens and settings.model.context_length is None:
+            known = msgspec.structs.replace(settings.model, context_length=self.choice.window_tokens)
+            settings = msgspec.structs.replace(settings, model=known)
+        self._drop_empty()
+        with Progress("opening the conversation"):
+            self.agent = make_agent(
+                place, self.choice.model, settings, session_id=session_id, provider=self.choice.provider
+            )
+        self._status = None
+        self._visited.setdefault(self.conversation, self.status.compactions)
+
+    def found(self, given: str) -> str:
+        """The session that an id, its beginning, or nothing at all (the conversation of last time) stands for."""
+        if given:
+            return found_session(self.store, given).id
+        here = self.conversation if self._visited else ""
+        for row in conversations(self.store):
+            if row.id != here and row.messages:
+                return row.tip.id
+        raise UnknownSession("there is no earlier conversation to go on with; see penstock sessions list")
+
+    async def use(self, choice: Choice) -> None:
+        """Go on with another model; one with a smaller window has the conversation compacted first."""
+        await self.agent.switch_model(choice.model, choice.provider)
+        self.choice = choice
+        self._status = None
+
+    @property
+    def conversation(self) -> str:
+        """The id of the conversation, which compactions do not change."""
+        return self.agent.session.row.conversation
+
+    @property
+    def status(self) -> Status:
+        """Where the agent stands."""
+        if self._status is None:
+            self._status = self.agent.status()
+        return self._status
+
+    def changed(self) -> None:
+        """Look the status up anew."""
+        self._status = None
+
+    # The end.
+
+    async def close(self) -> None:
+        """End what the agent has begun. A conversation in which nothing was said leaves no trace."""
+        await self.agent.aclose()
+        self._drop_empty()
+
+    def summary(self) -> list[str]:
+        """What the requests of this chat took, in lines."""
+        return summary_lines(*self.spending(), self.conversation[:SHORT])
+
+    def spending(self) -> tuple[Spending, int]:
+        """What the requests of this chat took, and how many compactions there were."""
+        rows = [
+            row
+            for conversation in self._visited
+            if self._is_there(conversation)
+            for row in self.store.usage(session_id=self.store.tip(conversation).id, since=self._started)
+        ]
+        compactions = sum(
+            max(0, len(self.store.compactions(self.store.tip(one).id)) - before)
+            for one, before in self._visited.items()
+            if self._is_there(one)
+        )
+        return spent(rows), compactions
+
+    def _is_there(self, conversation: str) -> bool:
+        try:
+            self.store.tip(conversation)
+        except UnknownSession:
+            return False
+        return True
+
+    def _drop_empty(self) -> None:
+        agent = getattr(self, "agent", None)
+        if agent is not None and len(agent.session) == 0 and self._is_there(agent.session.id):
+            self.store.delete(agent.session.id)
+
+    def _hear(self, event: AgentEvent) -> None:
+        if isinstance(event, (Used, Compacted, TurnEnded)):
+            self._status = None
+        self._host.tell(event)
+        if not isinstance(event, Compacted) or self.conversation in self._told:
+            return
+        if self.status.compactions >= _MANY:
+            self._told.add(self.conversation)
+            self._host.tell(Noticed("warn", SECOND_COMPACTION))

@@ -1,0 +1,92 @@
+"""What a chat says of the things that happened, in lines."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from penstock.cli.chat_status import Fragment
+from penstock.cli.layout import clipped, printable, width_of
+from penstock.compaction.receipt import DEGRADED, NOTHING_TO_DO
+
+if TYPE_CHECKING:
+    from penstock.agent.events import ToolEnded, TurnEnded
+    from penstock.compaction.receipt import Receipt
+
+__all__ = ["SECOND_COMPACTION", "compaction_lines", "ending_line", "nothing_line", "tame", "tool_line"]
+
+SECOND_COMPACTION = (
+    "this conversation has been compacted more than once, so answers may get less exact; /new begins a fresh one, and "
+    "this one stays: /search finds what was said, /resume goes back to it"
+)
+_WORTH_TELLING_SECONDS = 0.05
+_TIMED = re.compile(r"\d s$")  # a result that says itself how long it took
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def tame(text: str) -> str:
+    """The text without what would drive the terminal: a model, a file or a page may hold escape sequences."""
+    return _CONTROLS.sub("", text)
+
+
+def compaction_lines(receipt: Receipt, waited_seconds: float | None = None) -> list[str]:
+    """What a compaction did: counts before and after, what went wrong, and the odd case."""
+    first, *rest = str(receipt).splitlines()
+    if receipt.outcome == NOTHING_TO_DO:
+        return [first]
+    lines = [f"{first}{_waited(waited_seconds)}"]
+    if receipt.outcome == DEGRADED:
+        lines.append(f"  degraded: {receipt.reason}")
+    elif receipt.reason:
+        lines.append(f"  {receipt.reason}")
+    if receipt.tokens_after > receipt.tokens_before:
+        lines += [f"  {line.split(maxsplit=1)[1]}" for line in rest[-1:]]
+    return lines
+
+
+def nothing_line() -> str:
+    """What is said where there was nothing to do."""
+    return "nothing to compress: what could give way is too little to be worth it"
+
+
+def ending_line(event: TurnEnded) -> str:
+    """Why a turn ended, where it is not simply done."""
+    match event.reason:
+        case "done":
+            return ""
+        case "interrupted":
+            return "stopped; the conversation is kept, go on whenever you like"
+        case "steps":
+            return f"{event.what or 'the limit of steps was reached'}; say 'continue' to go on"
+        case _:
+            return printable(event.what) or "the turn failed"
+
+
+def tool_line(event: ToolEnded, about: str, columns: int, *, unicode: bool = True) -> list[Fragment]:
+    """A call in one line: name, main argument, result, seconds."""
+    mark = ("✗" if event.is_error else "✓") if unicode else ("x" if event.is_error else "+")
+    arrow = " → " if unicode else " -> "
+    told = event.seconds < _WORTH_TELLING_SECONDS or _TIMED.search(event.summary)
+    seconds = "" if told else f"  {event.seconds:.1f} s"
+    summary = clipped(printable(event.summary.strip()) or "done", max(12, columns // 2), unicode)
+    taken = 2 + width_of(event.name) + len(arrow) + width_of(summary) + len(seconds)
+    shown = printable(about.strip())
+    room = columns - taken - 2
+    shown = f" {clipped(shown, room, unicode)}" if shown and room >= 8 else ""
+    look = "bad" if event.is_error else "good"
+    return [
+        Fragment(look, f"{mark} "),
+        Fragment("strong", printable(event.name)),
+        Fragment("plain", shown),
+        Fragment("dim", arrow),
+        Fragment("bad" if event.is_error else "plain", summary),
+        Fragment("dim", seconds),
+    ]
+
+
+def _waited(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    if seconds < _WORTH_TELLING_SECONDS:
+        return ", prepared beside the work"
+    return f", waited {seconds:.1f} s"

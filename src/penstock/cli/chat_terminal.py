@@ -1,0 +1,217 @@
+"""A chat at a terminal: read, show the turn, and again. Ctrl-C stops a turn; twice, or Ctrl-D, leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import sys
+import time
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from penstock import __version__
+from penstock.agent.approval import Reply
+from penstock.cli.chat_approval import asking_with
+from penstock.cli.chat_commands import parse, recap, run_command
+from penstock.cli.chat_desk import Desk, Host
+from penstock.cli.chat_input import LineReader
+from penstock.cli.chat_status import status_line
+from penstock.cli.chat_view import TurnView, console_for
+from penstock.cli.layout import printable, wrapped
+from penstock.cli.screen import screen_of
+from penstock.cli.session_list import title_of
+from penstock.cli.stored import SHORT, conversations
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator, Sequence
+
+    from penstock.agent.approval import Permission
+    from penstock.cli.chat_commands import Parsed
+    from penstock.cli.chat_desk import Office
+    from penstock.cli.chat_model import Choice
+    from penstock.cli.chat_status import Fragment
+    from penstock.cli.screen import Screen
+
+__all__ = ["TerminalChat"]
+
+_TICK_SECONDS = 0.1
+_TWICE_SECONDS = 2.0
+_COMPLETED = 20
+_ROWS_BESIDE_A_QUESTION = 8
+
+
+class TerminalChat:
+    """A chat with a person at a terminal."""
+
+    def __init__(self, office: Office, choice: Choice, *, yes: bool) -> None:
+        self._unicode = screen_of(sys.stdout).unicode
+        self._desk = Desk(office, choice, Host(tell=self._hear, ask=self._ask, yes=yes))
+        self._view = TurnView(
+            console_for(sys.stdout, unicode=self._unicode), self._status, unicode=self._unicode
+        )
+        self._reader = LineReader(self._status, self._ids, unicode=self._unicode)
+        self._asking = asking_with(self._reader.key)
+        self._pressed = 0.0  # when Ctrl-C came last
+        self._leaving = False
+
+    async def run(self, session_id: str | None) -> int:
+        """Talk until the person leaves. Raises UnknownSession, SettingsError where there is nothing to begin with."""
+        self._desk.open(session_id)
+        for line in self._greeting(resumed=session_id is not None):
+            self._screen.say(line)
+        try:
+            while not self._leaving and (typed := await self._read()) is not None:
+                await self._answer(typed)
+        finally:
+            await self._desk.close()
+        below = screen_of(sys.stderr)
+        for line in self._desk.summary():
+            for part in wrapped(line, below.columns):
+                below.say(part)
+        return 0
+
+    @property
+    def _screen(self) -> Screen:
+        """As wide as the terminal is now."""
+        return screen_of(sys.stdout)
+
+    def _hear(self, event: Any) -> None:
+        self._view(event)
+
+    def _status(self, columns: int) -> list[Fragment]:
+        return status_line(self._desk.status, columns, unicode=self._unicode)
+
+    def _ids(self) -> Sequence[tuple[str, str]]:
+        """Conversations for completion: the beginning of the id, and the title."""
+        store = self._desk.store
+        rows = islice(conversations(store), _COMPLETED)
+        return [(row.id[:SHORT], title_of(store, row.tip, row.title)) for row in rows if row.messages]
+
+    def _greeting(self, *, resumed: bool) -> Iterator[str]:
+        screen, status, choice = self._screen, self._desk.status, self._desk.choice
+        yield screen.paint(f"penstock {__version__}", "bold") + f"  {printable(status.model)}"
+        for line in (
+            *([choice.note] if choice.note else []),
+            status.caching,
+            f"in {self._desk.office.folder}",
+            "/help lists commands, Alt-Enter breaks a line, Ctrl-D leaves",
+        ):
+            yield from (screen.paint(part, "dim") for part in wrapped(printable(line), screen.columns))
+        if resumed:
+            yield ""
+            yield from recap(self._desk, screen)
+        yield ""
+
+    async def _read(self) -> str | None:
+        """The next input; None where the person leaves."""
+        while True:
+            try:
+                line = await self._reader.read()
+            except EOFError:
+                return None
+            except KeyboardInterrupt:
+                if time.monotonic() - self._pressed < _TWICE_SECONDS:
+                    return None
+                self._pressed = time.monotonic()
+                self._screen.say(self._screen.paint("Ctrl-C again, or Ctrl-D, leaves", "dim"))
+                continue
+            if line.strip():
+                return line.strip()
+
+    async def _answer(self, line: str) -> None:
+        """Carry out a command, or have the agent answer."""
+        parsed = parse(line)
+        try:
+            if parsed is None:
+                self._screen.say("")
+                await self._working(self._desk.agent.turn(line), "waiting for the model")
+            else:
+                await self._command(parsed)
+        except EOFError:
+            self._leaving = True
+        except PenstockError as error:
+            for part in wrapped(printable(str(error)), self._screen.columns):
+                self._screen.say(self._screen.paint(part, "yellow"))
+        if not self._leaving:
+            self._screen.say("")
+
+    async def _command(self, parsed: Parsed) -> None:
+        work = run_command(parsed, self._desk, self._screen)
+        long = parsed.command is not None and parsed.command.works
+        lines = await (self._working(work, "working") if long else work)
+        for line in lines or ():
+            self._screen.say(line)
+
+    async def _working(self, work: Coroutine[Any, Any, Any], doing: str) -> Any:
+        """The result of what takes long, shown as it goes on; None where it was stopped.
+
+        Ctrl-C interrupts the agent, and a second one ends the work whatever it does, and the chat.
+        """
+        task = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+        presses = 0
+
+        def press() -> None:
+            nonlocal presses
+            presses += 1
+            self._pressed = time.monotonic()
+            self._desk.agent.interrupt()
+            if presses > 1:
+                self._leaving = True
+                task.cancel()
+
+        ticker = asyncio.ensure_future(self._ticking())
+        loop.add_signal_handler(signal.SIGINT, press)
+        self._view.start(doing)
+        try:
+            with _silent_keyboard():
+                return await task
+        except asyncio.CancelledError:
+            if not presses:
+                raise
+            return None
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+            ticker.cancel()
+            self._view.stop()
+            self._desk.changed()
+
+    async def _ticking(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            self._view.tick()
+
+    async def _ask(self, asked: Permission) -> Reply:
+        """Ask the person; what goes on stands still meanwhile."""
+        self._view.pause()
+        rows = max(3, shutil.get_terminal_size().lines - _ROWS_BESIDE_A_QUESTION)
+        try:
+            return await self._asking(asked, self._screen, rows)
+        except (EOFError, KeyboardInterrupt):
+            return Reply.NO
+        finally:
+            self._view.start()
+
+
+@contextmanager
+def _silent_keyboard() -> Iterator[None]:
+    """Until the end of the block, what is typed does not show; it waits for the next prompt."""
+    try:
+        import termios  # noqa: PLC0415 - not on every system
+    except ImportError:
+        yield
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    silent = termios.tcgetattr(descriptor)
+    silent[0] &= ~termios.ICRNL  # Enter stays what the prompt takes for Enter
+    silent[3] &= ~(termios.ECHO | termios.ICANON)
+    termios.tcsetattr(descriptor, termios.TCSANOW, silent)
+    try:
+        yield
+    finally:
+        with suppress(termios.error):  # a terminal that went away needs no mending
+            termios.tcsetattr(descriptor, termios.TCSANOW, before)
