@@ -142,6 +142,17 @@ def test_a_branch_finds_by_meaning_what_it_shares_and_not_what_came_after(store,
     assert all("authentication" not in finding.excerpt for finding in found)
 
 
+def test_what_a_conversation_does_not_share_takes_no_place_in_its_search(store, embedder):
+    """Many that are nearer stand in another conversation, which brought the first message of both."""
+    other, mine = NewSession(id="other", at=1.0), NewSession(id="mine", at=2.0)
+    for new in (other, mine):
+        store.create(new)
+        append(store, new.id, "the same opening")
+    append(store, "other", *(f"{SAID[0]}, attempt {n}" for n in range(80)))
+    append(store, "mine", *SAID[2:], "the token check was wrong: users could not authenticate")
+    assert first(store.search(ASKED, session_id="mine", embedder=embedder)) == "m5"
+
+
 def test_messages_of_a_conversation_that_is_gone_keep_their_meaning_for_others(store, embedder):
     talk(store, "one")
     talk(store, "two")

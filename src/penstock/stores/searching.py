@@ -167,10 +167,9 @@ def _vectors(do: Transaction, asked: Asked) -> tuple[NDArray[np.int64], NDArray[
     """The numbers and vectors of the passages that may be found by what they mean."""
     if asked.embedder is None:
         return None
-    owners = None if asked.scope is None else [owner for owner, _ in _owners(do, asked.scope.conversation)]
-    numbers, rows = vectors_in(do, owners, asked.embedder.dimensions)
     if asked.scope is None:
-        return numbers, rows
+        return vectors_in(do, None, asked.embedder.dimensions)
+    numbers, rows = vectors_in(do, asked.scope.conversation, asked.embedder.dimensions)
     shown = _is_hidden(do, numbers, asked.scope)
     return numbers[~shown], rows[~shown]
 

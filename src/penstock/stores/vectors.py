@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.recall.embedding import packed
 from penstock.recall.passages import message_passages
-from penstock.stores.rows import batches
+from penstock.stores.rows import stretches
 from penstock.stores.sources import Source, read_sources, recall_calls
 
 if TYPE_CHECKING:
@@ -59,19 +59,13 @@ def unembedded(do: Transaction, embedder: Embedder) -> int:
 
 
 def vectors_in(
-    do: Transaction, conversations: Sequence[int] | None, dimensions: int
+    do: Transaction, conversation: int | None, dimensions: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """The numbers of passages and their packed vectors: of those that these conversations brought, or of all."""
-    found: list[Row] = []
-    if conversations is None:
+    """The numbers of passages and their packed vectors: of a conversation, by its key, or of all."""
+    if conversation is None:
         found = do.rows("SELECT first, bits FROM vectors ORDER BY first DESC LIMIT ?", MOST_SOURCES)
-    for some in batches(list(conversations or ())):
-        marks = ", ".join("?" * len(some))
-        found += do.rows(
-            "SELECT v.first, v.bits FROM indexed x JOIN vectors v ON v.first = x.first "
-            f"WHERE x.passages > 0 AND x.conversation IN ({marks}) ORDER BY v.first DESC LIMIT ?",
-            *(*some, MOST_SOURCES),
-        )
+    else:
+        found = _of_conversation(do, conversation)
     found.reverse()
     size = dimensions // 8
     rows = np.frombuffer(b"".join(row[1] for row in found), np.uint8).reshape(-1, size)
@@ -79,6 +73,24 @@ def vectors_in(
     counts = np.array([len(row[1]) // size for row in found], np.int64)
     begins = np.cumsum(counts) - counts
     return np.repeat(firsts - begins, counts) + np.arange(len(rows)), rows
+
+
+def _of_conversation(do: Transaction, conversation: int) -> list[Row]:
+    """What its log holds, whoever brought it, with its own summaries and results; the newest first."""
+    found = do.rows(
+        "SELECT v.first, v.bits FROM indexed x JOIN vectors v ON v.first = x.first "
+        "WHERE x.conversation = ? AND x.kind <> 0 AND x.passages > 0",
+        conversation,
+    )
+    for part, low, high in stretches(do, conversation):
+        found += do.rows(
+            "SELECT v.first, v.bits FROM entries e JOIN indexed x ON x.kind = 0 AND x.source = e.message "
+            "JOIN vectors v ON v.first = x.first "
+            "WHERE e.conversation = ? AND e.position >= ? AND e.position < ? AND x.passages > 0 "
+            "ORDER BY e.position DESC LIMIT ?",
+            *(part, low, high, MOST_SOURCES),
+        )
+    return sorted(found, reverse=True)[:MOST_SOURCES]
 
 
 def _made_up_to(do: Transaction, embedder: Embedder) -> int:
