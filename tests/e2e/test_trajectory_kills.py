@@ -5,74 +5,20 @@ PENSTOCK_KILLS says how often a run is killed; `make soak` does it more often.
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import random
-import signal
-import subprocess
-import time
-from pathlib import Path
 
 import pytest
-from benchmarks.trajectory_rows import sharegpt_row
-from cli_process import COMMAND, assert_one_clear_error, environment, penstock
+from cli_process import assert_one_clear_error, penstock
+from trajectory_runs import TARGET, killed, many_rows, save
 
-TARGET = ("--target-tokens", "3000", "--summary-tokens", "400")
 KILLS = int(os.environ.get("PENSTOCK_KILLS", "2"))
-SIZES = (1_500, 2_500, 6_000, 9_000)
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return [
-        sharegpt_row(number + 1, SIZES[number % len(SIZES)]) for number in range(24)
-    ] * 8  # 3 MB: some shards
-
-
-def save(rows, path):
-    lines = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-    if path.suffix == ".parquet":
-        import pyarrow as pa
-        import pyarrow.parquet
-
-        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path, row_group_size=40)
-    else:
-        path.write_bytes(gzip.compress(lines) if path.suffix == ".gz" else lines)
-    return path
-
-
-def killed(command, is_time, seconds=60.0):
-    """Start the command and kill it with -9 when it is time. Says whether it was still running."""
-    process = subprocess.Popen(
-        [COMMAND, *map(str, command)],
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    until = time.monotonic() + seconds
-    while not is_time() and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    until = time.monotonic() + 10
-    while alive_in_session(process.pid) and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not alive_in_session(process.pid)  # the workers end with the one who started them
-    return process.returncode == -signal.SIGKILL
-
-
-def alive_in_session(leader):
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, _, session = path.read_text().rpartition(")")[2].split()[:4]
-        except OSError:
-            continue
-        if int(session) == leader and state != "Z":
-            found.append(path)
-    return found
+    return many_rows(max(8, 3 * KILLS))  # 3 MB and more: some shards for every kill
 
 
 @pytest.mark.parametrize(
@@ -126,59 +72,3 @@ def test_a_journal_that_was_cut_off_in_a_line_is_read_up_to_it(rows, tmp_path):
     assert ran.code == 0, ran.err
     assert penstock("trajectories", source, tmp_path / "whole.jsonl", *TARGET).code == 0
     assert target.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-
-
-def started(command):
-    return subprocess.Popen(
-        [COMMAND, *map(str, command)],
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-
-
-def wait_for(is_time, seconds=60.0):
-    until = time.monotonic() + seconds
-    while not is_time():
-        assert time.monotonic() < until
-        time.sleep(0.005)
-
-
-def test_a_worker_that_dies_ends_the_run_with_one_line_and_what_was_done_is_kept(rows, tmp_path):
-    source, target = save(rows, tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
-    parts = tmp_path / "out.jsonl.parts"
-    command = ("trajectories", source, target, *TARGET, "--workers", "2", "--resume")
-    process = started(command)
-    wait_for(lambda: any(parts.glob("*.rows")))
-    second = penstock(*command)
-    workers = [path for path in alive_in_session(process.pid) if b"spawn_main" in _command_line(path)]
-    os.kill(int(workers[0].parent.name), signal.SIGKILL)
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert told.decode().startswith("penstock: a worker process was killed")
-    assert "--resume" in told.decode()
-    assert_one_clear_error(second, "another run")  # while the first was at work
-    assert not target.exists()
-    ran = penstock(*command, "--json")
-    assert json.loads(ran.text)["totals"]["rows"] == len(rows)
-    assert json.loads(ran.text)["resumed_rows"] > 0
-
-
-def _command_line(stat):
-    try:
-        return (stat.parent / "cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def test_an_interruption_leaves_what_was_done_and_says_how_to_go_on(rows, tmp_path):
-    source, target = save(rows, tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
-    process = started(("trajectories", source, target, *TARGET, "--workers", "2"))
-    wait_for(lambda: any((tmp_path / "out.jsonl.parts").glob("*.rows")))
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers too
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert told.decode() == "penstock: stopped; the same command with --resume goes on\n"
-    assert not target.exists()
-    assert any((tmp_path / "out.jsonl.parts").glob("*.part"))

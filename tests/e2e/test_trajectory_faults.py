@@ -1,0 +1,48 @@
+"""`penstock trajectories` when a worker dies, and when somebody interrupts it: one line, and nothing done is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+from cli_process import assert_one_clear_error, penstock
+from trajectory_runs import TARGET, alive_in_session, command_line, many_rows, save, started, wait_for
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return many_rows(8)
+
+
+def test_a_worker_that_dies_ends_the_run_with_one_line_and_what_was_done_is_kept(rows, tmp_path):
+    source, target = save(rows, tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    parts = tmp_path / "out.jsonl.parts"
+    command = ("trajectories", source, target, *TARGET, "--workers", "2", "--resume")
+    process = started(command)
+    wait_for(lambda: any(parts.glob("*.rows")))
+    second = penstock(*command)
+    workers = [path for path in alive_in_session(process.pid) if b"spawn_main" in command_line(path)]
+    os.kill(int(workers[0].parent.name), signal.SIGKILL)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert told.decode().startswith("penstock: a worker process was killed")
+    assert "--resume" in told.decode()
+    assert_one_clear_error(second, "another run")  # while the first was at work
+    assert not target.exists()
+    ran = penstock(*command, "--json")
+    assert json.loads(ran.text)["totals"]["rows"] == len(rows)
+    assert json.loads(ran.text)["resumed_rows"] > 0
+
+
+def test_an_interruption_leaves_what_was_done_and_says_how_to_go_on(rows, tmp_path):
+    source, target = save(rows, tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    process = started(("trajectories", source, target, *TARGET, "--workers", "2"))
+    wait_for(lambda: any((tmp_path / "out.jsonl.parts").glob("*.rows")))
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers too
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert told.decode() == "penstock: stopped; the same command with --resume goes on\n"
+    assert not target.exists()
+    assert any((tmp_path / "out.jsonl.parts").glob("*.part"))
