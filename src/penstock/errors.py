@@ -11,6 +11,7 @@
     │   ├── SchemaTooNew      a later version of Penstock has written it
     │   └── UnknownSession    there is no session with that id
     ├── SettingsError         a setting has an unknown name or a value out of range
+    ├── EngineFailure         an engine of a third party cannot be loaded, or failed at its work
     ├── NotWritten            a model answered, and the answer is no handoff (on the way to `degraded`)
     ├── ProviderError         a model's provider did not answer; `failure` says what that means
     ├── RunBroken             a run over a data set ended in the middle; what was done is kept
@@ -28,6 +29,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 __all__ = [
+    "EngineFailure",
     "ErrorClass",
     "ErrorKind",
     "IllegalResult",
@@ -99,6 +101,10 @@ class UnknownSession(StoreError):
 
 class SettingsError(PenstockError):
     """A setting has an unknown name or a value that is not allowed."""
+
+
+class EngineFailure(PenstockError):
+    """An engine of a third party cannot be loaded, or failed at its work. The conversation is as it was."""
 
 
 class ErrorKind(StrEnum):

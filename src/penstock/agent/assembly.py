@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.agent.approval import Approvals, read_rule
+from penstock.agent.bookkeeping import books_for
 from penstock.agent.context import Context
 from penstock.agent.events import Noticed
 from penstock.agent.loop import Agent, Equipment
+from penstock.agent.mcp_servers import McpServers
 from penstock.agent.memory_files import MemoryFiles
 from penstock.agent.snapshot import FrozenPrompt, PromptParts, Snapshot
 from penstock.agent.tools.base import ToolContext
 from penstock.agent.tools.toolbox import Toolbox, own_tools
 from penstock.agent.workspace import Workspace
-from penstock.config import command_environment, data_folder
+from penstock.config import command_environment, data_folder, named_variables
 from penstock.engine.auxiliary import summariser_for
 from penstock.engine.engines import engine_named
 from penstock.engine.hygiene import tidy
+from penstock.engine.plugins import blaming
 from penstock.engine.session import Session
 from penstock.errors import UnknownHandle
 from penstock.providers.cache_plan import caching_for
@@ -68,7 +71,7 @@ def make_agent(
     session.endpoint, session.recall_tool = base_url, EXPAND
     if session_id is not None:
         tidy(session)
-    engine = _engine(session, model, settings, place)
+    engine = _engine(session, model, place, provider)
     context = Context(session, engine, place.tell)
     workspace = Workspace.at(place.folder)
     memory = MemoryFiles(data_folder() / "memory")
@@ -85,7 +88,9 @@ def make_agent(
         tools=_tools(session, workspace, memory, settings, place),
         prompt=prompt,
         caching=caching_for(model.name, base_url, provider, ttl=settings.model.cache_ttl),
+        servers=_servers(settings, workspace),
     )
+    context.bookkeeper = books_for(model.name, equipment.caching, engine.threshold_tokens, settings)
     agent = Agent(context, model, equipment, place.tell)
     agent.close_open_calls()
     return agent
@@ -101,19 +106,21 @@ def _session(store: Store, model: StreamingModel, settings: Settings, session_id
     return session
 
 
-def _engine(session: Session, model: StreamingModel, settings: Settings, place: Place) -> ContextEngine:
-    window = session.window.tokens
+def _engine(session: Session, model: StreamingModel, place: Place, provider: str) -> ContextEngine:
+    settings, window = session.settings, session.window.tokens
     engine = engine_named(
         settings.context.engine,
+        settings,
         context_length=window,
         model=model.name,
-        settings=settings,
         summariser=summariser_for(settings, model, window),
         on_notice=lambda notice: place.tell(Noticed(str(notice.level), notice.text)),
         recall_tools=True,
         store=place.store,
     )
-    engine.on_session_start(session.id)
+    with blaming(engine.name):
+        engine.update_model(model.name, window, base_url=session.endpoint, provider=provider)
+        engine.on_session_start(session.id, model=model.name)
     return engine
 
 
@@ -138,7 +145,16 @@ def _tools(
         stored=stored,
         interrupt=asyncio.Event(),
         page_chars=max(4_000, min(50_000, session.window.tokens // 2)),
+        redact=session.redact,
     )
+
+
+def _servers(settings: Settings, workspace: Workspace) -> McpServers | None:
+    servers = settings.agent.mcp_servers
+    if not servers:
+        return None
+    names = {name for server in servers.values() for name in (*server.env, *server.headers.values())}
+    return McpServers(servers, folder=workspace.root, variables=named_variables(names))
 
 
 def _kept_prompt(session: Session) -> Snapshot | None:

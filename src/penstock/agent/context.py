@@ -14,21 +14,30 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.agent.events import Compacted, Compacting, Noticed
-from penstock.compaction.receipt import NOTHING_TO_DO
+from penstock.agent.list_engine import ListEngine
+from penstock.compaction.economics import Weighed  # noqa: TC001 - a struct's field types are read at run time
+from penstock.compaction.receipt import COMPACTED, NOTHING_TO_DO, Receipt
+from penstock.conversation.wire import encode_wire, parse_json
 from penstock.engine.compressor import ContextCompressor
-from penstock.errors import PenstockError, StoreConflict
+from penstock.engine.plugins import blaming
+from penstock.errors import EngineFailure, PenstockError, StoreConflict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from penstock.agent.bookkeeping import Bookkeeper
     from penstock.agent.events import AgentEvent
     from penstock.engine.compressed import Compressed
     from penstock.engine.contract import ContextEngine
     from penstock.engine.session import Session, Standing
 
-__all__ = ["CompactionWish", "Context"]
+__all__ = ["CompactionWish", "Context", "ListCompacted"]
 
 _PREPARE_FROM = 0.85  # of the threshold
+_KEPT_TOKENS = (
+    30_000  # handoff and tail of a compaction that pays; keeping less saves more than a better moment does
+)
+_REST = 1.1  # times the size at which an engine for lists could do nothing: then it is asked again
 
 
 class _Prepared(msgspec.Struct, eq=False):
@@ -44,16 +53,38 @@ class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
     target_tokens: int | None = None
     focus: str | None = None
     pins: frozenset[int] = frozenset()
+    may_call_model: bool = True
+    decision: Weighed | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether what was prepared will do."""
+        return self.target_tokens is None and not self.focus and not self.pins
+
+
+class ListCompacted(msgspec.Struct, frozen=True, eq=False):
+    """What an engine for lists made of the view."""
+
+    messages: list[Any]
+    receipt: Receipt
 
 
 class Context:
-    """The context of one session. `outside_tokens` is what stands beside the messages: system prompt and tools."""
+    """The context of one session. `outside_tokens` is what stands beside the messages: system prompt and tools.
+
+    An engine that knows lists only has `listed`. Its view lives as long as this process, the log keeps everything.
+    """
 
     def __init__(self, session: Session, engine: ContextEngine, tell: Callable[[AgentEvent], None]) -> None:
         self.session = session
         self.engine = engine
+        self.listed = (
+            None if isinstance(engine, ContextCompressor) else ListEngine(engine, session.row.dialect)
+        )
         self.outside_tokens = 0
         self.compactions = 0
+        self.unstored_compactions = 0
+        self.bookkeeper: Bookkeeper | None = None
         self.on_boundary: Callable[[], None] = lambda: (
             None
         )  # after a compaction: the prompt's beginning changed anyway
@@ -62,6 +93,7 @@ class Context:
         self.view: list[Any] = []
         self.prefix_end: int | None = None  # how many messages of it the last compaction has settled
         self._counted = 0
+        self._rests_below = 0
         self._load()
 
     def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> list[str]:
@@ -71,6 +103,13 @@ class Context:
         self.view += given
         self._counted += self.session.weigh(given)
         return handles
+
+    def logged(self) -> list[Any]:
+        """Every message of the log, those too that a compaction took out of the view."""
+        if self.prefix_end is None:
+            return self.view
+        entries = self.session.store.read_from(self.session.id, 0)
+        return [parse_json(entry.raw) for entry in entries]
 
     @property
     def counted(self) -> int:
@@ -82,22 +121,46 @@ class Context:
         return self.session.expected(self.counted)
 
     async def fit(self) -> None:
-        """Before a request: compact where the threshold is reached, and begin to prepare where it is near."""
+        """Before a request: compact where the threshold is reached or it pays, and begin to prepare where that is near."""
         tokens = self.tokens()
         limit = self.engine.threshold_tokens
-        if self.engine.should_compress(tokens):
-            await self.compact(f"{tokens:,} tokens have reached the threshold of {limit:,}", tokens)
-        elif tokens >= _PREPARE_FROM * limit and self._prepared is None:
+        weighed = self._weighed(tokens)
+        before = self.compactions
+        if self.listed is not None:
+            await self._fit_list(self.listed, tokens)
+        elif self.engine.should_compress(tokens):
+            reason = f"{tokens:,} tokens have reached the threshold of {limit:,}"
+            await self.compact(reason, tokens, CompactionWish(decision=weighed))
+        elif weighed is not None and weighed.compact and self._can_prepare():
+            # Below the threshold no model is asked: the promise is that it never costs more than it saves.
+            wish = CompactionWish(target_tokens=self._kept_tokens(), decision=weighed, may_call_model=False)
+            await self.compact(weighed.reason, tokens, wish)
+        elif self._prepared is None and tokens >= _PREPARE_FROM * limit:
             self._prepare()
+        if self.bookkeeper is not None:
+            self.bookkeeper.sent(self.tokens(), compacted=self.compactions > before)
+
+    def _weighed(self, tokens: int) -> Weighed | None:
+        if self.bookkeeper is None or not isinstance(self.engine, ContextCompressor):
+            return None
+        return self.bookkeeper.weighed(tokens, self.outside_tokens, self._kept_tokens())
+
+    def _kept_tokens(self) -> int:
+        """What a compaction leaves that is made because it pays: less than at the threshold of a large window."""
+        engine = self.engine
+        most = engine.kept_tokens if isinstance(engine, ContextCompressor) else _KEPT_TOKENS
+        return min(_KEPT_TOKENS, most)
 
     async def compact(
         self, reason: str, tokens: int, wish: CompactionWish | None = None
-    ) -> Compressed | None:
-        """Compact now; None where there was nothing to do. Raises TargetTooSmall for a target that cannot be."""
+    ) -> Compressed | ListCompacted | None:
+        """Compact now; None where there was nothing to do. Raises TargetTooSmall for a target that cannot be.
+
+        An engine for lists knows neither targets nor pins. Where it fails, EngineFailure is raised and the view stays.
+        """
         wish = wish or CompactionWish()
         if not isinstance(self.engine, ContextCompressor):
-            await self._compact_list(reason, tokens, wish.focus)
-            return None
+            return await self._compact_list(reason, tokens, wish.focus)
         started = time.monotonic()
         standing, result = await self._result(reason, wish)
         waited = time.monotonic() - started
@@ -105,7 +168,8 @@ class Context:
         if result.receipt.outcome == NOTHING_TO_DO:
             return None
         try:
-            self.session.commit(standing, result)
+            decision = wish.decision.to_dict() if wish.decision is not None else {"reason": reason}
+            self.session.commit(standing, result, decision)
         except StoreConflict:  # another process was quicker: its compaction is the view now
             self.session.refresh()
             self._load()
@@ -117,8 +181,13 @@ class Context:
         return result
 
     def undo(self) -> bool:
-        """Take the last compaction back; False where there is none."""
+        """Take the last compaction back; False where there is none. Of an engine for lists, all of this process."""
         self._drop_prepared()
+        if self.unstored_compactions:
+            self.unstored_compactions = 0
+            self.session.forget_report()
+            self._load()
+            return True
         done = self.session.undo()
         if done:
             self.session.refresh()
@@ -127,17 +196,20 @@ class Context:
         return done
 
     async def aclose(self) -> None:
-        """End what is being prepared."""
+        """End what is being prepared, and the session for its engine."""
         prepared = self._prepared
         self._drop_prepared()
         if prepared is not None:
             await asyncio.gather(prepared.work, return_exceptions=True)
+        if self.listed is not None:
+            with blaming(self.engine.name):
+                self.engine.on_session_end(self.session.id, self.listed.seen(self.view))
 
     async def _result(self, reason: str, wish: CompactionWish) -> tuple[Standing, Compressed]:
         """The compaction that was prepared, where it is what is wanted now; else one that is made now."""
         prepared = self._prepared
         self._prepared = None
-        if prepared is not None and wish == CompactionWish() and not prepared.work.cancelled():
+        if prepared is not None and wish.is_plain and not prepared.work.cancelled():
             if not prepared.work.done():
                 self._tell(Compacting(reason))
             try:
@@ -158,19 +230,64 @@ class Context:
         view = standing.view
         return await asyncio.to_thread(
             lambda: engine.prepare(
-                view.wires, wish.focus, target_tokens=wish.target_tokens, numbers=view.numbers
+                view.wires,
+                wish.focus,
+                target_tokens=wish.target_tokens,
+                numbers=view.numbers,
+                may_call_model=wish.may_call_model,
             )
         )
 
-    async def _compact_list(self, reason: str, tokens: int, focus: str | None) -> None:
-        """An engine that knows lists only: its view lives as long as this process, the log keeps everything."""
+    async def _fit_list(self, listed: ListEngine, tokens: int) -> None:
+        """Compact where the engine wants to. One that fails, or has nothing to give, rests until there is more."""
+        if tokens < self._rests_below or not self.session.settings.compression.enabled:
+            return
+        try:
+            if not listed.is_due(self.view, tokens):
+                return
+            done = await self._compact_list(f"the engine {self.engine.name} asks for it", tokens, None)
+        except EngineFailure as error:
+            done = None
+            self._tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
+        self._rests_below = 0 if done is not None else int(tokens * _REST)
+
+    async def _compact_list(self, reason: str, tokens: int, focus: str | None) -> ListCompacted | None:
+        assert self.listed is not None  # noqa: S101 - the only callers have looked
         self._tell(Compacting(reason))
-        self.view = await asyncio.to_thread(self.engine.compress, self.view, tokens, focus)
-        self._counted = self.session.weigh(self.view)
+        started, before = time.monotonic(), self.view
+        view = await asyncio.to_thread(self.listed.compress, before, tokens, focus)
+        counted = self.session.weigh(view)
+        if view == before or counted >= self._counted:
+            return None
+        standing = {encode_wire(wire) for wire in view}
+        kept = sum(encode_wire(wire) in standing for wire in before)
+        receipt = Receipt(
+            outcome=COMPACTED,
+            reason=f"by the engine {self.engine.name}",
+            tokens_before=self._counted,
+            tokens_after=counted,
+            messages_before=len(before),
+            messages_after=len(view),
+            target_tokens=self.engine.threshold_tokens,
+            kept=kept,
+            summarised=len(before) - kept,
+            seconds=time.monotonic() - started,
+            dialect=self.session.row.dialect,
+        )
+        self.view, self._counted, self.prefix_end = view, counted, None
+        self.session.forget_report()
         self.compactions += 1
+        self.unstored_compactions += 1
+        self.on_boundary()
+        self._tell(Compacted(receipt, reason, receipt.seconds))
+        return ListCompacted(view, receipt)
+
+    def _can_prepare(self) -> bool:
+        engine = self.engine
+        return isinstance(engine, ContextCompressor) and engine.settings.compression.enabled
 
     def _prepare(self) -> None:
-        if not isinstance(self.engine, ContextCompressor) or not self.engine.settings.compression.enabled:
+        if not self._can_prepare():
             return
         standing = self.session.standing(with_pins=True)
         self._prepared = _Prepared(standing, asyncio.ensure_future(self._made(standing, CompactionWish())))

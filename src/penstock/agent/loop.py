@@ -29,18 +29,21 @@ from penstock.agent.events import (
     TurnEnded,
     Used,
 )
+from penstock.agent.mcp_servers import McpServers  # noqa: TC001 - a struct's field types are read at run time
 from penstock.agent.recovery import GiveUp, LowerCap, next_step
 from penstock.agent.snapshot import FrozenPrompt  # noqa: TC001 - a struct's field types are read at run time
 from penstock.agent.status import filling_of, status_of
 from penstock.agent.steering import compact, switch_model
 from penstock.agent.tool_offer import LOAD_TOOLS, ToolUse, loaded_text, make_offer
 from penstock.agent.tools.base import ToolContext, ToolOutcome, function_schema
-from penstock.agent.tools.toolbox import Toolbox  # noqa: TC001 - as above
+from penstock.agent.tools.toolbox import Toolbox
 from penstock.agent.wire import results_in, tools_in
 from penstock.compaction.stubs import arguments_of, main_argument, tool_family
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role, ToolCall, ToolResult
-from penstock.errors import PenstockError, ProviderError
+from penstock.engine.lossless import LosslessEngine
+from penstock.engine.plugins import blaming
+from penstock.errors import EngineFailure, PenstockError, ProviderError
 from penstock.measure.tokens import tokenizer_for
 from penstock.providers.cache_marks import mark_cache
 from penstock.providers.cache_plan import CachePlan  # noqa: TC001 - as above
@@ -50,8 +53,9 @@ from penstock.recall.tools import TOOL_NAMES
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.agent.context import Context
+    from penstock.agent.context import Context, ListCompacted
     from penstock.agent.events import AgentEvent
+    from penstock.agent.list_engine import ListEngine
     from penstock.agent.status import Status
     from penstock.conversation.message import Message
     from penstock.engine.compressed import Compressed
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Agent", "Equipment", "Limits"]
 
+_ALWAYS = ("terminal", "read_file", "patch")  # are offered in full, however little room there is
 _INTERRUPTED = "[interrupted by the user]"
 _NOT_RUN = (
     "The turn was interrupted before this call was made or finished. What it did until then is not known."
@@ -82,6 +87,7 @@ class Equipment(msgspec.Struct, frozen=True, kw_only=True):
     tools: ToolContext
     prompt: FrozenPrompt
     caching: CachePlan
+    servers: McpServers | None = None
     limits: Limits = Limits()
 
 
@@ -101,11 +107,13 @@ class Agent:
         self.prompt = equipment.prompt
         self.caching = equipment.caching
         self.limits = equipment.limits
+        self._servers = equipment.servers
+        self._connected = equipment.servers is None
         self._tools = equipment.tools
         self._tell = tell
         self._running: asyncio.Task[Any] | None = None
         self._stopped = False
-        self._used = ToolUse().after(self._decoded(context.view))
+        self._used = ToolUse().after(self._decoded(context.logged()))
 
     @property
     def session(self) -> Session:
@@ -125,6 +133,7 @@ class Agent:
             f"the limit of {self.limits.steps:,} requests in one turn was reached",
         )
         try:
+            await self._interruptible(self.connect())
             while steps < self.limits.steps:
                 steps += 1
                 answer = await self._answered(steps)
@@ -171,7 +180,9 @@ class Agent:
         """What fills the window: names and tokens."""
         return filling_of(self)
 
-    async def compact(self, focus: str | None = None, keep_exchanges: int | None = None) -> Compressed | None:
+    async def compact(
+        self, focus: str | None = None, keep_exchanges: int | None = None
+    ) -> Compressed | ListCompacted | None:
         """Compact on request: about a topic, or all but the last so many exchanges. None where there is nothing to do."""
         return await compact(self, focus, keep_exchanges)
 
@@ -179,9 +190,21 @@ class Agent:
         """Go on with another model; a smaller window has the conversation compacted first. Raises SettingsError."""
         await switch_model(self, model, provider)
 
+    async def connect(self) -> None:
+        """Start the MCP servers and take their tools; who did not answer is told. A turn does so by itself, once."""
+        if self._connected or self._servers is None:
+            return
+        self._connected = True
+        found = await self._servers.tools()
+        self.toolbox = Toolbox.of((*self.toolbox.tools.values(), *found.tools))
+        for name, why in found.failures.items():
+            self._tell(Noticed("warn", f"the MCP server {name} has no tools to offer: {why}"))
+
     async def aclose(self) -> None:
-        """End what is being prepared."""
+        """End what is being prepared, and the MCP servers."""
         await self.context.aclose()
+        if self._servers is not None:
+            await self._servers.aclose()
 
     # Asking.
 
@@ -257,7 +280,8 @@ class Agent:
             self._tell(Recovering(kind, f"asking for at most {step.max_output_tokens:,} tokens of answer"))
             return step.max_output_tokens
         if session.learn_window(error.failure) and step.window_tokens:
-            engine.update_model(self.model.name, step.window_tokens)
+            with blaming(engine.name):
+                engine.update_model(self.model.name, step.window_tokens, base_url=session.endpoint)
         target = max(1, step.target_tokens - self.context.outside_tokens)
         self._tell(Recovering(kind, f"compacting to {step.target_tokens:,} tokens, then asking again"))
         reason = f"the provider refused the request as too large (attempt {attempt} of {most})"
@@ -272,7 +296,12 @@ class Agent:
         reported = answer.usage.prompt_tokens
         row = context.session.record_usage(answer.usage, counted)
         if reported:
-            context.engine.update_from_response(msgspec.structs.asdict(answer.usage))
+            if context.bookkeeper is not None:
+                context.bookkeeper.answered(answer.usage)
+            if context.listed is not None:
+                context.listed.used(answer.usage)
+            else:
+                context.engine.update_from_response(msgspec.structs.asdict(answer.usage))
             if expected > _WORTH_A_LOOK and reported < _TRUNCATED * expected:
                 self._tell(
                     Noticed(
@@ -290,15 +319,21 @@ class Agent:
     def offered(self) -> list[Any]:
         """The tools of the next request, in the model's dialect: all in full, or the rarely used ones by name."""
         recall = self.context.session.get_tool_schemas()
-        schemas = [*map(function_schema, self.toolbox.tools.values()), *recall]
+        own = self._engine_schemas()
+        schemas = [*map(function_schema, self.toolbox.tools.values()), *recall, *own]
         offer = make_offer(
             schemas,
             self._used,
             window_tokens=self.context.engine.context_length,
             tokenizer=tokenizer_for(self.model.name),
-            always=("terminal", "read_file", "patch", *TOOL_NAMES),
+            always=(*_ALWAYS, *TOOL_NAMES, *(schema["function"]["name"] for schema in own)),
         )
         return tools_in(self.model.dialect, offer.schemas)
+
+    def _engine_schemas(self) -> list[dict[str, Any]]:
+        """The tools of an engine for lists; ours win where two have one name. The other engines' are the recall tools."""
+        listed = self.context.listed
+        return [] if listed is None else listed.tool_schemas({*self.toolbox.tools, *TOOL_NAMES, LOAD_TOOLS})
 
     async def _run(self, calls: Sequence[Called]) -> None:
         """Run the calls in their order and log the results together; interrupted, the rest is answered as not run."""
@@ -336,13 +371,25 @@ class Agent:
         if call.name == LOAD_TOOLS:
             text, failed = loaded_text(call.arguments, self.toolbox.tools, self.toolbox.tools)
             return ToolOutcome(text, is_error=failed, summary=text.partition("\n")[0])
+        listed = self.context.listed
+        if listed is not None and any(
+            call.name == schema["function"]["name"] for schema in self._engine_schemas()
+        ):
+            return await self._engine_outcome(listed, call)
         return await self.toolbox.run(call.name, call.arguments, context)
+
+    async def _engine_outcome(self, listed: ListEngine, call: Called) -> ToolOutcome:
+        try:
+            text = await asyncio.to_thread(listed.call, call.name, call.arguments, self.context.view)
+        except EngineFailure as error:
+            return ToolOutcome(str(error), is_error=True, summary=str(error))
+        return ToolOutcome(text, summary=f"answered by the engine {self.context.engine.name}")
 
     def recall(self, name: str, arguments: str) -> str:
         """The answer of a recall tool: of the engine's own, where it has nodes, else of the session."""
         engine, session = self.context.engine, self.context.session
-        if engine.name != "compressor" and engine.get_tool_schemas():
-            return engine.handle_tool_call(name, arguments, messages=self.context.view)  # type: ignore[arg-type]
+        if isinstance(engine, LosslessEngine):
+            return engine.handle_tool_call(name, arguments, messages=self.context.view)
         most = max(400, min(4_000, engine.context_length // 8))
         return session.handle_tool_call(name, arguments, tokens=most)
 

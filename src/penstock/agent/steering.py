@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.agent.bookkeeping import books_for
 from penstock.agent.context import CompactionWish
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role
-from penstock.errors import SettingsError, TargetTooSmall
+from penstock.engine.plugins import blaming
+from penstock.errors import EngineFailure, SettingsError, TargetTooSmall
 from penstock.providers.cache_plan import caching_for
 
 if TYPE_CHECKING:
+    from penstock.agent.context import ListCompacted
     from penstock.agent.loop import Agent
     from penstock.engine.compressed import Compressed
     from penstock.providers.exchange import StreamingModel
@@ -25,13 +28,20 @@ _LEAST = 1_000  # tokens: nobody gains from making less of it
 
 async def compact(
     agent: Agent, focus: str | None = None, keep_exchanges: int | None = None
-) -> Compressed | None:
-    """Compact on request: about a topic, or all but the last so many exchanges. None where there is nothing to do."""
+) -> Compressed | ListCompacted | None:
+    """Compact on request: about a topic, or all but the last so many exchanges. None where there is nothing to do.
+
+    Raises EngineFailure where an engine of a third party cannot do it.
+    """
     context = agent.context
+    if keep_exchanges and context.listed is not None:
+        raise EngineFailure(
+            f"the engine {context.engine.name!r} cannot be told which exchanges to keep; compact without saying so"
+        )
     wish = CompactionWish(focus=focus or None, pins=_last_exchanges(agent, keep_exchanges))
     result = await context.compact(_BY_HAND, context.tokens(), wish)
     half = (context.counted - context.outside_tokens) // 2
-    if result is not None or half < _LEAST:
+    if result is not None or half < _LEAST or context.listed is not None:
         return result
     # The conversation is smaller than what a full window is compacted to; who asks wants it smaller still.
     try:
@@ -70,5 +80,7 @@ async def switch_model(agent: Agent, model: StreamingModel, provider: str = "") 
     session.endpoint = base_url
     agent.model = model
     agent.caching = caching_for(model.name, base_url, provider, ttl=session.settings.model.cache_ttl)
-    engine.update_model(model.name, session.window.tokens)
+    with blaming(engine.name):
+        engine.update_model(model.name, session.window.tokens, base_url=base_url, provider=provider)
+    agent.context.bookkeeper = books_for(model.name, agent.caching, engine.threshold_tokens, session.settings)
     await agent.context.fit()

@@ -169,9 +169,19 @@ class ContextCompressor(ContextEngine):
         *,
         target_tokens: int | None = None,
         numbers: Sequence[int] | None = None,
+        may_call_model: bool = True,
     ) -> Compressed:
-        """Compress for later: nothing counts as done before `took`. `numbers` name the messages, where a log does."""
-        return self._try(messages, focus_topic, target_tokens, numbers)
+        """Compress for later: nothing counts as done before `took`. `numbers` name the messages, where a log does.
+
+        Without `may_call_model` the handoff is made of the conversation's own words.
+        """
+        request = msgspec.structs.replace(self._request(focus_topic, target_tokens), numbers=numbers)
+        return self._try(messages, request, self._summariser if may_call_model else None)
+
+    @property
+    def kept_tokens(self) -> int:
+        """What a compaction leaves at most where no target is given: handoff and tail."""
+        return self._policy.budgets.target_tokens(0)
 
     def took(self, result: Compressed, current_tokens: int | None = None) -> None:
         """What was prepared is the view from now on. `current_tokens` is what the request took before, where known."""
@@ -280,15 +290,9 @@ class ContextCompressor(ContextEngine):
         self._fit_window(context_length)
 
     def _try(
-        self,
-        messages: Sequence[dict[str, Any]],
-        focus: str | None,
-        target: int | None,
-        numbers: Sequence[int] | None,
+        self, messages: Sequence[dict[str, Any]], request: Request, summariser: Summariser | None
     ) -> Compressed:
-        request = msgspec.structs.replace(self._request(focus, target), numbers=numbers)
-        summariser = None if self._in_emergency() else self._summariser
-        result = self._compacted(messages, request, summariser)
+        result = self._compacted(messages, request, None if self._in_emergency() else summariser)
         for number, origin in result.originals:
             self._originals.setdefault(number, origin)
         if self._recollection is not None:

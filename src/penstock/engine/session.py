@@ -204,6 +204,10 @@ class Session:
         outside = self.weigh_outside(tools=tools, system=system)
         return outside + sum(self._notebook.weigh(self.view(), dialect_named(self._row.dialect)))
 
+    def redact(self, text: str) -> str:
+        """The text without secrets, by the settings."""
+        return self._notebook.redactor.redact(text)
+
     def weigh(self, messages: Sequence[Any]) -> int:
         """Tokens of messages as we count them."""
         decoded = decode_all(dialect_named(self._row.dialect), messages)
@@ -235,6 +239,10 @@ class Session:
         row = booked(self.id, reported, model or self._row.model, at=time.time(), task=task)
         self._metered().record(row, counted_tokens)
         return row
+
+    def forget_report(self) -> None:
+        """The view was replaced beside the store: what a provider reported last says nothing about the next request."""
+        self._meter.forget_report()
 
     def learn_window(self, failure: ErrorClass) -> bool:
         """Keep the window that a provider's error states for the session's model; whether it stated one.
@@ -322,8 +330,12 @@ class Session:
             compaction = with_pinned(compaction, self.store.pins(self.id), self.store, self._row)
         return Standing(self._view(compaction), tip, newest)
 
-    def commit(self, standing: Standing, result: Compressed) -> bool:
+    def commit(
+        self, standing: Standing, result: Compressed, decision: Mapping[str, Any] | None = None
+    ) -> bool:
         """Commit a compaction of that view, whatever was appended since; False where there was nothing to do.
+
+        `decision` says why now; it is kept with the receipt.
 
         Raises StoreConflict where somebody else has compacted the same view meanwhile.
         """
@@ -338,7 +350,7 @@ class Session:
             NewCompaction(
                 compaction=Compaction(tip.id, tip.length, recorded_pieces(standing.view, result)),
                 over=over.key if over is not None else 0,
-                receipt=result.receipt.to_dict(),
+                receipt={**result.receipt.to_dict(), **({"decision": dict(decision)} if decision else {})},
                 session=new,
                 key=new.id,
                 facts=self._facts(standing.view, result),

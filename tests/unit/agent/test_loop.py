@@ -12,7 +12,7 @@ from penstock.agent.events import Compacted, Noticed, Recovering, Said, ToolEnde
 from penstock.errors import ErrorKind
 from penstock.settings import settings_from
 from penstock.stores.opening import open_store
-from penstock.testing import Reply, ScriptedModel
+from penstock.testing import PromptCache, Reply, ScriptedModel
 
 DIALECTS = ("chat", "responses", "anthropic")
 
@@ -282,3 +282,23 @@ def test_the_lossless_engine_in_an_agent_is_opened_by_its_tools(store, tmp_path)
     assert described["kind"] == "segment"
     assert "item_" in json.loads(agent.recall("history_search", '{"query": "item_2"}'))["found"][0]["excerpt"]
     assert not model.violations
+
+
+def test_a_compaction_that_pays_comes_before_the_threshold_asks_no_model_and_says_why(store, tmp_path):
+    agent, model, events = agent_of(
+        [Reply(text="an answer, " * 400)],
+        store,
+        tmp_path,
+        repeat_last=True,
+        name="gpt-4.1",
+        prompt_cache=PromptCache(),
+    )
+    for number in range(60):
+        run(agent, f"question {number}: " + f"please think about item_{number} " * 150)
+    made = [event for event in events if isinstance(event, Compacted)]
+    rows = store.compactions(agent.session.id)
+    assert made
+    assert all(event.receipt.tokens_before < agent.context.engine.threshold_tokens for event in made)
+    assert rows[0].receipt["decision"]["why"] in ("pays", "free")
+    assert all(request.body.get("tools") for request in model.received)  # none of them asks for a summary
+    assert agent.context.bookkeeper.books.compactions == len(made)
