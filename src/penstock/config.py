@@ -54,6 +54,7 @@ __all__ = [
     "load_settings",
     "named_variables",
     "own_secrets",
+    "plugins_folder",
     "read_secret",
     "settings_from",
     "variable_name",
@@ -134,6 +135,23 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
 def data_folder(environ: Mapping[str, str] | None = None) -> Path:
     """Where sessions are kept: XDG_DATA_HOME, or `.local/share` at home, else here."""
     return _user_folder("XDG_DATA_HOME", ".local/share", environ)
+
+
+def plugins_folder(folder: str | None = None, environ: Mapping[str, str] | None = None) -> Path:
+    """Where files with engines are looked for: as `plugins.folder` says, else `plugins` in the data folder.
+
+    SettingsError where that is no whole path: code is not taken from wherever a program happens to start.
+    """
+    environ = os.environ if environ is None else environ
+    path = Path(folder) if folder else data_folder(environ) / "plugins"
+    home = environ.get("HOME") or environ.get("USERPROFILE")
+    if home and path.parts[0] == "~":
+        path = Path(home, *path.parts[1:])
+    if not path.is_absolute():
+        raise SettingsError(
+            f"plugins.folder is {str(path)!r}; allowed: a whole path, such as ~/engines or /srv/engines"
+        )
+    return path
 
 
 def _user_folder(variable: str, at_home: str, environ: Mapping[str, str] | None) -> Path:

@@ -1,0 +1,250 @@
+"""The agent with an engine of a third party that knows lists only: from the settings to the end of the session."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from tests.unit.engine.plugin_stage import LAST_TURNS, install, write_plugin
+
+from penstock.agent.assembly import Place, make_agent
+from penstock.agent.events import Compacted, Noticed, ToolEnded
+from penstock.agent.list_engine import ListEngine
+from penstock.errors import EngineFailure, SettingsError
+from penstock.settings import settings_from
+from penstock.stores.opening import open_store
+from penstock.testing import Reply, ScriptedModel
+
+DIALECTS = ("chat", "responses", "anthropic")
+WINDOW = 12_000
+LONG = "word " * 1_500
+
+
+@pytest.fixture
+def store():
+    opened = open_store("memory:")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(autouse=True)
+def plugins(tmp_path, monkeypatch):
+    """The plugin folder is the default one, in the user's data folder."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return tmp_path / "data" / "penstock" / "plugins"
+
+
+def agent_of(replies, store, folder, *, session_id=None, dialect="chat", engine="last-turns", **values):
+    events = []
+    model = ScriptedModel(replies, dialect=dialect, window_tokens=WINDOW, repeat_last=True)
+    settings = settings_from({"context.engine": engine, "model.context_length": WINDOW, **values})
+    place = Place(folder=folder, store=store, tell=events.append, yes=True)
+    return make_agent(place, model, settings, session_id=session_id), model, events
+
+
+def run(agent, *texts):
+    async def all_turns():
+        return [await agent.turn(text) for text in texts]
+
+    return asyncio.run(all_turns())
+
+
+def changed(old, new):
+    assert old in LAST_TURNS
+    return LAST_TURNS.replace(old, new)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_long_session_stays_inside_the_window_and_is_legal(store, tmp_path, plugins, dialect):
+    write_plugin(plugins)
+    script = [Reply.calling("list_files"), Reply(text="Seen.", reasoning="Let me see.")] * 12
+    agent, model, events = agent_of(script, store, tmp_path, dialect=dialect)
+    ended = run(agent, *(f"question {number}: {LONG}" for number in range(12)))
+    assert {turn.reason for turn in ended} == {"done"}
+    assert model.violations == ()
+    made = [event.receipt for event in events if isinstance(event, Compacted)]
+    assert len(made) >= 2
+    assert all(receipt.tokens_after < receipt.tokens_before for receipt in made)
+    assert all("last-turns" in receipt.reason for receipt in made)
+    assert agent.status().compactions == len(made) == agent.context.engine.compression_count
+    assert not [event for event in events if isinstance(event, Noticed)]
+    last = json.dumps(model.received[-1].body)
+    assert "question 11" in last
+    assert "question 1:" not in last
+    assert "earlier messages left out" in last
+    log = [entry.raw for entry in store.read_from(agent.session.id, 0)]
+    each = (
+        5 if dialect == "responses" else 4
+    )  # a question, a call, its result, an answer; reasoning stands alone
+    assert len(log) == 12 * each  # nothing is gone
+
+
+def test_an_installed_engine_is_told_of_its_model_and_session(store, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(install(tmp_path / "site", {"last-turns": "acme_engines:LastTurns"})))
+    agent, _, _ = agent_of([Reply(text="Hello.")], store, tmp_path)
+    engine = agent.context.engine
+    assert (engine.context_length, engine.threshold_tokens) == (WINDOW, 9_000)
+    run(agent, "Hello.")
+    assert engine.last_prompt_tokens > 0
+    assert engine.last_completion_tokens > 0
+    asyncio.run(agent.aclose())
+    session = agent.session.id
+    assert engine.sessions == [("start", session, {"model": "scripted-model"}), ("end", session, 2)]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_its_tools_are_offered_and_answered(store, tmp_path, plugins, dialect):
+    write_plugin(plugins)
+    script = [Reply.calling("count_word", word="pelican"), Reply.calling("count_word"), Reply(text="Twice.")]
+    agent, model, events = agent_of(script, store, tmp_path, dialect=dialect)
+    assert run(agent, "How often do I say pelican, pelican?")[0].reason == "done"
+    assert "count_word" in json.dumps(model.received[0].body["tools"])
+    assert [event.is_error for event in events if isinstance(event, ToolEnded)] == [False, False]
+    sent = json.dumps(model.received[-1].body)
+    assert '\\"count\\": 3' in sent  # twice in the question, once in its own call
+    assert "word is missing" in sent
+    assert model.violations == ()
+
+
+def test_what_is_ours_is_not_taken_over(store, tmp_path, plugins):
+    write_plugin(plugins, text=LAST_TURNS.replace("count_word", "list_files"))
+    agent, model, _ = agent_of([Reply.calling("list_files"), Reply(text="ok")], store, tmp_path)
+    (tmp_path / "here.txt").write_text("x")
+    run(agent, "List.")
+    assert json.dumps(model.received[0].body["tools"]).count('"list_files"') == 1
+    assert "here.txt" in json.dumps(model.received[-1].body["messages"])
+
+
+def test_a_tool_that_breaks_is_an_answer(store, tmp_path, plugins):
+    write_plugin(plugins, text=changed('word = args.get("word")', 'word = args["missing"]'))
+    agent, model, events = agent_of(
+        [Reply.calling("count_word", word="x"), Reply(text="ok")], store, tmp_path
+    )
+    assert run(agent, "Go.")[0].reason == "done"
+    assert [event.is_error for event in events if isinstance(event, ToolEnded)] == [True]
+    assert "failed with KeyError" in json.dumps(model.received[-1].body)
+
+
+def test_a_compaction_by_hand_is_made_once_and_can_be_undone(store, tmp_path, plugins):
+    write_plugin(plugins)
+    agent, _, _ = agent_of([Reply(text="ok")], store, tmp_path)
+    run(agent, *(f"question {number}: {LONG[:3000]}" for number in range(5)))
+    before = list(agent.context.view)
+    done = asyncio.run(agent.compact("nothing in particular"))
+    assert done.receipt.messages_after == len(agent.context.view) == 5
+    assert agent.context.engine.compression_count == 1
+    assert agent.context.tokens() < 5_000
+    assert agent.context.undo()
+    assert agent.context.view == before
+    assert agent.status().compactions == 0
+    assert not agent.context.undo()
+    with pytest.raises(EngineFailure, match="which exchanges to keep"):
+        asyncio.run(agent.compact(keep_exchanges=1))
+
+
+ILL = {
+    "raises": (
+        "self.compression_count += 1\n",
+        'raise ValueError(messages[0]["content"])\n',
+        "failed with ValueError",
+    ),
+    "parts a call from its result": (
+        "return [*head, note, *messages[start:]]",
+        'return [one for one in messages if not one.get("tool_calls")]',
+        "the provider would refuse",
+    ),
+    "no list": ("return [*head, note, *messages[start:]]", "return None", "no list of messages"),
+    "rubbish": ("return [*head, note, *messages[start:]]", 'return [{"x": 1}]', "the provider would refuse"),
+}
+
+
+@pytest.mark.parametrize("fault", ILL)
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_an_engine_that_fails_leaves_the_conversation_as_it_was(store, tmp_path, plugins, fault, dialect):
+    old, new, reason = ILL[fault]
+    write_plugin(plugins, text=changed(old, new))
+    script = [Reply.calling("list_files"), Reply(text="Seen.")] * 3
+    agent, model, events = agent_of(script, store, tmp_path, dialect=dialect)
+    ended = run(agent, *(f"pelican {number}: {LONG}" for number in range(6)))
+    assert {turn.reason for turn in ended} == {"done"}
+    assert model.violations == ()
+    notices = [event.text for event in events if isinstance(event, Noticed)]
+    assert notices, "the person is told"
+    assert all(reason in text and "last-turns" in text for text in notices)
+    assert len(notices) <= 2, "and not before each request"
+    assert not any("pelican" in text for text in notices)
+    assert agent.session.view() == agent.context.view
+    with pytest.raises(EngineFailure, match="last-turns"):
+        asyncio.run(agent.compact())
+
+
+def test_a_full_window_with_an_engine_that_fails_ends_the_turn_with_its_reason(store, tmp_path, plugins):
+    write_plugin(plugins, text=changed("self.compression_count += 1\n", "raise ValueError\n"))
+    agent, _, _ = agent_of([Reply(text="ok")], store, tmp_path)
+    ended = run(agent, *(f"question {number}: {LONG * 2}" for number in range(6)))
+    assert ended[-1].reason == "failed"
+    assert "the engine 'last-turns' failed with ValueError" in ended[-1].what
+
+
+def test_off_means_off(store, tmp_path, plugins):
+    write_plugin(plugins)
+    agent, _, events = agent_of([Reply(text="ok")], store, tmp_path, **{"compression.enabled": False})
+    run(agent, *(f"question {number}: {LONG}" for number in range(6)))
+    assert not [event for event in events if isinstance(event, Compacted)]
+    assert asyncio.run(agent.compact()) is not None
+
+
+def test_a_session_that_is_resumed_goes_on_from_the_whole_log(store, tmp_path, plugins):
+    write_plugin(plugins)
+    first, _, _ = agent_of([Reply(text="ok")], store, tmp_path)
+    run(first, *(f"question {number}: {LONG[:3000]}" for number in range(5)))
+    asyncio.run(first.compact())
+    again, model, _ = agent_of([Reply(text="ok")], store, tmp_path, session_id=first.session.id)
+    assert len(again.context.view) == 10
+    assert run(again, "And now?")[0].reason == "done"
+    assert model.violations == ()
+
+
+def test_an_engine_that_decides_by_the_messages_is_asked_before_a_request(store, tmp_path, plugins):
+    text = LAST_TURNS + (
+        "\n    def should_compress_preflight(self, messages):\n"
+        '        return sum(message["role"] == "user" for message in messages) > 3\n'
+    )
+    write_plugin(plugins, text=text)
+    agent, model, events = agent_of([Reply(text="ok")], store, tmp_path, dialect="anthropic")
+    run(agent, *(f"question {number} " * 40 for number in range(8)))
+    assert len([event for event in events if isinstance(event, Compacted)]) >= 2
+    assert agent.context.engine.should_compress(agent.context.tokens()) is False
+    assert model.violations == ()
+
+
+def test_an_engine_that_cannot_be_loaded_stops_only_who_chooses_it(store, tmp_path, plugins):
+    write_plugin(plugins, "broken.py", "import nothing_like_it\n")
+    with pytest.raises(SettingsError, match=r"'broken', and that engine cannot be used: .*nothing_like_it"):
+        agent_of([Reply(text="ok")], store, tmp_path, engine="broken")
+    agent, _, _ = agent_of([Reply(text="ok")], store, tmp_path, engine="compressor")
+    assert run(agent, "Hello.")[0].reason == "done"
+
+
+def test_what_is_kept_comes_back_as_it_was():
+    """Signed reasoning and the pairing of calls survive the way through the chat format and back."""
+
+    class KeepsAll:
+        name = "all"
+
+        def compress(self, messages, tokens, focus):
+            return [{"role": "user", "content": "A note."}, *(dict(one) for one in messages[1:])]
+
+    call = {"type": "tool_use", "id": "a", "name": "read", "input": {"path": "x"}}
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "sig"}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": "text"}
+    view = [
+        {"role": "user", "content": "Begin."},
+        {"role": "assistant", "content": [thought, call]},
+        {"role": "user", "content": [result]},
+        {"role": "assistant", "content": [{"type": "text", "text": "Done.", "x": 1}]},
+    ]
+    made = ListEngine(KeepsAll(), "anthropic").compress(view, 100, None)
+    assert made == [{"role": "user", "content": "A note."}, *view[1:]]
+    assert all(one is other for one, other in zip(made[1:], view[1:], strict=True))
