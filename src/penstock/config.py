@@ -145,7 +145,7 @@ def plugins_folder(folder: str | None = None, environ: Mapping[str, str] | None 
     environ = os.environ if environ is None else environ
     path = Path(folder) if folder else data_folder(environ) / "plugins"
     home = environ.get("HOME") or environ.get("USERPROFILE")
-    if home and path.parts[0] == "~":
+    if home and path.parts[:1] == ("~",):
         path = Path(home, *path.parts[1:])
     if not path.is_absolute():
         raise SettingsError(

@@ -28,6 +28,7 @@ COMMANDS = {
     **TRAJECTORIES,
     **STORE_COMMANDS,
     **BENCH_COMMANDS,
+    "engines": "show the engines there are and which one is active",
     "config": "show the settings and where each comes from",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 
 import pytest
 from tests.unit.engine.plugin_stage import LAST_TURNS, install, write_plugin
@@ -81,8 +82,10 @@ def test_a_long_session_stays_inside_the_window_and_is_legal(store, tmp_path, pl
 
 
 def test_an_installed_engine_is_told_of_its_model_and_session(store, tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "acme_engines", raising=False)
     monkeypatch.syspath_prepend(str(install(tmp_path / "site", {"last-turns": "acme_engines:LastTurns"})))
     agent, _, _ = agent_of([Reply(text="Hello.")], store, tmp_path)
+    sys.modules.pop("acme_engines")  # what the next test installs is another one
     engine = agent.context.engine
     assert (engine.context_length, engine.threshold_tokens) == (WINDOW, 9_000)
     run(agent, "Hello.")
