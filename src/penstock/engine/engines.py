@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock import __version__
 from penstock.config import plugins_folder
 from penstock.engine.compressor import ContextCompressor
 from penstock.engine.contract import ContextEngine
@@ -59,7 +58,7 @@ def offers(settings: Settings) -> Iterator[Offer]:
 
 def _all(settings: Settings) -> Iterator[Offer]:
     for name, engine in ENGINES.items():
-        yield Offer(name=name, kind=BUILT_IN, where=f"penstock {__version__}", load=partial(_itself, engine))
+        yield Offer(name=name, kind=BUILT_IN, where="penstock", load=partial(_itself, engine))
     yield from installed()
     yield from files_in(plugins_folder(settings.plugins.folder))
 
