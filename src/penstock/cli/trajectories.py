@@ -94,6 +94,8 @@ def _figures(wanted: Run, finished: Finished, screen: Screen) -> Iterator[tuple[
         yield "written", f"{printable(str(wanted.target))}, {finished.written_bytes:,} bytes"
     if wanted.metrics is not None:
         yield "metrics", printable(str(wanted.metrics))
+    if wanted.report is not None:
+        yield "report", printable(str(wanted.report))
 
 
 def _outcomes(totals: Totals, screen: Screen) -> Iterator[tuple[str, str]]:

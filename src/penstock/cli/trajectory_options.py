@@ -27,10 +27,8 @@ def run_of(args: argparse.Namespace) -> Run:
     given = {name: value for name, value in vars(args).items() if value is not None}
     if args.config is not None:
         given = {**_from_file(Path(args.config)), **given}
-    if given.get("engine") == "ray":
-        raise SettingsError(
-            "the engine ray needs the extra ray: pip install 'penstock[ray]'; or use --engine local"
-        )
+    if "ray_address" in given and given.get("engine") != "ray":
+        raise SettingsError("--ray-address is for the engine ray; add --engine ray")
     dry_run = bool(given.get("dry_run"))
     if args.output is None and not dry_run:
         raise SettingsError("no output was named; give a file or folder after the input, or --dry-run")
@@ -49,6 +47,9 @@ def run_of(args: argparse.Namespace) -> Run:
         workers=given.get("workers", 0),
         resume=args.resume,
         metrics=Path(given["metrics"]) if given.get("metrics") else None,
+        report=Path(given["report"]) if given.get("report") else None,
+        engine=given.get("engine", "local"),
+        ray_address=given.get("ray_address"),
     )
 
 

@@ -49,7 +49,15 @@ def add_trajectories(parser: argparse.ArgumentParser, token_count: Callable[[str
     parser.add_argument(
         "--engine", choices=("local", "ray"), help="local (default), or ray for more machines"
     )
+    parser.add_argument(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="a Ray cluster that runs: auto, or HOST:PORT (default: one is started on this machine)",
+    )
     parser.add_argument("--metrics", metavar="FILE", help="the figures of every row and in total, as JSON")
+    parser.add_argument(
+        "--report", metavar="FILE", help="a page about the run: distributions, worst rows, samples"
+    )
     parser.add_argument("--resume", action="store_true", help="go on with what an earlier run had done")
     parser.add_argument("--json", action="store_true", help="report as JSON")
     parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")

@@ -4,6 +4,7 @@
       journal.jsonl        the command, then a line for each shard and each file that is done
       00000000.part        the rows of a shard
       00000000.rows        their metrics
+      00000000.samples     excerpts of some of them, for a report
       summaries-4711.jsonl what models wrote, as soon as they wrote it
 
 A part counts when its line is in the journal. Whatever a kill leaves half done is done again.
@@ -22,6 +23,7 @@ import msgspec
 from penstock.errors import SettingsError
 from penstock.trajectories.kept import Kept
 from penstock.trajectories.metrics import Totals
+from penstock.trajectories.samples import Sample
 from penstock.trajectories.shards import Done
 from penstock.trajectories.working import SUMMARIES, part_name
 
@@ -34,6 +36,7 @@ __all__ = ["Journal", "parts_folder"]
 _NAME = "journal.jsonl"
 _NOTHING = Totals()
 _LINE = msgspec.json.Decoder(dict[str, Done])
+_SAMPLES = msgspec.json.Decoder(tuple[Sample, ...])
 _KEPT = msgspec.json.Decoder(tuple[int, Kept])
 
 
@@ -82,7 +85,9 @@ class Journal:
         """Say that a shard is done. Its part is written already; its metrics are now."""
         rows = self.folder / _rows_name(done.shard)
         rows.write_bytes(done.rows)
-        self._append({"done": msgspec.to_builtins(msgspec.structs.replace(done, rows=b""))})
+        if done.samples:
+            (self.folder / _samples_name(done.shard)).write_bytes(msgspec.json.encode(done.samples))
+        self._append({"done": msgspec.to_builtins(msgspec.structs.replace(done, rows=b"", samples=()))})
         self.done[done.shard] = _slim(done)
 
     def finished(self, file: int) -> None:
@@ -101,10 +106,12 @@ class Journal:
         return (self.folder / part_name(done.shard)).read_bytes()
 
     def rows(self) -> Iterator[tuple[Done, bytes]]:
-        """The metrics of all rows, shard by shard, as lines of JSON."""
+        """Every shard with its samples, and the metrics of its rows as lines of JSON."""
         for number in sorted(self.done):
             done = self.done[number]
-            path = self.folder / _rows_name(number)
+            path, samples = self.folder / _rows_name(number), self.folder / _samples_name(number)
+            if samples.is_file():
+                done = msgspec.structs.replace(done, samples=_SAMPLES.decode(samples.read_bytes()))
             yield done, path.read_bytes() if path.is_file() else b""
 
     def kept(self) -> dict[int, list[Kept]]:
@@ -183,7 +190,11 @@ def _lock(file: IO[bytes], folder: Path) -> None:
 
 
 def _slim(done: Done) -> Done:
-    return msgspec.structs.replace(done, rows=b"", totals=_NOTHING, bad=())
+    return msgspec.structs.replace(done, rows=b"", samples=(), totals=_NOTHING, bad=())
+
+
+def _samples_name(shard: int) -> str:
+    return f"{shard:08d}.samples"
 
 
 def _rows_name(shard: int) -> str:

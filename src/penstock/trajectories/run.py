@@ -18,6 +18,8 @@ from penstock.trajectories.formats import DataFile, compression_of, data_files, 
 from penstock.trajectories.journal import Journal, parts_folder
 from penstock.trajectories.metrics import Totals
 from penstock.trajectories.metrics_file import MetricsFile
+from penstock.trajectories.report import Report
+from penstock.trajectories.report_page import ReportBad, ReportFacts
 from penstock.trajectories.shards import Done, Shard, cut_shards
 from penstock.trajectories.tokenizers import tokenizer_of
 from penstock.trajectories.working import Job, connected, part_name
@@ -41,6 +43,8 @@ _MOST_BAD = 1_000
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done with a data set. `metrics` is where the figures of every row go, as JSON.
 
+    `report` is where a page for people goes.
+
     Without a target it is a dry run: all figures, and nothing is written but those. `engine` is "local" or "ray";
     `ray_address` is that of a cluster, without which Ray starts one on this machine.
     """
@@ -51,6 +55,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 0
     resume: bool = False
     metrics: Path | None = None
+    report: Path | None = None
     engine: str = "local"
     ray_address: str | None = None
 
@@ -134,6 +139,7 @@ class _Work:
         self._left: dict[int, int] = {}
         self._progress = Progress(total_bytes=sum(self._bytes))
         self._metrics: MetricsFile | None = None
+        self._report = Report(wanted.report) if wanted.report is not None else None
 
     def open_journal(self, folder: Path) -> None:
         """Begin, or go on with what an earlier run had done."""
@@ -152,7 +158,7 @@ class _Work:
         if wanted.target is None and wanted.metrics is not None:
             self._metrics = MetricsFile(wanted.metrics)
         parts = str(self._journal.folder) if self._journal is not None else None
-        job = msgspec.structs.replace(wanted.job, parts=parts)
+        job = msgspec.structs.replace(wanted.job, parts=parts, samples=self._report is not None)
         if wanted.target is None:
             job = msgspec.structs.replace(job, model=None)
         if job.model is not None:
@@ -160,8 +166,8 @@ class _Work:
         for done in self._engine.run(self._shards(), job):
             if self._journal is not None:
                 self._journal.add(done)
-            elif self._metrics is not None:
-                self._metrics.add(self._files[done.file].name, done, done.rows)
+            else:
+                self._tell(done, done.rows)
             self._count(done)
             self._left[done.file] -= 1
             self._assemble_whole()
@@ -177,8 +183,9 @@ class _Work:
             written = sum(file.target.stat().st_size for file in self._files)
             if self._wanted.metrics is not None:
                 self._metrics = MetricsFile(self._wanted.metrics)
+            if self._metrics is not None or self._report is not None:
                 for done, rows in self._journal.rows():
-                    self._metrics.add(self._files[done.file].name, done, rows)
+                    self._tell(done, rows)
         finished = Finished(
             totals=self._progress.totals,
             files=tuple(file.name for file in self._files),
@@ -201,6 +208,8 @@ class _Work:
                 }
             )
             self._metrics = None
+        if self._report is not None:
+            self._report.write(_facts(self._wanted, finished, self._command()))
         if self._journal is not None:
             self._journal.remove()
             self._journal = None
@@ -239,6 +248,12 @@ class _Work:
         least = SHARD_BYTES if self._wanted.job.model is None else MODEL_SHARD_BYTES
         return min(LARGEST_SHARD_BYTES, max(least, sum(self._bytes) // _MANY_SHARDS))
 
+    def _tell(self, done: Done, rows: bytes) -> None:
+        """Give the metrics of a shard's rows to all who want them."""
+        for listener in (self._metrics, self._report):
+            if listener is not None:
+                listener.add(self._files[done.file].name, done, rows)
+
     def _count(self, done: Done) -> None:
         self._progress.totals.merge(done.totals)
         self._read[done.file] = max(self._read[done.file], done.read_bytes)
@@ -274,6 +289,27 @@ class _Work:
                 for file in self._files
             ],
         }
+
+
+def _facts(wanted: Run, finished: Finished, command: dict[str, Any]) -> ReportFacts:
+    """What a report says of a run beside its rows."""
+    model = wanted.job.model
+    settings = {name: value for name, value in command.items() if name not in ("files", "format")}
+    settings["model"] = f"{model.name}" if model is not None else "none: excerpts"
+    settings |= {"engine": wanted.engine, "workers": wanted.workers or "all cores"}
+    return ReportFacts(
+        source=str(wanted.source),
+        output=str(wanted.target) if wanted.target is not None else None,
+        totals=finished.totals,
+        bad=[ReportBad(one.file, one.row, one.reason) for one in finished.bad],
+        files=finished.files,
+        seconds=finished.seconds,
+        read_bytes=finished.read_bytes,
+        written_bytes=finished.written_bytes,
+        resumed_rows=finished.resumed_rows,
+        target_tokens=wanted.job.options.target_tokens,
+        settings=settings,
+    )
 
 
 def cores() -> int:

@@ -11,6 +11,7 @@ from penstock.errors import InputError
 from penstock.trajectories.formats import DataFile, reading
 from penstock.trajectories.kept import Kept  # noqa: TC001 - `Shard` and `Done` are decoded by these
 from penstock.trajectories.metrics import Totals  # noqa: TC001 - as above
+from penstock.trajectories.samples import Sample  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +52,8 @@ class Bad(msgspec.Struct, frozen=True):
 class Done(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """What came of a shard. Its rows are in a part of `size` bytes with the checksum `crc`.
 
-    `rows` are the metrics of each, as lines of JSON; `bad` are those that could not be read.
+    `rows` are the metrics of each, as lines of JSON; `bad` are those that could not be read; `samples` are excerpts of
+    some, where they were wished.
     """
 
     shard: int
@@ -65,6 +67,7 @@ class Done(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     totals: Totals
     bad: tuple[Bad, ...] = ()
     rows: bytes = b""
+    samples: tuple[Sample, ...] = ()
 
 
 def cut_shards(file: DataFile, place: int, first_number: int, shard_bytes: int) -> Iterator[Shard]:

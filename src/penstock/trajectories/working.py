@@ -24,6 +24,7 @@ from penstock.trajectories.fields import neutral
 from penstock.trajectories.metrics import Outcome, RowMetrics, Totals, TrajectoryMetrics
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions  # noqa: TC001 - `Job` is decoded by them
 from penstock.trajectories.rows import Line, Shape, read_line, shaped, turns_in
+from penstock.trajectories.samples import Sampler
 from penstock.trajectories.shards import Bad, Done, Shard
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.trajectories.kept import Kept
 
     _Ask: TypeAlias = Callable[[int, list[Any]], Awaitable[Compressed]]
-    _Rows: TypeAlias = "_LineRows | _TableRows"
+    _Rows: TypeAlias = "_LineRows | _TableRows | _WatchedRows"
     Keep: TypeAlias = Callable[[int, Kept], None]
 
 __all__ = [
@@ -72,6 +73,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     parts: str | None = None
     at_once: int = 1
+    samples: bool = False
+    """Whether excerpts of some rows are wished."""
 
 
 def process_shard(shard: Shard, job: Job) -> Done:
@@ -87,13 +90,15 @@ def compress_shard(shard: Shard, job: Job, keep: Keep | None = None) -> tuple[Do
 
     Nothing else is written. A row that fails is in the part as it came, or with excerpts in place of the model's words, and marked.
     """
-    rows: _Rows = _TableRows(shard, job) if shard.parquet else _LineRows(shard, job)
+    rows: _LineRows | _TableRows = _TableRows(shard, job) if shard.parquet else _LineRows(shard, job)
+    sampler = Sampler(shard.file) if job.samples else None
+    watched: _Rows = rows if sampler is None else _WatchedRows(rows, shard.first_row, sampler)
     taken = [at for at in range(len(rows)) if is_sampled(job, shard.file, shard.first_row + at)]
     if job.model is None:
         compressor = _compressor(job.options)
-        found = [_compressed(rows, at, compressor) for at in taken]
+        found = [_compressed(watched, at, compressor) for at in taken]
     else:
-        found = asyncio.run(_asked(rows, taken, shard, job, keep))
+        found = asyncio.run(_asked(watched, taken, shard, job, keep))
     part = rows.part(taken)
     totals = Totals(left_out=len(rows) - len(taken))
     for one in found:
@@ -113,6 +118,7 @@ def compress_shard(shard: Shard, job: Job, keep: Keep | None = None) -> tuple[Do
         totals=totals,
         bad=tuple(Bad(one.row, one.metrics.reason) for one in numbered if one.metrics.outcome in _UNREAD),
         rows=_ENCODER.encode_lines(numbered),
+        samples=sampler.samples(_compressor(job.options).redactor) if sampler is not None else (),
     )
     return done, part
 
@@ -197,6 +203,28 @@ class _TableRows:
     def part(self, taken: list[int]) -> bytes:
         """The rows that were taken, as they are now."""
         return self._table.packed(None if len(taken) == len(self) else taken)
+
+
+class _WatchedRows:
+    """Rows, with somebody who looks on at what becomes of them."""
+
+    def __init__(self, rows: _LineRows | _TableRows, first_row: int, sampler: Sampler) -> None:
+        self._rows = rows
+        self._first_row = first_row
+        self._sampler = sampler
+        self._turns: dict[int, list[Any]] = {}
+
+    def turns(self, at: int) -> list[Any] | None:
+        """See `_LineRows.turns`."""
+        turns = self._rows.turns(at)
+        if turns is not None:
+            self._turns[at] = turns
+        return turns
+
+    def put(self, at: int, done: Compressed) -> None:
+        """See `_LineRows.put`."""
+        self._rows.put(at, done)
+        self._sampler.see(self._first_row + at, self._turns.pop(at), done)
 
 
 _BLANK = TrajectoryMetrics(outcome=Outcome.BLANK)

@@ -1,0 +1,363 @@
+"""The page of a report: one file of HTML that needs no other, no script and no network.
+
+`render` is a function of its arguments alone. Every text of the data set is escaped, and a policy inside the page
+forbids a browser to load or run anything.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.trajectories.metrics import EDGES, Outcome, Totals
+from penstock.trajectories.report_charts import Classes, distribution, shares, short
+from penstock.trajectories.report_figures import TURN_EDGES, ReportFigures, ShownRow, Spread
+from penstock.trajectories.report_markup import Html, element, figure_of, fragment, table
+from penstock.trajectories.report_samples import sample_html
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["ReportBad", "ReportFacts", "render"]
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_QUANTILES = ((0.05, "5 %"), (0.25, "25 %"), (0.5, "median"), (0.75, "75 %"), (0.95, "95 %"))
+_MOST_BAD = 200
+_MEANING = {
+    Outcome.COMPRESSED: "turns were replaced by a summary",
+    Outcome.DEGRADED: "the same, without the words of the model that was asked",
+    Outcome.UNDER_TARGET: "small enough: as they came",
+    Outcome.NOT_COMPRESSIBLE: "too large, and nothing may give way: as they came",
+    Outcome.BAD: "could not be read: as they came",
+    Outcome.FAILED: "a fault in Penstock: as they came",
+    Outcome.BLANK: "empty lines: as they came",
+}
+
+
+class ReportBad(msgspec.Struct, frozen=True):
+    """A row that could not be read."""
+
+    file: str
+    row: int
+    reason: str
+
+
+class ReportFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a run beside its rows. `settings` are those that a reader would need to do it again."""
+
+    source: str
+    output: str | None
+    totals: Totals
+    bad: Sequence[ReportBad]
+    files: Sequence[str]
+    seconds: float
+    read_bytes: int
+    written_bytes: int
+    resumed_rows: int
+    target_tokens: int
+    settings: Mapping[str, Any]
+
+
+def render(facts: ReportFacts, figures: ReportFigures) -> str:
+    """The page."""
+    sections = list(_sections(facts, figures))
+    contents = element(
+        "nav",
+        element("ul", *(element("li", element("a", title, href=f"#{key}")) for key, title, _ in sections)),
+        aria_label="Contents",
+    )
+    body = element(
+        "body",
+        element("a", "To the figures", href="#main", class_="skip"),
+        element("header", element("h1", "Trajectories within a budget"), _headline(facts)),
+        contents,
+        element("main", *(_section(*one) for one in sections), id="main"),
+        element("footer", element("p", "Written by penstock trajectories. This page loads nothing.")),
+    )
+    style = files("penstock.trajectories").joinpath("report.css").read_text(encoding="utf-8")
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", f"Trajectories: {facts.source}"),
+        element("style", Html(style)),
+    )
+    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
+
+
+def _section(key: str, title: str, content: Html) -> Html:
+    return element("section", element("h2", title, id=key), content, aria_labelledby=key)
+
+
+def _sections(facts: ReportFacts, figures: ReportFigures) -> Iterator[tuple[str, str, Html]]:
+    totals = facts.totals
+    yield "total", "In total", _total(facts)
+    yield "outcomes", "What became of the rows", _outcomes(totals)
+    yield "tokens", "Tokens", _tokens(facts, figures)
+    yield "turns", "Turns", _turns(figures)
+    yield (
+        "ratio",
+        "What is left of a row",
+        shares("Share of its tokens that a row kept", figures.ratio_classes),
+    )
+    if totals.still_over_limit:
+        yield "over", "Still over the limit", _over(facts, figures)
+    if totals.count(Outcome.BAD, Outcome.FAILED):
+        yield "bad", "Lines that could not be read", _bad(facts)
+    if figures.degraded:
+        yield "degraded", "Without the model’s words", _rows("The largest of them", figures.degraded)
+    if figures.shrunk:
+        yield "shrunk", "Shrunk most", _rows("Rows that lost the largest share", figures.shrunk)
+    if figures.slowest:
+        yield "slowest", "Slowest", _rows("Rows that took longest", figures.slowest)
+    if figures.samples:
+        yield (
+            "samples",
+            "Before and after",
+            fragment(
+                element(
+                    "p",
+                    "Rows drawn by chance. Long turns are cut short, secrets are blanked. Turns with a bar on the left "
+                    "gave way to the summary on the right.",
+                ),
+                *(sample_html(one, first=at == 0) for at, one in enumerate(figures.samples)),
+            ),
+        )
+    if figures.chosen:
+        yield "rows", "Row by row", _chosen(figures)
+    yield "settings", "Settings of the run", _settings(facts)
+
+
+def _headline(facts: ReportFacts) -> Html:
+    totals = facts.totals
+    arrow = f" → {facts.output}" if facts.output is not None else " (a dry run: nothing was written)"
+    changed = totals.count(Outcome.COMPRESSED, Outcome.DEGRADED)
+    said = (
+        f"{totals.rows:,} rows, none lost. {changed:,} were compressed, to {totals.ratio:.0%} of all tokens."
+    )
+    if totals.left_out:
+        said += f" This is a sample: {totals.left_out:,} rows were left out."
+    return fragment(
+        element("p", element("code", facts.source), arrow, class_="files"), element("p", said, class_="lead")
+    )
+
+
+def _total(facts: ReportFacts) -> Html:
+    totals = facts.totals
+    unread = totals.count(Outcome.BAD, Outcome.FAILED)
+    cards = [
+        _card("rows", figure_of(totals.rows, id="rows"), f"in {len(facts.files):,} files"),
+        _card(
+            "tokens before",
+            figure_of(totals.tokens_before, short(totals.tokens_before), id="tokens-before"),
+            f"{totals.tokens_before:,}",
+        ),
+        _card(
+            "tokens after",
+            figure_of(totals.tokens_after, short(totals.tokens_after), id="tokens-after"),
+            f"{totals.tokens_after:,}",
+        ),
+        _card(
+            "kept of all tokens",
+            figure_of(round(totals.ratio, 4), f"{totals.ratio:.1%}", id="total-ratio"),
+            f"{totals.turns_before:,} → {totals.turns_after:,} turns",
+        ),
+        _card(
+            "still over the limit",
+            figure_of(totals.still_over_limit, id="still-over"),
+            f"limit {facts.target_tokens:,} tokens",
+            bad=bool(totals.still_over_limit),
+        ),
+        _card("could not be read", figure_of(unread, id="unread"), "copied as they are", bad=bool(unread)),
+        _card("time", figure_of(facts.seconds, _clock(facts.seconds), id="seconds"), _pace(facts)),
+        _card("cost", figure_of(round(totals.cost, 6), f"${totals.cost:,.2f}", id="cost"), _calls(totals)),
+    ]
+    return element("dl", *cards, class_="cards")
+
+
+def _card(label: str, value: Html, note: str, *, bad: bool = False) -> Html:
+    return element(
+        "div",
+        element("dt", label),
+        element("dd", value),
+        element("dd", note, class_="note"),
+        class_="card warn" if bad else "card",
+    )
+
+
+def _outcomes(totals: Totals) -> Html:
+    counted = [(outcome, totals.count(outcome)) for outcome in Outcome if totals.count(outcome)]
+    whole = max(1, sum(rows for _, rows in counted))
+    bar = element(
+        "div",
+        *(
+            element(
+                "span",
+                class_=f"part {outcome.value}",
+                style=f"flex-grow: {rows}",
+                title=f"{outcome.value}: {rows:,}",
+            )
+            for outcome, rows in counted
+        ),
+        class_="stack",
+        aria_hidden="true",
+    )
+    rows = [
+        (
+            fragment(
+                element("span", class_=f"key {outcome.value}", aria_hidden="true"),
+                outcome.value.replace("_", " "),
+            ),
+            _MEANING[outcome],
+            figure_of(number, data_outcome=outcome.value),
+            f"{number / whole:.1%}",
+        )
+        for outcome, number in counted
+    ]
+    shown = [bar, table("Rows by outcome", ("outcome", "meaning", "rows", "share"), rows, numbers=2)]
+    if totals.reasons:
+        reasons = sorted(totals.reasons.items(), key=lambda one: (-one[1], one[0]))
+        shown.append(
+            table("Reasons", ("reason", "rows"), [(why, figure_of(rows)) for why, rows in reasons], numbers=1)
+        )
+    return fragment(*shown)
+
+
+def _tokens(facts: ReportFacts, figures: ReportFigures) -> Html:
+    totals = facts.totals
+    classes = Classes(
+        "Tokens", "tokens", EDGES, totals.distribution_before, totals.distribution_after, facts.target_tokens
+    )
+    return fragment(
+        distribution(classes), _spreads("Tokens of a row", figures.tokens_before, figures.tokens_after)
+    )
+
+
+def _turns(figures: ReportFigures) -> Html:
+    classes = Classes("Turns", "turns", TURN_EDGES, figures.turn_classes_before, figures.turn_classes_after)
+    return fragment(
+        distribution(classes), _spreads("Turns of a row", figures.turns_before, figures.turns_after)
+    )
+
+
+def _spreads(caption: str, before: Spread, after: Spread) -> Html:
+    if not before.count:
+        return Html()
+    heads = ("", "least", *(name for _, name in _QUANTILES), "most", "mean")
+    rows = [
+        (
+            name,
+            figure_of(int(spread.least)),
+            *(figure_of(round(spread.quantile(share))) for share, _ in _QUANTILES),
+            figure_of(int(spread.most)),
+            figure_of(round(spread.mean)),
+        )
+        for name, spread in (("before", before), ("after", after))
+    ]
+    return table(f"{caption} (quantiles to within 1 %)", heads, rows, numbers=1)
+
+
+def _over(facts: ReportFacts, figures: ReportFigures) -> Html:
+    totals = facts.totals
+    why = (
+        f"In {totals.still_over_limit:,} rows the turns that must stay are too much by themselves. "
+        "More --passes, a smaller --keep-last or a larger --target-tokens brings more of them under it."
+    )
+    return fragment(element("p", why), _rows("The largest of them", figures.over))
+
+
+def _bad(facts: ReportFacts) -> Html:
+    unread = facts.totals.count(Outcome.BAD, Outcome.FAILED)
+    shown = facts.bad[:_MOST_BAD]
+    rows = [(one.file, figure_of(one.row), one.reason) for one in shown]
+    said = f"{unread:,} rows were copied as they are."
+    if unread > len(shown):
+        said += f" These are {len(shown):,} of them; --metrics FILE.json has all."
+    return fragment(element("p", said), table("Bad lines", ("file", "line or row", "reason"), rows))
+
+
+def _rows(caption: str, rows: Sequence[ShownRow]) -> Html:
+    heads = (
+        *("file", "row", "outcome", "tokens before", "tokens after", "kept"),
+        *("turns before", "turns after", "seconds"),
+    )
+    return table(caption, heads, [_row(one) for one in rows], numbers=3)
+
+
+def _row(one: ShownRow) -> tuple[str, ...]:
+    metrics = one.metrics
+    outcome = metrics.outcome.value.replace("_", " ")
+    marked = f"{outcome}, still over" if metrics.still_over_limit else outcome
+    return (
+        one.file,
+        figure_of(one.row),
+        f"{marked}: {metrics.reason}" if metrics.reason else marked,
+        figure_of(metrics.tokens_before),
+        figure_of(metrics.tokens_after),
+        figure_of(round(metrics.ratio, 4), f"{metrics.ratio:.0%}"),
+        figure_of(metrics.turns_before),
+        figure_of(metrics.turns_after),
+        figure_of(metrics.seconds, f"{metrics.seconds:.3f}"),
+    )
+
+
+def _chosen(figures: ReportFigures) -> Html:
+    rows = figures.chosen
+    whole = len(rows) == figures.rows
+    said = (
+        f"All {len(rows):,} rows."
+        if whole
+        else f"{len(rows):,} of {figures.rows:,} rows, drawn by chance; --metrics FILE.json has all."
+    )
+    return fragment(
+        element("p", said),
+        element(
+            "details", element("summary", "Show the rows"), _rows("All rows" if whole else "Some rows", rows)
+        ),
+    )
+
+
+def _settings(facts: ReportFacts) -> Html:
+    rows = [(name.replace("_", " "), _plain(value)) for name, value in facts.settings.items()]
+    if facts.resumed_rows:
+        rows.append(("resumed", f"{facts.resumed_rows:,} rows had been done by an earlier run"))
+    return table("Settings", ("setting", "value"), rows)
+
+
+def _plain(value: Any) -> str:
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case int() | float():
+            return f"{value:,}"
+        case list() | tuple():
+            return ", ".join(map(str, value)) or "none"
+        case _:
+            return str(value)
+
+
+def _pace(facts: ReportFacts) -> str:
+    if facts.seconds <= 0:
+        return ""
+    return f"{facts.read_bytes / facts.seconds / 1e6:,.1f} MB of input a second"
+
+
+def _calls(totals: Totals) -> str:
+    if not totals.model_calls:
+        return "no model was asked"
+    unknown = f", {totals.cost_unknown_rows:,} rows of unknown price" if totals.cost_unknown_rows else ""
+    return f"{totals.model_calls:,} requests{unknown}"
+
+
+def _clock(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

@@ -1,0 +1,160 @@
+"""A few rows as they were and as they are, for people to look at: short excerpts, without secrets.
+
+They are taken where a row is compressed, one of each kind from a shard at most. Which of them are shown is decided by
+their rank, a hash of their place: the same rows, whoever did them and in whatever order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.trajectories.metrics import Outcome, TrajectoryMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.redaction import Redactor
+    from penstock.trajectories.compress import Compressed
+
+__all__ = ["Sample", "SampleTurn", "Sampler", "rank_of"]
+
+_READ = 12_000  # characters that are searched for secrets: more than a private key has
+_TURN = 320  # characters of a turn that are shown
+_SUMMARY = 6_000
+_FIRST, _LAST = 3, 2  # turns of a stretch that are shown
+
+
+class SampleTurn(msgspec.Struct, frozen=True):
+    """The beginning of a turn. `number` is its place among the turns before, from 1; `characters` is its whole length.
+
+    `after` is how it begins now, where that is something else.
+    """
+
+    number: int
+    role: str
+    text: str
+    characters: int
+    after: str | None = None
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One row: turns at its start, some of those that gave way, the summary in their place, and turns behind it."""
+
+    row: int
+    rank: int
+    kind: str
+    metrics: TrajectoryMetrics
+    head: tuple[SampleTurn, ...]
+    gone: tuple[SampleTurn, ...]
+    summary: SampleTurn
+    tail: tuple[SampleTurn, ...]
+
+
+class Sampler:
+    """Sees every row of a shard, and holds the one with the lowest rank of each kind."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._held: dict[str, tuple[int, int, Sequence[Any], Compressed]] = {}
+
+    def see(self, row: int, turns: Sequence[Any], done: Compressed) -> None:
+        """Consider a row. One that did not change tells nothing."""
+        if done.summary is None:
+            return
+        kind = _kind(done.metrics)
+        rank = rank_of(self._file, row)
+        if kind not in self._held or rank < self._held[kind][0]:
+            self._held[kind] = (rank, row, turns, done)
+
+    def samples(self, redactor: Redactor) -> tuple[Sample, ...]:
+        """What is held, as excerpts."""
+        return tuple(
+            _sample(rank, row, kind, _Excerpts(turns, done, redactor))
+            for kind, (rank, row, turns, done) in self._held.items()
+        )
+
+
+def rank_of(file: int, row: int) -> int:
+    """A number for the place of a row that looks drawn by chance, and is always the same."""
+    return int.from_bytes(hashlib.blake2b(f"{file} {row}".encode(), digest_size=7, person=b"report").digest())
+
+
+def _kind(metrics: TrajectoryMetrics) -> str:
+    if metrics.still_over_limit:
+        return "still over the limit"
+    return "degraded" if metrics.outcome is Outcome.DEGRADED else "compressed"
+
+
+def _sample(rank: int, row: int, kind: str, excerpts: _Excerpts) -> Sample:
+    done, islands = excerpts.done, set(excerpts.done.islands)
+    behind = [*done.islands, *range(done.end, len(excerpts.turns))]
+    return Sample(
+        row=row,
+        rank=rank,
+        kind=kind,
+        metrics=done.metrics,
+        head=excerpts.of(range(done.start)),
+        gone=excerpts.of([at for at in range(done.start, done.end) if at not in islands]),
+        summary=excerpts.summary(),
+        tail=excerpts.of(behind),
+    )
+
+
+class _Excerpts:
+    def __init__(self, turns: Sequence[Any], done: Compressed, redactor: Redactor) -> None:
+        self.turns = turns
+        self.done = done
+        self._redactor = redactor
+
+    def of(self, places: Sequence[int]) -> tuple[SampleTurn, ...]:
+        """The first and the last of these turns."""
+        shown = places if len(places) <= _FIRST + _LAST + 1 else [*places[:_FIRST], *places[-_LAST:]]
+        return tuple(self._excerpt(at + 1, self.turns[at], _TURN) for at in shown)
+
+    def summary(self) -> SampleTurn:
+        return self._excerpt(self.done.start + 1, self.done.summary, _SUMMARY)
+
+    def _excerpt(self, number: int, turn: Any, most: int) -> SampleTurn:
+        role, text = _role(turn), "\n".join(_texts(turn))
+        system = self.done.system
+        noted = system is not None and system[0] == number - 1 and turn is self.turns[number - 1]
+        after = self._shown("\n".join(_texts(system[1]))[-_READ:], -most) if noted and system else None
+        return SampleTurn(number, role, self._shown(text, most), len(text), after)
+
+    def _shown(self, text: str, most: int) -> str:
+        """The beginning of the text, or its end. What stands beyond it is read too: a secret may begin in sight."""
+        clean = (
+            self._redactor.redact(text[:_READ]).encode(errors="replace").decode()
+        )  # half characters cannot be kept
+        short = clean[:most] if most > 0 else clean[most:]
+        if len(short) == len(clean) and len(text) <= _READ:
+            return clean
+        return f"{short}…" if most > 0 else f"…{short}"
+
+
+def _role(turn: Any) -> str:
+    role = turn.get("from", turn.get("role")) if isinstance(turn, Mapping) else None
+    return str(role)[:40] if role else "?"
+
+
+def _texts(turn: Any) -> Iterator[str]:
+    """All that a turn says, whatever its format: its words, then the calls it makes."""
+    if not isinstance(turn, Mapping):
+        yield _written(turn)
+        return
+    content = turn.get("value", turn.get("content"))
+    for part in content if isinstance(content, list) else [content]:
+        text = part.get("text") if isinstance(part, Mapping) else part
+        if text is not None or part is not None:
+            yield text if isinstance(text, str) else _written(part)
+    if calls := turn.get("tool_calls"):
+        yield _written(calls)
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,0 +1,182 @@
+"""`penstock trajectories --engine ray` on a real cluster of several processes: the same bytes, whatever happens to it."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from benchmarks.trajectory_rows import sharegpt_row
+from cli_process import COMMAND, assert_one_clear_error, environment, penstock
+
+SIZES = (1_500, 2_500, 6_000, 9_000)
+TARGET = ("--target-tokens", "3000", "--summary-tokens", "400")
+needs_ray = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="the package ray is not installed: pip install ray"
+)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return [sharegpt_row(number + 1, SIZES[number % len(SIZES)]) for number in range(24)] * 7
+
+
+def lines_of(rows):
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def orders():
+    """Rows for a model, each of them too large."""
+    for number in range(1, 11):
+        turns = [{"from": "human", "value": f"Carry out the work order row-{number}, please."}]
+        for step in range(12):
+            boxes = " ".join(f"box{number}x{step}x{at}" for at in range(20))
+            turns.append({"from": "gpt", "value": f"I look at shelf S{number}-{step}."})
+            turns.append({"from": "human", "value": f"There are {boxes}."})
+        yield {"conversations": [*turns, {"from": "gpt", "value": f"The order row-{number} is done."}]}
+
+
+@pytest.fixture(scope="module")
+def ray_runs(rows, tmp_path_factory):
+    """What `ray_process.py` saw, and the folder with its files."""
+    folder = tmp_path_factory.mktemp("ray")
+    (folder / "in.jsonl").write_bytes(lines_of(rows))
+    (folder / "orders.jsonl").write_bytes(lines_of(orders()))
+    names = ("in.jsonl", "out.jsonl", "orders.jsonl", "orders.out.jsonl", "seen.json")
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("ray_process.py"), *(folder / name for name in names)],
+        env=environment(),
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads((folder / "seen.json").read_bytes()), folder
+
+
+def processes_of(leader):
+    """The processes of a session, by number, with the names they give themselves."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            session = int(path.joinpath("stat").read_text().rpartition(")")[2].split()[3])
+            if session == leader:
+                found[int(path.name)] = path.joinpath("cmdline").read_bytes().partition(b"\0")[0].decode()
+        except OSError:
+            continue
+    return found
+
+
+def listening(processes):
+    """The addresses on which these processes can be reached over a network."""
+    inodes = set()
+    for pid in processes:
+        try:
+            links = [str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()]
+        except OSError:
+            continue
+        inodes |= {link[8:-1] for link in links if link.startswith("socket:[")}
+    found = set()
+    for name in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and words[9] in inodes:
+                found.add(address_of(words[1].partition(":")[0]))
+    return found
+
+
+def address_of(text):
+    packed = b"".join(struct.pack("=I", int(text[at : at + 8], 16)) for at in range(0, len(text), 8))
+    return socket.inet_ntop(socket.AF_INET if len(packed) == 4 else socket.AF_INET6, packed)
+
+
+@needs_ray
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are watched through /proc")
+def test_several_processes_make_the_same_files_as_the_local_engine_and_nobody_else_can_reach_them(
+    rows, tmp_path
+):
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "a.jsonl").write_bytes(lines_of(rows[:20]) + b'{"broken\n' + lines_of(rows[20:]))
+    (source / "b.jsonl.gz").write_bytes(gzip.compress(lines_of(rows[:30])))
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows[:30]), source / "c.parquet", row_group_size=20)
+    assert penstock("trajectories", source, tmp_path / "local", *TARGET, "--workers", "1").code == 0
+    command = [
+        "trajectories",
+        source,
+        tmp_path / "ray",
+        *TARGET,
+        "--engine",
+        "ray",
+        "--workers",
+        "2",
+        "--json",
+    ]
+    with subprocess.Popen(
+        [COMMAND, *map(str, command)],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        at_work, reached = set(), set()
+        until = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < until:
+            running = processes_of(process.pid)
+            at_work |= {pid for pid, name in running.items() if name.startswith("ray::_compress")}
+            reached |= listening(running)
+            time.sleep(0.02)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err.decode()
+    assert [(one["file"], one["row"]) for one in json.loads(out)["bad"]] == [("a.jsonl", 21)]
+    for path in source.iterdir():
+        assert (tmp_path / "ray" / path.name).read_bytes() == (tmp_path / "local" / path.name).read_bytes()
+    assert len(at_work) == 2
+    assert reached
+    assert reached <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    assert not (tmp_path / "ray.parts").exists()
+
+
+@needs_ray
+def test_stopped_and_resumed_with_a_worker_killed_on_the_way_it_ends_in_the_same_file(ray_runs, rows):
+    seen, folder = ray_runs[0]["stopped"], ray_runs[1]
+    assert seen["killed"]
+    assert seen["in_journal"] == 2
+    assert 0 < seen["resumed_rows"] < seen["rows"] == len(rows)
+    ran = penstock("trajectories", folder / "in.jsonl", folder / "local.jsonl", *TARGET, "--workers", "1")
+    assert ran.code == 0
+    assert (folder / "out.jsonl").read_bytes() == (folder / "local.jsonl").read_bytes()
+
+
+@needs_ray
+def test_a_worker_that_is_killed_while_a_model_writes_has_no_row_written_twice(ray_runs):
+    seen, folder = ray_runs[0]["model"], ray_runs[1]
+    assert seen["outcomes"] == {"compressed": 10}, seen["reasons"]
+    assert sorted(set(seen["asked"])) == list(range(1, 11))
+    assert len(seen["asked"]) == 11  # the answer that the killed worker waited for was lost, and no other
+    assert len((folder / "orders.out.jsonl").read_bytes().splitlines()) == 10
+
+
+def test_an_address_needs_the_engine_and_a_cluster_behind_it(tmp_path):
+    source = tmp_path / "in.jsonl"
+    source.write_bytes(b"")
+    ran = penstock("trajectories", source, tmp_path / "out.jsonl", "--ray-address", "auto")
+    assert_one_clear_error(ran, "--engine ray")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="for where Ray is not installed")
+def test_without_the_package_it_is_told_how_to_get_it(tmp_path):
+    source = tmp_path / "in.jsonl"
+    source.write_bytes(b"")
+    ran = penstock("trajectories", source, tmp_path / "out.jsonl", "--engine", "ray")
+    assert_one_clear_error(ran, "pip install 'penstock[ray]'")
