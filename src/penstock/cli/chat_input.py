@@ -79,7 +79,10 @@ class SlashCompleter(Completer):
 
 
 class LineReader:
-    """Reads inputs at a terminal. `status` gives the status line for so many columns."""
+    """Reads inputs at a terminal. `status` gives the status line for so many columns.
+
+    Signals are left to the host: while something is read, Ctrl-C is a key.
+    """
 
     def __init__(
         self,
@@ -109,7 +112,7 @@ class LineReader:
 
     async def read(self) -> Line:
         """The next input. Raises EOFError for Ctrl-D, KeyboardInterrupt for Ctrl-C where nothing was typed."""
-        return await self._session.prompt_async([("class:prompt", self._mark)])
+        return await self._session.prompt_async([("class:prompt", self._mark)], handle_sigint=False)
 
     async def key(self, question: str, keys: str) -> str:
         """One of these keys; Esc and Ctrl-C are the last of them. What was typed before the question does not count."""
@@ -138,7 +141,7 @@ class LineReader:
         )
         clear_typeahead(asking.input)
         _forget_typed(asking.input.fileno())
-        return await asking.prompt_async([("class:prompt", question)])
+        return await asking.prompt_async([("class:prompt", question)], handle_sigint=False)
 
     def _toolbar(self) -> AnyFormattedText:
         columns = get_app().output.get_size().columns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 from markdown_it import MarkdownIt
@@ -12,7 +13,6 @@ from rich.syntax import Syntax
 from penstock.cli.chat_feedback import tame
 
 if TYPE_CHECKING:
-    from markdown_it.token import Token
     from rich.console import Console, ConsoleOptions, RenderResult
 
 __all__ = ["Answer", "markdown"]
@@ -35,25 +35,26 @@ class Answer:
         """More of it."""
         self._waiting += tame(text)
 
-    def take_final(self) -> str:
+    def take_final(self) -> list[str]:
         """The blocks that are final since the last time: all but the last one."""
-        start = _last_block(_PARSER.parse(self._waiting))
-        if not start:
-            return ""
-        lines = self._waiting.splitlines(keepends=True)
-        done, self._waiting = "".join(lines[:start]), "".join(lines[start:])
+        *done, last = _blocks(self._waiting) or [""]
+        if done:
+            self._waiting = last
         return done
 
-    def take_all(self) -> str:
+    def take_all(self) -> list[str]:
         """What is left, when nothing more comes."""
-        done, self._waiting = self._waiting, ""
+        done, self._waiting = _blocks(self._waiting), ""
         return done
 
 
-def _last_block(tokens: list[Token]) -> int:
-    """The line at which the last block begins."""
+def _blocks(text: str) -> list[str]:
+    """The text block by block: paragraphs, lists, tables, code. No line is lost."""
+    tokens = _PARSER.parse(text)
     starts = [token.map[0] for token in tokens if token.level == 0 and token.nesting >= 0 and token.map]
-    return starts[-1] if starts else 0
+    lines = text.split("\n")  # as the parser counts them
+    bounds = [0, *starts[1:], len(lines)] if starts else []
+    return ["\n".join(lines[start:end]) for start, end in pairwise(bounds)]
 
 
 class _LeftHeading(Heading):

@@ -134,10 +134,9 @@ class ScriptChat:
             case Said(text=text):
                 self._said.append(text)
             case Asked():
-                for line in "".join(self._said).strip().splitlines():
-                    self._note(line)  # what was said on the way to the answer
-                self._said.clear()
+                self._pass_on()
             case ToolStarted(call_id=call, about=about):
+                self._pass_on()
                 self._about[call] = about
             case ToolEnded(call_id=call):
                 self._note(_tool_text(event, self._about.pop(call, "")))
@@ -148,6 +147,12 @@ class ScriptChat:
                 self._note(f"{what}: {step}")
             case Noticed(level=level, text=text) if level != Level.LOG:
                 self._note(text)
+
+    def _pass_on(self) -> None:
+        """Say what was said so far: it was on the way to the answer."""
+        for line in "".join(self._said).strip().splitlines():
+            self._note(line)
+        self._said.clear()
 
     @staticmethod
     def _note(line: str) -> None:

@@ -54,19 +54,24 @@ class TerminalChat:
         )
         self._reader = LineReader(self._status, self._ids, unicode=self._unicode)
         self._asking = asking_with(self._reader.key)
-        self._pressed = 0.0  # when Ctrl-C came last
+        self._pressed = 0.0  # when Ctrl-C came last at the prompt
         self._leaving = False
+        self._task: asyncio.Future[Any] | None = None  # what is being worked on
+        self._presses = 0  # of Ctrl-C during it
 
     async def run(self, session_id: str | None) -> int:
         """Talk until the person leaves. Raises UnknownSession, SettingsError where there is nothing to begin with."""
         self._desk.open(session_id)
         for line in self._greeting(resumed=session_id is not None):
             self._screen.say(line)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._interrupted)
         try:
             while not self._leaving and (typed := await self._read()) is not None:
                 await self._answer(typed)
         finally:
             await self._desk.close()
+            loop.remove_signal_handler(signal.SIGINT)
         below = screen_of(sys.stderr)
         for line in self._desk.summary():
             for part in wrapped(line, below.columns):
@@ -107,19 +112,19 @@ class TerminalChat:
 
     async def _read(self) -> str | None:
         """The next input; None where the person leaves."""
-        while True:
+        while not self._leaving:
             try:
                 line = await self._reader.read()
             except EOFError:
                 return None
             except KeyboardInterrupt:
-                if time.monotonic() - self._pressed < _TWICE_SECONDS:
+                if self._is_second_press():
                     return None
-                self._pressed = time.monotonic()
                 self._screen.say(self._screen.paint("Ctrl-C again, or Ctrl-D, leaves", "dim"))
                 continue
             if line.strip():
                 return line.strip()
+        return None
 
     async def _answer(self, line: str) -> None:
         """Carry out a command, or have the agent answer."""
@@ -150,34 +155,36 @@ class TerminalChat:
 
         Ctrl-C interrupts the agent, and a second one ends the work whatever it does, and the chat.
         """
-        task = asyncio.ensure_future(work)
-        loop = asyncio.get_running_loop()
-        presses = 0
-
-        def press() -> None:
-            nonlocal presses
-            presses += 1
-            self._pressed = time.monotonic()
-            self._desk.agent.interrupt()
-            if presses > 1:
-                self._leaving = True
-                task.cancel()
-
-        ticker = asyncio.ensure_future(self._ticking())
-        loop.add_signal_handler(signal.SIGINT, press)
         self._view.start(doing)
+        self._task, self._presses = asyncio.ensure_future(work), 0
+        ticker = asyncio.ensure_future(self._ticking())
         try:
             with _silent_keyboard():
-                return await task
+                return await self._task
         except asyncio.CancelledError:
-            if not presses:
+            if not self._presses:
                 raise
             return None
         finally:
-            loop.remove_signal_handler(signal.SIGINT)
+            self._task = None
             ticker.cancel()
             self._view.stop()
             self._desk.changed()
+
+    def _interrupted(self) -> None:
+        """Ctrl-C while nothing is read: in a turn, or in the moment between two prompts."""
+        if self._task is None:
+            self._leaving = self._is_second_press()
+            return
+        self._presses += 1
+        self._desk.agent.interrupt()
+        if self._presses > 1:
+            self._leaving = True
+            self._task.cancel()
+
+    def _is_second_press(self) -> bool:
+        before, self._pressed = self._pressed, time.monotonic()
+        return self._pressed - before < _TWICE_SECONDS
 
     async def _ticking(self) -> None:
         while True:

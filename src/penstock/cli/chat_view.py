@@ -180,8 +180,7 @@ class TurnView:
         """Draw anew. To be called about ten times a second."""
         if self._live is None:
             return
-        if done := self._answer.take_final():
-            self._print_text(done)
+        self._print_blocks(self._answer.take_final())
         self._live.refresh()
 
     def _do(self, what: str) -> None:
@@ -191,15 +190,15 @@ class TurnView:
     # What stays.
 
     def _close_answer(self) -> None:
-        if (rest := self._answer.take_all()).strip():
-            self._print_text(rest)
+        self._print_blocks(self._answer.take_all())
         self._thought = ""
 
-    def _print_text(self, text: str) -> None:
-        if self._last:
-            self._console.print()
-        self._console.print(_Trimmed(markdown(text)))
-        self._last = "text"
+    def _print_blocks(self, blocks: list[str]) -> None:
+        for block in blocks:
+            if self._last:
+                self._console.print()
+            self._console.print(_Trimmed(markdown(block)))
+            self._last = "text"
 
     def _note(self, lines: list[str], look: str) -> None:
         if self._last == "text":

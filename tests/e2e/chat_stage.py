@@ -1,0 +1,43 @@
+"""A chat on a stage: a provider that answers from a script over HTTP, a folder to work in, and a store."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+from tests.e2e.chat_screen import ChatScreen
+from tests.e2e.cli_process import penstock
+
+from penstock.testing import scripted_provider
+
+
+class Stage:
+    """`screen` opens the chat at a terminal, `script` runs it once; both at the provider's address."""
+
+    def __init__(self, server, folder):
+        self.server = server
+        self.home = folder
+        self.work = folder / "work"
+        self.work.mkdir(exist_ok=True)
+        self.store = f"sqlite:///{folder}/sessions.db"
+
+    def args(self, *args):
+        named = () if "--model" in args else ("--model", "gpt-4.1")
+        return (*named, "--base-url", f"{self.server.base_url}/v1", "--store", self.store, *args)
+
+    def screen(self, *args, columns=80, rows=24, **env):
+        env.setdefault("HOME", str(self.home))
+        return ChatScreen(*self.args(*args), columns=columns, rows=rows, cwd=self.work, **env)
+
+    def script(self, *args, stdin=b"", **env):
+        env.setdefault("HOME", str(self.home))
+        return penstock("chat", *self.args(*args), stdin=stdin, cwd=self.work, **env)
+
+    def command(self, *args):
+        return penstock(*args, "--store", self.store, HOME=str(self.home))
+
+
+@contextmanager
+def stage(folder, script, **options):
+    with scripted_provider(script, **options) as server:
+        yield Stage(server, folder)
+        assert server.violations == ()
