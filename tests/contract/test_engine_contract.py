@@ -1,16 +1,29 @@
-"""The contract of engines, on the built-in one, and on engines that break it: the kit must be able to fail."""
+"""The contract of engines: on those built in, on a third party's as a file and as a package, and on engines that break it."""
 
 from __future__ import annotations
 
-import pytest
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
+from tests.unit.engine.plugin_stage import install, write_plugin
+
+import penstock
 from penstock.engine.compressor import ContextCompressor
 from penstock.engine.contract import ContextEngine
+from penstock.engine.engines import engine_named
 from penstock.engine.lossless import LosslessEngine
-from penstock.testing.engine_contract import EngineContract, check_engine, long_conversation
+from penstock.settings import settings_from
+from penstock.testing import EngineContract, check_engine
+from penstock.testing.engine_contract import long_conversation
 
 
 class TestContextCompressor(EngineContract):
+    converges = True
+
     def make_engine(self):
         return ContextCompressor(context_length=16_000)
 
@@ -21,6 +34,8 @@ class TestWideContextCompressor(EngineContract):
 
 
 class TestLosslessEngine(EngineContract):
+    converges = True
+
     def make_engine(self):
         return LosslessEngine(context_length=16_000)
 
@@ -54,15 +69,45 @@ class KeepsTheLastMessages(ContextEngine):
         return tokens >= self.threshold_tokens
 
     def compress(self, messages, current_tokens=None, focus_topic=None):
-        if len(messages) < 3:
+        asked = max((place for place, one in enumerate(messages) if one["role"] == "user"), default=0)
+        head = [one for one in messages[:1] if one["role"] == "system"]
+        if asked <= len(head):
             return list(messages)
         self.compression_count += 1
-        return [messages[0], messages[-1]]
+        return [*head, *messages[asked:]]
 
 
 class TestSmallestEngine(EngineContract):
     def make_engine(self):
         return KeepsTheLastMessages()
+
+
+class TestPluginFile(EngineContract):
+    """The engine of a third party, as a file in the plugin folder."""
+
+    @pytest.fixture(autouse=True)
+    def _plugin(self, tmp_path):
+        write_plugin(tmp_path / "plugins")
+        self.settings = settings_from({"plugins.folder": str(tmp_path / "plugins")})
+
+    def make_engine(self):
+        return engine_named("last-turns", self.settings)
+
+
+def test_an_engine_of_an_installed_package_keeps_the_contract_in_a_process_of_its_own(tmp_path):
+    site = install(tmp_path / "site", {"last-turns": "acme_engines:LastTurns"})
+    source = Path(penstock.__file__).parents[1]
+    code = (
+        "from penstock.engine.engines import engine_named\n"
+        "from penstock.testing import check_engine\n"
+        "print(len(check_engine(lambda: engine_named('last-turns'))))\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{source}", "XDG_DATA_HOME": str(tmp_path)}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, check=False, timeout=60
+    )
+    assert ran.stderr.decode() == ""
+    assert int(ran.stdout) >= 20
 
 
 class TestDefaults:
@@ -135,28 +180,134 @@ class RemembersAfterReset(KeepsTheLastMessages):
         pass
 
 
+class DoesNotCount(KeepsTheLastMessages):
+    def compress(self, messages, current_tokens=None, focus_topic=None):
+        result = super().compress(messages)
+        self.compression_count = 0
+        return result
+
+
+class PartsBatches(KeepsTheLastMessages):
+    """Keeps each call with the first of its results."""
+
+    def compress(self, messages, current_tokens=None, focus_topic=None):
+        if len(messages) < 3:
+            return list(messages)
+        self.compression_count += 1
+        kept = [one for one in messages if not one.get("tool_call_id", "_0").endswith(("_1", "_2"))]
+        return (
+            kept[-60:]
+            if any("_1" in one.get("tool_call_id", "") for one in messages)
+            else super().compress(messages)
+        )
+
+
+class KnowsNoFocus(KeepsTheLastMessages):
+    def compress(self, messages):
+        return super().compress(messages)
+
+
+class TakesNoContext(KeepsTheLastMessages):
+    def on_session_start(self, session_id):
+        pass
+
+
+class TidiesUpAtTheEnd(KeepsTheLastMessages):
+    def on_session_end(self, session_id, messages):
+        messages.clear()
+
+
+class HasTools(KeepsTheLastMessages):
+    schema = {  # noqa: RUF012 - of a test
+        "type": "function",
+        "function": {
+            "name": "peek",
+            "description": "Look.",
+            "parameters": {"type": "object", "properties": {"at": {}}},
+        },
+    }
+
+    def get_tool_schemas(self):
+        return [self.schema]
+
+    def handle_tool_call(self, name, args, **context):
+        return '{"text": "…"}' if name == "peek" else super().handle_tool_call(name, args)
+
+
+class NamesTwoToolsAlike(HasTools):
+    def get_tool_schemas(self):
+        return [self.schema, self.schema]
+
+
+class DescribesAnthropicTools(HasTools):
+    def get_tool_schemas(self):
+        return [{"name": "peek", "description": "Look.", "input_schema": {"type": "object"}}]
+
+
+class FailsWithoutArguments(HasTools):
+    def handle_tool_call(self, name, args, **context):
+        return json.dumps(args["at"]) if name == "peek" else super().handle_tool_call(name, args)
+
+
+class AnswersWithWords(HasTools):
+    def handle_tool_call(self, name, args, **context):
+        return "You see nothing." if name == "peek" else super().handle_tool_call(name, args)
+
+
+LEGAL = "test_the_result_is_a_legal_conversation_and_no_longer"
+BROKEN = {
+    Mutates: "test_compressing_changes_nothing_that_was_given",
+    PartsPairs: LEGAL,
+    PartsBatches: "test_conversations_of_every_shape_stay_legal",
+    ForgetsTheRequest: LEGAL,
+    DoesNotCount: "test_a_compression_is_counted",
+    CountsCompletions: "test_it_compresses_at_the_threshold_and_not_at_once",
+    LeavesTheCacheOut: "test_usage_of_every_provider_is_understood",
+    OverfullStatus: "test_the_status_has_its_keys_and_no_share_over_100",
+    IgnoresTheModel: "test_a_smaller_model_lowers_the_threshold",
+    AnswersInProse: "test_calls_are_answered_in_json_whatever_a_model_sends",
+    RemembersAfterReset: "test_sessions_may_start_switch_reset_and_end",
+    TidiesUpAtTheEnd: "test_sessions_may_start_switch_reset_and_end",
+    NamesTwoToolsAlike: "test_tools_are_described_as_function_tools",
+    DescribesAnthropicTools: "test_tools_are_described_as_function_tools",
+}
+
+
+@pytest.mark.parametrize("engine", BROKEN)
+def test_an_engine_that_breaks_the_contract_is_told_what_it_breaks(engine):
+    class Contract(EngineContract):
+        def make_engine(self):
+            return engine()
+
+    with pytest.raises(AssertionError):
+        getattr(Contract(), BROKEN[engine])()
+    with pytest.raises(AssertionError, match="^test_"):
+        check_engine(engine)
+
+
 @pytest.mark.parametrize(
-    "engine",
+    ("engine", "error"),
     [
-        Mutates,
-        PartsPairs,
-        ForgetsTheRequest,
-        CountsCompletions,
-        LeavesTheCacheOut,
-        OverfullStatus,
-        IgnoresTheModel,
-        AnswersInProse,
-        RemembersAfterReset,
+        (KnowsNoFocus, TypeError),
+        (TakesNoContext, TypeError),
+        (FailsWithoutArguments, KeyError),
+        (AnswersWithWords, ValueError),
     ],
 )
-def test_an_engine_that_breaks_the_contract_is_told_so(engine):
-    with pytest.raises(AssertionError, match=r"\w"):
+def test_what_an_engine_raises_against_the_contract_is_not_hidden(engine, error):
+    with pytest.raises(error):
         check_engine(engine)
+
+
+def test_convergence_is_asked_of_those_who_promise_it():
+    check_engine(HasTools)
+    with pytest.raises(AssertionError, match="the threshold is 12,000"):
+        check_engine(KeepsTheLastMessages, converges=True)
 
 
 def test_an_engine_that_keeps_the_contract_passes_all_of_it():
     names = check_engine(KeepsTheLastMessages)
-    assert len(names) >= 14
+    assert len(names) >= 20
 
 
 def test_the_conversation_of_the_kit_is_worth_compressing():

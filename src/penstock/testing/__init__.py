@@ -1,7 +1,7 @@
 """What Penstock is tested with, for those who build on it.
 
-A model and a provider that answer from a script are named here. Hypothesis strategies, writers of conversations
-and the contract for engines are in modules of their own. Names are loaded when they are first used.
+A model and a provider that answer from a script, and the contract for engines, are named here. Hypothesis strategies
+and writers of conversations are in modules of their own. Names are loaded when they are first used.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.testing.engine_contract import EngineContract as EngineContract
+    from penstock.testing.engine_contract import check_engine as check_engine
     from penstock.testing.prompt_cache import PromptCache as PromptCache
     from penstock.testing.provider_server import ScriptedProvider as ScriptedProvider
     from penstock.testing.provider_server import scripted_provider as scripted_provider
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Breach",
+    "EngineContract",
     "Failure",
     "PromptCache",
     "RawBody",
@@ -29,11 +32,13 @@ __all__ = [
     "Reply",
     "ScriptedModel",
     "ScriptedProvider",
+    "check_engine",
     "scripted_provider",
 ]
 
 _HOMES = {
     "Breach": "penstock.testing.scripted",
+    "EngineContract": "penstock.testing.engine_contract",
     "Failure": "penstock.testing.scripted",
     "PromptCache": "penstock.testing.prompt_cache",
     "RawBody": "penstock.testing.scripted",
@@ -41,6 +46,7 @@ _HOMES = {
     "Reply": "penstock.testing.scripted",
     "ScriptedModel": "penstock.testing.scripted_model",
     "ScriptedProvider": "penstock.testing.provider_server",
+    "check_engine": "penstock.testing.engine_contract",
     "scripted_provider": "penstock.testing.provider_server",
 }
 

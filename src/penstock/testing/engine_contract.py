@@ -1,13 +1,13 @@
 """The contract of `ContextEngine`, as tests that any engine can be held to.
 
-    from penstock.testing.engine_contract import EngineContract
+    from penstock.testing import EngineContract
 
     class TestMyEngine(EngineContract):
         def make_engine(self):
-            return MyEngine(context_length=32_000)
+            return MyEngine()
 
-pytest finds the methods by their names; without pytest, `check_engine(make_engine)` runs them all. Nothing here
-imports a test framework.
+pytest finds the methods by their names; without pytest, `check_engine(MyEngine)` runs them all. Nothing here imports a
+test framework.
 """
 
 from __future__ import annotations
@@ -15,18 +15,25 @@ from __future__ import annotations
 import copy
 import json
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.rules import check
 from penstock.engine.contract import ContextEngine
+from penstock.measure.tokens import tokenizer_for
+from penstock.measure.weigh import weigh
+from penstock.testing.engine_conversations import (
+    Chat,
+    agent_turns,
+    every_shape,
+    giant_result,
+    long_conversation,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["EngineContract", "agent_turns", "check_engine", "long_conversation"]
-
-Chat = list[dict[str, Any]]
 
 _STATUS = {
     "last_prompt_tokens",
@@ -40,6 +47,8 @@ _USAGES: tuple[dict[str, Any], ...] = (
     {"input_tokens": 1_000, "output_tokens": 50, "input_tokens_details": {"cached_tokens": 400}},
     {"input_tokens": 100, "output_tokens": 50, "cache_read_input_tokens": 900},
 )
+_WINDOW = 16_000  # for an engine that has none before it is told of a model
+_ROUNDS = 4
 _RUBBISH: tuple[dict[str, Any], ...] = (
     {},
     {"prompt_tokens": None},
@@ -48,41 +57,25 @@ _RUBBISH: tuple[dict[str, Any], ...] = (
 )
 
 
-def long_conversation(turns: int = 30) -> Chat:
-    """A chat of an agent at work, with a system prompt and a last request."""
-    system = {"role": "system", "content": "You are a coding agent."}
-    return [system, *agent_turns(0, turns), {"role": "user", "content": "Which part names owner_17?"}]
-
-
-def agent_turns(first: int, end: int) -> Chat:
-    """Turns of that chat, from the one with the number `first` on: each a request, a call with a long result, and an answer."""
-    messages: Chat = []
-    for turn in range(first, end):
-        call_id = f"call_{turn}"
-        function = {"name": "read_file", "arguments": json.dumps({"path": f"src/part_{turn}.py"})}
-        lines = [f"def step_{turn}_{line}(job): return job.owner_{line}" for line in range(60)]
-        messages += [
-            {"role": "user", "content": f"Look at part {turn}."},
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [{"id": call_id, "type": "function", "function": function}],
-            },
-            {"role": "tool", "tool_call_id": call_id, "content": "\n".join(lines)},
-            {"role": "assistant", "content": f"Part {turn} is fine."},
-        ]
-    return messages
-
-
 class EngineContract(ABC):
     """What a host relies on. Subclass it and say how the engine is made.
 
-    The engine that `make_engine` returns is fresh each time and may know nothing of earlier ones.
+    The engine that `make_engine` returns is fresh each time and may know nothing of earlier ones. With `converges`, it is
+    also held to its threshold: after one compression the messages fit it, however large a single one of them was.
     """
+
+    converges: ClassVar[bool] = False
 
     @abstractmethod
     def make_engine(self) -> ContextEngine:
         """A fresh engine."""
+
+    def told_engine(self) -> ContextEngine:
+        """A fresh engine that knows a window: its own, or that of a model, which is the first thing a host tells it."""
+        engine = self.make_engine()
+        if not engine.context_length:
+            engine.update_model("some-model", _WINDOW)
+        return engine
 
     def conversation(self) -> Chat:
         """A legal conversation that the engine can make smaller."""
@@ -97,7 +90,7 @@ class EngineContract(ABC):
 
     def test_a_fresh_engine_has_seen_nothing(self) -> None:
         """All counters start at 0."""
-        engine = self.make_engine()
+        engine = self.told_engine()
         counters = (engine.last_prompt_tokens, engine.last_completion_tokens, engine.last_total_tokens)
         _require(counters == (0, 0, 0), "no tokens are known before a response")
         _require(engine.compression_count == 0, "nothing was compressed")
@@ -105,7 +98,7 @@ class EngineContract(ABC):
 
     def test_limits_are_sensible(self) -> None:
         """The threshold lies inside the window."""
-        engine = self.make_engine()
+        engine = self.told_engine()
         _require(0 < engine.threshold_tokens <= engine.context_length, "0 < threshold ≤ window")
         _require(0 < engine.threshold_percent <= 1, "the threshold is a share")
         _require(engine.protect_first_n >= 0 and engine.protect_last_n >= 1, "counts of messages")
@@ -113,7 +106,7 @@ class EngineContract(ABC):
     def test_usage_of_every_provider_is_understood(self) -> None:
         """Prompt tokens include what was read from a cache."""
         for usage in _USAGES:
-            engine = self.make_engine()
+            engine = self.told_engine()
             given = copy.deepcopy(usage)
             engine.update_from_response(usage)
             _require(engine.last_prompt_tokens == 1_000, f"the prompt of {usage} is 1,000 tokens")
@@ -124,14 +117,14 @@ class EngineContract(ABC):
     def test_usage_that_says_nothing_does_no_harm(self) -> None:
         """Missing, null and negative numbers never raise and never count below 0."""
         for usage in _RUBBISH:
-            engine = self.make_engine()
+            engine = self.told_engine()
             engine.update_from_response(usage)
             _require(engine.last_prompt_tokens >= 0, f"no negative prompt from {usage}")
             _require(engine.last_completion_tokens >= 0, f"no negative completion from {usage}")
 
     def test_it_compresses_at_the_threshold_and_not_at_once(self) -> None:
         """The last reported prompt decides where no number is given."""
-        engine = self.make_engine()
+        engine = self.told_engine()
         _require(not engine.should_compress(1), "one token is no reason")
         _require(engine.should_compress(engine.context_length), "a full window is one")
         engine.update_from_response({"prompt_tokens": engine.context_length, "completion_tokens": 1})
@@ -143,36 +136,66 @@ class EngineContract(ABC):
         """Neither the list nor a message in it."""
         messages = self.conversation()
         before = copy.deepcopy(messages)
-        self.make_engine().compress(messages)
+        self.told_engine().compress(messages)
         _require(messages == before, "the messages are the host's")
 
     def test_the_result_is_a_legal_conversation_and_no_longer(self) -> None:
         """Every result has its call, roles fit, and the last word of the user is still there."""
-        messages = self.conversation()
-        result = self.make_engine().compress(messages)
-        _require(isinstance(result, list), "the result is a list")
-        _require(all(isinstance(message, dict) for message in result), "of OpenAI-format dicts")
-        _require(len(json.dumps(result)) <= len(json.dumps(messages)), "it is not longer than before")
-        chat = DIALECTS["chat"]
-        broken = check(decode_all(chat, result), chat.rules)
-        _require(broken == [], f"no rule is broken: {broken}")
-        asked = [message["content"] for message in messages if message["role"] == "user"][-1]
-        _require(asked in json.dumps(result, ensure_ascii=False), "the last request stands in the result")
+        _require_legal(self.told_engine(), self.conversation(), "the conversation")
+
+    def test_conversations_of_every_shape_stay_legal(self) -> None:
+        """Several calls at once, no system prompt, a single request, content in blocks, requests in a row."""
+        for shape, messages in every_shape().items():
+            _require_legal(self.told_engine(), messages, f"a conversation {shape}")
+
+    def test_a_result_can_be_compressed_again(self) -> None:
+        """What was compressed goes on, and is compressed again."""
+        engine, messages = self.told_engine(), self.conversation()[:-1]
+        for number in range(_ROUNDS):
+            asked = {"role": "user", "content": f"Go on with round {number}."}
+            turns = agent_turns(100 * (number + 1), 100 * (number + 1) + 12)
+            messages = _require_legal(engine, [*messages, *turns, asked], f"round {number + 1}")
+            messages = [*messages, {"role": "assistant", "content": f"Round {number} is done."}]
+
+    def test_wishes_may_be_given_by_place_or_by_name(self) -> None:
+        """`current_tokens` and `focus_topic` are hints; both may be missing."""
+        engine, messages = self.told_engine(), self.conversation()
+        engine.compress(messages, engine.context_length, "owner_17")
+        engine.compress(messages, current_tokens=None, focus_topic=None)
+        engine.compress(tuple(messages), focus_topic="owner_17")
+
+    def test_a_compression_is_counted(self) -> None:
+        """The count goes up by one where something was compressed."""
+        engine, messages = self.told_engine(), self.conversation()
+        smaller = engine.compress(messages) != messages
+        _require(engine.compression_count == int(smaller), "compression_count says how often it compressed")
+
+    def test_a_compression_keeps_to_the_threshold_where_that_is_promised(self) -> None:
+        """With `converges`: messages as long as the window, and one result that is longer than it."""
+        if not self.converges:
+            return
+        engine = self.told_engine()
+        for messages in (long_conversation(120), giant_result(12 * engine.context_length)):
+            tokens = _tokens(self.told_engine().compress(messages))
+            _require(
+                tokens <= engine.threshold_tokens,
+                f"{tokens:,} tokens are left; the threshold is {engine.threshold_tokens:,}",
+            )
 
     def test_nothing_to_compress_is_no_error(self) -> None:
         """Empty and short lists come back as they are."""
         short = [{"role": "user", "content": "Hello."}]
-        _require(self.make_engine().compress([]) == [], "an empty list stays empty")
-        _require(self.make_engine().compress(short) == short, "one message stays one message")
+        _require(self.told_engine().compress([]) == [], "an empty list stays empty")
+        _require(self.told_engine().compress(short) == short, "one message stays one message")
 
     def test_the_same_messages_give_the_same_result(self) -> None:
         """Fresh engines agree."""
-        first, second = (self.make_engine().compress(self.conversation()) for _ in range(2))
+        first, second = (self.told_engine().compress(self.conversation()) for _ in range(2))
         _require(first == second, "the result depends on the messages alone")
 
     def test_the_status_has_its_keys_and_no_share_over_100(self) -> None:
         """What a status line shows."""
-        engine = self.make_engine()
+        engine = self.told_engine()
         engine.update_from_response({"prompt_tokens": 3 * engine.context_length, "completion_tokens": 1})
         status = engine.get_status()
         _require(status.keys() >= _STATUS, f"the status has {', '.join(sorted(_STATUS))}")
@@ -181,7 +204,7 @@ class EngineContract(ABC):
 
     def test_a_smaller_model_lowers_the_threshold(self) -> None:
         """A host that switches models tells the engine."""
-        engine = self.make_engine()
+        engine = self.told_engine()
         window = max(1_024, engine.context_length // 4)
         engine.update_model("a-smaller-model", window, base_url="", api_key="", provider="")
         _require(engine.context_length == window, "the window is the new model's")
@@ -190,30 +213,56 @@ class EngineContract(ABC):
 
     def test_sessions_may_start_switch_reset_and_end(self) -> None:
         """No hook raises; a reset forgets the conversation and keeps the model."""
-        engine = self.make_engine()
+        engine = self.told_engine()
         window = engine.context_length
-        engine.on_session_start("one", model="some-model")
+        engine.on_session_start("one", model="some-model", something_new="of a later host")
         engine.update_from_response({"prompt_tokens": 1_000, "completion_tokens": 10})
         engine.compress(self.conversation())
         engine.on_session_switch("one", "two", "compression")
-        engine.on_session_end("two", self.conversation())
+        engine.on_session_switch("two", "three", "branch")
+        messages = self.conversation()
+        before = copy.deepcopy(messages)
+        engine.on_session_end("three", messages)
+        _require(messages == before, "the end of a session changes nothing")
         engine.on_session_reset()
         counters = (engine.last_prompt_tokens, engine.last_completion_tokens, engine.compression_count)
         _require(counters == (0, 0, 0), "a reset forgets what was counted")
         _require(engine.context_length == window, "a reset keeps the model")
 
-    def test_tools_are_described_and_answered_in_json(self) -> None:
-        """A tool nobody knows is an answer, not an exception."""
-        engine = self.make_engine()
-        schemas = engine.get_tool_schemas()
+    def test_tools_are_described_as_function_tools(self) -> None:
+        """In OpenAI's format, as JSON, with names that tell them apart."""
+        schemas = self.told_engine().get_tool_schemas()
         _require(isinstance(schemas, list), "schemas come as a list")
         json.dumps(schemas)
+        for schema in schemas:
+            function: Any = schema.get("function")
+            _require(schema.get("type") == "function" and isinstance(function, dict), "a tool is a function")
+            _require(isinstance(function.get("name"), str) and bool(function["name"]), "it has a name")
+            _require(bool(function.get("description")), "the model is told what it is for")
+            parameters: Any = function.get("parameters")
+            _require(isinstance(parameters, dict), "it says what it takes")
+            _require(parameters.get("type") == "object", "arguments are an object")
+        names = [schema["function"]["name"] for schema in schemas]
+        _require(len(set(names)) == len(names), "no two tools have one name")
+
+    def test_calls_are_answered_in_json_whatever_a_model_sends(self) -> None:
+        """Missing, wrong and unknown arguments, and a tool nobody knows, are answers and not exceptions."""
+        engine, messages = self.told_engine(), self.conversation()
+        before = copy.deepcopy(messages)
         answer = json.loads(engine.handle_tool_call("no_such_tool", {}))
         _require("error" in answer, "an unknown tool is answered with an error")
+        for function in (schema.get("function") or {} for schema in engine.get_tool_schemas()):
+            name = function.get("name", "")
+            wrong = {taken: [None] for taken in function.get("parameters", {}).get("properties", {})}
+            for arguments in ({}, wrong, {"no_such_argument": 1}):
+                text = engine.handle_tool_call(name, arguments, messages=messages)
+                _require(isinstance(text, str), "an answer is a text")
+                json.loads(text)
+        _require(messages == before, "a tool changes nothing")
 
     def test_questions_before_a_request_are_answered(self) -> None:
         """Both optional questions have an answer and change nothing."""
-        engine = self.make_engine()
+        engine = self.told_engine()
         messages = self.conversation()
         before = copy.deepcopy(messages)
         _require(isinstance(engine.should_compress_preflight(messages), bool), "yes or no")
@@ -221,17 +270,50 @@ class EngineContract(ABC):
         _require(messages == before, "asking changes nothing")
 
 
-def check_engine(make_engine: Callable[[], ContextEngine]) -> list[str]:
+def check_engine(make_engine: Callable[[], ContextEngine], *, converges: bool = False) -> list[str]:
     """Run the whole contract against an engine. Returns the names of what was tested; raises AssertionError."""
+    chosen = converges
 
     class Contract(EngineContract):
+        converges = chosen
+
         def make_engine(self) -> ContextEngine:
             return make_engine()
 
     names = [name for name in dir(Contract) if name.startswith("test_")]
     for name in names:
-        getattr(Contract(), name)()
+        try:
+            getattr(Contract(), name)()
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from error
     return names
+
+
+def _require_legal(engine: ContextEngine, messages: Chat, what: str) -> Chat:
+    """The result of a compression, which a provider would take, and which still holds the last request."""
+    before = copy.deepcopy(messages)
+    result = engine.compress(messages)
+    _require(messages == before, f"{what} is the host's, and is not changed")
+    _require(isinstance(result, list), "the result is a list")
+    _require(all(isinstance(message, dict) for message in result), "of OpenAI-format dicts")
+    _require(len(json.dumps(result)) <= len(json.dumps(messages)), f"{what} is not longer than before")
+    chat = DIALECTS["chat"]
+    broken = check(decode_all(chat, result), chat.rules)
+    _require(broken == [], f"no rule is broken in {what}: {broken}")
+    asked = _words([message for message in messages if message["role"] == "user"][-1])
+    _require(any(asked in _words(message) for message in result), f"the last request stands in {what}")
+    return result
+
+
+def _words(message: dict[str, Any]) -> str:
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return "\n".join(block["text"] for block in content if isinstance(block.get("text"), str))
+
+
+def _tokens(messages: Chat) -> int:
+    return sum(weigh(decode_all(DIALECTS["chat"], messages), tokenizer_for("gpt-4o")))
 
 
 def _require(holds: bool, claim: str) -> None:
