@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from penstock.engine.compressed import Compressed
     from penstock.providers.exchange import StreamingModel
 
-__all__ = ["compact", "switch_model"]
+__all__ = ["BY_HAND", "compact", "switch_model"]
 
-_BY_HAND = "asked for by hand"
+BY_HAND = "asked for by hand"
 _LEAST = 1_000  # tokens: nobody gains from making less of it
 
 
@@ -39,14 +39,14 @@ async def compact(
             f"the engine {context.engine.name!r} cannot be told which exchanges to keep; compact without saying so"
         )
     wish = CompactionWish(focus=focus or None, pins=_last_exchanges(agent, keep_exchanges))
-    result = await context.compact(_BY_HAND, context.tokens(), wish)
+    result = await context.compact(BY_HAND, context.tokens(), wish)
     half = (context.counted - context.outside_tokens) // 2
     if result is not None or half < _LEAST or context.listed is not None:
         return result
     # The conversation is smaller than what a full window is compacted to; who asks wants it smaller still.
     try:
         return await context.compact(
-            _BY_HAND, context.tokens(), msgspec.structs.replace(wish, target_tokens=half)
+            BY_HAND, context.tokens(), msgspec.structs.replace(wish, target_tokens=half)
         )
     except TargetTooSmall:
         return None

@@ -12,7 +12,7 @@ from penstock.agent.events import Compacted, Noticed, TurnEnded, Used
 from penstock.cli.chat_feedback import SECOND_COMPACTION
 from penstock.cli.chat_status import summary_lines
 from penstock.cli.progress import Progress
-from penstock.cli.spending import spent
+from penstock.cli.spending import Compactions, compactions_of, spent
 from penstock.cli.stored import SHORT, conversations, found_session
 from penstock.errors import UnknownSession
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.cli.chat_model import Choice, ModelChooser
     from penstock.cli.spending import Spending
     from penstock.settings import Settings
-    from penstock.stores.base import Store
+    from penstock.stores.base import Store, UsageRow
 
 __all__ = ["Desk", "Host", "Office"]
 
@@ -65,7 +65,7 @@ class Desk:
         self.choice = choice
         self._host = host
         self._started = time.time()
-        self._visited: dict[str, int] = {}  # conversations, and how many compactions each had at first
+        self._visited: set[str] = set()
         self._told: set[str] = set()
         self._status: Status | None = None
 
@@ -85,7 +85,7 @@ class Desk:
                 place, self.choice.model, settings, session_id=session_id, provider=self.choice.provider
             )
         self._status = None
-        self._visited.setdefault(self.conversation, self.status.compactions)
+        self._visited.add(self.conversation)
 
     def found(self, given: str) -> str:
         """The session that an id, its beginning, or nothing at all (the conversation of last time) stands for."""
@@ -130,20 +130,17 @@ class Desk:
         """What the requests of this chat took, in lines."""
         return summary_lines(*self.spending(), self.conversation[:SHORT])
 
-    def spending(self) -> tuple[Spending, int]:
-        """What the requests of this chat took, and how many compactions there were."""
-        rows = [
-            row
-            for conversation in self._visited
-            if self._is_there(conversation)
-            for row in self.store.usage(session_id=self.store.tip(conversation).id, since=self._started)
-        ]
-        compactions = sum(
-            max(0, len(self.store.compactions(self.store.tip(one).id)) - before)
-            for one, before in self._visited.items()
-            if self._is_there(one)
-        )
-        return spent(rows), compactions
+    def spending(self) -> tuple[Spending, Compactions]:
+        """What the requests of this chat took, and the compactions made in it."""
+        requests: list[UsageRow] = []
+        made = Compactions()
+        for conversation in filter(self._is_there, self._visited):
+            tip = self.store.tip(conversation).id
+            rows = self.store.usage(session_id=tip, since=self._started)
+            new = [row for row in self.store.compactions(tip, undone=True) if row.created >= self._started]
+            requests += rows
+            made += compactions_of(new, rows)
+        return spent(requests), made
 
     def _is_there(self, conversation: str) -> bool:
         try:

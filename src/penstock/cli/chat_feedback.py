@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from penstock.agent.steering import BY_HAND
 from penstock.cli.chat_status import Fragment
 from penstock.cli.layout import clipped, printable, width_of
-from penstock.compaction.receipt import DEGRADED, NOTHING_TO_DO
+from penstock.compaction.receipt import DEGRADED
 
 if TYPE_CHECKING:
-    from penstock.agent.events import ToolEnded, TurnEnded
-    from penstock.compaction.receipt import Receipt
+    from penstock.agent.events import Compacted, ToolEnded, TurnEnded
 
 __all__ = ["SECOND_COMPACTION", "compaction_lines", "ending_line", "nothing_line", "tame", "tool_line"]
 
@@ -29,18 +29,19 @@ def tame(text: str) -> str:
     return _CONTROLS.sub("", text)
 
 
-def compaction_lines(receipt: Receipt, waited_seconds: float | None = None) -> list[str]:
-    """What a compaction did: counts before and after, what went wrong, and the odd case."""
+def compaction_lines(made: Compacted, *, waited: bool) -> list[str]:
+    """What a compaction did: counts before and after, why now, what went wrong, and the odd case."""
+    receipt = made.receipt
     first, *rest = str(receipt).splitlines()
-    if receipt.outcome == NOTHING_TO_DO:
-        return [first]
-    lines = [f"{first}{_waited(waited_seconds)}"]
+    lines = [f"{first}{_waited(made.waited_seconds) if waited else ', prepared beside the work'}"]
+    if made.reason != BY_HAND:
+        lines.append(f"  why now: {made.reason}")
     if receipt.outcome == DEGRADED:
         lines.append(f"  degraded: {receipt.reason}")
     elif receipt.reason:
         lines.append(f"  {receipt.reason}")
     if receipt.tokens_after > receipt.tokens_before:
-        lines += [f"  {line.split(maxsplit=1)[1]}" for line in rest[-1:]]
+        lines.append(f"  {rest[-1].split(maxsplit=1)[1]}")
     return lines
 
 
@@ -84,9 +85,5 @@ def tool_line(event: ToolEnded, about: str, columns: int, *, unicode: bool = Tru
     ]
 
 
-def _waited(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    if seconds < _WORTH_TELLING_SECONDS:
-        return ", prepared beside the work"
-    return f", waited {seconds:.1f} s"
+def _waited(seconds: float) -> str:
+    return f", waited {seconds:.1f} s" if seconds >= _WORTH_TELLING_SECONDS else ""

@@ -11,7 +11,16 @@ import stat
 import sys
 from typing import TYPE_CHECKING, Any
 
-from penstock.agent.events import Asked, Compacted, Noticed, Recovering, Said, ToolEnded, ToolStarted
+from penstock.agent.events import (
+    Asked,
+    Compacted,
+    Compacting,
+    Noticed,
+    Recovering,
+    Said,
+    ToolEnded,
+    ToolStarted,
+)
 from penstock.cli.chat_approval import ask_on_lines
 from penstock.cli.chat_desk import Desk, Host
 from penstock.cli.chat_feedback import compaction_lines, ending_line, tame, tool_line
@@ -86,6 +95,7 @@ class ScriptChat:
         self._as_json = as_json
         self._said: list[str] = []
         self._about: dict[str, str] = {}
+        self._waited = False  # whether a compaction was waited for
 
     async def run(self, prompt: str, session_id: str | None) -> int:
         """Answer the prompt; the exit code. Raises UnknownSession, SettingsError."""
@@ -115,7 +125,7 @@ class ScriptChat:
         self._note(ending_line(ended))
 
     def _report(self, text: str, ended: TurnEnded) -> dict[str, Any]:
-        spending, compactions = self._desk.spending()
+        spending, made = self._desk.spending()
         return {
             "text": text,
             "ended": ended.reason,
@@ -124,7 +134,8 @@ class ScriptChat:
             "model": self._desk.status.model,
             "usage": spending.to_dict(),
             "cost": spending.cost,
-            "compactions": compactions,
+            "compactions": made.count,
+            "compaction_cost": made.cost,
             "steps": ended.steps,
             "seconds": round(ended.seconds, 3),
         }
@@ -140,9 +151,12 @@ class ScriptChat:
                 self._about[call] = about
             case ToolEnded(call_id=call):
                 self._note(_tool_text(event, self._about.pop(call, "")))
-            case Compacted(receipt=receipt, waited_seconds=waited):
-                for line in compaction_lines(receipt, waited):
+            case Compacting():
+                self._waited = True
+            case Compacted():
+                for line in compaction_lines(event, waited=self._waited):
                     self._note(line)
+                self._waited = False
             case Recovering(what=what, step=step):
                 self._note(f"{what}: {step}")
             case Noticed(level=level, text=text) if level != Level.LOG:

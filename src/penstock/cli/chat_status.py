@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from penstock.agent.status import Status
-    from penstock.cli.spending import Spending
+    from penstock.cli.spending import Compactions, Spending
 
 __all__ = ["Fragment", "short_tokens", "status_line", "summary_lines"]
 
@@ -82,7 +82,7 @@ def short_tokens(count: int) -> str:
     return f"{count / 1_000_000:.2f}".rstrip("0").rstrip(".") + "M"
 
 
-def summary_lines(spending: Spending, compactions: int, resume: str) -> list[str]:
+def summary_lines(spending: Spending, made: Compactions, resume: str) -> list[str]:
     """What the requests took in all, and how to go on. Nothing where there were none."""
     if not spending.requests:
         return []
@@ -96,7 +96,10 @@ def summary_lines(spending: Spending, compactions: int, resume: str) -> list[str
     tokens = f"{usage.prompt_tokens:,} tokens in ({', '.join(cached)}), {output}"
     hits = "" if ratio is None else f" · cache hits {ratio:.0%}"
     cost = "cost unknown" if spending.cost is None else money(spending.cost)
+    compactions = plural(made.count, "compaction")
+    if made.model_calls:
+        compactions += f" ({plural(made.model_calls, 'model call')}, {money(made.cost)})"
     return [
-        f"{plural(spending.requests, 'request')} · {tokens}{hits} · {cost} · {plural(compactions, 'compaction')}",
+        f"{plural(spending.requests, 'request')} · {tokens}{hits} · {cost} · {compactions}",
         *([f"go on with: penstock chat --resume {resume}"] if resume else []),
     ]

@@ -28,7 +28,7 @@ from penstock.agent.events import (
 )
 from penstock.cli.chat_feedback import compaction_lines, ending_line, tame, tool_line
 from penstock.cli.chat_markdown import Answer, markdown
-from penstock.cli.layout import clipped, printable
+from penstock.cli.layout import clipped, printable, wrapped
 from penstock.compaction.pressure import Level
 from penstock.config import colour_is_wanted
 
@@ -102,6 +102,7 @@ class TurnView:
         self._since = 0.0
         self._thought = ""
         self._last = ""  # what was printed last: text or lines
+        self._waited = False  # whether a compaction was waited for
 
     def __call__(self, event: AgentEvent) -> None:
         """Show an event."""
@@ -139,18 +140,22 @@ class TurnView:
             case Asked():
                 self._do("waiting for the model")
             case Compacting(reason=reason):
+                self._waited = True
                 self._do(f"compacting: {reason}")
-            case Compacted(receipt=receipt, waited_seconds=waited):
-                self._note(compaction_lines(receipt, waited), "dim")
+            case Compacted():
+                self._note(compaction_lines(event, waited=self._waited), "dim")
+                self._waited = False
             case Recovering(what=what, step=step):
                 self._note([f"{what}: {step}"], "warn")
             case Noticed(level=level, text=text) if level != Level.LOG:
                 self._note([text], "warn")
 
     def start(self, doing: str = "") -> None:
-        """Begin to draw what is going on."""
+        """Begin to draw what is going on, or go on with it where `doing` does not say anew what it is."""
         if self._live is None:
-            self._do(doing or self._doing)
+            if doing:
+                self._do(doing)
+                self._last, self._waited = "", False
             self._live = Live(
                 get_renderable=self._drawn,
                 console=self._console,
@@ -204,7 +209,8 @@ class TurnView:
         if self._last == "text":
             self._console.print()
         for line in lines:
-            self._console.print(Text(line, style=LOOKS[look]), soft_wrap=False)
+            for part in wrapped(line, self._console.width, 4 if line.startswith(" ") else 2):
+                self._console.print(Text(part, style=LOOKS[look]))
         self._last = "lines"
 
     def _ended(self, event: ToolEnded, ran: _Running | None) -> None:
