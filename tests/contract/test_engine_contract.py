@@ -281,7 +281,7 @@ def test_an_engine_that_breaks_the_contract_is_told_what_it_breaks(engine):
 
     with pytest.raises(AssertionError):
         getattr(Contract(), BROKEN[engine])()
-    with pytest.raises(AssertionError, match="^test_"):
+    with pytest.raises(AssertionError, match=r"^test_"):
         check_engine(engine)
 
 

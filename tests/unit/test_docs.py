@@ -18,6 +18,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("
 RUNNABLE = (
     "README.md",
     "docs/guides/agent-tools.md",
+    "docs/guides/engines.md",
     "docs/guides/library.md",
     "docs/guides/bring-your-own-agent.md",
     "docs/guides/prompt-caching.md",
