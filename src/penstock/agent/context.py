@@ -167,6 +167,7 @@ class Context:
         self.engine.took(result, tokens)
         if result.receipt.outcome == NOTHING_TO_DO:
             return None
+        old_id = self.session.id
         try:
             decision = wish.decision.to_dict() if wish.decision is not None else {"reason": reason}
             self.session.commit(standing, result, decision)
@@ -174,6 +175,7 @@ class Context:
             self.session.refresh()
             self._load()
             return None
+        self.engine.on_session_switch(old_id, self.session.id, "compression")
         self._load()
         self.compactions += 1
         self.on_boundary()

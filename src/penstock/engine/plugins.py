@@ -160,10 +160,10 @@ def _source(path: Path) -> bytes:
     try:
         for folder in dict.fromkeys((path.parent, path.resolve().parent)):
             if reason := _open_to_others(folder, folder.stat()):
-                raise EngineFailure(f"{path.name} is not loaded: {reason}")
+                raise EngineFailure(reason)
         with path.open("rb") as file:
             if reason := _open_to_others(path, os.fstat(file.fileno())):
-                raise EngineFailure(f"{path.name} is not loaded: {reason}")
+                raise EngineFailure(reason)
             return file.read()
     except OSError as error:
         raise EngineFailure(f"{path} cannot be read: {error.strerror}") from error

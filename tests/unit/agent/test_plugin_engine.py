@@ -230,6 +230,30 @@ def test_an_engine_that_cannot_be_loaded_stops_only_who_chooses_it(store, tmp_pa
     assert run(agent, "Hello.")[0].reason == "done"
 
 
+def test_an_engine_that_builds_on_the_compressor_is_treated_as_it_is(store, tmp_path, plugins):
+    text = """
+import penstock
+
+class Mine(penstock.ContextCompressor):
+    switches = []
+    name = "mine"
+
+    def on_session_switch(self, old_id, new_id, reason):
+        super().on_session_switch(old_id, new_id, reason)
+        self.switches.append((old_id, new_id, reason))
+"""
+    write_plugin(plugins, "mine.py", text)
+    agent, model, events = agent_of([Reply(text="ok")], store, tmp_path, engine="mine")
+    first = agent.session.id
+    run(agent, *(f"question {number}: {LONG}" for number in range(9)))
+    assert [event for event in events if isinstance(event, Compacted)]
+    assert model.violations == ()
+    switches = agent.context.engine.switches
+    assert (switches[0][0], switches[-1][1], switches[0][2]) == (first, agent.session.id, "compression")
+    assert len(store.compactions(agent.session.id)) == len(switches) == agent.status().compactions
+    assert agent.context.undo()
+
+
 def test_what_is_kept_comes_back_as_it_was():
     """Signed reasoning and the pairing of calls survive the way through the chat format and back."""
 
