@@ -15,10 +15,30 @@ if TYPE_CHECKING:
 
     from penstock.stores.database import Transaction
 
-__all__ = ["MESSAGE", "RESULT", "SUMMARY", "Index", "Spread", "Terms"]
+__all__ = ["MESSAGE", "RESULT", "SUMMARY", "Index", "Spread", "Terms", "triggers"]
 
 MESSAGE, SUMMARY, RESULT = 0, 1, 2
 """What passages come from, as the tables have it."""
+
+
+_OF_SESSION = "coalesce((SELECT conversation FROM sessions WHERE key = NEW.session), 0)"
+
+
+def triggers(queued: str, forgotten: str) -> str:
+    """The statements by which what is written waits to be indexed, and what is deleted leaves the index.
+
+    `queued` and `forgotten` are those for one table, with its name, kind, key and conversation left open.
+    """
+    return "".join(
+        (
+            queued.format(table="entries", kind=MESSAGE, key="message", conversation="NEW.conversation"),
+            queued.format(table="compactions", kind=SUMMARY, key="key", conversation="NEW.conversation"),
+            queued.format(table="results", kind=RESULT, key="key", conversation=_OF_SESSION),
+            forgotten.format(table="messages", kind=MESSAGE),
+            forgotten.format(table="compactions", kind=SUMMARY),
+            forgotten.format(table="results", kind=RESULT),
+        )
+    )
 
 
 class Terms(msgspec.Struct, frozen=True):

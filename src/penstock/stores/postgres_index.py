@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING
 
-from penstock.stores.index import MESSAGE, RESULT, SUMMARY, Spread
+from penstock.stores.index import Spread, triggers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,21 +35,11 @@ _FORGOTTEN = (
     "CREATE TRIGGER {table}_from_index AFTER DELETE ON {table} FOR EACH ROW "
     "EXECUTE FUNCTION penstock_{table}_from_index();\n"
 )
-_OF_SESSION = "coalesce((SELECT conversation FROM sessions WHERE key = NEW.session), 0)"
 # New passages wait in a list until `settle` puts them in their places, many at a time.
-_TABLES = "".join(
-    (
-        "CREATE TABLE passages (number BIGINT PRIMARY KEY, terms INT4[] NOT NULL);\n",
-        "CREATE INDEX passages_by_term ON passages USING GIN (terms);\n",
-        _QUEUED.format(table="entries", kind=MESSAGE, key="message", conversation="NEW.conversation"),
-        _QUEUED.format(table="compactions", kind=SUMMARY, key="key", conversation="NEW.conversation"),
-        _QUEUED.format(table="results", kind=RESULT, key="key", conversation=_OF_SESSION),
-        *(
-            _FORGOTTEN.format(table=table, kind=kind)
-            for table, kind in (("messages", MESSAGE), ("compactions", SUMMARY), ("results", RESULT))
-        ),
-    )
-)
+_TABLES = (
+    "CREATE TABLE passages (number BIGINT PRIMARY KEY, terms INT4[] NOT NULL);\n"
+    "CREATE INDEX passages_by_term ON passages USING GIN (terms);\n"
+) + triggers(_QUEUED, _FORGOTTEN)
 _VECTORS = (
     "CREATE TABLE vectors (first BIGINT PRIMARY KEY, bits BYTEA NOT NULL);\n"
     "CREATE FUNCTION penstock_vectors_from_index() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "

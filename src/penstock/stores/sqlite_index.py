@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.stores.index import MESSAGE, RESULT, SUMMARY, Spread
+from penstock.stores.index import Spread, triggers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,22 +27,10 @@ _FORGOTTEN = (
     "DELETE FROM indexed WHERE kind = {kind} AND source = OLD.key; "
     "DELETE FROM unindexed WHERE kind = {kind} AND source = OLD.key; END;\n"
 )
-_OF_SESSION = "coalesce((SELECT conversation FROM sessions WHERE key = NEW.session), 0)"
-_TABLES = "".join(
-    (
-        (
-            "CREATE VIRTUAL TABLE passages USING fts5(terms, content='', contentless_delete=1, detail=none, "
-            f"tokenize=\"ascii tokenchars '{_IN_TERMS}'\");\n"
-        ),
-        _QUEUED.format(table="entries", kind=MESSAGE, key="message", conversation="NEW.conversation"),
-        _QUEUED.format(table="compactions", kind=SUMMARY, key="key", conversation="NEW.conversation"),
-        _QUEUED.format(table="results", kind=RESULT, key="key", conversation=_OF_SESSION),
-        *(
-            _FORGOTTEN.format(table=table, kind=kind)
-            for table, kind in (("messages", MESSAGE), ("compactions", SUMMARY), ("results", RESULT))
-        ),
-    )
-)
+_TABLES = (
+    "CREATE VIRTUAL TABLE passages USING fts5(terms, content='', contentless_delete=1, detail=none, "
+    f"tokenize=\"ascii tokenchars '{_IN_TERMS}'\");\n"
+) + triggers(_QUEUED, _FORGOTTEN)
 _VECTORS = (
     "CREATE TABLE vectors (first INTEGER PRIMARY KEY, bits BLOB NOT NULL);\n"
     "CREATE TRIGGER vectors_from_index AFTER DELETE ON indexed WHEN OLD.passages > 0 BEGIN "
