@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Classes", "distribution", "shares", "short"]
 
-_WIDTH, _PANEL, _GAP, _LEFT, _BOTTOM = 720, 92, 16, 8, 34
+_WIDTH, _PANEL, _GAP, _LEFT, _BOTTOM = 720, 120, 16, 8, 34
+_HEAD = 36  # pixels above the highest bar: the name of the panel, and the number on the bar
 _LEAST_BAR = 1.5  # pixels: what is there can be seen
+_NUMBERED_BAR = 20
 
 
 class Classes(msgspec.Struct, frozen=True):
@@ -60,7 +62,7 @@ def shares(title: str, classes: Sequence[int]) -> Html:
     if not tallest:
         return element("p", "No row was compressed.", class_="quiet")
     step = (_WIDTH - 2 * _LEFT) / len(classes)
-    bars = [_bar(_LEFT + at * step, step, _PANEL, _PANEL * rows / tallest) for at, rows in enumerate(classes)]
+    bars = [_bar((_LEFT + at * step, step), _PANEL, rows, tallest) for at, rows in enumerate(classes) if rows]
     ticks = [
         element(
             "text",
@@ -93,11 +95,11 @@ def shares(title: str, classes: Sequence[int]) -> Html:
 
 
 def short(number: float) -> str:
-    """A number in few characters: 950, 15k, 1.3M."""
+    """A number in few characters: 950, 7.5k, 15.3k, 133k, 10.3M."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= limit:
+        if number >= limit * 0.9995:
             value = number / limit
-            return f"{value:.0f}{unit}" if value >= 10 else f"{value:.1f}".removesuffix(".0") + unit
+            return (f"{value:.1f}".removesuffix(".0") if value < 99.95 else f"{value:.0f}") + unit
     return f"{number:.0f}"
 
 
@@ -105,7 +107,7 @@ def _panel(counts: Sequence[int], shown: range, top: float, kind: str) -> Html:
     tallest = max(1, *counts)
     step = (_WIDTH - 2 * _LEFT) / len(shown)
     bars = [
-        _bar(_LEFT + at * step, step, top + _PANEL, (_PANEL - 18) * counts[place] / tallest)
+        _bar((_LEFT + at * step, step), top + _PANEL, counts[place], tallest)
         for at, place in enumerate(shown)
         if counts[place]
     ]
@@ -118,9 +120,11 @@ def _panel(counts: Sequence[int], shown: range, top: float, kind: str) -> Html:
     )
 
 
-def _bar(left: float, width: float, bottom: float, height: float) -> Html:
-    height = max(height, _LEAST_BAR) if height else 0.0
-    return element(
+def _bar(across: tuple[float, float], bottom: float, rows: int, tallest: int) -> Html:
+    """A bar with its number on it. `across` is where it begins and how wide its class is."""
+    left, width = across
+    height = max(_LEAST_BAR, (_PANEL - _HEAD) * rows / tallest)
+    bar = element(
         "rect",
         x=_round(left + width * 0.06),
         width=_round(width * 0.88),
@@ -128,6 +132,9 @@ def _bar(left: float, width: float, bottom: float, height: float) -> Html:
         height=_round(height),
         rx="1.5",
     )
+    middle, above = _round(left + width / 2), _round(bottom - height - 4)
+    number = element("text", short(rows), x=middle, y=above, text_anchor="middle", class_="count")
+    return fragment(bar, number) if width >= _NUMBERED_BAR else bar
 
 
 def _limit(classes: Classes, shown: range) -> Html:

@@ -26,7 +26,7 @@ TURN_EDGES = (1, 2, 3, 4, 6, 8, *(round(10 ** (power / 8)) for power in range(8,
 _ROW = msgspec.json.Decoder(RowMetrics)
 _BASE = math.log(1.02)
 _LISTED = 15
-_ROWS = 300
+_ROWS = 500
 _SAMPLES = {"compressed": 3, "degraded": 2, "still over the limit": 2}
 
 

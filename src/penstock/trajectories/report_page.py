@@ -150,7 +150,7 @@ def _total(facts: ReportFacts) -> Html:
     totals = facts.totals
     unread = totals.count(Outcome.BAD, Outcome.FAILED)
     cards = [
-        _card("rows", figure_of(totals.rows, id="rows"), f"in {len(facts.files):,} files"),
+        _card("rows", figure_of(totals.rows, id="total-rows"), f"in {len(facts.files):,} files"),
         _card(
             "tokens before",
             figure_of(totals.tokens_before, short(totals.tokens_before), id="tokens-before"),
@@ -263,11 +263,17 @@ def _spreads(caption: str, before: Spread, after: Spread) -> Html:
 
 def _over(facts: ReportFacts, figures: ReportFigures) -> Html:
     totals = facts.totals
-    why = (
-        f"In {totals.still_over_limit:,} rows the turns that must stay are too much by themselves. "
-        "More --passes, a smaller --keep-last or a larger --target-tokens brings more of them under it."
+    why = element(
+        "p",
+        f"In {totals.still_over_limit:,} rows the turns that must stay are too much by themselves. More ",
+        element("code", "--passes"),
+        ", a smaller ",
+        element("code", "--keep-last"),
+        " or a larger ",
+        element("code", "--target-tokens"),
+        " brings more of them under it.",
     )
-    return fragment(element("p", why), _rows("The largest of them", figures.over))
+    return fragment(why, _rows("The largest of them", figures.over))
 
 
 def _bad(facts: ReportFacts) -> Html:
@@ -291,7 +297,7 @@ def _rows(caption: str, rows: Sequence[ShownRow]) -> Html:
 def _row(one: ShownRow) -> tuple[str, ...]:
     metrics = one.metrics
     outcome = metrics.outcome.value.replace("_", " ")
-    marked = f"{outcome}, still over" if metrics.still_over_limit else outcome
+    marked = f"{outcome}, over" if metrics.still_over_limit else outcome
     return (
         one.file,
         figure_of(one.row),

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from penstock.trajectories.report_markup import Html, element, fragment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from penstock.trajectories.report_figures import ShownSample
-    from penstock.trajectories.samples import SampleTurn
+    from penstock.trajectories.samples import SampleTurn, Stretch
 
 __all__ = ["sample_html"]
 
@@ -22,14 +22,14 @@ def sample_html(shown: ShownSample, *, first: bool) -> Html:
         f"{shown.file}, row {sample.row:,}: {metrics.turns_before:,} → {metrics.turns_after:,} turns, "
         f"{metrics.tokens_before:,} → {metrics.tokens_after:,} tokens"
     )
-    gone = fragment(*_gone(sample.gone, metrics.turns_summarised))
-    replaced = element(
-        "tr", element("td", gone), element("td", _turn(sample.summary, "turn summary", numbered=False))
-    )
     body = fragment(
-        *_kept(sample.head, sample.gone[0].number if sample.gone else 1),
-        replaced,
-        *_kept(sample.tail, metrics.turns_before + 1),
+        *_kept(sample.head),
+        element(
+            "tr",
+            element("td", *_gone(sample.gone)),
+            element("td", _turn(sample.summary, "turn summary", numbered=False)),
+        ),
+        *_kept(sample.tail),
     )
     sides = element(
         "table",
@@ -44,22 +44,29 @@ def sample_html(shown: ShownSample, *, first: bool) -> Html:
     return element("details", summary, *reason, wide, class_="sample", **({"open": ""} if first else {}))
 
 
-def _kept(turns: Sequence[SampleTurn], end: int) -> Iterator[Html]:
-    """Turns that stay, the same on both sides. What lies between two that are shown is told."""
-    for turn, following in zip(turns, [*(one.number for one in turns[1:]), end], strict=False):
-        after = _turn(turn, "turn", text=turn.after) if turn.after is not None else _turn(turn, "turn")
-        yield element("tr", element("td", _turn(turn, "turn")), element("td", after))
-        if turn is not turns[-1] and (more := following - turn.number - 1):
-            said = element("p", f"… {more:,} more that stay or are shown above", class_="more")
-            yield element("tr", element("td", said, colspan="2"))
+def _kept(stretch: Stretch) -> Iterator[Html]:
+    """Turns that stay: the same on both sides, but for a note in one of them."""
+
+    def line(turn: SampleTurn) -> Html:
+        return element(
+            "tr", element("td", _turn(turn, "turn")), element("td", _turn(turn, "turn", text=turn.after))
+        )
+
+    yield from map(line, stretch.first)
+    if stretch.hidden:
+        yield element("tr", element("td", _more(stretch.hidden, "stay"), colspan="2"))
+    yield from map(line, stretch.last)
 
 
-def _gone(turns: Sequence[SampleTurn], count: int) -> Iterator[Html]:
-    hidden = count - len(turns)
-    for at, turn in enumerate(turns):
-        yield _turn(turn, "turn gone")
-        if hidden and at == 2:
-            yield element("p", f"… {hidden:,} more that gave way", class_="more")
+def _gone(stretch: Stretch) -> Iterator[Html]:
+    yield from (_turn(turn, "turn gone") for turn in stretch.first)
+    if stretch.hidden:
+        yield _more(stretch.hidden, "gave way")
+    yield from (_turn(turn, "turn gone") for turn in stretch.last)
+
+
+def _more(hidden: int, what: str) -> Html:
+    return element("p", f"… {hidden:,} more that {what}", class_="more")
 
 
 def _turn(turn: SampleTurn, kind: str, *, text: str | None = None, numbered: bool = True) -> Html:

@@ -295,7 +295,9 @@ def _facts(wanted: Run, finished: Finished, command: dict[str, Any]) -> ReportFa
     """What a report says of a run beside its rows."""
     model = wanted.job.model
     settings = {name: value for name, value in command.items() if name not in ("files", "format")}
-    settings["model"] = f"{model.name}" if model is not None else "none: excerpts"
+    settings["model"] = model.name if model is not None else "none: excerpts"
+    if model is not None:
+        settings |= {"concurrency": model.concurrency, "timeout_seconds": model.timeout_seconds}
     settings |= {"engine": wanted.engine, "workers": wanted.workers or "all cores"}
     return ReportFacts(
         source=str(wanted.source),

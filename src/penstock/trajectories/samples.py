@@ -1,6 +1,7 @@
 """A few rows as they were and as they are, for people to look at: short excerpts, without secrets.
 
-They are taken where a row is compressed, one of each kind from a shard at most. Which of them are shown is decided by
+They are taken where a row is compressed, one of each kind from a shard, and a few from the first shard, which may be the
+only one. Which of them are shown is decided by
 their rank, a hash of their place: the same rows, whoever did them and in whatever order.
 """
 
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
     from penstock.redaction import Redactor
     from penstock.trajectories.compress import Compressed
 
-__all__ = ["Sample", "SampleTurn", "Sampler", "rank_of"]
+__all__ = ["Sample", "SampleTurn", "Sampler", "Stretch", "rank_of"]
 
 _READ = 12_000  # characters that are searched for secrets: more than a private key has
 _TURN = 320  # characters of a turn that are shown
 _SUMMARY = 6_000
-_FIRST, _LAST = 3, 2  # turns of a stretch that are shown
+_FROM_FIRST = 3  # rows of a kind from the first shard
+_KEPT_SHOWN = (3, 2)  # turns of a stretch that are shown: its first and its last
+_GONE_SHOWN = (5, 4)
 
 
 class SampleTurn(msgspec.Struct, frozen=True):
@@ -42,6 +45,14 @@ class SampleTurn(msgspec.Struct, frozen=True):
     after: str | None = None
 
 
+class Stretch(msgspec.Struct, frozen=True):
+    """Turns that belong together: the first of them, how many are not shown, and the last."""
+
+    first: tuple[SampleTurn, ...]
+    hidden: int
+    last: tuple[SampleTurn, ...]
+
+
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """One row: turns at its start, some of those that gave way, the summary in their place, and turns behind it."""
 
@@ -49,33 +60,35 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     kind: str
     metrics: TrajectoryMetrics
-    head: tuple[SampleTurn, ...]
-    gone: tuple[SampleTurn, ...]
+    head: Stretch
+    gone: Stretch
     summary: SampleTurn
-    tail: tuple[SampleTurn, ...]
+    tail: Stretch
 
 
 class Sampler:
-    """Sees every row of a shard, and holds the one with the lowest rank of each kind."""
+    """Sees every row of a shard, and holds those with the lowest ranks: one of each kind, of the first shard a few."""
 
-    def __init__(self, file: int) -> None:
+    def __init__(self, file: int, shard: int) -> None:
         self._file = file
-        self._held: dict[str, tuple[int, int, Sequence[Any], Compressed]] = {}
+        self._each = _FROM_FIRST if shard == 0 else 1
+        self._held: dict[str, list[tuple[int, int, Sequence[Any], Compressed]]] = {}
 
     def see(self, row: int, turns: Sequence[Any], done: Compressed) -> None:
         """Consider a row. One that did not change tells nothing."""
         if done.summary is None:
             return
-        kind = _kind(done.metrics)
-        rank = rank_of(self._file, row)
-        if kind not in self._held or rank < self._held[kind][0]:
-            self._held[kind] = (rank, row, turns, done)
+        held = self._held.setdefault(_kind(done.metrics), [])
+        held.append((rank_of(self._file, row), row, turns, done))
+        held.sort(key=lambda one: one[:2])
+        del held[self._each :]
 
     def samples(self, redactor: Redactor) -> tuple[Sample, ...]:
         """What is held, as excerpts."""
         return tuple(
             _sample(rank, row, kind, _Excerpts(turns, done, redactor))
-            for kind, (rank, row, turns, done) in self._held.items()
+            for kind, held in self._held.items()
+            for rank, row, turns, done in held
         )
 
 
@@ -98,10 +111,10 @@ def _sample(rank: int, row: int, kind: str, excerpts: _Excerpts) -> Sample:
         rank=rank,
         kind=kind,
         metrics=done.metrics,
-        head=excerpts.of(range(done.start)),
-        gone=excerpts.of([at for at in range(done.start, done.end) if at not in islands]),
+        head=excerpts.of(range(done.start), _KEPT_SHOWN),
+        gone=excerpts.of([at for at in range(done.start, done.end) if at not in islands], _GONE_SHOWN),
         summary=excerpts.summary(),
-        tail=excerpts.of(behind),
+        tail=excerpts.of(behind, _KEPT_SHOWN),
     )
 
 
@@ -111,10 +124,15 @@ class _Excerpts:
         self.done = done
         self._redactor = redactor
 
-    def of(self, places: Sequence[int]) -> tuple[SampleTurn, ...]:
+    def of(self, places: Sequence[int], most: tuple[int, int]) -> Stretch:
         """The first and the last of these turns."""
-        shown = places if len(places) <= _FIRST + _LAST + 1 else [*places[:_FIRST], *places[-_LAST:]]
-        return tuple(self._excerpt(at + 1, self.turns[at], _TURN) for at in shown)
+        first, last = most
+        hidden = max(0, len(places) - first - last)
+        return Stretch(
+            tuple(self._excerpt(at + 1, self.turns[at], _TURN) for at in places[:first]),
+            hidden,
+            tuple(self._excerpt(at + 1, self.turns[at], _TURN) for at in places[first + hidden :]),
+        )
 
     def summary(self) -> SampleTurn:
         return self._excerpt(self.done.start + 1, self.done.summary, _SUMMARY)

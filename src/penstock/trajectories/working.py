@@ -91,7 +91,7 @@ def compress_shard(shard: Shard, job: Job, keep: Keep | None = None) -> tuple[Do
     Nothing else is written. A row that fails is in the part as it came, or with excerpts in place of the model's words, and marked.
     """
     rows: _LineRows | _TableRows = _TableRows(shard, job) if shard.parquet else _LineRows(shard, job)
-    sampler = Sampler(shard.file) if job.samples else None
+    sampler = Sampler(shard.file, shard.number) if job.samples else None
     watched: _Rows = rows if sampler is None else _WatchedRows(rows, shard.first_row, sampler)
     taken = [at for at in range(len(rows)) if is_sampled(job, shard.file, shard.first_row + at)]
     if job.model is None:
