@@ -19,7 +19,6 @@ from penstock.compaction.economics import Weighed  # noqa: TC001 - a struct's fi
 from penstock.compaction.receipt import COMPACTED, NOTHING_TO_DO, Receipt
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.engine.compressor import ContextCompressor
-from penstock.engine.plugins import blaming
 from penstock.errors import EngineFailure, PenstockError, StoreConflict
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.engine.compressed import Compressed
     from penstock.engine.contract import ContextEngine
     from penstock.engine.session import Session, Standing
+    from penstock.measure.usage import Usage
 
 __all__ = ["CompactionWish", "Context", "ListCompacted"]
 
@@ -182,6 +182,13 @@ class Context:
         self._tell(Compacted(result.receipt, reason, waited))
         return result
 
+    def used(self, usage: Usage) -> None:
+        """Tell the engine what a provider reported for the last request."""
+        if self.listed is None:
+            self.engine.update_from_response(msgspec.structs.asdict(usage))
+        else:
+            self._or_tell(lambda listed: listed.used(usage))
+
     def undo(self) -> bool:
         """Take the last compaction back; False where there is none. Of an engine for lists, all of this process."""
         self._drop_prepared()
@@ -203,9 +210,7 @@ class Context:
         self._drop_prepared()
         if prepared is not None:
             await asyncio.gather(prepared.work, return_exceptions=True)
-        if self.listed is not None:
-            with blaming(self.engine.name):
-                self.engine.on_session_end(self.session.id, self.listed.seen(self.view))
+        self._or_tell(lambda listed: listed.end(self.session.id, self.view))
 
     async def _result(self, reason: str, wish: CompactionWish) -> tuple[Standing, Compressed]:
         """The compaction that was prepared, where it is what is wanted now; else one that is made now."""
@@ -240,6 +245,14 @@ class Context:
             )
         )
 
+    def _or_tell(self, action: Callable[[ListEngine], None]) -> None:
+        """What an engine for lists is told; that it fails at it is no reason to lose an answer."""
+        if self.listed is not None:
+            try:
+                action(self.listed)
+            except EngineFailure as error:
+                self._tell(Noticed("warn", str(error)))
+
     async def _fit_list(self, listed: ListEngine, tokens: int) -> None:
         """Compact where the engine wants to. One that fails, or has nothing to give, rests until there is more."""
         if tokens < self._rests_below or not self.session.settings.compression.enabled:
@@ -247,7 +260,7 @@ class Context:
         try:
             if not listed.is_due(self.view, tokens):
                 return
-            done = await self._compact_list(f"the engine {self.engine.name} asks for it", tokens, None)
+            done = await self._compact_list(f"asked for at {tokens:,} tokens", tokens, None)
         except EngineFailure as error:
             done = None
             self._tell(Noticed("warn", f"{error}; the conversation goes on as it is"))

@@ -102,6 +102,11 @@ class ListEngine:
         with blaming(self._engine.name):
             self._engine.update_from_response(report)
 
+    def end(self, session_id: str, view: Sequence[Any]) -> None:
+        """Tell the engine that the session is over."""
+        with blaming(self._engine.name):
+            self._engine.on_session_end(session_id, self.seen(view))
+
     def seen(self, view: Sequence[Any]) -> list[dict[str, Any]]:
         """The view as the engine sees it."""
         return (

@@ -298,10 +298,7 @@ class Agent:
         if reported:
             if context.bookkeeper is not None:
                 context.bookkeeper.answered(answer.usage)
-            if context.listed is not None:
-                context.listed.used(answer.usage)
-            else:
-                context.engine.update_from_response(msgspec.structs.asdict(answer.usage))
+            context.used(answer.usage)
             if expected > _WORTH_A_LOOK and reported < _TRUNCATED * expected:
                 self._tell(
                     Noticed(

@@ -190,6 +190,19 @@ def test_a_full_window_with_an_engine_that_fails_ends_the_turn_with_its_reason(s
     assert "the engine 'last-turns' failed with ValueError" in ended[-1].what
 
 
+def test_an_engine_that_does_not_listen_loses_no_answer(store, tmp_path, plugins):
+    text = changed("reported = penstock.normalise_usage(usage)", "raise ValueError")
+    write_plugin(plugins, text=text.replace('self.sessions.append(("end"', 'raise OSError(("end"'))
+    agent, model, events = agent_of([Reply(text="an answer")], store, tmp_path)
+    assert [turn.reason for turn in run(agent, "Hello.", "Hello again.")] == ["done", "done"]
+    assert len(store.read_from(agent.session.id, 0)) == 4
+    asyncio.run(agent.aclose())
+    told = [event.text for event in events if isinstance(event, Noticed)]
+    assert ["ValueError" in text for text in told] == [True, True, False]
+    assert "OSError" in told[-1]
+    assert model.violations == ()
+
+
 def test_off_means_off(store, tmp_path, plugins):
     write_plugin(plugins)
     agent, _, events = agent_of([Reply(text="ok")], store, tmp_path, **{"compression.enabled": False})
