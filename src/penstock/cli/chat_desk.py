@@ -98,7 +98,15 @@ class Desk:
         raise UnknownSession("there is no earlier conversation to go on with; see penstock sessions list")
 
     async def use(self, choice: Choice) -> None:
-        """Go on with another model; one with a smaller window has the conversation compacted first."""
+        """Go on with another model; one with a smaller window has the conversation compacted first.
+
+        Raises SettingsError where it speaks another dialect and something was said already.
+        """
+        if len(self.agent.session) == 0:
+            await self.agent.aclose()
+            self.choice = choice
+            self.open()
+            return
         await self.agent.switch_model(choice.model, choice.provider)
         self.choice = choice
         self._status = None

@@ -87,6 +87,7 @@ class ModelChooser:
         self._wanted = wanted
         self._server: LocalServer | None = None
         self._opened: list[ProviderModel] = []
+        self._home = ""  # the provider that the given address and key are for
 
     async def aclose(self) -> None:
         """Close the connections of all models."""
@@ -102,8 +103,9 @@ class ModelChooser:
         name = wanted.model or ("" if wanted.provider == LOCAL else resumed)
         if wanted.provider == LOCAL or self._is_local(name):
             return self._local()
+        self._home = wanted.provider or self._provider_for(name)
         if name:
-            return self._connected(wanted.provider or self._provider_for(name), name)
+            return self._connected(self._home, name)
         if wanted.provider:
             return self._connected(wanted.provider, self._default_of(wanted.provider))
         if wanted.base_url:
@@ -146,8 +148,7 @@ class ModelChooser:
         return bool(name) and file is not None and name == file.stem
 
     def _connected(self, provider: str, name: str) -> Choice:
-        wanted = self._wanted
-        own = not wanted.provider or provider == wanted.provider
+        wanted, own = self._wanted, provider == self._home
         model = connect(
             provider,
             name,

@@ -224,7 +224,9 @@ class TurnView:
 
     def _turn_ended(self, event: TurnEnded) -> None:
         for ran in self._running.values():
-            stopped = ToolEnded("", ran.name, "stopped", True, time.monotonic() - ran.started)  # noqa: FBT003 - a value
+            stopped = ToolEnded(
+                "", ran.name, "stopped", is_error=True, seconds=time.monotonic() - ran.started
+            )
             self._ended(stopped, ran)
         self._running.clear()
         self._close_answer()

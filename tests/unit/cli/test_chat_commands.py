@@ -1,0 +1,238 @@
+"""Every command of the chat, on a real store and with a model over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+from contextlib import ExitStack, asynccontextmanager
+
+import pytest
+
+from penstock.agent.events import Compacted, Noticed
+from penstock.cli.chat_commands import COMMANDS, parse, run_command
+from penstock.cli.chat_desk import Desk, Host, Office
+from penstock.cli.chat_model import ModelChooser, Wanted
+from penstock.cli.screen import Screen
+from penstock.errors import SettingsError, UnknownHandle, UnknownSession
+from penstock.settings import ModelSettings, Settings
+from penstock.stores.opening import open_store
+from penstock.testing import ScriptedProvider
+
+SCREEN = Screen(io.StringIO(), columns=100)
+
+
+def paragraphs(number):
+    return "\n".join(
+        f"Line {number}.{i}: worker {i * 7} of order {48_000 + i * 13} wrote /srv/data/file_{number}_{i}.csv."
+        for i in range(60)
+    )
+
+
+class Person:
+    """Types commands and hears what happens."""
+
+    def __init__(self, desk, heard, server):
+        self.desk = desk
+        self.heard = heard
+        self.server = server
+
+    async def command(self, line):
+        return await run_command(parse(line), self.desk, SCREEN)
+
+    async def says(self, *lines):
+        for line in lines:
+            assert (await self.desk.agent.turn(line)).reason == "done"
+
+
+@asynccontextmanager
+async def at_the_desk(script, tmp_path, monkeypatch, window=32_000):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    heard = []
+    settings = Settings(model=ModelSettings(context_length=window))
+    with ExitStack() as stack:
+        async with ScriptedProvider(script, repeat_last=True) as server:
+            store = open_store(f"sqlite:///{tmp_path}/s.db")
+            stack.callback(store.close)
+            chooser = ModelChooser(stack, Wanted(model="gpt-4.1", base_url=f"{server.base_url}/v1"))
+            office = Office(settings=settings, store=store, chooser=chooser, folder=tmp_path)
+            desk = Desk(office, chooser.first(), Host(tell=heard.append))
+            desk.open()
+            yield Person(desk, heard, server)
+            await desk.close()
+            await chooser.aclose()
+            assert server.violations == ()
+
+
+def acted(script, tmp_path, monkeypatch, act, **options):
+    async def play():
+        async with at_the_desk(script, tmp_path, monkeypatch, **options) as person:
+            await act(person)
+
+    asyncio.run(play())
+
+
+def test_lines_that_are_commands_and_lines_that_are_not():
+    assert parse("/etc/hosts is broken") is None
+    assert parse("what is /help?") is None
+    assert parse("/") is None
+    assert parse("  /HELP ").command is COMMANDS["help"]
+    assert parse("/compress  auth.py and more ").argument == "auth.py and more"
+    assert parse("/nothing").command is None
+
+
+def test_unknown_commands_are_answered_with_the_nearest(tmp_path, monkeypatch):
+    async def act(person):
+        assert await person.command("/compres x") == ["there is no command /compres; did you mean /compress?"]
+        assert await person.command("/zzzz") == ["there is no command /zzzz; /help lists all"]
+
+    acted(["."], tmp_path, monkeypatch, act)
+
+
+def test_help_names_every_command_and_the_keys(tmp_path, monkeypatch):
+    async def act(person):
+        text = "\n".join(await person.command("/help"))
+        assert all(f"/{name} " in text or f"/{name}\n" in text for name in COMMANDS)
+        assert "Ctrl-D leaves" in text
+        assert max(map(len, text.splitlines())) <= SCREEN.columns
+
+    acted(["."], tmp_path, monkeypatch, act)
+
+
+def test_compress_undo_and_what_is_said_from_the_second_time_on_once(tmp_path, monkeypatch):
+    async def act(person):
+        assert await person.command("/compress") == [
+            "nothing to compress: what could give way is too little to be worth it"
+        ]
+        assert await person.command("/undo") == [
+            f"nothing to undo: {person.desk.conversation[:8]} has no compaction"
+        ]
+        await person.says(*(f"Tell me about part {n}." for n in range(6)))
+        before = person.desk.status.prompt_tokens
+        assert await person.command("/compress") == []  # the event tells it
+        made = [one for one in person.heard if isinstance(one, Compacted)]
+        assert len(made) == 1
+        assert made[0].receipt.tokens_after < made[0].receipt.tokens_before
+        after = person.desk.status.prompt_tokens
+        assert after < before
+        (said,) = await person.command("/undo")
+        assert said.endswith(f"{after:,} → {before:,} tokens")
+        assert person.desk.status.compactions == 0
+        for _ in range(3):
+            await person.command("/compress")
+            await person.says("More.")
+        assert person.desk.status.compactions >= 2
+        warnings = [one for one in person.heard if isinstance(one, Noticed) and "/new" in one.text]
+        assert len(warnings) == 1
+
+    acted([paragraphs(n) for n in range(30)], tmp_path, monkeypatch, act)
+
+
+def test_compress_here_keeps_the_last_exchanges_and_a_topic_is_a_focus(tmp_path, monkeypatch):
+    async def act(person):
+        await person.says(*(f"Tell me about part {n}." for n in range(6)))
+        await person.command("/compress here 3")
+        view = [one["content"] for one in person.desk.agent.context.view]
+        assert view[-6:] == [text for n in (3, 4, 5) for text in (f"Tell me about part {n}.", paragraphs(n))]
+        await person.command("/undo")
+        await person.command("/compress order 48013")
+        assert "48013" in str(person.desk.agent.context.view)
+
+    acted([paragraphs(n) for n in range(30)], tmp_path, monkeypatch, act)
+
+
+def test_pin_and_unpin(tmp_path, monkeypatch):
+    async def act(person):
+        await person.says("One.", "Two.")
+        assert await person.command("/pin m1") == ["m1 stays whole in later compactions"]
+        (said,) = await person.command("/pin")
+        assert said.startswith("pinned: m1; messages are m1 to m4")
+        assert await person.command("/unpin m1") == ["m1 is no longer pinned"]
+        assert (await person.command("/unpin"))[0].startswith("pinned: nothing")
+        with pytest.raises(UnknownHandle, match="m99"):
+            await person.command("/pin m99")
+
+    acted(["."], tmp_path, monkeypatch, act)
+
+
+def test_context_usage_insights_sessions_and_search(tmp_path, monkeypatch):
+    async def act(person):
+        assert await person.command("/usage") == ["nothing was asked yet"]
+        assert await person.command("/sessions") == ["no conversations yet"]
+        await person.says("Where does worker 21 write to?")
+        context = await person.command("/context")
+        assert re.match(r"\d,\d\d\d of 32,000 tokens, [\d.]+% of the window", context[0])
+        assert context[1] == "compacted at 27,200; /compress does it now"
+        assert [line.split("  ")[1] for line in context[2:]] == [
+            "system prompt", "tools", "your messages", "answers and calls",
+        ]  # fmt: skip
+        usage = await person.command("/usage")
+        assert usage[1].split()[:2] == ["gpt-4.1", "1"]
+        assert usage[-1] == "no compactions"
+        assert (await person.command("/insights 7"))[0] == "the last 7 days: 1 conversation"
+        assert "no number of days" in (await person.command("/insights soon"))[0]
+        sessions = await person.command("/sessions")
+        assert sessions[1].startswith(person.desk.conversation[:8])
+        assert "Where does worker 21" in sessions[1]
+        assert "what for?" in (await person.command("/search"))[0]
+        await person.command("/new")
+        found = "\n".join(await person.command("/search file_0_3.csv"))
+        assert "worker 21 of order 48039" in found
+
+    acted([paragraphs(0)], tmp_path, monkeypatch, act)
+
+
+def test_new_and_resume_and_nothing_empty_is_left_behind(tmp_path, monkeypatch):
+    async def act(person):
+        desk = person.desk
+        with pytest.raises(UnknownSession, match="no earlier conversation"):
+            await person.command("/resume")
+        await person.says("First question?")
+        first = desk.conversation
+        assert await person.command("/new") == [
+            f"a new conversation; the last one is kept: /resume {first[:8]}"
+        ]
+        assert desk.conversation != first
+        second = desk.conversation
+        recap = await person.command("/resume")  # the one before
+        assert desk.conversation == first
+        assert recap[0].startswith(first[:8])
+        assert "you:    First question?" in recap
+        assert "answer: Yes." in recap
+        assert [row.id for row in desk.store.list()] == [first]  # the empty one is gone
+        with pytest.raises(UnknownSession, match=second[:8]):
+            await person.command(f"/resume {second[:8]}")
+        assert desk.conversation == first
+        await person.says("Second question?")
+        assert len(person.server.received[-1].body["messages"]) == 4  # a system prompt and three messages
+
+    acted(["Yes."], tmp_path, monkeypatch, act)
+
+
+def test_another_model_of_the_same_server(tmp_path, monkeypatch):
+    async def act(person):
+        assert (await person.command("/model"))[0] == "gpt-4.1 (openai), window 32,000 tokens"
+        lines = await person.command("/model gpt-4.1-mini")
+        assert lines[0] == "now gpt-4.1-mini (openai), window 32,000 tokens"
+        assert lines[1].startswith("prompt caching: no marks for gpt-4.1-mini by openai")
+        await person.says("Hello.")
+        assert person.server.received[-1].body["model"] == "gpt-4.1-mini"
+        with pytest.raises(SettingsError, match="ANTHROPIC_API_KEY"):
+            await person.command("/model anthropic:claude-haiku-4-5")
+        assert person.desk.status.model == "gpt-4.1-mini"
+
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    acted(["Yes."], tmp_path, monkeypatch, act)
+
+
+def test_what_a_chat_took_in_all_its_conversations(tmp_path, monkeypatch):
+    async def act(person):
+        await person.says("One.")
+        await person.command("/new")
+        await person.says("Two.")
+        lines = person.desk.summary()
+        assert lines[0].startswith("2 requests · ")
+        assert lines[0].endswith(" · 0 compactions")
+        assert lines[1] == f"go on with: penstock chat --resume {person.desk.conversation[:8]}"
+
+    acted(["Yes."], tmp_path, monkeypatch, act)

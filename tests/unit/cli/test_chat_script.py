@@ -1,0 +1,126 @@
+"""The chat for scripts: one answer on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from tests.e2e.cli_process import assert_one_clear_error
+
+from penstock.providers.exchange import Called
+from penstock.testing import Reply, scripted_provider
+
+
+@pytest.fixture
+def chat(penstock, tmp_path, monkeypatch):
+    """Runs one chat after the other against the provider, with one store."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(server, *args, **more):
+        where = ("--base-url", f"{server.base_url}/v1", "--store", f"sqlite:///{tmp_path}/s.db")
+        return penstock("chat", "--model", "gpt-4.1", *where, *args, HOME=str(tmp_path), **more)
+
+    return run
+
+
+def calling(text, name, arguments):
+    return Reply(text, calls=(Called("call_1", name, arguments),))
+
+
+def test_the_answer_alone_goes_to_standard_output(chat):
+    script = [calling("Let me see.", "list_files", "{}"), "There is **nothing**.\n\nReally."]
+    with scripted_provider(script) as server:
+        ran = chat(server, "-p", "What is here?")
+    assert ran.code == 0
+    assert ran.text == "There is **nothing**.\n\nReally.\n"
+    lines = ran.err.splitlines()
+    assert lines[0].startswith("prompt caching: no marks for gpt-4.1 by openai")
+    assert lines[1:3] == ["Let me see.", "✓ list_files → 1 entries"] or lines[1] == "Let me see."
+    assert "✓ list_files" in lines[2]
+    assert lines[3].startswith("2 requests · ")
+    assert re.fullmatch(r"go on with: penstock chat --resume [0-9a-f]{8}", lines[4])
+    assert "\x1b" not in ran.err
+
+
+def test_one_json_object(chat):
+    with scripted_provider(["Ünicode, all of it."]) as server:
+        ran = chat(server, "-p", "Say it.", "--json")
+    report = json.loads(ran.text)
+    assert report["text"] == "Ünicode, all of it."
+    assert report["ended"] == "done"
+    assert report["model"] == "gpt-4.1"
+    assert report["usage"]["requests"] == 1
+    assert report["usage"]["prompt_tokens"] > 1_000
+    assert report["cost"] == report["usage"]["cost"] > 0
+    assert report["compactions"] == 0
+    assert len(report["session"]) == 16
+    assert ran.text.count("\n") == 1
+
+
+def test_a_prompt_from_a_pipe_and_a_conversation_that_goes_on(chat):
+    with scripted_provider(["First.", "Second.", "Third."]) as server:
+        assert chat(server, stdin=b"from a pipe\n").text == "First.\n"
+        again = chat(server, "--resume", stdin=b"and more")
+        assert again.text == "Second.\n"
+        said = [one["content"] for one in server.received[1].body["messages"][1:]]
+        assert said == ["from a pipe", "First.", "and more"]
+        short = re.search(r"--resume (\w+)", again.err)[1]
+        assert chat(server, "--resume", short[:5], "-p", "by id").code == 0
+        assert len(server.received[2].body["messages"]) == 6
+        assert server.violations == ()
+
+
+def test_without_a_person_only_what_is_allowed_is_done(chat, tmp_path):
+    touch = '{"command": "touch made"}'
+    script = [calling("", "terminal", touch), "Refused.", calling("", "terminal", touch), "Done."]
+    with scripted_provider(script) as server:
+        ran = chat(server, "-p", "Make it.")
+        assert "✗ terminal touch made → refused: nobody is there to be asked" in ran.err
+        assert not (tmp_path / "made").exists()
+        assert chat(server, "-p", "Make it.", "--yes").text == "Done.\n"
+        assert (tmp_path / "made").exists()
+
+
+def test_a_provider_that_refuses_is_exit_code_4_and_says_why(chat):
+    with scripted_provider([Reply.unauthorised()], repeat_last=True) as server:
+        ran = chat(server, "-p", "Hello?")
+        assert ran.code == 4
+        assert ran.out == b""
+        assert "401 (auth)" in ran.err
+        report = json.loads(chat(server, "-p", "Hello?", "--json").text)
+    assert report["ended"] == "failed"
+    assert "401" in report["why"]
+
+
+def test_what_cannot_be_begun_is_one_clear_error(penstock, tmp_path):
+    home = {"HOME": str(tmp_path)}
+    store = ("--store", f"sqlite:///{tmp_path}/s.db")
+    assert_one_clear_error(penstock("chat", *store, stdin=b"  \n", **home), "prompt is empty", "-p")
+    assert_one_clear_error(penstock("chat", "-p", "x", *store, "--resume", **home), "no conversation")
+    assert_one_clear_error(penstock("chat", "-p", "x", *store, "--resume", "abc", **home), "'abc'")
+    assert_one_clear_error(
+        penstock("chat", "-p", "x", *store, "--base-url", "http://127.0.0.1:9/v1", **home), "add --model NAME"
+    )
+    assert_one_clear_error(
+        penstock("chat", "-p", "x", *store, "--provider", "anthropic", **home), "ANTHROPIC_API_KEY"
+    )
+    assert_one_clear_error(penstock("chat", "-p", "x", *store, "--provider", "opnai", **home), "openai")
+    assert_one_clear_error(
+        penstock("chat", "-p", "x", *store, "--provider", "ollama", **home), "--model NAME"
+    )
+
+
+def test_a_failure_leaves_no_empty_conversation(penstock, tmp_path):
+    store = ("--store", f"sqlite:///{tmp_path}/s.db")
+    penstock("chat", "-p", "x", *store, "--provider", "anthropic", HOME=str(tmp_path))
+    assert json.loads(penstock("sessions", "list", *store, "--json").text) == []
+
+
+def test_a_window_that_fills_is_compacted_and_told(chat):
+    long = "\n".join(f"worker {i} of order {48_000 + i} wrote /srv/{i}.csv in {i * 3} ms" for i in range(700))
+    with scripted_provider([long, "Short."], repeat_last=True, window_tokens=20_000) as server:
+        chat(server, "-p", "List them.", "--context-length", "20k")
+        ran = chat(server, "--resume", "-p", "And?", "--context-length", "20k", "--json")
+        assert json.loads(ran.text)["text"] == "Short."
+        assert server.violations == ()
