@@ -40,13 +40,6 @@ _KEPT_TOKENS = (
 _REST = 1.1  # times the size at which an engine for lists could do nothing: then it is asked again
 
 
-class _Prepared(msgspec.Struct, eq=False):
-    """A compaction under way or ready, of the view as it stood."""
-
-    standing: Standing
-    work: asyncio.Task[Compressed]
-
-
 class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
     """What a compaction is to be like: how small (messages only), about what, and which messages stay, by number."""
 
@@ -89,7 +82,7 @@ class Context:
             None
         )  # after a compaction: the prompt's beginning changed anyway
         self._tell = tell
-        self._prepared: _Prepared | None = None
+        self._prepared: asyncio.Task[tuple[Standing, Compressed]] | None = None
         self.view: list[Any] = []
         self.prefix_end: int | None = None  # how many messages of it the last compaction has settled
         self._counted = 0
@@ -209,41 +202,44 @@ class Context:
         prepared = self._prepared
         self._drop_prepared()
         if prepared is not None:
-            await asyncio.gather(prepared.work, return_exceptions=True)
+            await asyncio.gather(prepared, return_exceptions=True)
         self._or_tell(lambda listed: listed.end(self.session.id, self.view))
 
     async def _result(self, reason: str, wish: CompactionWish) -> tuple[Standing, Compressed]:
         """The compaction that was prepared, where it is what is wanted now; else one that is made now."""
         prepared = self._prepared
         self._prepared = None
-        if prepared is not None and wish.is_plain and not prepared.work.cancelled():
-            if not prepared.work.done():
+        if prepared is not None and wish.is_plain and not prepared.cancelled():
+            if not prepared.done():
                 self._tell(Compacting(reason))
             try:
-                return prepared.standing, await prepared.work
+                return await prepared
             except PenstockError as error:
                 self._tell(Noticed("warn", f"what was being prepared failed and is made anew: {error}"))
         elif prepared is not None:
-            prepared.work.cancel()
+            prepared.cancel()
         self._tell(Compacting(reason))
-        standing = self.session.standing(with_pins=True)
-        return standing, await self._made(standing, wish)
+        return await self._made(wish)
 
-    async def _made(self, standing: Standing, wish: CompactionWish) -> Compressed:
-        engine = self.engine
+    async def _made(self, wish: CompactionWish) -> tuple[Standing, Compressed]:
+        """A compaction of the view as it stands now, beside the event loop."""
+        engine, session = self.engine, self.session
         assert isinstance(engine, ContextCompressor)  # noqa: S101 - the only callers have looked
-        pinned = {position + 1 for position in self.session.store.pins(self.session.id)}
-        engine.pins = pinned.union(wish.pins)
-        view = standing.view
-        return await asyncio.to_thread(
-            lambda: engine.prepare(
-                view.wires,
+
+        def work() -> tuple[Standing, Compressed]:
+            standing = session.standing(with_pins=True)
+            pinned = {position + 1 for position in session.store.pins(session.id)}
+            engine.pins = pinned.union(wish.pins)
+            result = engine.prepare(
+                standing.view.wires,
                 wish.focus,
                 target_tokens=wish.target_tokens,
-                numbers=view.numbers,
+                numbers=standing.view.numbers,
                 may_call_model=wish.may_call_model,
             )
-        )
+            return standing, result
+
+        return await asyncio.to_thread(work)
 
     def _or_tell(self, action: Callable[[ListEngine], None]) -> None:
         """What an engine for lists is told; that it fails at it is no reason to lose an answer."""
@@ -304,12 +300,11 @@ class Context:
     def _prepare(self) -> None:
         if not self._can_prepare():
             return
-        standing = self.session.standing(with_pins=True)
-        self._prepared = _Prepared(standing, asyncio.ensure_future(self._made(standing, CompactionWish())))
+        self._prepared = asyncio.ensure_future(self._made(CompactionWish()))
 
     def _drop_prepared(self) -> None:
         if self._prepared is not None:
-            self._prepared.work.cancel()
+            self._prepared.cancel()
             self._prepared = None
 
     def _load(self) -> None:

@@ -266,7 +266,8 @@ class Session:
     def view(self) -> list[Any]:
         """What the model is to be sent: the newest compaction's view and all that was logged after it."""
         newest = self.store.newest_compaction(self.id)
-        return self._view(newest.compaction if newest is not None else None).wires
+        compaction = newest.compaction if newest is not None else None
+        return self._view(compaction, self.store.log_tip(self.id).length).wires
 
     def compact(
         self,
@@ -328,7 +329,7 @@ class Session:
         compaction = newest.compaction if newest is not None else None
         if with_pins:
             compaction = with_pinned(compaction, self.store.pins(self.id), self.store, self._row)
-        return Standing(self._view(compaction), tip, newest)
+        return Standing(self._view(compaction, tip.length), tip, newest)
 
     def commit(
         self, standing: Standing, result: Compressed, decision: Mapping[str, Any] | None = None
@@ -439,8 +440,7 @@ class Session:
             raise UnknownHandle(f"there is no original {handle!r} in this conversation")
         return position
 
-    def _view(self, compaction: Compaction | None) -> StoredView:
-        length = self.store.log_tip(self.id).length
+    def _view(self, compaction: Compaction | None, length: int) -> StoredView:
         entries = self.store.read(self.id, wanted_positions(compaction, length))
         return view_of(compaction, entries, self._row.dialect)
 
