@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from tests.e2e.chat_screen import ChatScreen
 from tests.e2e.cli_process import penstock
 
-from penstock.testing import scripted_provider
+from penstock.providers.exchange import Called
+from penstock.testing import Reply, scripted_provider
 
 
 class Stage:
@@ -41,3 +42,8 @@ def stage(folder, script, **options):
     with scripted_provider(script, **options) as server:
         yield Stage(server, folder)
         assert server.violations == ()
+
+
+def calling(text, name, arguments):
+    """An answer that says something and calls one tool."""
+    return Reply(text, calls=(Called("call_1", name, arguments),))

@@ -36,7 +36,7 @@ _STYLE = Style.from_dict(
     {
         "bottom-toolbar": "noreverse",
         "prompt": "bold ansicyan",
-        "dim": "ansibrightblack",
+        "dim": "dim",
         "bar": "ansicyan",
         "warn": "ansiyellow",
         "strong": "bold",

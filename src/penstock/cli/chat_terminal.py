@@ -24,6 +24,7 @@ from penstock.cli.screen import screen_of
 from penstock.cli.session_list import title_of
 from penstock.cli.stored import SHORT, conversations
 from penstock.errors import PenstockError
+from penstock.measure.tokens import tokenizer_for
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator, Sequence
@@ -64,12 +65,14 @@ class TerminalChat:
         self._desk.open(session_id)
         for line in self._greeting(resumed=session_id is not None):
             self._screen.say(line)
+        ready = asyncio.ensure_future(self._warm_up())
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._interrupted)
         try:
             while not self._leaving and (typed := await self._read()) is not None:
                 await self._answer(typed)
         finally:
+            await ready
             await self._desk.close()
             loop.remove_signal_handler(signal.SIGINT)
         below = screen_of(sys.stderr)
@@ -77,6 +80,10 @@ class TerminalChat:
             for part in wrapped(line, below.columns):
                 below.say(part)
         return 0
+
+    async def _warm_up(self) -> None:
+        """Load while the person types what the first turn would wait for."""
+        await asyncio.to_thread(tokenizer_for(self._desk.status.model).count, "ready")
 
     @property
     def _screen(self) -> Screen:

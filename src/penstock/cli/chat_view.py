@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["LOOKS", "TurnView", "console_for"]
 
 LOOKS = {
-    "dim": "bright_black",
+    "dim": "dim",
     "bar": "cyan",
     "warn": "yellow",
     "bad": "red",

@@ -1,0 +1,82 @@
+"""Ctrl-C, and keys that come while something else is going on."""
+
+from __future__ import annotations
+
+import time
+
+from tests.e2e.chat_screen import CTRL_C
+from tests.e2e.chat_stage import calling, stage
+
+from penstock.providers.exchange import Called
+from penstock.testing import Reply
+
+
+def test_ctrl_c_stops_the_turn_keeps_the_conversation_and_twice_leaves(tmp_path):
+    script = [Reply("word " * 400, chunk_delay_seconds=0.1), "I was interrupted, and go on."]
+    with stage(tmp_path, script) as at, at.screen() as chat:
+        chat.wait_idle()
+        chat.say("Count.")
+        chat.wait("word word")
+        chat.type(CTRL_C)
+        chat.wait("stopped; the conversation is kept")
+        chat.wait_idle()
+        chat.say("Go on.")
+        chat.wait("and go on")
+        chat.wait_idle()
+        said = at.server.received[-1].body["messages"]
+        assert [one["role"] for one in said[-3:]] == ["user", "assistant", "user"]
+        assert "[interrupted by the user]" in said[-2]["content"]
+        chat.type("half a thought", CTRL_C)  # clears what was typed
+        chat.wait_idle()
+        chat.type(CTRL_C)
+        chat.wait("Ctrl-C again, or Ctrl-D, leaves")
+        assert chat.process.poll() is None
+        chat.type(CTRL_C)
+        assert chat.wait_end() == 0
+
+
+def test_ctrl_c_ends_a_running_command_and_every_call_has_its_result(tmp_path):
+    script = [calling("", "terminal", '{"command": "echo begun; sleep 60"}'), "Fine."]
+    with stage(tmp_path, script) as at, at.screen("--yes") as chat:
+        chat.wait_idle()
+        chat.say("Wait a minute.")
+        chat.wait("begun")
+        started = time.monotonic()
+        chat.type(CTRL_C)
+        chat.wait("stopped; the conversation")
+        assert time.monotonic() - started < 5
+        assert "✗ terminal" in chat.text
+        chat.wait_idle()
+        chat.say("And now?")
+        chat.wait("Fine.")  # the provider checks that the call has a result
+
+
+def test_what_is_typed_during_a_turn_waits_for_its_end(tmp_path):
+    with (
+        stage(tmp_path, [Reply("slow " * 20, chunk_delay_seconds=0.1), "Second."]) as at,
+        at.screen() as chat,
+    ):
+        chat.wait_idle()
+        chat.say("first")
+        chat.wait("slow slow")
+        chat.say("typed ahead")
+        chat.wait("Second.")
+        assert at.server.received[1].body["messages"][-1]["content"] == "typed ahead"
+        assert chat.everything.count("typed ahead") == 1  # it did not show while the answer was written
+
+
+def test_typed_before_the_question_is_no_answer(tmp_path):
+    script = [
+        Reply("", calls=(Called("c", "terminal", '{"command": "touch made"}'),), delay_seconds=1.0),
+        "Ok.",
+    ]
+    with stage(tmp_path, script) as at, at.screen() as chat:
+        chat.wait_idle()
+        chat.say("Go.")
+        chat.wait("waiting for the model")
+        chat.type("yyyy")
+        chat.wait("allow it")
+        time.sleep(0.3)
+        assert not (at.work / "made").exists()
+        chat.type("n")
+        chat.wait("Ok.")
