@@ -86,13 +86,12 @@ def files_in(folder: Path) -> Iterator[Offer]:
 def trouble_with(folder: Path) -> str:
     """Why nothing is loaded from this folder; empty where it is as it should be."""
     try:
-        info = folder.stat()
         os.scandir(folder).close()
+        return _unsafe(folder)
     except FileNotFoundError:
         return "it is not there"
     except OSError as error:
         return f"it cannot be read: {error.strerror}"
-    return _open_to_others(folder, info)
 
 
 def taken(factory: Factory, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,7 +158,7 @@ def _source(path: Path) -> bytes:
     """
     try:
         for folder in dict.fromkeys((path.parent, path.resolve().parent)):
-            if reason := _open_to_others(folder, folder.stat()):
+            if reason := _unsafe(folder):
                 raise EngineFailure(reason)
         with path.open("rb") as file:
             if reason := _open_to_others(path, os.fstat(file.fileno())):
@@ -169,13 +168,24 @@ def _source(path: Path) -> bytes:
         raise EngineFailure(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _open_to_others(path: Path, info: os.stat_result) -> str:
+def _unsafe(folder: Path) -> str:
+    """Who else could put a file there, or another folder in its place; empty where nobody could."""
+    for place in (folder, *folder.parents):
+        info = place.stat()
+        # In a folder such as /tmp others can make files, and not touch those of others: that will do above it.
+        kept_apart = place != folder and info.st_mode & stat.S_ISVTX
+        if reason := _open_to_others(place, info, write=0 if kept_apart else _OTHERS_WRITE):
+            return reason
+    return ""
+
+
+def _open_to_others(path: Path, info: os.stat_result, write: int = _OTHERS_WRITE) -> str:
     """Who else may write there, and what to do about it; empty where nobody may."""
     if not hasattr(os, "getuid"):  # Windows says it by other means
         return ""
     if info.st_uid not in (os.getuid(), _ROOT):
         return f"{path} belongs to another user (uid {info.st_uid}); make it yours, or choose another place"
-    if info.st_mode & _OTHERS_WRITE:
+    if info.st_mode & write:
         return f"others may write to {path}; run: chmod go-w '{path}'"
     return ""
 

@@ -204,6 +204,20 @@ class TestWhoMayWrite:
         real.parent.chmod(0o777)
         assert "others may write" in why(settings, "last-turns", FILE)
 
+    @pytest.mark.parametrize(
+        ("mode", "loaded"), [(0o777, False), (0o775, False), (0o1777, True), (0o755, True)]
+    )
+    def test_nor_one_whose_folder_others_may_put_another_in_place_of(self, tmp_path, mode, loaded):
+        above = tmp_path / "above"
+        write_plugin(above / "plugins")
+        above.chmod(mode)
+        settings = settings_from({"plugins.folder": str(above / "plugins")})
+        if loaded:
+            assert engine_named("last-turns", settings).name == "last-turns"
+        else:
+            assert f"others may write to {above};" in why(settings, "last-turns", FILE)
+            assert str(above) in trouble_with(above / "plugins")
+
     @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root gives files away")
     def test_nor_one_of_another_user(self, settings, folder):
         path = write_plugin(folder)
