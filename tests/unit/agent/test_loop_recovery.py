@@ -1,0 +1,139 @@
+"""What the loop does about refusals, and what it keeps of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from test_loop import agent_of, run
+
+from penstock.agent.events import Compacted, Recovering
+from penstock.agent.recovery import GiveUp, LowerCap, Shrink, next_step
+from penstock.errors import ErrorClass, ErrorKind
+from penstock.stores.opening import open_store
+from penstock.testing import PromptCache, Reply
+
+TALK = "please think about the harbour and its cranes "
+
+
+@pytest.fixture
+def store():
+    opened = open_store("memory:")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
+def talked(agent, turns=6):
+    for number in range(turns):
+        assert run(agent, f"question {number}: {TALK * 120}").reason == "done"
+
+
+class Refusing:
+    """Answers, but for what it is told to refuse."""
+
+    def __init__(self):
+        self.refusals = []
+        self.sizes = []
+
+    def __call__(self, request):
+        if not request.body.get("tools"):
+            return Reply(text="Nothing to add.")
+        self.sizes.append(request.prompt_tokens)
+        return self.refusals.pop(0) if self.refusals else Reply(text="an answer, " * 60)
+
+
+def test_a_prompt_that_stays_too_long_ends_in_one_clear_error_each_try_smaller(store, tmp_path):
+    script = Refusing()
+    agent, _, events = agent_of(script, store, tmp_path)
+    talked(agent)
+    script.sizes.clear()
+    script.refusals = [Reply.too_long(window=1_100, prompt=90_000)] * 9
+    ended = run(agent, "go on")
+    assert ended.reason == "failed"
+    assert "compression.max_attempts" in ended.what or "tokens" in ended.what
+    assert len(script.sizes) <= 4
+    assert script.sizes == sorted(set(script.sizes), reverse=True)
+    script.refusals = []
+    assert agent.session.view() == agent.context.view
+    assert [event.what for event in events if isinstance(event, Recovering)]
+
+
+def test_the_window_that_a_refusal_states_is_kept_for_the_next_session(store, tmp_path):
+    script = Refusing()
+    agent, model, _ = agent_of(script, store, tmp_path, name="unheard-of")
+    talked(agent)
+    script.refusals = [Reply.too_long(window=9_000, prompt=9_500)]
+    assert run(agent, "go on").reason == "done"
+    assert agent.context.engine.context_length == 9_000
+    again, _, _ = agent_of(Refusing(), store, tmp_path, name="unheard-of")
+    assert again.session.window.tokens == 9_000
+    assert not model.violations
+
+
+def test_a_body_that_is_too_large_is_made_half_as_large(store, tmp_path):
+    script = Refusing()
+    agent, _, events = agent_of(script, store, tmp_path)
+    talked(agent)
+    script.sizes.clear()
+    script.refusals = [Reply.payload_too_large()]
+    assert run(agent, "go on").reason == "done"
+    assert any(isinstance(event, Compacted) for event in events)
+    assert script.sizes[1] < 0.7 * script.sizes[0]
+
+
+@pytest.mark.parametrize("refusal", [Reply.unauthorised(), Reply.quota_exceeded()])
+def test_what_compacting_cannot_help_compacts_nothing(store, tmp_path, refusal):
+    script = Refusing()
+    agent, _, events = agent_of(script, store, tmp_path)
+    talked(agent, 2)
+    script.refusals = [refusal]
+    assert run(agent, "go on").reason == "failed"
+    assert not any(isinstance(event, (Compacted, Recovering)) for event in events)
+    assert run(agent, "again").reason == "done"
+
+
+def test_requests_to_claude_are_marked_and_the_cache_is_read(store, tmp_path):
+    from pathlib import Path
+
+    from penstock.agent.assembly import Place, make_agent
+    from penstock.settings import settings_from
+    from penstock.testing import ScriptedModel
+
+    model = ScriptedModel(
+        [Reply(text="an answer, " * 300)],
+        name="claude-sonnet-4-5",
+        dialect="anthropic",
+        repeat_last=True,
+        prompt_cache=PromptCache(),
+    )
+    place = Place(folder=Path(tmp_path), store=store, tell=lambda event: None, yes=True)
+    agent = make_agent(place, model, settings_from({}), provider="anthropic")
+    talked(agent, 5)
+    body = model.received[-1].body
+    assert 1 <= json.dumps(body).count('"cache_control"') <= 4
+    reads = [row.usage.cache_read_tokens for row in store.usage(session_id=agent.session.id)]
+    assert reads == sorted(reads)
+    assert reads[-1] > reads[1] > 0
+    assert agent.status().cache_hit > 0.3
+    assert "on for claude-sonnet-4-5" in agent.status().caching
+
+
+@pytest.mark.parametrize("attempt", [1, 2, 3])
+@pytest.mark.parametrize("sent", [900, 50_000, 900_000])
+@pytest.mark.parametrize("window", [None, 1_100, 8_000, 200_000])
+def test_every_step_is_smaller_than_what_was_refused(attempt, sent, window):
+    for kind in (ErrorKind.PROMPT_TOO_LONG, ErrorKind.PAYLOAD_TOO_LARGE):
+        failure = ErrorClass(kind, window_tokens=window, prompt_tokens=sent)
+        step = next_step(failure, sent_tokens=sent, max_output_tokens=4_000, attempt=attempt, max_attempts=3)
+        assert isinstance(step, Shrink)
+        assert 0 <= step.target_tokens < sent
+    failure = ErrorClass(ErrorKind.OUTPUT_CAP_TOO_LARGE, window_tokens=window, prompt_tokens=sent)
+    step = next_step(failure, sent_tokens=sent, max_output_tokens=4_000, attempt=attempt, max_attempts=3)
+    assert (isinstance(step, LowerCap) and step.max_output_tokens < 4_000) or isinstance(step, Shrink)
+    late = next_step(failure, sent_tokens=sent, max_output_tokens=4_000, attempt=4, max_attempts=3)
+    assert isinstance(late, GiveUp)
