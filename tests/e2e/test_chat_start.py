@@ -1,11 +1,15 @@
-"""How a chat begins where something is missing."""
+"""How a chat begins: where something is missing, with a prompt on the command line, with a pipe."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import pytest
-from tests.e2e.chat_screen import CTRL_D, ChatScreen
+from tests.e2e.chat_screen import CTRL_C, CTRL_D, ChatScreen
+from tests.e2e.chat_stage import calling, stage
+from tests.e2e.cli_process import COMMAND, environment
 
 from penstock.local import missing
 
@@ -34,3 +38,48 @@ def test_without_a_key_the_model_on_this_machine_answers(tmp_path):
         assert "of 8,192" in chat.lines[-1] + chat.text
         chat.type(CTRL_D)
         assert chat.wait_end() == 0
+
+
+def test_one_answer_at_a_terminal_asks_there_and_can_be_stopped(tmp_path):
+    script = [
+        calling("", "terminal", '{"command": "touch made"}'),
+        "Done.",
+        calling("", "terminal", '{"command": "ls"}'),
+    ]
+    with stage(tmp_path, script) as at:
+        with at.screen("-p", "Make it.") as chat:
+            chat.wait("allow it")
+            chat.say("y")
+            assert chat.wait_end() == 0
+            assert "✓ terminal touch made" in chat.text
+            assert "\nDone.\n" in chat.text
+            assert (at.work / "made").exists()
+        with at.screen("-p", "List it.", "--resume") as chat:
+            chat.wait("allow it")
+            chat.type(CTRL_C)
+            assert chat.wait_end() == 130
+            assert "stopped; the conversation is kept" in chat.text
+
+
+def test_a_pipe_that_nobody_writes_to_does_not_keep_a_script_waiting(tmp_path):
+    with stage(tmp_path, ["Yes."]) as at:
+        reading, writing = os.pipe()
+        try:
+            done = subprocess.run(
+                [COMMAND, "chat", *at.args("-p", "Are you there?")],
+                stdin=reading,
+                capture_output=True,
+                env=environment(HOME=str(tmp_path)),
+                timeout=30,
+                check=True,
+            )
+        finally:
+            os.close(reading)
+            os.close(writing)
+        assert done.stdout == b"Yes.\n"
+
+
+def test_a_pipe_is_read_after_the_prompt_and_no_terminal_is_needed(tmp_path):
+    with stage(tmp_path, ["Yes."]) as at:
+        assert at.script("-p", "Sum up:", stdin=b"one\ntwo\n").text == "Yes.\n"
+        assert at.server.received[0].body["messages"][-1]["content"] == "Sum up:\n\none\ntwo"

@@ -25,9 +25,11 @@ def test_paste_stays_one_input_and_lines_can_be_broken(tmp_path):
 def test_a_difference_is_shown_before_it_is_written_and_no_means_no(tmp_path):
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "a.txt").write_text("one\ntwo\nthree\n")
+    long = '{"path": "b.txt", "content": "' + "word\\n" * 40 + 'the end"}'
     patch = '{"path": "a.txt", "old": "two", "new": "TWO\\u202e\\u001b[2J"}'
     script = [
         calling("", "patch", patch),
+        calling("", "write_file", long),
         calling("", "terminal", '{"command": "echo again"}'),
         calling("", "terminal", '{"command": "echo again"}'),
         "Done.",
@@ -42,6 +44,12 @@ def test_a_difference_is_shown_before_it_is_written_and_no_means_no(tmp_path):
         chat.type("x", ENTER)  # neither is an answer
         chat.type(ESCAPE)
         chat.wait("✗ patch a.txt → refused: the user said no")
+        chat.wait("more lines\nallow it. .v.iew all of it")
+        assert "the end" not in chat.text
+        chat.type("v")
+        chat.wait("the end\nallow it")
+        chat.type("n")
+        chat.wait("✗ write_file b.txt")
         chat.wait("echo again\nallow it")
         chat.type("a")
         chat.wait("Done.")

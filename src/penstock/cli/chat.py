@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         resumed = _resumed(store, args.resume)
         chooser = ModelChooser(stack, Wanted.of(args))
         try:
-            choice = chooser.first(resumed.model if resumed else "")
+            choice = chooser.first(resumed)
         except NoModel as error:
             print(f"penstock: {error}", file=sys.stderr)
             return BAD_INPUT

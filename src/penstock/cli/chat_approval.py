@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["QUESTION", "ask_on_lines", "asking_with", "permission_lines"]
 
 QUESTION = "allow it? [y]es, [a]lways in this session, [n]o "
+_QUESTION_OF_A_PART = "allow it? [v]iew all of it, [y]es, [a]lways in this session, [n]o "
+_VIEW = "v"
+_MOST_TYPED = 4_096
 _KEYS = "yan"
 _REPLIES = {"y": Reply.ONCE, "a": Reply.SESSION, "n": Reply.NO}
 _SAID = {
@@ -27,10 +31,9 @@ _SAID = {
     Reply.NO: "not allowed",
 }
 _WANTS = {Access.RUN: "wants to run", Access.WRITE: "wants to write", Access.READ: "wants to read"}
-_ROWS_OF_DETAIL = 40
 
 
-def permission_lines(asked: Permission, screen: Screen, rows: int = _ROWS_OF_DETAIL) -> list[str]:
+def permission_lines(asked: Permission, screen: Screen, rows: int) -> list[str]:
     """What is to be done: the command or the file, the difference, and why this needs somebody to ask.
 
     Characters that would move the cursor or turn the text around are shown as escapes: what is read is what is done.
@@ -65,7 +68,13 @@ def asking_with(
     async def ask(asked: Permission, screen: Screen, rows: int) -> Reply:
         for line in permission_lines(asked, screen, rows):
             screen.say(line)
-        reply = _REPLIES[await key(QUESTION, _KEYS)]
+        said = _VIEW
+        if asked.detail.rstrip("\n").count("\n") >= rows:
+            said = await key(_QUESTION_OF_A_PART, _VIEW + _KEYS)
+            if said == _VIEW:
+                for line in permission_lines(asked, screen, asked.detail.count("\n") + 1):
+                    screen.say(line)
+        reply = _REPLIES[await key(QUESTION, _KEYS) if said == _VIEW else said]
         screen.say(screen.paint(f"  {_SAID[reply]}", "dim"))
         return reply
 
@@ -75,8 +84,24 @@ def asking_with(
 async def ask_on_lines(asked: Permission) -> Reply:
     """Asks on standard error and reads a line: for a terminal that is not taken over. No answer means no."""
     screen = screen_of(sys.stderr)
-    for line in permission_lines(asked, screen):
+    for line in permission_lines(asked, screen, asked.detail.count("\n") + 1):
         screen.say(line)
     print(QUESTION, end="", file=sys.stderr, flush=True)
-    said = await asyncio.to_thread(sys.stdin.readline)
+    try:
+        said = await _typed_line(sys.stdin.fileno())
+    except asyncio.CancelledError:
+        print(file=sys.stderr)  # so that what is said next has a line of its own
+        raise
     return _REPLIES.get(said.strip().lower()[:1], Reply.NO)
+
+
+async def _typed_line(descriptor: int) -> str:
+    """The next line of a terminal. A thread that reads could not be stopped by Ctrl-C; this can."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)
+    return os.read(descriptor, _MOST_TYPED).decode(errors="replace")

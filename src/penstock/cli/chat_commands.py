@@ -24,6 +24,7 @@ from penstock.cli.tokens import bar_rows, percent
 from penstock.cli.usage import table
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role, Text
+from penstock.errors import SettingsError
 from penstock.recall.ranking import Wish
 
 if TYPE_CHECKING:
@@ -167,9 +168,15 @@ async def _model(desk: Desk, argument: str, screen: Screen) -> list[str]:
 async def _resume(desk: Desk, argument: str, screen: Screen) -> list[str]:
     session_id = desk.found(argument)
     row = desk.store.session(session_id)
+    before = desk.choice
+    if row.dialect != before.model.dialect:
+        desk.choice = desk.office.chooser.first(row)
+    try:
+        desk.check_dialect(row)
+    except SettingsError:
+        desk.choice = before
+        raise
     await desk.agent.aclose()
-    if row.dialect != desk.choice.model.dialect:
-        desk.choice = desk.office.chooser.first(row.model)
     desk.open(session_id)
     return recap(desk, screen)
 

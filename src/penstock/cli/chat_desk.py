@@ -14,7 +14,7 @@ from penstock.cli.chat_status import summary_lines
 from penstock.cli.progress import Progress
 from penstock.cli.spending import Compactions, compactions_of, spent
 from penstock.cli.stored import SHORT, conversations, found_session
-from penstock.errors import UnknownSession
+from penstock.errors import SettingsError, UnknownSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.cli.chat_model import Choice, ModelChooser
     from penstock.cli.spending import Spending
     from penstock.settings import Settings
-    from penstock.stores.base import Store, UsageRow
+    from penstock.stores.base import SessionRow, Store, UsageRow
 
 __all__ = ["Desk", "Host", "Office"]
 
@@ -74,6 +74,8 @@ class Desk:
     def open(self, session_id: str | None = None) -> None:
         """Begin a conversation, or go on with the one of that session. Raises UnknownSession, SettingsError."""
         office, host = self.office, self._host
+        if session_id is not None:
+            self.check_dialect(self.store.session(session_id))
         place = Place(folder=office.folder, store=self.store, tell=self._hear, ask=host.ask, yes=host.yes)
         settings = office.settings
         if self.choice.window_tokens and settings.model.context_length is None:
@@ -86,6 +88,16 @@ class Desk:
             )
         self._status = None
         self._visited.add(self.conversation)
+
+    def check_dialect(self, row: SessionRow) -> None:
+        """Raises SettingsError where the model does not speak as that conversation is kept."""
+        model = self.choice.model
+        if row.dialect != model.dialect:
+            raise SettingsError(
+                f"{row.conversation[:SHORT]} is kept in the dialect {row.dialect}, and {model.name} "
+                f"({self.choice.provider}) speaks {model.dialect}: choose another with --provider and --model, or convert "
+                f"it with penstock sessions export {row.conversation[:SHORT]} --dialect {model.dialect}"
+            )
 
     def found(self, given: str) -> str:
         """The session that an id, its beginning, or nothing at all (the conversation of last time) stands for."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from penstock.providers.model import ProviderModel
+    from penstock.stores.base import SessionRow
 
 __all__ = ["LOCAL", "Choice", "ModelChooser", "NoModel", "Wanted"]
 
@@ -94,16 +95,16 @@ class ModelChooser:
         for model in self._opened:
             await model.aclose()
 
-    def first(self, resumed: str = "") -> Choice:
-        """The model to begin with. `resumed` is that of the conversation that goes on, where it is known.
+    def first(self, resumed: SessionRow | None = None) -> Choice:
+        """The model to begin with; for a conversation that goes on, the one it had, in its dialect.
 
         Raises SettingsError where there is none, and where a key or an address is missing.
         """
         wanted = self._wanted
-        name = wanted.model or ("" if wanted.provider == LOCAL else resumed)
+        name = wanted.model or (resumed.model if resumed and wanted.provider != LOCAL else "")
         if wanted.provider == LOCAL or self._is_local(name):
             return self._local()
-        self._home = wanted.provider or self._provider_for(name)
+        self._home = wanted.provider or self._provider_for(name, resumed.dialect if resumed else "")
         if name:
             return self._connected(self._home, name)
         if wanted.provider:
@@ -133,7 +134,9 @@ class ModelChooser:
             return Choice(now.model.sibling(name), now.provider)
         return self._connected(own, name)
 
-    def _provider_for(self, name: str) -> str:
+    def _provider_for(self, name: str, dialect: str) -> str:
+        if dialect in ("anthropic", "responses"):
+            return dialect  # the providers of that name
         return "openai" if self._wanted.base_url else provider_of(name)
 
     @staticmethod

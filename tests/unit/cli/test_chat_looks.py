@@ -188,7 +188,7 @@ def test_what_is_asked_shows_all_of_it_and_nothing_else():
     run = Permission(
         tool="terminal", access=Access.RUN, subject="echo a\nrm -r b\x1b[1A", why="it is far away"
     )
-    assert permission_lines(run, screen) == [
+    assert permission_lines(run, screen, 10) == [
         "terminal wants to run, it is far away:",
         "  │ echo a",
         "  │ rm -r b\\x1b[1A",

@@ -11,6 +11,7 @@ from penstock.cli.chat_model import LOCAL, Choice, ModelChooser, NoModel, Wanted
 from penstock.errors import SettingsError
 from penstock.providers.connect import ConnectOptions, connect
 from penstock.providers.presets import PRESETS
+from penstock.stores.base import SessionRow
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +28,13 @@ def nothing_installed(monkeypatch):
 
 def chooser(**wanted):
     return ModelChooser(ExitStack(), Wanted(**wanted))
+
+
+def row(model, dialect):
+    return SessionRow(
+        id="s", conversation="s", parent="", kind="", started=0.0, ended=None, end_reason="", title="",
+        model=model, dialect=dialect,
+    )  # fmt: skip
 
 
 @pytest.mark.usefixtures("nothing_installed")
@@ -49,9 +57,11 @@ def test_the_provider_whose_key_is_set(monkeypatch, provider):
 def test_what_was_named_wins_then_what_the_conversation_had(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "not-a-real-key")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-real-key")
-    assert chooser(model="gpt-4.1").first("claude-haiku-4-5").provider == "openai"
-    resumed = chooser().first("claude-haiku-4-5")
+    assert chooser(model="gpt-4.1").first().provider == "openai"
+    resumed = chooser().first(row("claude-haiku-4-5", "anthropic"))
     assert (resumed.provider, resumed.model.name) == ("anthropic", "claude-haiku-4-5")
+    rollout = chooser().first(row("gpt-5-codex", "responses"))
+    assert (rollout.provider, rollout.model.dialect) == ("responses", "responses")
     own = chooser(model="any", base_url="http://127.0.0.1:9/v1").first()
     assert (own.provider, own.model.base_url) == ("openai", "http://127.0.0.1:9/v1")
 

@@ -124,3 +124,20 @@ def test_a_window_that_fills_is_compacted_and_told(chat):
         ran = chat(server, "--resume", "-p", "And?", "--context-length", "20k", "--json")
         assert json.loads(ran.text)["text"] == "Short."
         assert server.violations == ()
+
+
+def test_a_conversation_of_another_dialect_is_refused_with_a_way_out(penstock, tmp_path):
+    store = ("--store", f"sqlite:///{tmp_path}/s.db")
+    claude = tmp_path / "claude.json"
+    claude.write_text(
+        '{"model": "claude-haiku-4-5", "system": "Be brief.", "messages": '
+        '[{"role": "user", "content": "Hi."}, {"role": "assistant", "content": [{"type": "text", "text": "Hello."}]}]}'
+    )
+    assert penstock("sessions", "import", claude, "--dialect", "anthropic", *store).code == 0
+    ran = penstock(
+        "chat", "-p", "x", "--resume", *store, "--provider", "openai", "--model", "gpt-4.1",
+        OPENAI_API_KEY="not-a-real-key", HOME=str(tmp_path),
+    )  # fmt: skip
+    assert_one_clear_error(
+        ran, "kept in the dialect anthropic", "gpt-4.1 (openai) speaks chat", "--dialect chat"
+    )
