@@ -150,7 +150,11 @@ def _total(facts: ReportFacts) -> Html:
     totals = facts.totals
     unread = totals.count(Outcome.BAD, Outcome.FAILED)
     cards = [
-        _card("rows", figure_of(totals.rows, id="total-rows"), f"in {len(facts.files):,} files"),
+        _card(
+            "rows",
+            figure_of(totals.rows, id="total-rows"),
+            "in one file" if len(facts.files) == 1 else f"in {len(facts.files):,} files",
+        ),
         _card(
             "tokens before",
             figure_of(totals.tokens_before, short(totals.tokens_before), id="tokens-before"),
