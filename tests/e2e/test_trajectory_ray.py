@@ -111,6 +111,8 @@ def test_several_processes_make_the_same_files_as_the_local_engine_and_nobody_el
     (source / "b.jsonl.gz").write_bytes(gzip.compress(lines_of(rows[:30])))
     pyarrow.parquet.write_table(pa.Table.from_pylist(rows[:30]), source / "c.parquet", row_group_size=20)
     assert penstock("trajectories", source, tmp_path / "local", *TARGET, "--workers", "1").code == 0
+    home = tmp_path / "home"
+    home.mkdir()
     command = [
         "trajectories",
         source,
@@ -124,7 +126,7 @@ def test_several_processes_make_the_same_files_as_the_local_engine_and_nobody_el
     ]
     with subprocess.Popen(
         [COMMAND, *map(str, command)],
-        env=environment(),
+        env=environment(HOME=str(home)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
@@ -145,6 +147,7 @@ def test_several_processes_make_the_same_files_as_the_local_engine_and_nobody_el
     assert reached
     assert reached <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
     assert not (tmp_path / "ray.parts").exists()
+    assert list(home.iterdir()) == []  # Ray leaves no key there
 
 
 @needs_ray
@@ -172,6 +175,58 @@ def test_an_address_needs_the_engine_and_a_cluster_behind_it(tmp_path):
     source.write_bytes(b"")
     ran = penstock("trajectories", source, tmp_path / "out.jsonl", "--ray-address", "auto")
     assert_one_clear_error(ran, "--engine ray")
+    for address, word in (("ray://127.0.0.1:10001", "HOST:PORT"), (f"127.0.0.1:{unused_port()}", "refused")):
+        ran = penstock("trajectories", source, tmp_path / "o", "--engine", "ray", "--ray-address", address)
+        assert_one_clear_error(ran, word)
+
+
+def unused_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@needs_ray
+def test_a_cluster_that_runs_is_used_and_goes_on(rows, tmp_path):
+    source, port = tmp_path / "in.jsonl", unused_port()
+    source.write_bytes(lines_of(rows[:24]))
+    env = {
+        "HOME": str(tmp_path),
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": "made-up-for-this-test-alone-0123",
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the loopback address
+    }
+    options = ("--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats", "--block")
+    ray = str(Path(COMMAND).with_name("ray"))
+    with subprocess.Popen(
+        [ray, "start", "--head", "--node-ip-address=127.0.0.1", f"--port={port}", *options],
+        env=environment(**env),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as cluster:
+        try:
+            wait_for_nodes(port, cluster)
+            command = ("trajectories", source, tmp_path / "ray.jsonl", *TARGET, "--engine", "ray")
+            ran = penstock(*command, "--ray-address", f"127.0.0.1:{port}", **env)
+            assert ran.code == 0, ran.err
+            assert cluster.poll() is None
+        finally:
+            cluster.terminate()
+            cluster.wait(timeout=60)
+    assert penstock("trajectories", source, tmp_path / "local.jsonl", *TARGET, "--workers", "1").code == 0
+    assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "local.jsonl").read_bytes()
+
+
+def wait_for_nodes(port, cluster, seconds=60):
+    """Until the cluster has started its node, whose processes come after its port."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and cluster.poll() is None:
+        names = processes_of(cluster.pid).values()
+        if any(name.endswith("/raylet") for name in names) and any("Agent" in name for name in names):
+            return
+        time.sleep(0.1)
+    pytest.fail("the cluster did not start")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="for where Ray is not installed")

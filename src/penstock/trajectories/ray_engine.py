@@ -10,6 +10,8 @@ there, their parts travel back, and this process alone writes.
 from __future__ import annotations
 
 import os
+import secrets
+import socket
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -33,10 +35,9 @@ _AHEAD = 2  # shards in flight for each core: one that is worked on, one that wa
 _STORE_BYTES = 256 << 20  # for the shards in flight, of which none has more than a few megabytes
 _STORE_BYTES_PER_WORKER = 64 << 20
 _RETRIES = 3  # of a shard whose process or machine went away
-_ALONE = {
-    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is told to anybody
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # by this name Ray keeps to the loopback address, on Linux too
-}
+_REACHED_SECONDS = 5.0
+_SILENT = {"RAY_USAGE_STATS_ENABLED": "0"}  # nothing is told to anybody
+_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # so named, but Linux keeps to it too
 
 
 class RayEngine:
@@ -47,10 +48,12 @@ class RayEngine:
     """
 
     def __init__(self, workers: int, address: str | None = None) -> None:
-        """Raises SettingsError where Ray is not installed."""
+        """Raises SettingsError where Ray is not installed, or nobody answers at the address."""
         self._workers = workers
         self._address = address
-        self._ray = _ray(alone=address is None)
+        if address is not None:
+            _require_answer(address)
+        self._ray = _ray(address)
 
     def run(self, shards: Iterable[Shard], job: Job) -> Iterator[Done]:
         """See `Engine.run`. Raises SettingsError where there is no cluster, RunBroken where it fails."""
@@ -130,11 +133,7 @@ class RayEngine:
                 **quiet,
             )
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            where = f"at {self._address} " if self._address is not None else ""
-            raise SettingsError(
-                f"no Ray cluster {where}could be used: {_first_line(error)}; "
-                "start one with `ray start --head`, or use --engine local"
-            ) from error
+            raise _no_cluster(self._address or "this machine", _first_line(error)) from error
 
 
 class _Keeper(SummariesFile):
@@ -171,18 +170,44 @@ def _compress(shard: Shard, job: Job, keeper: Any) -> tuple[Done, bytes]:
     return compress_shard(msgspec.structs.replace(shard, kept=kept), job, keep)
 
 
-def _ray(*, alone: bool) -> Any:
+def _ray(address: str | None) -> Any:
     """Ray, slow to load and without a word about its types. What it may do must be said before that."""
-    if alone:
-        os.environ.update(_ALONE)
-    else:
-        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.update(_SILENT)
+    if address is None or _is_here(address):
+        os.environ.update(_LOOPBACK)
+    if address is None:  # else Ray would write a key for its clusters into the user's home
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(16))
     try:
         return import_module("ray")
     except ImportError:
         raise SettingsError(
             "the engine ray needs the package ray: pip install 'penstock[ray]'; or use --engine local"
         ) from None
+
+
+def _require_answer(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if address == "auto":
+        return
+    if "/" in address or not host or not port.isdigit():
+        raise SettingsError(f"the address of a Ray cluster is HOST:PORT or auto, not {address!r}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACHED_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, _first_line(error)) from error
+
+
+def _is_here(address: str) -> bool:
+    return address.rpartition(":")[0].strip("[]") in ("127.0.0.1", "localhost", "::1")
+
+
+def _no_cluster(address: str, why: str) -> SettingsError:
+    return SettingsError(
+        f"no Ray cluster could be used at {address} ({why.partition('. ')[0].rstrip('.')}); "
+        "start one with `ray start --head`, set RAY_AUTH_MODE and RAY_AUTH_TOKEN as it has them, or use --engine local"
+    )
 
 
 def _first_line(error: BaseException) -> str:

@@ -30,7 +30,7 @@ _ROWS = 500
 _SAMPLES = {"compressed": 3, "degraded": 2, "still over the limit": 2}
 
 
-class ShownRow(msgspec.Struct, frozen=True, order=True):
+class ShownRow(msgspec.Struct, frozen=True):
     """A row in a list of the report."""
 
     file: str
@@ -80,15 +80,15 @@ class Spread:
 
 
 class _Top:
-    """The rows with the highest marks. Of equal ones, the first in the data set."""
+    """The rows with the highest marks. Of equal ones, the first in the data set. Without marks, rows drawn by chance."""
 
-    def __init__(self, size: int, mark: Callable[[TrajectoryMetrics], float | None]) -> None:
+    def __init__(self, size: int, mark: Callable[[TrajectoryMetrics], float | None] | None) -> None:
         self._size = size
         self._mark = mark
         self._heap: list[tuple[float, int, int, ShownRow]] = []
 
     def add(self, file: str, number: int, one: RowMetrics) -> None:
-        mark = self._mark(one.metrics)
+        mark = self._mark(one.metrics) if self._mark is not None else rank_of(number, one.row)
         if mark is None:
             return
         key = (mark, -number, -one.row)
@@ -117,7 +117,7 @@ class ReportFigures:
         self._degraded = _Top(
             _LISTED, lambda one: one.tokens_before if one.outcome is Outcome.DEGRADED else None
         )
-        self._chosen: list[tuple[int, int, ShownRow]] = []
+        self._chosen = _Top(_ROWS, None)
         self._samples: dict[str, list[tuple[int, int, ShownSample]]] = {}
         self.rows = 0
 
@@ -128,7 +128,7 @@ class ReportFigures:
         for sample in done.samples:
             best = self._samples.setdefault(sample.kind, [])
             best.append((sample.rank, done.file, ShownSample(file, sample)))
-            best.sort(key=lambda entry: entry[:2])
+            best.sort(key=lambda entry: (*entry[:2], entry[2].sample.row))
             del best[_SAMPLES.get(sample.kind, 1) :]
 
     @property
@@ -154,7 +154,7 @@ class ReportFigures:
     @property
     def chosen(self) -> list[ShownRow]:
         """All rows where there are few, some drawn by chance where there are many; in order."""
-        return sorted((entry[2] for entry in self._chosen), key=lambda row: (row.file, row.row))
+        return sorted(self._chosen.rows(), key=lambda row: (row.file, row.row))
 
     @property
     def samples(self) -> list[ShownSample]:
@@ -168,11 +168,7 @@ class ReportFigures:
         self.rows += 1
         for top in (self._slowest, self._shrunk, self._over, self._degraded):
             top.add(file, number, one)
-        rank = -rank_of(number, one.row)
-        if len(self._chosen) < _ROWS:
-            heapq.heappush(self._chosen, (rank, -number, ShownRow(file, one.row, metrics)))
-        elif rank > self._chosen[0][0]:
-            heapq.heapreplace(self._chosen, (rank, -number, ShownRow(file, one.row, metrics)))
+        self._chosen.add(file, number, one)
         if not metrics.tokens_before:
             return
         self.tokens_before.add(metrics.tokens_before)
