@@ -42,7 +42,7 @@ class ChatScreen:
             stdout=slave,
             stderr=slave,
             cwd=cwd,
-            env=environment(TERM="xterm-256color", **env),
+            env=environment(**{"TERM": "xterm-256color", **env}),
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - one system call, no locks
         )

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "markdown"]
 
-_PARSER = MarkdownIt().enable("table")
+_PARSER = MarkdownIt().enable("table").disable("inline")  # where blocks begin is all that is asked
+_MOST_COLUMNS = 250  # of a row that is drawn anew ten times a second
+_FENCES = ("```", "~~~")
 
 
 class Answer:
@@ -25,18 +27,26 @@ class Answer:
 
     def __init__(self) -> None:
         self._waiting = ""
+        self._grown = False  # since blocks were looked for last
 
-    @property
-    def waiting(self) -> str:
-        """The block that may still change."""
-        return self._waiting
+    def waiting(self, rows: int) -> str:
+        """The block that may still change; of a long one, as much of its end as fills so many rows."""
+        lines = self._waiting.split("\n")
+        if len(lines) <= rows:
+            return self._waiting[-rows * _MOST_COLUMNS :]
+        opening = lines[:1] if lines[0].lstrip().startswith(_FENCES) else []
+        return "\n".join([*opening, *lines[-rows:]])
 
     def add(self, text: str) -> None:
         """More of it."""
         self._waiting += tame(text)
+        self._grown = True
 
     def take_final(self) -> list[str]:
         """The blocks that are final since the last time: all but the last one."""
+        if not self._grown:
+            return []
+        self._grown = False
         *done, last = _blocks(self._waiting) or [""]
         if done:
             self._waiting = last

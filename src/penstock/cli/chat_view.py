@@ -242,8 +242,8 @@ class TurnView:
         below = [*self._tools(columns), self._activity(columns), Text(""), self._status_text(columns)]
         room = max(_LEAST_ROWS, rows - len(below) - 2)
         above: list[RenderableType] = []
-        if self._answer.waiting.strip():
-            above = [_Trimmed(markdown(self._answer.waiting), room)]
+        if (waiting := self._answer.waiting(room)).strip():
+            above = [_Trimmed(markdown(waiting), room)]
             if self._last:
                 above.insert(0, Text(""))
         elif self._last == "text":

@@ -98,14 +98,15 @@ def test_an_answer_in_any_pieces_gives_the_same_blocks(sizes):
     whole.add(TEXT)
     assert blocks == whole.take_all()
     assert "\n".join(blocks) == TEXT
-    assert answer.waiting == ""
+    assert answer.waiting(100) == ""
 
 
 def test_a_fence_that_is_not_closed_waits():
     answer = Answer()
     answer.add("Before.\n\n```python\nx = 1\n\ny = 2\n")
     assert answer.take_final() == ["Before.\n"]
-    assert answer.waiting.startswith("```python")
+    assert answer.waiting(100).startswith("```python")
+    assert answer.waiting(3) == "```python\n\ny = 2\n"
 
 
 def test_what_drives_a_terminal_is_dropped():
