@@ -191,6 +191,7 @@ def recap(desk: Desk, screen: Screen) -> list[str]:
         screen.paint(
             f"{plural(len(session), 'message')}, {desk.status.prompt_tokens:,} tokens in the view", "dim"
         ),
+        *(wrapped(desk.tidied, screen.columns) if desk.tidied else ()),
     ]
     last: dict[Role, str] = {}
     for message in decode_all(dialect_named(session.row.dialect), desk.agent.context.view):

@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.agent.assembly import Place, make_agent
 from penstock.agent.events import Compacted, Noticed, TurnEnded, Used
-from penstock.cli.chat_feedback import SECOND_COMPACTION
+from penstock.cli.chat_feedback import SECOND_COMPACTION, tidied_line
 from penstock.cli.chat_status import summary_lines
 from penstock.cli.progress import Progress
 from penstock.cli.spending import Compactions, compactions_of, spent
@@ -58,6 +58,7 @@ class Desk:
     """
 
     agent: Agent
+    tidied: str
 
     def __init__(self, office: Office, choice: Choice, host: Host) -> None:
         self.office = office
@@ -72,7 +73,10 @@ class Desk:
     # The conversation.
 
     def open(self, session_id: str | None = None) -> None:
-        """Begin a conversation, or go on with the one of that session. Raises UnknownSession, SettingsError."""
+        """Begin a conversation, or go on with the one of that session. Raises PenstockError; then nothing has changed.
+
+        `tidied` says afterwards whether one that nearly filled the window was compacted first.
+        """
         office, host = self.office, self._host
         if session_id is not None:
             self.check_dialect(self.store.session(session_id))
@@ -81,13 +85,17 @@ class Desk:
         if self.choice.window_tokens and settings.model.context_length is None:
             known = msgspec.structs.replace(settings.model, context_length=self.choice.window_tokens)
             settings = msgspec.structs.replace(settings, model=known)
-        self._drop_empty()
+        opened = time.time()
         with Progress("opening the conversation"):
-            self.agent = make_agent(
+            agent = make_agent(
                 place, self.choice.model, settings, session_id=session_id, provider=self.choice.provider
             )
+        self._drop_empty()
+        self.agent = agent
         self._status = None
         self._visited.add(self.conversation)
+        newest = self.store.newest_compaction(agent.session.id)
+        self.tidied = "" if newest is None or newest.created < opened else tidied_line(newest.receipt)
 
     def check_dialect(self, row: SessionRow) -> None:
         """Raises SettingsError where the model does not speak as that conversation is kept."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.agent.steering import BY_HAND
 from penstock.cli.chat_status import Fragment
@@ -11,9 +11,19 @@ from penstock.cli.layout import clipped, printable, width_of
 from penstock.compaction.receipt import DEGRADED
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.agent.events import Compacted, ToolEnded, TurnEnded
 
-__all__ = ["SECOND_COMPACTION", "compaction_lines", "ending_line", "nothing_line", "tame", "tool_line"]
+__all__ = [
+    "SECOND_COMPACTION",
+    "compaction_lines",
+    "ending_line",
+    "nothing_line",
+    "tame",
+    "tidied_line",
+    "tool_line",
+]
 
 SECOND_COMPACTION = (
     "this conversation has been compacted more than once, so answers may get less exact; /new begins a fresh one, and "
@@ -48,6 +58,12 @@ def compaction_lines(made: Compacted, *, waited: bool) -> list[str]:
 def nothing_line() -> str:
     """What is said where there was nothing to do."""
     return "nothing to compress: what could give way is too little to be worth it"
+
+
+def tidied_line(receipt: Mapping[str, Any]) -> str:
+    """What is said where a conversation was compacted before it goes on. `receipt` is as the store keeps it."""
+    before, after = receipt["tokens_before"], receipt["tokens_after"]
+    return f"it nearly filled the window and was compacted first: {before:,} → {after:,} tokens"
 
 
 def ending_line(event: TurnEnded) -> str:

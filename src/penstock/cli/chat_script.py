@@ -101,7 +101,7 @@ class ScriptChat:
         """Answer the prompt; the exit code. Raises UnknownSession, SettingsError."""
         desk = self._desk
         desk.open(session_id)
-        for line in (desk.choice.note, desk.status.caching):
+        for line in (desk.choice.note, desk.status.caching, desk.tidied):
             self._note(line)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, desk.agent.interrupt)

@@ -117,12 +117,16 @@ def test_a_failure_leaves_no_empty_conversation(penstock, tmp_path):
     assert json.loads(penstock("sessions", "list", *store, "--json").text) == []
 
 
-def test_a_window_that_fills_is_compacted_and_told(chat):
-    long = "\n".join(f"worker {i} of order {48_000 + i} wrote /srv/{i}.csv in {i * 3} ms" for i in range(700))
-    with scripted_provider([long, "Short."], repeat_last=True, window_tokens=20_000) as server:
-        chat(server, "-p", "List them.", "--context-length", "20k")
-        ran = chat(server, "--resume", "-p", "And?", "--context-length", "20k", "--json")
-        assert json.loads(ran.text)["text"] == "Short."
+def test_a_window_that_is_nearly_full_is_compacted_before_it_goes_on(chat):
+    long = "\n".join(f"worker {i} of order {48_000 + i} wrote /srv/{i}.csv in {i * 3} ms" for i in range(350))
+    with scripted_provider([long, long, "Short."], repeat_last=True) as server:
+        chat(server, "-p", "List them.")
+        chat(server, "--resume", "-p", "Again.")
+        ran = chat(server, "--resume", "-p", "And?", "--context-length", "12k", "--json")
+        assert re.search(r"nearly filled the window and was compacted first: [\d,]+ → [\d,]+ tokens", ran.err)
+        report = json.loads(ran.text)
+        assert report["text"] == "Short."
+        assert report["compactions"] >= 1
         assert server.violations == ()
 
 
