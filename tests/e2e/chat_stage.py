@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
 from contextlib import contextmanager
+from pathlib import Path
 
 from tests.e2e.chat_screen import ChatScreen
 from tests.e2e.cli_process import penstock
 
 from penstock.providers.exchange import Called
 from penstock.testing import Reply, scripted_provider
+
+GOLDEN = Path(__file__).parent / "golden"
 
 
 class Stage:
@@ -47,3 +52,18 @@ def stage(folder, script, **options):
 def calling(text, name, arguments):
     """An answer that says something and calls one tool."""
     return Reply(text, calls=(Called("call_1", name, arguments),))
+
+
+def golden(name, text):
+    """Times, sums and folders differ from run to run; the rest may not."""
+    shown = re.sub(r"\$0\.\d{4}", "$0.NNNN", text)
+    shown = re.sub(r"\b\d+(\.\d)? s\b", "N s", shown)
+    shown = re.sub(r"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]", "⠋", shown)
+    shown = re.sub(r"^in /.*$", "in FOLDER", shown, flags=re.MULTILINE)
+    shown = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "YYYY-MM-DD HH:MM", shown)
+    shown = re.sub(r"\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{8}\b", "IDIDIDID", shown)
+    shown = re.sub(r"penstock \d+\.\d+\.\S+", "penstock V", shown)
+    path = GOLDEN / f"chat_{name}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(shown + "\n", encoding="utf-8")
+    assert shown + "\n" == path.read_text(encoding="utf-8")

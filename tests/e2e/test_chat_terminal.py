@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 
 from tests.e2e.chat_screen import CTRL_D
-from tests.e2e.chat_stage import stage
+from tests.e2e.chat_stage import golden, stage
 
 from penstock.providers.exchange import Called
 from penstock.testing import Reply
-
-GOLDEN = Path(__file__).parent / "golden"
 
 ANSWER = """\
 # Why it fails
@@ -32,21 +28,6 @@ def path(name: str) -> str:
 | config.py | 12 |
 
 That is **all**."""
-
-
-def golden(name, text):
-    """Times, sums and folders differ from run to run; the rest may not."""
-    shown = re.sub(r"\$0\.\d{4}", "$0.NNNN", text)
-    shown = re.sub(r"\b\d+(\.\d)? s\b", "N s", shown)
-    shown = re.sub(r"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]", "⠋", shown)
-    shown = re.sub(r"^in /.*$", "in FOLDER", shown, flags=re.MULTILINE)
-    shown = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "YYYY-MM-DD HH:MM", shown)
-    shown = re.sub(r"\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{8}\b", "IDIDIDID", shown)
-    shown = re.sub(r"penstock \d+\.\d+\.\S+", "penstock V", shown)
-    path = GOLDEN / f"chat_{name}.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.write_text(shown + "\n", encoding="utf-8")
-    assert shown + "\n" == path.read_text(encoding="utf-8")
 
 
 def test_a_turn_with_tools_from_the_greeting_to_the_summary(tmp_path):

@@ -127,7 +127,7 @@ async def _context(desk: Desk, _argument: str, screen: Screen) -> list[str]:
     rows = [[printable(name), f"{tokens:,}"] for name, tokens in filling]
     return [
         screen.paint(head, "bold"),
-        screen.paint(f"compacted at {status.threshold_tokens:,}; /compress does it now", "dim"),
+        screen.paint(f"compaction comes at {status.threshold_tokens:,}; /compress does it now", "dim"),
         *bar_rows(rows, [tokens for _, tokens in filling], max(1, total), screen),
     ]
 
@@ -238,8 +238,8 @@ COMMANDS = {
     for command in (
         Command(
             "compress",
-            "[FOCUS]",
-            "make room now; with a topic, keep it in more detail",
+            "[FOCUS|here N]",
+            "make room now; keep a topic, or the last N exchanges",
             _compress,
             works=True,
         ),
@@ -247,7 +247,7 @@ COMMANDS = {
         Command("pin", "HANDLE", "keep a message whole in every compaction", _pin),
         Command("unpin", "HANDLE", "let it go with the others again", _unpin),
         Command("context", "", "what fills the window", _context),
-        Command("usage", "", "what this conversation used and cost, and what compaction saved", _usage),
+        Command("usage", "", "what it used and cost, and what compaction saved", _usage),
         Command("insights", "[DAYS]", "the last days, by model and by day", _insights),
         Command("new", "", "begin a new conversation; this one is kept", _new),
         Command("model", "[NAME]", "go on with another model", _model, works=True),

@@ -162,7 +162,7 @@ def test_context_usage_insights_sessions_and_search(tmp_path, monkeypatch):
         await person.says("Where does worker 21 write to?")
         context = await person.command("/context")
         assert re.match(r"\d,\d\d\d of 32,000 tokens, [\d.]+% of the window", context[0])
-        assert context[1] == "compacted at 27,200; /compress does it now"
+        assert context[1] == "compaction comes at 27,200; /compress does it now"
         assert [line.split("  ")[1] for line in context[2:]] == [
             "system prompt", "tools", "your messages", "answers and calls",
         ]  # fmt: skip
