@@ -34,6 +34,7 @@ __all__ = ["Candidate", "Hit", "Wish", "best_passages", "rank", "strongest_terms
 MOST_CANDIDATES = 120
 WITH_NEIGHBOURS = 40
 MOST_LOOKUPS = 32
+_ALIKE = 3  # different scores: what two words can give
 
 _TEMPERATURE = 0.1  # of belief: a fragment a tenth of the best score behind is believed e times less
 _BY_ITSELF = 0.15  # what all fragments are worth beside their values
@@ -85,9 +86,11 @@ def strongest_terms(query: Query, statistics: Statistics, most: int = MOST_LOOKU
 
 def best_passages(scores: NDArray[np.float64], numbers: NDArray[np.int64]) -> list[int]:
     """The numbers of the passages to look at: the best ones, and those beside the very best. Newer ones first."""
-    order = np.lexsort((-numbers, -scores))[:MOST_CANDIDATES]
+    # Where one or two words are all there is to go by, most passages count the same: fewer of them say as much.
+    share = 2 if len(np.unique(scores)) <= _ALIKE else 1
+    order = np.lexsort((-numbers, -scores))[: MOST_CANDIDATES // share]
     best = numbers[order].tolist()
-    beside = [number + step for number in best[:WITH_NEIGHBOURS] for step in (-1, 1)]
+    beside = [number + step for number in best[: WITH_NEIGHBOURS // share] for step in (-1, 1)]
     return sorted({*best, *(number for number in beside if number >= 0)})
 
 
