@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import json
+import re
 import socket
 import struct
 import subprocess
@@ -61,6 +62,13 @@ def ray_runs(rows, tmp_path_factory):
     return json.loads((folder / "seen.json").read_bytes()), folder
 
 
+def shown_in(page):
+    """The rows that a report shows side by side."""
+    return re.findall(
+        r'<details class="sample".*?</summary>', page.read_text(encoding="utf-8").replace(' open=""', "")
+    )
+
+
 def processes_of(leader):
     """The processes of a session, by number, with the names they give themselves."""
     found = {}
@@ -110,20 +118,13 @@ def test_several_processes_make_the_same_files_as_the_local_engine_and_nobody_el
     (source / "a.jsonl").write_bytes(lines_of(rows[:20]) + b'{"broken\n' + lines_of(rows[20:]))
     (source / "b.jsonl.gz").write_bytes(gzip.compress(lines_of(rows[:30])))
     pyarrow.parquet.write_table(pa.Table.from_pylist(rows[:30]), source / "c.parquet", row_group_size=20)
-    assert penstock("trajectories", source, tmp_path / "local", *TARGET, "--workers", "1").code == 0
+    options = (*TARGET, "--workers", "2", "--report")
+    ran = penstock("trajectories", source, tmp_path / "local", *options, tmp_path / "local.html")
+    assert ran.code == 0, ran.err
     home = tmp_path / "home"
     home.mkdir()
-    command = [
-        "trajectories",
-        source,
-        tmp_path / "ray",
-        *TARGET,
-        "--engine",
-        "ray",
-        "--workers",
-        "2",
-        "--json",
-    ]
+    options = (*options, tmp_path / "ray.html", "--engine", "ray", "--json")
+    command = ["trajectories", source, tmp_path / "ray", *options]
     with subprocess.Popen(
         [COMMAND, *map(str, command)],
         env=environment(HOME=str(home)),
@@ -143,6 +144,9 @@ def test_several_processes_make_the_same_files_as_the_local_engine_and_nobody_el
     assert [(one["file"], one["row"]) for one in json.loads(out)["bad"]] == [("a.jsonl", 21)]
     for path in source.iterdir():
         assert (tmp_path / "ray" / path.name).read_bytes() == (tmp_path / "local" / path.name).read_bytes()
+    samples = [shown_in(tmp_path / name) for name in ("local.html", "ray.html")]
+    assert len(samples[0]) > 3
+    assert samples[0] == samples[1]
     assert len(at_work) == 2
     assert reached
     assert reached <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
