@@ -26,8 +26,8 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-
 _QUANTILES = ((0.05, "5 %"), (0.25, "25 %"), (0.5, "median"), (0.75, "75 %"), (0.95, "95 %"))
 _MOST_BAD = 200
 _MEANING = {
-    Outcome.COMPRESSED: "turns were replaced by a summary",
-    Outcome.DEGRADED: "the same, without the words of the model that was asked",
+    Outcome.COMPRESSED: "turns replaced by a summary",
+    Outcome.DEGRADED: "replaced by excerpts: the model wrote nothing that could be used",
     Outcome.UNDER_TARGET: "small enough: as they came",
     Outcome.NOT_COMPRESSIBLE: "too large, and nothing may give way: as they came",
     Outcome.BAD: "could not be read: as they came",
@@ -176,7 +176,12 @@ def _total(facts: ReportFacts) -> Html:
             f"limit {facts.target_tokens:,} tokens",
             bad=bool(totals.still_over_limit),
         ),
-        _card("could not be read", figure_of(unread, id="unread"), "copied as they are", bad=bool(unread)),
+        _card(
+            "could not be read",
+            figure_of(unread, id="unread"),
+            "copied as they are" if unread else "all rows were read",
+            bad=bool(unread),
+        ),
         _card("time", figure_of(facts.seconds, _clock(facts.seconds), id="seconds"), _pace(facts)),
         _card("cost", figure_of(round(totals.cost, 6), f"${totals.cost:,.2f}", id="cost"), _calls(totals)),
     ]
