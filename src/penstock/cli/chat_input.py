@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.chat_status import Fragment
 
-__all__ = ["Line", "LineReader", "SlashCompleter", "history_file"]
+__all__ = ["CtrlC", "Line", "LineReader", "SlashCompleter", "history_file"]
 
 _STYLE = Style.from_dict(
     {
@@ -46,6 +46,10 @@ _MENU_ROWS = 7
 _FIRST_WORD = re.compile(r"/(\w*)")
 
 Line = str
+
+
+class CtrlC(Exception):
+    """The person pressed Ctrl-C at an empty prompt. No KeyboardInterrupt: that would end the event loop."""
 
 
 class SlashCompleter(Completer):
@@ -111,7 +115,7 @@ class LineReader:
             window.dont_extend_height = Always()  # so that the status line stands right below the input
 
     async def read(self) -> Line:
-        """The next input. Raises EOFError for Ctrl-D, KeyboardInterrupt for Ctrl-C where nothing was typed."""
+        """The next input. Raises EOFError for Ctrl-D, CtrlC for that key where nothing was typed."""
         return await self._session.prompt_async([("class:prompt", self._mark)], handle_sigint=False)
 
     async def key(self, question: str, keys: str) -> str:
@@ -197,6 +201,6 @@ def _bindings() -> KeyBindings:
         if event.current_buffer.text:
             event.current_buffer.reset()
         else:
-            event.app.exit(exception=KeyboardInterrupt)
+            event.app.exit(exception=CtrlC)
 
     return bindings

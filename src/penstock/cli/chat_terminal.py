@@ -16,7 +16,7 @@ from penstock.agent.approval import Reply
 from penstock.cli.chat_approval import asking_with
 from penstock.cli.chat_commands import parse, recap, run_command
 from penstock.cli.chat_desk import Desk, Host
-from penstock.cli.chat_input import LineReader
+from penstock.cli.chat_input import CtrlC, LineReader
 from penstock.cli.chat_status import status_line
 from penstock.cli.chat_view import TurnView, console_for
 from penstock.cli.layout import printable, wrapped
@@ -56,9 +56,10 @@ class TerminalChat:
         self._reader = LineReader(self._status, self._ids, unicode=self._unicode)
         self._asking = asking_with(self._reader.key)
         self._pressed = 0.0  # when Ctrl-C came last at the prompt
-        self._leaving = False
+        self._leaving = asyncio.Event()
         self._task: asyncio.Future[Any] | None = None  # what is being worked on
         self._presses = 0  # of Ctrl-C during it
+        self._reading: asyncio.Future[str] = asyncio.Future()  # the input that is waited for
 
     async def run(self, session_id: str | None) -> int:
         """Talk until the person leaves. Raises UnknownSession, SettingsError where there is nothing to begin with."""
@@ -69,8 +70,9 @@ class TerminalChat:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._interrupted)
         try:
-            while not self._leaving and (typed := await self._read()) is not None:
-                await self._answer(typed)
+            with _silent_keyboard():
+                while not self._leaving.is_set() and (typed := await self._read()) is not None:
+                    await self._answer(typed)
         finally:
             await ready
             await self._desk.close()
@@ -119,12 +121,17 @@ class TerminalChat:
 
     async def _read(self) -> str | None:
         """The next input; None where the person leaves."""
-        while not self._leaving:
+        while not self._leaving.is_set():
+            self._reading = asyncio.ensure_future(self._reader.read())
             try:
-                line = await self._reader.read()
+                line = await self._reading
             except EOFError:
                 return None
-            except KeyboardInterrupt:
+            except asyncio.CancelledError:
+                if not self._leaving.is_set():
+                    raise
+                return None
+            except CtrlC:
                 if self._is_second_press():
                     return None
                 self._screen.say(self._screen.paint("Ctrl-C again, or Ctrl-D, leaves", "dim"))
@@ -143,11 +150,11 @@ class TerminalChat:
             else:
                 await self._command(parsed)
         except EOFError:
-            self._leaving = True
+            self._leaving.set()
         except PenstockError as error:
             for part in wrapped(printable(str(error)), self._screen.columns):
                 self._screen.say(self._screen.paint(part, "yellow"))
-        if not self._leaving:
+        if not self._leaving.is_set():
             self._screen.say("")
 
     async def _command(self, parsed: Parsed) -> None:
@@ -166,8 +173,7 @@ class TerminalChat:
         self._task, self._presses = asyncio.ensure_future(work), 0
         ticker = asyncio.ensure_future(self._ticking())
         try:
-            with _silent_keyboard():
-                return await self._task
+            return await self._task
         except asyncio.CancelledError:
             if not self._presses:
                 raise
@@ -181,12 +187,14 @@ class TerminalChat:
     def _interrupted(self) -> None:
         """Ctrl-C while nothing is read: in a turn, or in the moment between two prompts."""
         if self._task is None:
-            self._leaving = self._is_second_press()
+            if self._is_second_press():
+                self._leaving.set()
+                self._reading.cancel()
             return
         self._presses += 1
         self._desk.agent.interrupt()
         if self._presses > 1:
-            self._leaving = True
+            self._leaving.set()
             self._task.cancel()
 
     def _is_second_press(self) -> bool:
@@ -204,7 +212,7 @@ class TerminalChat:
         rows = max(3, shutil.get_terminal_size().lines - _ROWS_BESIDE_A_QUESTION)
         try:
             return await self._asking(asked, self._screen, rows)
-        except (EOFError, KeyboardInterrupt):
+        except EOFError:
             return Reply.NO
         finally:
             self._view.start()
@@ -212,7 +220,7 @@ class TerminalChat:
 
 @contextmanager
 def _silent_keyboard() -> Iterator[None]:
-    """Until the end of the block, what is typed does not show; it waits for the next prompt."""
+    """Until the end of the block, what is typed shows at a prompt only, and waits for the next one."""
     try:
         import termios  # noqa: PLC0415 - not on every system
     except ImportError:
