@@ -24,7 +24,7 @@ from penstock.engine.engines import engine_named
 from penstock.engine.hygiene import tidy
 from penstock.engine.plugins import blaming
 from penstock.engine.session import Session
-from penstock.errors import UnknownHandle
+from penstock.errors import SettingsError, UnknownHandle
 from penstock.providers.cache_plan import caching_for
 from penstock.recall.tools import EXPAND
 
@@ -100,6 +100,11 @@ def _session(store: Store, model: StreamingModel, settings: Settings, session_id
     if session_id is None:
         return Session.create(store, model=model.name, dialect=model.dialect, settings=settings)
     session = Session.resume(store, session_id, settings)
+    if session.row.dialect != model.dialect:
+        raise SettingsError(
+            f"{model.name} speaks {model.dialect}, and this conversation is kept in {session.row.dialect}: "
+            "take a model of that kind, or export and import it in the other dialect"
+        )
     if session.row.model != model.name:
         store.update(session.id, model=model.name)
         session.refresh()

@@ -114,6 +114,7 @@ class Agent:
         self._running: asyncio.Task[Any] | None = None
         self._stopped = False
         self._used = ToolUse().after(self._decoded(context.logged()))
+        self._weighed_tools()
 
     @property
     def session(self) -> Session:
@@ -210,10 +211,7 @@ class Agent:
 
     async def _answered(self, step: int) -> Answer:
         """One answer, logged. What a provider refuses as too large is made to fit; the rest is raised."""
-        tools = self.offered()
-        self.context.outside_tokens = self.context.session.weigh_outside(
-            tools=tools, system=self.prompt.current.text
-        )
+        tools = self._weighed_tools()
         await self._interruptible(self.context.fit())
         cap, attempt = self.limits.max_output_tokens, 0
         while True:
@@ -312,6 +310,13 @@ class Agent:
         self._log(answer.wires)
 
     # Tools.
+
+    def _weighed_tools(self) -> list[Any]:
+        """The tools of the next request; what stands beside the messages is weighed anew."""
+        tools = self.offered()
+        system = self.prompt.current.text
+        self.context.outside_tokens = self.session.weigh_outside(tools=tools, system=system)
+        return tools
 
     def offered(self) -> list[Any]:
         """The tools of the next request, in the model's dialect: all in full, or the rarely used ones by name."""

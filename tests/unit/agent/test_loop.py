@@ -9,7 +9,7 @@ import pytest
 
 from penstock.agent.assembly import Place, make_agent
 from penstock.agent.events import Compacted, Noticed, Recovering, Said, ToolEnded, ToolLine, ToolStarted, Used
-from penstock.errors import ErrorKind
+from penstock.errors import ErrorKind, SettingsError
 from penstock.settings import settings_from
 from penstock.stores.opening import open_store
 from penstock.testing import PromptCache, Reply, ScriptedModel
@@ -302,3 +302,15 @@ def test_a_compaction_that_pays_comes_before_the_threshold_asks_no_model_and_say
     assert rows[0].receipt["decision"]["why"] in ("pays", "free")
     assert all(request.body.get("tools") for request in model.received)  # none of them asks for a summary
     assert agent.context.bookkeeper.books.compactions == len(made)
+
+
+def test_a_session_is_not_resumed_in_another_dialect(store, tmp_path):
+    agent, _, _ = agent_of([Reply(text="noted")], store, tmp_path)
+    run(agent, "The word is heron.")
+    with pytest.raises(SettingsError, match="export and import"):
+        agent_of([Reply(text="heron")], store, tmp_path, session_id=agent.session.id, dialect="anthropic")
+
+
+def test_system_prompt_and_tools_count_from_the_start(store, tmp_path):
+    agent, _, _ = agent_of([], store, tmp_path)
+    assert agent.status().prompt_tokens > 900
