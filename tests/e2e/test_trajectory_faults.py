@@ -13,7 +13,7 @@ from trajectory_runs import TARGET, alive_in_session, command_line, many_rows, s
 
 @pytest.fixture(scope="module")
 def rows():
-    return many_rows(8)
+    return many_rows(60)
 
 
 def test_a_worker_that_dies_ends_the_run_with_one_line_and_what_was_done_is_kept(rows, tmp_path):
