@@ -263,8 +263,9 @@ def _speed(options: Options) -> Table:
 
 
 def _some_terms(messages: Chat) -> set[str]:
-    """Terms of a few messages: enough to hold a rare and a common one."""
-    return {term for message in messages[len(messages) // 3 :][:40] for term in index_terms(_text(message))}
+    """Plain words of a few messages: enough to hold a rare and a common one. A name with parts asks for several."""
+    texts = map(_text, messages[len(messages) // 3 :][:40])
+    return {term for text in texts for term in index_terms(text) if terms_of(term) == (term,)}
 
 
 def _words_ored(messages: Chat, queries: Sequence[str], k: int) -> list[list[str]]:

@@ -16,7 +16,7 @@ from benchmarks.report import Figure, Limit, Table
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.identity import content_digest
 from penstock.conversation.wire import encode_wire
-from penstock.recall import index_terms
+from penstock.recall import index_terms, terms_of
 from penstock.stores.base import NewMessage, NewSession, Store
 from penstock.stores.index import Terms
 from penstock.stores.opening import open_store
@@ -81,7 +81,8 @@ def _conversation(number: int) -> list[NewMessage]:
 
 def _searches(store: SqlStore, options: Options) -> list[tuple[str, Figure]]:
     texts = [entry.raw.decode() for entry in store.read_from("c0", 300, 60)]
-    words = sorted({word for text in texts for word in index_terms(text) if word.isalnum() and len(word) > 3})
+    found = {word for text in texts for word in index_terms(text)}
+    words = sorted(word for word in found if terms_of(word) == (word,))  # not one of several parts
     with store.database.reading() as do:
         held = {word: store.database.index.spread(do, Terms((word,)), 20_000).passages for word in words}
     rare = min(words, key=lambda word: (abs(held[word] - 3), word))
