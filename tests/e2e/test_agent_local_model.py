@@ -1,0 +1,94 @@
+"""The agent with a real model, once through a whole tool turn: it calls, the tool runs, it answers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+import msgspec
+
+from penstock.agent.assembly import Place, make_agent
+from penstock.agent.events import ToolEnded
+from penstock.agent.loop import Limits
+from penstock.agent.tools.list_files import ListFiles
+from penstock.agent.tools.toolbox import Toolbox
+from penstock.config import SecretText
+from penstock.providers.connect import ConnectOptions, connect
+from penstock.providers.exchange import Answered, Called, Finish
+from penstock.settings import settings_from
+from penstock.stores.opening import open_store
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"path": {"enum": ["."]}},
+    "required": ["path"],
+    "additionalProperties": False,
+}
+
+
+class Calling:
+    """The local model, which is too small to call a tool by itself: the first time it writes the arguments of a call."""
+
+    def __init__(self, model):
+        self._model = model
+        self._asked = 0
+
+    def __getattr__(self, name):
+        return getattr(self._model, name)
+
+    async def stream(self, ask):
+        self._asked += 1
+        written = {"type": "json_schema", "json_schema": {"name": "arguments", "schema": SCHEMA}}
+        extra = {"response_format": written} if self._asked == 1 else {}
+        async with aclosing(self._model.stream(msgspec.structs.replace(ask, extra=extra))) as events:
+            async for event in events:
+                if self._asked > 1:
+                    yield event
+                elif isinstance(event, Answered):
+                    yield Answered(as_call(event.answer))
+
+
+def as_call(answer):
+    function = {"name": "list_files", "arguments": answer.text}
+    wire = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c1", "type": "function", "function": function}],
+    }
+    calls = (Called("c1", "list_files", answer.text),)
+    return msgspec.structs.replace(answer, text="", calls=calls, wires=(wire,), finish=Finish.TOOL_CALLS)
+
+
+def test_a_real_model_goes_through_a_whole_tool_turn(local_model, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "harbour.txt").write_text("cranes\n")
+    store, events = open_store("memory:"), []
+
+    async def go():
+        model = connect(
+            "openai",
+            local_model.model,
+            base_url=local_model.base_url,
+            options=ConnectOptions(api_key=SecretText("none")),
+        )
+        settings = settings_from({"model.context_length": local_model.context_tokens})
+        place = Place(folder=work, store=store, tell=events.append, yes=True)
+        agent = make_agent(place, Calling(model), settings)
+        agent.toolbox = Toolbox.of([ListFiles()])
+        agent.limits = Limits(steps=3, max_output_tokens=96)
+        ended = await agent.turn("Which files are here? Call list_files.")
+        await agent.aclose()
+        await model.aclose()
+        return ended, agent
+
+    ended, agent = asyncio.run(go())
+    assert ended.reason == "done", ended.what
+    called = [event for event in events if isinstance(event, ToolEnded)]
+    assert [event.is_error for event in called] == [False]
+    roles = [wire["role"] for wire in agent.session.view()]
+    assert roles[:3] == ["user", "assistant", "tool"]
+    assert roles[-1] == "assistant"
+    assert len(store.usage(session_id=agent.session.id)) == ended.steps
+    store.close()
