@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -314,3 +316,28 @@ def test_a_session_is_not_resumed_in_another_dialect(store, tmp_path):
 def test_system_prompt_and_tools_count_from_the_start(store, tmp_path):
     agent, _, _ = agent_of([], store, tmp_path)
     assert agent.status().prompt_tokens > 900
+
+
+def test_tools_of_mcp_servers_in_the_settings_are_offered_run_and_closed(store, tmp_path):
+    pytest.importorskip("mcp")
+    server = Path(__file__).with_name("mcp_tickets.py")
+    servers = {
+        "desk": {"command": sys.executable, "args": [str(server)]},
+        "gone": {"command": str(tmp_path / "no-such-program")},
+    }
+    replies = [Reply.calling("desk__find", words="crane", limit=2), Reply(text="thanks")]
+    agent, model, events = agent_of(replies, store, tmp_path, values={"agent.mcp_servers": servers})
+
+    async def go():
+        ended = await agent.turn("Hello.")
+        names = [name for name in agent.toolbox.tools if name.startswith("desk__")]
+        await agent.aclose()
+        return ended, names
+
+    ended, names = asyncio.run(go())
+    assert ended.reason == "done"
+    assert names
+    offered = [tool["function"]["name"] for tool in model.received[-1].body["tools"]]
+    assert set(names) <= set(offered)
+    assert "T-2: crane" in json.dumps(agent.context.view)
+    assert any("gone" in event.text for event in events if isinstance(event, Noticed))
