@@ -6,6 +6,7 @@ is, so that nobody is surprised: `Converted.lost` is empty only where nothing wa
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -140,15 +141,16 @@ def _shares(last: _Turn, role: Role, number: int, source: str, target: str) -> b
     return target == "chat" and source == "responses" and role is Role.ASSISTANT
 
 
-class _Writer:
+class _Writer(ABC):
     """Writes a turn as messages of one dialect."""
 
     def __init__(self, pictures: Mapping[str, Picture], lost: _Lost) -> None:
         self.pictures = pictures
         self.lost = lost
 
+    @abstractmethod
     def write(self, turn: _Turn) -> Iterator[dict[str, Any]]:
-        raise NotImplementedError
+        """The messages of the turn."""
 
     def picture(self, image: Image) -> Picture | None:
         """The picture where it can be sent to somebody else."""
