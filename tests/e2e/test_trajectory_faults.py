@@ -8,7 +8,16 @@ import signal
 
 import pytest
 from cli_process import assert_one_clear_error, penstock
-from trajectory_runs import TARGET, alive_in_session, command_line, many_rows, save, started, wait_for
+from trajectory_runs import (
+    TARGET,
+    alive_in_session,
+    command_line,
+    has_done_a_shard,
+    many_rows,
+    save,
+    started,
+    wait_for,
+)
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +30,7 @@ def test_a_worker_that_dies_ends_the_run_with_one_line_and_what_was_done_is_kept
     parts = tmp_path / "out.jsonl.parts"
     command = ("trajectories", source, target, *TARGET, "--workers", "2", "--resume")
     process = started(command)
-    wait_for(lambda: any(parts.glob("*.rows")))
+    wait_for(lambda: has_done_a_shard(parts))
     second = penstock(*command)
     workers = [path for path in alive_in_session(process.pid) if b"spawn_main" in command_line(path)]
     os.kill(int(workers[0].parent.name), signal.SIGKILL)
@@ -39,7 +48,7 @@ def test_a_worker_that_dies_ends_the_run_with_one_line_and_what_was_done_is_kept
 def test_an_interruption_leaves_what_was_done_and_says_how_to_go_on(rows, tmp_path):
     source, target = save(rows, tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
     process = started(("trajectories", source, target, *TARGET, "--workers", "2"))
-    wait_for(lambda: any((tmp_path / "out.jsonl.parts").glob("*.rows")))
+    wait_for(lambda: has_done_a_shard(tmp_path / "out.jsonl.parts"))
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers too
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130

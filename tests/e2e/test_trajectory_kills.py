@@ -11,7 +11,7 @@ import random
 
 import pytest
 from cli_process import assert_one_clear_error, penstock
-from trajectory_runs import TARGET, killed, many_rows, save
+from trajectory_runs import TARGET, has_done_a_shard, killed, many_rows, save
 
 KILLS = int(os.environ.get("PENSTOCK_KILLS", "2"))
 
@@ -63,7 +63,7 @@ def test_a_journal_that_was_cut_off_in_a_line_is_read_up_to_it(rows, tmp_path):
     source, target = save(rows[:96], tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
     parts = tmp_path / "out.jsonl.parts"
     assert killed(
-        ("trajectories", source, target, *TARGET, "--workers", "1"), lambda: any(parts.glob("*.rows"))
+        ("trajectories", source, target, *TARGET, "--workers", "1"), lambda: has_done_a_shard(parts)
     )
     journal = parts / "journal.jsonl"
     journal.write_bytes(journal.read_bytes() + b'{"done": {"sha')

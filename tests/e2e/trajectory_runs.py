@@ -83,6 +83,12 @@ def wait_for(is_time, seconds=60.0):
         time.sleep(0.005)
 
 
+def has_done_a_shard(parts):
+    """Whether the journal says so: files of a shard may stand there before its line does."""
+    journal = parts / "journal.jsonl"
+    return journal.is_file() and b'\n{"done"' in journal.read_bytes()
+
+
 def command_line(stat):
     try:
         return (stat.parent / "cmdline").read_bytes()

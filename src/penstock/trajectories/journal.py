@@ -82,13 +82,17 @@ class Journal:
             unless_opened.pop_all()
 
     def add(self, done: Done) -> None:
-        """Say that a shard is done. Its part is written already; its metrics are now."""
+        """Say that a shard is done. Its part is written already; its metrics are now.
+
+        The shard counts here before its line is written: an interruption in between must not end in `close` finding
+        nothing worth keeping. Without its line the part is done again, nothing more.
+        """
+        self.done[done.shard] = _slim(done)
         rows = self.folder / _rows_name(done.shard)
         rows.write_bytes(done.rows)
         if done.samples:
             (self.folder / _samples_name(done.shard)).write_bytes(msgspec.json.encode(done.samples))
         self._append({"done": msgspec.to_builtins(msgspec.structs.replace(done, rows=b"", samples=()))})
-        self.done[done.shard] = _slim(done)
 
     def finished(self, file: int) -> None:
         """Say that a file stands under its name. Its parts are no longer needed."""
