@@ -9,7 +9,7 @@ import sys
 import pytest
 from tests.e2e.chat_screen import CTRL_C, CTRL_D, ChatScreen
 from tests.e2e.chat_stage import calling, stage
-from tests.e2e.cli_process import COMMAND, environment
+from tests.e2e.cli_process import COMMAND, environment, penstock
 
 from penstock.local import missing
 
@@ -83,3 +83,37 @@ def test_a_pipe_is_read_after_the_prompt_and_no_terminal_is_needed(tmp_path):
     with stage(tmp_path, ["Yes."]) as at:
         assert at.script("-p", "Sum up:", stdin=b"one\ntwo\n").text == "Yes.\n"
         assert at.server.received[0].body["messages"][-1]["content"] == "Sum up:\n\none\ntwo"
+
+
+def test_the_model_of_the_settings_and_a_conversation_that_goes_on_where_it_was(tmp_path):
+    """Nobody types --model every time, nor --base-url to go on."""
+    with stage(tmp_path, ["One.", "Two.", "Three."], api_key="not-a-real-key") as at:
+        config = tmp_path / "config.yaml"
+        config.write_text(
+            f"model:\n  name: usual-model\n  base_url: {at.server.base_url}\n  api_key_env: OWN_SERVER_KEY\n"
+            f"store:\n  url: {at.store}\n"
+        )
+        env = {"PENSTOCK_CONFIG": str(config), "OWN_SERVER_KEY": "not-a-real-key", "HOME": str(tmp_path)}
+        assert penstock("chat", "-p", "one", **env).text == "One.\n"
+        assert penstock("chat", "-p", "two", "--model", "other-model", **env).text == "Two.\n"
+        assert penstock("chat", "-p", "three", "--resume", **env).text == "Three.\n"
+        models = [request.body["model"] for request in at.server.received]
+        assert models == ["usual-model", "other-model", "other-model"]
+
+
+def test_a_server_that_was_given_by_an_option_is_found_again(tmp_path):
+    with stage(tmp_path, ["One.", "Two."]) as at:
+        assert at.script("-p", "one", "--model", "own-model").text == "One.\n"
+        done = penstock("chat", "-p", "two", "--resume", "--store", at.store, HOME=str(tmp_path))
+        assert (done.text, done.code) == ("Two.\n", 0)
+        assert at.server.received[1].body["model"] == "own-model"
+
+
+def test_a_key_that_the_settings_name_and_nobody_has_set(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "model:\n  name: usual-model\n  base_url: https://models.example/v1\n  api_key_env: OWN_SERVER_KEY\n"
+    )
+    done = penstock("chat", "-p", "one", PENSTOCK_CONFIG=str(config), HOME=str(tmp_path))
+    assert done.code == 2
+    assert "OWN_SERVER_KEY is not set; set it to the key for models.example" in done.err

@@ -61,14 +61,16 @@ def make_agent(
     *,
     session_id: str | None = None,
     provider: str = "",
+    listed_window: int | None = None,
 ) -> Agent:
     """An agent in a new session, or in the one with that id, at its tip. Raises UnknownSession, SettingsError.
 
-    A session that is resumed is tidied first: one that nearly fills the window is compacted before it is used.
+    `listed_window` is the window that the provider states for the model, where that is known; else it is asked. A session
+    that is resumed is tidied first: one that nearly fills the window is compacted before it is used.
     """
     base_url = str(getattr(model, "base_url", ""))
     session = _session(place.store, model, settings, session_id)
-    session.endpoint, session.recall_tool = base_url, EXPAND
+    session.endpoint, session.recall_tool, session.listed_window = base_url, EXPAND, listed_window
     if session_id is not None:
         tidy(session)
     engine = _engine(session, model, place, provider)
@@ -149,7 +151,6 @@ def _tools(
         memory=memory,
         stored=stored,
         interrupt=asyncio.Event(),
-        page_chars=max(4_000, min(50_000, session.window.tokens // 2)),
         redact=session.redact,
     )
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from penstock.compaction.economics import Books, Request, book, settle, terms_of, weigh
 from penstock.measure.prices import Unknown, price_of
 
@@ -74,6 +76,11 @@ class Bookkeeper:
         """What the provider reports corrects what was taken for warm or cold."""
         if self.books is not None:
             self.books = settle(self.books, usage)
+
+    def limit(self, tokens: int) -> None:
+        """From so many tokens on a compaction always runs: the window turned out to be another one."""
+        if self.books is not None:
+            self.books = msgspec.structs.replace(self.books, limit_tokens=tokens)
 
     @property
     def saved_usd(self) -> float | None:

@@ -30,6 +30,7 @@ from penstock.agent.events import (
     Used,
 )
 from penstock.agent.mcp_servers import McpServers  # noqa: TC001 - a struct's field types are read at run time
+from penstock.agent.model_limits import WindowQuestion, fit_window
 from penstock.agent.recovery import GiveUp, LowerCap, next_step
 from penstock.agent.snapshot import FrozenPrompt  # noqa: TC001 - a struct's field types are read at run time
 from penstock.agent.status import filling_of, status_of
@@ -42,9 +43,9 @@ from penstock.compaction.stubs import arguments_of, main_argument, tool_family
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role, ToolCall, ToolResult
 from penstock.engine.lossless import LosslessEngine
-from penstock.engine.plugins import blaming
 from penstock.errors import EngineFailure, PenstockError, ProviderError
 from penstock.measure.tokens import tokenizer_for
+from penstock.providers.anthropic import DEFAULT_OUTPUT_TOKENS
 from penstock.providers.cache_marks import mark_cache
 from penstock.providers.cache_plan import CachePlan  # noqa: TC001 - as above
 from penstock.providers.exchange import Answered, Ask, ReasoningDelta, TextDelta
@@ -113,6 +114,7 @@ class Agent:
         self._tell = tell
         self._running: asyncio.Task[Any] | None = None
         self._stopped = False
+        self._window = WindowQuestion()
         self._used = ToolUse().after(self._decoded(context.logged()))
         self._weighed_tools()
 
@@ -187,9 +189,11 @@ class Agent:
         """Compact on request: about a topic, or all but the last so many exchanges. None where there is nothing to do."""
         return await compact(self, focus, keep_exchanges)
 
-    async def switch_model(self, model: StreamingModel, provider: str = "") -> None:
+    async def switch_model(
+        self, model: StreamingModel, provider: str = "", listed_window: int | None = None
+    ) -> None:
         """Go on with another model; a smaller window has the conversation compacted first. Raises SettingsError."""
-        await switch_model(self, model, provider)
+        await switch_model(self, model, provider, listed_window)
 
     async def connect(self) -> None:
         """Start the MCP servers and take their tools; who did not answer is told. A turn does so by itself, once."""
@@ -211,9 +215,10 @@ class Agent:
 
     async def _answered(self, step: int) -> Answer:
         """One answer, logged. What a provider refuses as too large is made to fit; the rest is raised."""
+        await self._interruptible(self._window.ask(self))
         tools = self._weighed_tools()
         await self._interruptible(self.context.fit())
-        cap, attempt = self.limits.max_output_tokens, 0
+        cap, attempt = self._output_cap(), 0
         while True:
             sent = self.context.tokens()
             self._tell(Asked(step, sent, self.context.engine.context_length))
@@ -252,6 +257,15 @@ class Agent:
             raise
         return answer
 
+    def _output_cap(self) -> int | None:
+        """The most tokens to ask for: as the host says, and no more than the provider said that the model gives."""
+        asked, known = self.limits.max_output_tokens, self.session.output_cap
+        if known is None:
+            return asked
+        if asked is None:  # then the provider's own limit holds, unless even that was too much
+            return known if known < DEFAULT_OUTPUT_TOKENS else None
+        return min(asked, known)
+
     def _request(self, tools: Sequence[Any], cap: int | None) -> Ask:
         dialect = self.model.dialect
         body = {"messages": self.context.view, "tools": tools, "system": self.prompt.current.text}
@@ -264,7 +278,7 @@ class Agent:
 
     async def _recovered(self, error: ProviderError, sent: int, cap: int | None, attempt: int) -> int | None:
         """The cap for the next try, after what was too large was made smaller. Raises the error where nothing helps."""
-        engine, session = self.context.engine, self.context.session
+        session = self.session
         most = session.settings.compression.max_attempts
         step = next_step(
             error.failure, sent_tokens=sent, max_output_tokens=cap, attempt=attempt, max_attempts=most
@@ -276,10 +290,10 @@ class Agent:
         kind = str(error.failure.kind)
         if isinstance(step, LowerCap):
             self._tell(Recovering(kind, f"asking for at most {step.max_output_tokens:,} tokens of answer"))
+            session.learn_output_cap(error.failure)
             return step.max_output_tokens
-        if session.learn_window(error.failure) and step.window_tokens:
-            with blaming(engine.name):
-                engine.update_model(self.model.name, step.window_tokens, base_url=session.endpoint)
+        if session.learn_window(error.failure):
+            fit_window(self, session.window.tokens)
         target = max(1, step.target_tokens - self.context.outside_tokens)
         self._tell(Recovering(kind, f"compacting to {step.target_tokens:,} tokens, then asking again"))
         reason = f"the provider refused the request as too large (attempt {attempt} of {most})"
@@ -357,7 +371,9 @@ class Agent:
         self._tell(ToolStarted(call.id, call.name, about))
         started = time.monotonic()
         context = msgspec.structs.replace(
-            self._tools, on_line=lambda line: self._tell(ToolLine(call.id, line))
+            self._tools,
+            on_line=lambda line: self._tell(ToolLine(call.id, line)),
+            page_chars=max(4_000, min(50_000, self.context.engine.context_length // 2)),
         )
         outcome = await self._outcome(call, context)
         seconds = time.monotonic() - started

@@ -63,8 +63,12 @@ def _last_exchanges(agent: Agent, count: int | None) -> frozenset[int]:
     return frozenset(number for number in view.numbers[first:] if number)
 
 
-async def switch_model(agent: Agent, model: StreamingModel, provider: str = "") -> None:
+async def switch_model(
+    agent: Agent, model: StreamingModel, provider: str = "", listed_window: int | None = None
+) -> None:
     """Go on with another model, inside its window: a smaller one has the conversation compacted first.
+
+    `listed_window` is what the provider states for it, where that is known; else it is asked.
 
     Raises SettingsError where it speaks another dialect than the conversation is kept in.
     """
@@ -77,7 +81,7 @@ async def switch_model(agent: Agent, model: StreamingModel, provider: str = "") 
     session.store.update(session.id, model=model.name)
     session.refresh()
     base_url = str(getattr(model, "base_url", ""))
-    session.endpoint = base_url
+    session.endpoint, session.listed_window = base_url, listed_window
     agent.model = model
     agent.caching = caching_for(model.name, base_url, provider, ttl=session.settings.model.cache_ttl)
     with blaming(engine.name):

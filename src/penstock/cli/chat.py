@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.cli.chat_desk import Office
-from penstock.cli.chat_model import ModelChooser, NoModel, Wanted
+from penstock.cli.chat_model import ModelChooser, NoModel
 from penstock.cli.chat_script import ScriptChat, prompt_of, talks_to_a_person
+from penstock.cli.chat_wanted import Wanted, reached_by
 from penstock.cli.failure import BAD_INPUT
 from penstock.cli.source import settings_of
 from penstock.cli.stored import conversations, found_session, opened_store
@@ -40,15 +41,17 @@ def run(args: argparse.Namespace) -> int:
             raise SettingsError("--json reports on one answer; give the prompt with -p, or in a pipe")
     prompt = "" if person else prompt_of(args.prompt)
     with ExitStack() as stack:
+        settings = settings_of(args)
         store = stack.enter_context(opened_store(args))
         resumed = _resumed(store, args.resume)
-        chooser = ModelChooser(stack, Wanted.of(args))
+        chooser = ModelChooser(stack, Wanted.of(args, settings.model))
         try:
-            choice = chooser.first(resumed)
+            choice = chooser.first(resumed, reached_by(store, resumed) if resumed else None)
         except NoModel as error:
             print(f"penstock: {error}", file=sys.stderr)
             return BAD_INPUT
-        office = Office(settings=_settings(args), store=store, chooser=chooser, folder=Path.cwd())
+        settings = _with_window(settings, choice.model.name, args.context_length)
+        office = Office(settings=settings, store=store, chooser=chooser, folder=Path.cwd())
         session_id = resumed.id if resumed else None
         return asyncio.run(_talk(args, office, choice, prompt, session_id))
 
@@ -88,9 +91,9 @@ def _resumed(store: Store, given: str | None) -> SessionRow | None:
     raise UnknownSession("there is no conversation to go on with yet; begin one with penstock chat")
 
 
-def _settings(args: argparse.Namespace) -> Settings:
-    settings = settings_of(args)
-    if args.context_length is None:
+def _with_window(settings: Settings, model: str, tokens: int | None) -> Settings:
+    """The settings with the window that was given for the model to begin with, and for no other."""
+    if tokens is None:
         return settings
-    window = msgspec.structs.replace(settings.model, context_length=args.context_length)
-    return msgspec.structs.replace(settings, model=window)
+    known = msgspec.structs.replace(settings.model, name=model, context_length=tokens)
+    return msgspec.structs.replace(settings, model=known)

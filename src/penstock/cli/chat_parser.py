@@ -38,7 +38,9 @@ def add_chat(
     )
     parser.add_argument("--yes", action="store_true", help="allow every command and every write unasked")
     model = parser.add_argument_group(
-        "the model", "Without any of these: the provider whose key is set, else the model on this machine."
+        "the model",
+        "Without any of these: model.name of the settings, else the provider whose key is set, else the model on this "
+        "machine.",
     )
     model.add_argument("--model", metavar="NAME", help="as the provider calls it")
     model.add_argument(

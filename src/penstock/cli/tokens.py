@@ -143,7 +143,7 @@ def _measured(given: Given, args: argparse.Namespace) -> Measured:
 def _window(given: Given, args: argparse.Namespace) -> Window:
     if args.context_length is not None:
         return Window(args.context_length, "config", "--context-length")
-    return resolve_window(given.model, configured=given.settings.model.context_length)
+    return resolve_window(given.model, configured=given.settings.model.window_of(given.model or ""))
 
 
 def _as_json(measured: Measured) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     def goal(self, tokenizer: Tokenizer) -> Goal:
         """The target or window to aim at."""
-        configured = self.context_length or self.settings.model.context_length
+        configured = self.context_length or self.settings.model.window_of(self.model or "")
         window = configured if configured is not None else resolve_window(self.model).tokens
         outside = tools_tokens(self.tools, tokenizer) + _system_tokens(self.system, tokenizer)
         return Goal(self.target_tokens, window, outside)

@@ -1,4 +1,4 @@
-"""What was learned about models, kept in a store: how their providers count, how large their windows are.
+"""What was learned about models, kept in a store: how their providers count, how large windows and answers may be.
 
 By model and endpoint, across restarts. Two processes that learn at the same time both build on what is in the store, and
 the last to write wins: of two reports at the very same moment one may be lost, and the next one makes up for it. What
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Learned", "StoredNotes", "notes_for"]
 
-_CALIBRATION, _WINDOW = "calibration", "window"
+_CALIBRATION, _WINDOW, _OUTPUT_CAP = "calibration", "window", "output cap"
 _LEAST_WINDOW, _MOST_WINDOW = 1_024, 10_000_000
+_LEAST_CAP = 256  # tokens: no model is limited to less, so a smaller number meant something else
 _T = TypeVar("_T")
 _log = logging.getLogger("penstock")
 
@@ -60,6 +61,16 @@ class Learned:
         """Keep a window that the provider stated. What cannot be one, and any guess, is not to be kept."""
         if _LEAST_WINDOW <= tokens <= _MOST_WINDOW and tokens != self.window(model, endpoint):
             self._put(_WINDOW, model, endpoint, str(tokens).encode())
+
+    def output_cap(self, model: str, endpoint: str = "") -> int | None:
+        """The most tokens of an answer that the provider lets the model be asked for, as it stated in an error; or None."""
+        note = self._note(_OUTPUT_CAP, model, endpoint)
+        return int(note) if note and note.isdigit() else None
+
+    def learn_output_cap(self, model: str, endpoint: str, tokens: int) -> None:
+        """Keep the most tokens of an answer that the provider stated for the model. A guess is not to be kept."""
+        if _LEAST_CAP <= tokens <= _MOST_WINDOW and tokens != self.output_cap(model, endpoint):
+            self._put(_OUTPUT_CAP, model, endpoint, str(tokens).encode())
 
     def took_prompt(self, model: str, endpoint: str, prompt_tokens: int) -> None:
         """A prompt of so many tokens was answered: a window that is smaller than that is no longer true."""

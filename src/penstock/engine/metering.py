@@ -31,10 +31,10 @@ class Meter:
         self._store = store
         self._running = RunningEstimate()
 
-    def window(self, configured: int | None) -> Window:
+    def window(self, configured: int | None, listed: int | None = None) -> Window:
         """The model's window, and how it is known."""
         learned = self.learned.window(self.model, self.endpoint) if self.model else None
-        return resolve_window(self.model or None, configured=configured, learned=learned)
+        return resolve_window(self.model or None, configured=configured, learned=learned, listed=listed)
 
     def estimate(self, counted_tokens: int) -> int:
         """What the provider would report for a prompt of so many tokens as we count: the last report, and what came since."""

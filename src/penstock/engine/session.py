@@ -96,7 +96,8 @@ class Session:
     Handles are message numbers: `m1` is the first message of the log. `tool_limits` says for single tools from how many
     characters on `keep_results` stores their results, None for never. `recall_tool` names the tool by which the agent reads
     originals (`history_expand`), where it has one: stubs, previews and handoffs then name it. `endpoint` is the address that
-    the session's model is at: what is learned of a model is kept by both. Where `context.engine` of the settings is
+    the session's model is at: what is learned of a model is kept by both. `listed_window` is the window that the provider's
+    list of models states for it, where a host has asked. Where `context.engine` of the settings is
     `lossless`, handoffs are outlines, and their nodes can be described and read as messages can.
     """
 
@@ -109,6 +110,7 @@ class Session:
         self.tool_limits: dict[str, int | None] = {READ_FILE: None}
         self.recall_tool: str | None = None
         self.endpoint = ""
+        self.listed_window: int | None = None
         self._meter = Meter(store, row.model)
         self._history: SessionHistory | None = None
         lossless = self.settings.context.engine == LOSSLESS
@@ -190,7 +192,8 @@ class Session:
     @property
     def window(self) -> Window:
         """The window of the session's model, and how it is known."""
-        return self._metered().window(self.settings.model.context_length)
+        configured = self.settings.model.window_of(self._row.model)
+        return self._metered().window(configured, self.listed_window)
 
     def estimate(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
         """Tokens that the provider would report for a request with the present view, and with these tools beside it.
@@ -252,6 +255,21 @@ class Session:
         if not failure.window_tokens or not self._row.model:
             return False
         self._metered().learned.learn_window(self._row.model, self.endpoint, failure.window_tokens)
+        return True
+
+    @property
+    def output_cap(self) -> int | None:
+        """The most tokens of an answer that the provider lets the session's model be asked for, as far as it has said so."""
+        return self._metered().learned.output_cap(self._row.model, self.endpoint) if self._row.model else None
+
+    def learn_output_cap(self, failure: ErrorClass) -> bool:
+        """Keep the most tokens of an answer that a provider's error states for the session's model; whether it stated any.
+
+        What an error leaves after the prompt is that of one request, and is not kept.
+        """
+        if not failure.output_cap_tokens or failure.window_tokens or not self._row.model:
+            return False
+        self._metered().learned.learn_output_cap(self._row.model, self.endpoint, failure.output_cap_tokens)
         return True
 
     def _metered(self) -> Meter:

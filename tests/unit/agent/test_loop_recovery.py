@@ -8,6 +8,7 @@ import pytest
 from test_loop import agent_of, run
 
 from penstock.agent.events import Compacted, Recovering
+from penstock.agent.loop import Limits
 from penstock.agent.recovery import GiveUp, LowerCap, Shrink, next_step
 from penstock.errors import ErrorClass, ErrorKind
 from penstock.stores.opening import open_store
@@ -73,6 +74,50 @@ def test_the_window_that_a_refusal_states_is_kept_for_the_next_session(store, tm
     again, _, _ = agent_of(Refusing(), store, tmp_path, name="unheard-of")
     assert again.session.window.tokens == 9_000
     assert not model.violations
+
+
+class Capped:
+    """Answers within a cap that the provider states when it is asked for more."""
+
+    def __init__(self, cap):
+        self.cap = cap
+        self.asked = []
+
+    def __call__(self, request):
+        asked = request.body.get("max_tokens")
+        self.asked.append(asked)
+        return (
+            Reply.output_cap(cap=self.cap, asked=asked) if asked and asked > self.cap else Reply(text="Yes.")
+        )
+
+
+def test_the_longest_answer_that_a_refusal_states_is_kept_for_the_next_call_and_the_next_session(
+    store, tmp_path
+):
+    script = Capped(4_096)
+    options = {"dialect": "anthropic", "name": "claude-3-haiku"}
+    agent, _, events = agent_of(script, store, tmp_path, **options)
+    assert run(agent, "one").reason == "done"
+    assert run(agent, "two").reason == "done"
+    assert script.asked == [8_192, 4_096, 4_096]
+    assert len([event for event in events if isinstance(event, Recovering)]) == 1
+    assert not any(isinstance(event, Compacted) for event in events)
+    again, _, _ = agent_of(script, store, tmp_path, **options)
+    assert run(again, "three").reason == "done"
+    assert script.asked[3:] == [4_096]
+    other, _, _ = agent_of(script, store, tmp_path, dialect="anthropic", name="claude-sonnet-4-5")
+    assert run(other, "four").reason == "done"
+    assert script.asked[4] == 8_192  # nothing is known of that one
+
+
+def test_what_the_prompt_leaves_of_the_window_is_for_one_call_only(store, tmp_path):
+    script = Refusing()
+    agent, _, _ = agent_of(script, store, tmp_path, name="gpt-4.1")
+    agent.limits = Limits(max_output_tokens=8_000)
+    script.refusals = [Reply.output_over_window(window=20_000, prompt=15_000, asked=8_000)]
+    assert run(agent, "go on").reason == "done"
+    assert agent.session.output_cap is None
+    assert agent.session.window.tokens != 20_000
 
 
 def test_a_body_that_is_too_large_is_made_half_as_large(store, tmp_path):

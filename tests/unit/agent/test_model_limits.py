@@ -1,0 +1,74 @@
+"""The window of a model, as its provider lists it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.agent.assembly import Place, make_agent
+from penstock.agent.events import Asked
+from penstock.providers.connect import connect
+from penstock.settings import settings_from
+from penstock.stores.opening import open_store
+from penstock.testing import ScriptedProvider
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    opened = open_store("memory:")
+    yield opened
+    opened.close()
+
+
+def windows(store, folder, turns, *, name="gpt-4.1", values=None, **options):
+    """The windows that requests were made for, after so many turns, and where the last one came from."""
+    asked = []
+
+    def tell(event):
+        if isinstance(event, Asked):
+            asked.append(event.window_tokens)
+
+    async def play():
+        async with ScriptedProvider(["Yes."], repeat_last=True, **options) as server:
+            model = connect("openai", name, base_url=f"{server.base_url}/v1")
+            async with model:
+                agent = make_agent(
+                    Place(folder=folder, store=store, tell=tell, yes=True), model, settings_from(values or {})
+                )
+                for _ in range(turns):
+                    assert (await agent.turn("hello")).reason == "done"
+                books = agent.context.bookkeeper.books
+                await agent.aclose()
+                assert server.violations == ()
+                return agent.session.window.source, books
+
+    source, books = asyncio.run(play())
+    return asked, source, books
+
+
+def test_a_server_that_says_how_large_its_window_is_is_believed_before_the_first_request(store, tmp_path):
+    listed = {"models": ("gpt-4.1",), "window_tokens": 24_000}
+    asked, source, books = windows(store, tmp_path, 2, **listed)
+    assert (asked, source) == ([24_000, 24_000], "listing")
+    assert books.limit_tokens < 24_000  # the threshold of the window that is known now
+
+
+def test_a_server_that_does_not_say_leaves_our_table(store, tmp_path):
+    asked, source, _ = windows(store, tmp_path, 3, models=("gpt-4.1",))
+    assert source == "table"
+    assert set(asked) == {1_000_000}
+
+
+def test_what_was_set_is_not_asked_for(store, tmp_path):
+    values = {"model": {"context_length": 50_000}}
+    listed = {"models": ("gpt-4.1",), "window_tokens": 24_000}
+    asked, source, _ = windows(store, tmp_path, 1, values=values, **listed)
+    assert (asked, source) == ([50_000], "config")
+
+
+def test_the_window_of_one_model_is_not_that_of_another(store, tmp_path):
+    values = {"model": {"name": "gpt-4.1-mini", "context_length": 50_000}}
+    assert windows(store, tmp_path, 1, values=values)[1] == "table"
+    assert windows(store, tmp_path, 1, name="gpt-4.1-mini", values=values)[:2] == ([50_000], "config")
