@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
+import time
 
 import pytest
 from tests.e2e.cli_process import COMMAND, encoded, environment, penstock, work
@@ -60,6 +62,28 @@ def test_the_life_of_a_conversation(store, tmp_path):
     assert store("sessions", "delete", conversation, "--yes").code == 0
     assert store("doctor").text == f"{store.url} is sound\n"
     assert len(json.loads(store("sessions", "list", "--json").out)) == 1
+
+
+def test_an_import_that_is_interrupted_says_what_is_there(store, tmp_path):
+    """The second file is a pipe to which nobody writes: the interruption comes while it is read."""
+    file, pipe = tmp_path / "history.jsonl", tmp_path / "pipe"
+    file.write_bytes(lines(*claude_session()))
+    os.mkfifo(pipe)
+    opened, held = open_store(store.url), os.open(pipe, os.O_RDWR)
+    command = [COMMAND, "sessions", "import", str(file), str(pipe), "--store", store.url]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, env=environment()) as process:
+        end = time.monotonic() + 30
+        while len(opened.usage()) < 2:  # booked last
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    os.close(held)
+    opened.close()
+    assert (process.returncode, err) == (130, b"")
+    assert out.decode().startswith(f"{file}: claude-code, anthropic: 4 messages imported as ")
+    assert out.count(b"\n") == 1
 
 
 @pytest.mark.parametrize(("answer", "left"), [("y", 0), ("", 1)])

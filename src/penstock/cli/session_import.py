@@ -17,14 +17,16 @@ from penstock.cli.screen import Screen, screen_of
 from penstock.cli.source import read_bytes, settings_of
 from penstock.cli.stored import SHORT, opened_store
 from penstock.engine.adopting import BRANCHED, GROWN, KNOWN, NEW, WITHOUT_PARENT, Adopted, adopt
-from penstock.errors import InputError
+from penstock.errors import InputError, StoreError
 from penstock.transfer.reading import read_recorded
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from penstock.transfer.recorded import Reading, Recorded
+    from penstock.settings import Settings
+    from penstock.stores.base import Store
+    from penstock.transfer.recorded import LineFault, Recorded
 
 __all__ = ["run_import"]
 
@@ -38,46 +40,82 @@ _OUTCOMES = {
 
 
 class _Taken(msgspec.Struct):
-    """A file and what became of it."""
+    """A file and what became of it: of its conversations only what is told about them, so that memory holds one file."""
 
     file: str
-    reading: Reading | None = None
     error: str = ""
     outcomes: list[tuple[Recorded, Adopted | str]] = []
+    faults: tuple[LineFault, ...] = ()
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    """A sub-agent whose session may be in a file that comes later."""
+
+    taken: _Taken
+    place: int
+    recorded: Recorded
 
 
 def run_import(args: argparse.Namespace) -> int:
-    """Import the files. One that cannot be read is told, the others are imported; the exit code says so."""
+    """Import the files. One that cannot be read is told, the others are imported; the exit code says so.
+
+    What was imported before an interruption, or before the store failed, is told, too. Raises StoreError.
+    """
     settings = settings_of(args)
-    with Progress("reading") as progress, opened_store(args) as store:
-        taken = [_read(file, args.dialect) for file in args.files]
-        progress.now("importing")
-        # A sub-agent's file may stand before that of the session it worked for.
-        for sub_agents in (False, True):
-            for one in taken:
-                for recorded in one.reading.conversations if one.reading is not None else ():
-                    if bool(recorded.works_for) is sub_agents:
-                        try:
-                            done: Adopted | str = adopt(store, recorded, settings, _time_of(one.file))
-                        except InputError as error:
-                            done = failure_of(error).text
-                        one.outcomes.append((recorded, done))
-    screen = screen_of(sys.stdout)
-    if args.json:
-        screen.say(json.dumps([_as_json(one) for one in taken], indent=2))
-    else:
-        for one in taken:
-            for line in _lines(one, screen):
-                screen.say(line)
+    taken: list[_Taken] = []
+    try:
+        with Progress("importing") as progress, opened_store(args) as store:
+            waiting: list[_Waiting] = []
+            for number, file in enumerate(args.files, start=1):
+                progress.now(f"importing file {number:,} of {len(args.files):,}")
+                taken.append(_Taken(file))
+                waiting += _take(taken[-1], store, settings, args.dialect)
+            for one in waiting:
+                done = _adopted(store, one.recorded, settings, one.taken.file)
+                one.taken.outcomes[one.place] = (_told(one.recorded), done)
+    except (StoreError, KeyboardInterrupt):
+        _report([one for one in taken if one.error or one.outcomes], args)
+        raise
+    _report(taken, args)
     failed = any(one.error or any(isinstance(done, str) for _, done in one.outcomes) for one in taken)
     return BAD_INPUT if failed else 0
 
 
-def _read(file: str, dialect: str) -> _Taken:
+def _take(one: _Taken, store: Store, settings: Settings, dialect: str) -> Iterator[_Waiting]:
+    """Import the conversations of a file; those that have to wait for another file."""
     try:
-        return _Taken(file, read_recorded(read_bytes(file), dialect))
+        reading = read_recorded(read_bytes(one.file), dialect)
     except InputError as error:
-        return _Taken(file, error=failure_of(error).text)
+        one.error = failure_of(error).text
+        return
+    one.faults = reading.faults
+    for recorded in reading.conversations:
+        done = _adopted(store, recorded, settings, one.file)
+        if isinstance(done, Adopted) and done.outcome == WITHOUT_PARENT:
+            yield _Waiting(one, len(one.outcomes), recorded)
+        one.outcomes.append((_told(recorded), done))
+
+
+def _adopted(store: Store, recorded: Recorded, settings: Settings, file: str) -> Adopted | str:
+    try:
+        return adopt(store, recorded, settings, _time_of(file))
+    except InputError as error:
+        return failure_of(error).text
+
+
+def _told(recorded: Recorded) -> Recorded:
+    """What is told of a conversation, without what it holds."""
+    return msgspec.structs.replace(recorded, messages=(), requests=())
+
+
+def _report(taken: Sequence[_Taken], args: argparse.Namespace) -> None:
+    screen = screen_of(sys.stdout)
+    if args.json:
+        screen.say(json.dumps([_as_json(one) for one in taken], indent=2))
+        return
+    for one in taken:
+        for line in _lines(one, screen):
+            screen.say(line)
 
 
 def _time_of(file: str) -> float:
@@ -103,7 +141,7 @@ def _lines(one: _Taken, screen: Screen) -> Iterator[str]:
             yield from (
                 f"  left out: {printable(kind)}, {count:,}" for kind, count in recorded.left_out.items()
             )
-    for fault in one.reading.faults if one.reading is not None else ():
+    for fault in one.faults:
         yield f"  line {fault.line:,} was left out: {printable(fault.what)}"
 
 
@@ -121,5 +159,5 @@ def _as_json(one: _Taken) -> dict[str, Any]:
             }
             for recorded, done in one.outcomes
         ],
-        "faults": [msgspec.structs.asdict(fault) for fault in (one.reading.faults if one.reading else ())],
+        "faults": [msgspec.structs.asdict(fault) for fault in one.faults],
     }

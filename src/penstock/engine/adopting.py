@@ -8,6 +8,7 @@ time, and what requests used is booked.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.settings import Settings
-    from penstock.stores.base import SessionRow, Store
+    from penstock.stores.base import SessionRow, Store, UsageRow
     from penstock.transfer.recorded import Recorded
 
 __all__ = ["BRANCHED", "GROWN", "KNOWN", "NEW", "WITHOUT_PARENT", "Adopted", "adopt"]
@@ -71,6 +72,8 @@ def adopt(store: Store, recorded: Recorded, settings: Settings, now: float) -> A
             continue
         standing = store.ids(session_id)
         shared = _shared(standing, prepared.ids)
+        if session_id in (prepared.id, branch):
+            _book_missing(store, session_id, prepared, range(diverged or 0, shared))
         if shared == total:
             return Adopted(KNOWN, row.conversation, 0, total)
         if shared == len(standing) and (
@@ -168,6 +171,22 @@ def _is_same(store: Store, row: SessionRow, recorded: Recorded) -> bool:
 
 def _signature(recorded: Recorded) -> bytes:
     return encode_wire({"format": recorded.format, "source": recorded.source})
+
+
+def _book_missing(store: Store, session_id: str, prepared: _Prepared, among: range) -> None:
+    """Book requests of messages that are in the log already: an import that was killed may have left them out."""
+    requests = [one for one in prepared.recorded.requests if one.after - 1 in among and one.at is not None]
+    known = Counter((row.at, row.model, row.usage) for row in store.usage(session_id=session_id))
+    missing: list[UsageRow] = []
+    for spent in requests:
+        row = booked(session_id, spent.usage, spent.model, at=spent.at or 0.0)
+        key = (row.at, row.model, row.usage)
+        if known[key]:
+            known[key] -= 1
+        else:
+            missing.append(row)
+    if missing:
+        store.book_all(missing)
 
 
 def _append(store: Store, session_id: str, prepared: _Prepared, start: int, now: float) -> None:

@@ -227,6 +227,29 @@ def test_an_import_that_was_cut_short_goes_on(store, monkeypatch):
     assert len(store.usage()) == 3
 
 
+def test_an_import_that_was_cut_short_before_its_costs_books_them_the_next_time(store):
+    """As after a kill between the two: the messages are there, and what they cost is not."""
+    (recorded,) = read_recorded(lines(*claude_session())).conversations
+
+    class Cut(Exception):
+        pass
+
+    class WithoutBooks:
+        def book_all(self, rows):
+            raise Cut
+
+        def __getattr__(self, name):
+            return getattr(store, name)
+
+    with pytest.raises(Cut):
+        adopt(WithoutBooks(), recorded, Settings(), NOW)
+    assert (store.list()[0].messages, store.usage()) == (4, [])
+    assert adopt(store, recorded, Settings(), NOW).outcome == KNOWN
+    assert adopt(store, recorded, Settings(), NOW).outcome == KNOWN
+    assert len(store.usage()) == 2
+    assert store.list()[0].cost == pytest.approx(0.0020, abs=5e-5)
+
+
 def test_a_title_holds_no_secret(store):
     secret = "sk-" + "test" + "A1b2C3d4E5f6G7h8I9j0K1l2"
     take(
