@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from penstock import __version__
 from penstock.cli.bench_parser import BENCH_COMMANDS, add_bench
@@ -77,7 +77,18 @@ class Share(NamedTuple):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Answers a mistake with one line that ends in the next step."""
+    """Answers a mistake with one line that ends in the next step. Options may stand anywhere, also between arguments."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, rest = super().parse_known_args(args, namespace)
+        for action in self._get_positional_actions():
+            # An argument that may be left out was taken to be when an option came before it.
+            if action.nargs == argparse.OPTIONAL and getattr(found, action.dest, None) == action.default:
+                word = next((word for word in rest if not word.startswith("-")), None)
+                if word is not None:
+                    rest.remove(word)
+                    setattr(found, action.dest, word)
+        return found, rest
 
     def error(self, message: str) -> NoReturn:
         text = message.removeprefix("argument ")
