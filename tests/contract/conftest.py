@@ -20,7 +20,9 @@ TABLES = (
     "notes",
     "indexed",
     "unindexed",
-    "passages",
+    "blocks",
+    "postings",
+    "removed",
     "vectors",
     "vectors_made",
 )

@@ -28,6 +28,7 @@ from penstock.stores.opening import open_store
 KILLS = int(os.environ.get("PENSTOCK_KILLS", "8"))
 ON_ONE_STORE = 8  # runs before the next begins with an empty one: checking it costs what it holds
 WRITERS = 4
+TRIED = {"append", "search", "commit", "undo"}
 SEED = int(os.environ.get("PENSTOCK_SEED", "1" if KILLS == 8 else str(time.time_ns())))
 PROCESSES = multiprocessing.get_context("forkserver")
 
@@ -53,7 +54,9 @@ def with_shared(url, *texts):
 def test_killed_writers_lose_nothing_that_was_acknowledged(tmp_path, postgres_url):
     rng = random.Random(SEED)
     acknowledged = Counter()
-    for run in range(KILLS):
+    for run in range(3 * KILLS):
+        if run >= KILLS and acknowledged.keys() >= TRIED:  # on a busy machine a run may get little done
+            break
         if run % ON_ONE_STORE == 0:
             folder = tmp_path / str(run)
             folder.mkdir()
@@ -64,7 +67,7 @@ def test_killed_writers_lose_nothing_that_was_acknowledged(tmp_path, postgres_ur
         if run == 0:
             with_shared(postgres_url).close()
         acknowledged += killed_run(postgres_url, tmp_path, run, rng)
-    assert {"append", "search", "commit", "undo"} <= acknowledged.keys(), f"nothing was tried (seed {SEED})"
+    assert acknowledged.keys() >= TRIED, f"not all was tried (seed {SEED})"
 
 
 def killed_run(url, folder, run, rng):
@@ -315,11 +318,15 @@ def test_a_postgresql_that_is_away_is_told_and_idle_connections_are_replaced_uns
 
 
 def test_a_damaged_file_is_told(sqlite_url, tmp_path):
-    with_shared(sqlite_url, *(f"text {n}" for n in range(200))).close()
+    store = with_shared(sqlite_url, *(f"text {n}" for n in range(200)))
+    with store.database.reading() as do:
+        pages = [row[0] for row in do.rows("SELECT pageno FROM dbstat WHERE name = 'messages' ORDER BY 1")]
+    store.close()
     path = Path(sqlite_url.removeprefix("sqlite:///"))
     data = bytearray(path.read_bytes())
-    for page in range(4_096 * 43, len(data), 4_096):  # behind the tables' own description
-        data[page : page + 64] = os.urandom(64)
+    for page in pages[1:]:
+        start = 4_096 * (page - 1)
+        data[start : start + 64] = os.urandom(64)
     path.write_bytes(data)
     store = open_store(sqlite_url)
     assert any(fault.where == "database" and not fault.mendable for fault in store.faults())

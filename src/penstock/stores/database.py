@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from penstock.stores.index import Index
+    from penstock.stores.search_tables import SearchTables
 
 __all__ = ["Database", "Row", "Transaction", "Words"]
 
@@ -25,6 +25,8 @@ class Words(msgspec.Struct, frozen=True):
     """How a database spells what has no common spelling."""
 
     key: str
+    number: str
+    """The type of a number that is the key of its table."""
     blob: str
     real: str
     for_update: str
@@ -33,6 +35,8 @@ class Words(msgspec.Struct, frozen=True):
     """Behind a SELECT of sessions as `s`: hold them, as above."""
     hold_all: str
     """A statement that keeps all other writers away until the transaction ends, or nothing."""
+    hold_index: tuple[str, ...]
+    """Statements that keep others from changing the search index, and from deleting what is in it, as above."""
     hold_schema: str
     """A query that lets one process at a time change the schema, or nothing."""
     find_table: str
@@ -59,7 +63,7 @@ class Database(Protocol):
     """A database. Foreign errors come out as StoreError."""
 
     words: Words
-    index: Index
+    search_tables: SearchTables
 
     @property
     def url(self) -> str:
@@ -73,6 +77,9 @@ class Database(Protocol):
 
     def scrub(self) -> bool:
         """Overwrite what was deleted, where it is still on disk; False where somebody else's reading keeps it there."""
+
+    def reclaim(self) -> None:
+        """After very much was written anew: have the room of what that replaced used again."""
 
     def damage(self) -> list[str]:
         """What the database itself finds wrong with its pages and indexes."""

@@ -1,44 +1,50 @@
-"""What the store needs of a database's full-text index: passages by their terms.
+"""The full-text index: passages by their terms, in blocks that are written once (`postings.py`), in portable SQL.
 
-A passage has a number and the terms that `penstock.recall` makes of it, which the index takes as they are: no
-database cuts words here. Passages are added, never changed, and go with what they come from: triggers see to it.
+A passage has a number and the terms that `penstock.recall` makes of it, which are taken as they are: no database cuts
+words here. New passages come as a small block behind all others. Small neighbours are joined from time to time, so that
+there are never many. What is deleted is noted by its numbers (`removed`), is found no more from then on, and leaves
+its blocks one by one: no writer waits for more than one of them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
+
+from penstock.stores.postings import (
+    SPAN,
+    hash_of,
+    joined,
+    pack,
+    page_of,
+    pairs_of,
+    passages_in,
+    places_of,
+    unpack,
+    without,
+)
+from penstock.stores.rows import batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from penstock.stores.database import Transaction
+    from penstock.stores.postings import Pairs
 
-__all__ = ["MESSAGE", "RESULT", "SUMMARY", "Index", "Spread", "Terms", "triggers"]
+    Numbers = NDArray[np.int64]
 
-MESSAGE, SUMMARY, RESULT = 0, 1, 2
-"""What passages come from, as the tables have it."""
+__all__ = ["Look", "Spread", "Terms", "add_passages", "empty_index", "held_passages", "purge_some"]
 
-
-_OF_SESSION = "coalesce((SELECT conversation FROM sessions WHERE key = NEW.session), 0)"
-
-
-def triggers(queued: str, forgotten: str) -> str:
-    """The statements by which what is written waits to be indexed, and what is deleted leaves the index.
-
-    `queued` and `forgotten` are those for one table, with its name, kind, key and conversation left open.
-    """
-    return "".join(
-        (
-            queued.format(table="entries", kind=MESSAGE, key="message", conversation="NEW.conversation"),
-            queued.format(table="compactions", kind=SUMMARY, key="key", conversation="NEW.conversation"),
-            queued.format(table="results", kind=RESULT, key="key", conversation=_OF_SESSION),
-            forgotten.format(table="messages", kind=MESSAGE),
-            forgotten.format(table="compactions", kind=SUMMARY),
-            forgotten.format(table="results", kind=RESULT),
-        )
-    )
+_STEPS = (128, 1_024, 8_192, 49_152)
+"""Blocks that are smaller than a step are joined as soon as they reach it together: each passage is written a few times."""
+_BLOCK = "SELECT first, span, pages FROM blocks"
+_LEAST_BLOCKS = 4  # that are looked at together, the newest; then twice as many each time
+_MOST_SMALL = 64  # blocks that may be joined
+_NOTHING: Numbers = np.zeros(0, np.int64)
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -49,40 +55,212 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """How many passages were found, and the lowest number among them (0 for none)."""
+    """How many passages were found, from the highest number down, and the lowest number among them (0 for none)."""
 
     passages: int
     lowest: int
 
 
-class Index(Protocol):
-    """The passages of a database by their terms."""
+class _Block(msgspec.Struct, frozen=True, gc=False):
+    """Passages from a number on, within a span of numbers, and how many pages their terms take."""
+
+    first: int
+    span: int
+    pages: int
 
     @property
-    def tables(self) -> str:
-        """The statements that make it, with its triggers, each ending with `;` and a line break."""
+    def end(self) -> int:
+        """The number behind the last."""
+        return self.first + self.span
 
-    @property
-    def vectors(self) -> str:
-        """The statements that make the table of vectors by the number of their first passage; they go with that."""
 
-    def hold(self, do: Transaction) -> None:
-        """Keep others from adding passages until the transaction ends."""
+def add_passages(do: Transaction, passages: Sequence[tuple[int, Sequence[str]]]) -> int:
+    """Add passages behind all others, by number and with their terms. Nobody else may add or remove any meanwhile.
 
-    def add(self, do: Transaction, passages: Iterable[tuple[int, Sequence[str]]]) -> None:
-        """Add passages by number, with their terms."""
+    Returns how many of those before them were written anew.
+    """
+    while purge_some(do):  # numbers of what is gone may come again
+        pass
+    for start in range(0, len(passages), SPAN):
+        some = passages[start : start + SPAN]
+        first = some[0][0]
+        _write(do, first, some[-1][0] - first + 1, pairs_of(some, first))
+    return _join(do)
 
-    def settle(self, do: Transaction) -> None:
-        """After the last of many passages that were added."""
 
-    def empty(self, do: Transaction) -> None:
-        """Remove all passages."""
+def purge_some(do: Transaction) -> bool:
+    """Write one block anew without what was removed from it; False where there is none. Nobody else may meanwhile."""
+    row = do.one("SELECT min(first) FROM removed")
+    if row is None or row[0] is None:
+        return False
+    found = do.one(f"{_BLOCK} WHERE first <= ? ORDER BY first DESC LIMIT 1", row[0])
+    block = _Block(*found) if found is not None else None
+    if block is None or block.end <= row[0]:  # in no block: of an index that was damaged
+        do.run("DELETE FROM removed WHERE first = ?", row[0])
+        return True
+    gone = do.rows("SELECT first, passages FROM removed WHERE first < ?", block.end)
+    pairs = without(
+        _read(do, block), [(first - block.first, first + count - block.first) for first, count in gone]
+    )
+    _delete(do, block)
+    if len(pairs):
+        _write(do, block.first, block.span, pairs)
+    do.run("DELETE FROM removed WHERE first < ?", block.end)
+    first, count = max(gone)
+    if first + count > block.end:  # a very long text, whose passages go on in the next block
+        do.run("INSERT INTO removed (first, passages) VALUES (?, ?)", block.end, first + count - block.end)
+    return True
 
-    def ready(self, do: Transaction) -> None:
-        """Before the first look in a transaction."""
 
-    def newest(self, do: Transaction, terms: Terms, limit: int) -> list[int]:
+def empty_index(do: Transaction) -> None:
+    """Remove all passages."""
+    for table in ("postings", "blocks", "removed"):
+        do.run(f"DELETE FROM {table}")
+
+
+def held_passages(do: Transaction) -> int:
+    """How many passages there are."""
+    row = do.one(
+        "SELECT (SELECT coalesce(sum(passages), 0) FROM blocks) - (SELECT coalesce(sum(passages), 0) FROM removed)"
+    )
+    return int(row[0]) if row is not None else 0
+
+
+class Look:
+    """The index as one transaction sees it. What was read for one question is there for the next."""
+
+    def __init__(self, do: Transaction) -> None:
+        self._do = do
+        self._blocks = [_Block(*row) for row in do.rows(f"{_BLOCK} ORDER BY first DESC")]
+        self._removed = do.rows("SELECT first, passages FROM removed")
+        self._found: dict[tuple[_Block, str], Numbers] = {}
+
+    def newest(self, terms: Terms, limit: int) -> Numbers:
         """The highest numbers among the passages that are meant, highest first."""
+        found: list[Numbers] = []
+        count = 0
+        for blocks in self._newest_first():
+            for block in self._loaded(blocks, terms.all_of, terms.one_of):
+                numbers = self._meant(block, terms)
+                found.append(numbers[::-1])
+                count += len(numbers)
+                if count >= limit:
+                    return np.concatenate(found)[:limit]
+        return np.concatenate(found) if found else _NOTHING
 
-    def spread(self, do: Transaction, terms: Terms, limit: int) -> Spread:
-        """Of so many passages with the highest numbers: how many there are, and where they begin."""
+    def spreads(self, terms: Sequence[str], one_of: tuple[str, ...], limit: int) -> dict[str, Spread]:
+        """How often each term is held, within `one_of` where given, counted up to a limit: see `Spread`."""
+        found = {term: Spread(0, 0) for term in terms}
+        for blocks in self._newest_first():
+            rare = [term for term, spread in found.items() if spread.passages < limit]
+            if not rare:
+                break
+            for block in self._loaded(blocks, rare, one_of):
+                for term in rare:
+                    before = found[term].passages
+                    numbers = self._meant(block, Terms((term,), one_of))
+                    if len(numbers) and before < limit:
+                        taken = numbers[-(limit - before) :]
+                        found[term] = Spread(before + len(taken), int(taken[0]))
+        return found
+
+    def _newest_first(self) -> Iterator[list[_Block]]:
+        """The blocks from the newest on, some at a time: a common term needs few, a rare one all."""
+        start, count = 0, _LEAST_BLOCKS
+        while start < len(self._blocks):
+            yield self._blocks[start : start + count]
+            start, count = start + count, 2 * count
+
+    def _loaded(self, blocks: list[_Block], terms: Sequence[str], one_of: Sequence[str]) -> list[_Block]:
+        """Those of the blocks that may hold what is meant, with what they know of the terms."""
+        if one_of:
+            self._load(blocks, one_of)
+            blocks = [block for block in blocks if any(len(self._found[block, term]) for term in one_of)]
+        self._load(blocks, terms)
+        return blocks
+
+    def _load(self, blocks: Sequence[_Block], terms: Sequence[str]) -> None:
+        """Have at hand which passages of the blocks hold the terms."""
+        hashes = {term: hash_of(term) for term in terms}
+        wanted = {
+            (block, term): _place(block, page_of(hashes[term], block.pages))
+            for block in blocks
+            for term in terms
+            if (block, term) not in self._found
+        }
+        pages: dict[int, bytes] = {}
+        for some in batches(sorted(set(wanted.values()))):
+            marks = ", ".join("?" * len(some))
+            pages.update(self._do.rows(f"SELECT place, page FROM postings WHERE place IN ({marks})", *some))
+        for (block, term), place in wanted.items():
+            page = pages.get(place)
+            numbers = places_of(hashes[term], page) + np.int64(block.first) if page is not None else _NOTHING
+            for first, count in self._removed:
+                numbers = numbers[(numbers < first) | (numbers >= first + count)]
+            self._found[block, term] = numbers
+
+    def _meant(self, block: _Block, terms: Terms) -> Numbers:
+        """The numbers of passages in a block that is loaded, in order."""
+        some = [self._found[block, term] for term in terms.one_of]
+        lists = [self._found[block, term] for term in terms.all_of]
+        if len(some) == 1:
+            lists += some
+        elif some:
+            lists.append(np.unique(np.concatenate(some)))
+        numbers = lists[0]
+        for other in lists[1:]:
+            numbers = np.intersect1d(numbers, other, assume_unique=True)
+        return numbers
+
+
+def _join(do: Transaction) -> int:
+    """Make one block of the newest ones where these are small and many; how many passages were written anew."""
+    anew = 0
+    blocks = [_Block(*row) for row in do.rows(f"{_BLOCK} ORDER BY first DESC LIMIT ?", _MOST_SMALL)]
+    for step in _STEPS:
+        small: list[_Block] = []
+        for block in blocks:
+            if block.span >= step or blocks[0].end - block.first > SPAN:
+                break
+            small.append(block)
+        if len(small) > 1 and small[0].end - small[-1].first >= step:
+            small.reverse()
+            pairs = joined([(block.first, _read(do, block)) for block in small])
+            for block in small:
+                _delete(do, block)
+            whole = _write(do, small[0].first, small[-1].end - small[0].first, pairs)
+            blocks[: len(small)] = [whole]
+            anew += whole.span
+    return anew
+
+
+def _read(do: Transaction, block: _Block) -> Pairs:
+    low, high = _place(block, 0), _place(block, block.pages)
+    rows = do.rows("SELECT page FROM postings WHERE place >= ? AND place < ? ORDER BY place", low, high)
+    return unpack([row[0] for row in rows])
+
+
+def _write(do: Transaction, first: int, span: int, pairs: Pairs) -> _Block:
+    pages, packed = pack(pairs)
+    block = _Block(first, span, pages)
+    do.run(
+        "INSERT INTO blocks (first, span, passages, pages) VALUES (?, ?, ?, ?)",
+        *(first, span, passages_in(pairs), pages),
+    )
+    do.run_many(
+        "INSERT INTO postings (place, page) VALUES (?, ?)",
+        [(_place(block, page), data) for page, data in packed],
+    )
+    return block
+
+
+def _delete(do: Transaction, block: _Block) -> None:
+    do.run(
+        "DELETE FROM postings WHERE place >= ? AND place < ?", _place(block, 0), _place(block, block.pages)
+    )
+    do.run("DELETE FROM blocks WHERE first = ?", block.first)
+
+
+def _place(block: _Block, page: int) -> int:
+    """Where a page of a block is kept."""
+    return block.first * SPAN + page

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from penstock.recall.passages import INDEX_VERSION, message_passages
 from penstock.recall.terms import index_terms
+from penstock.stores.index import add_passages, empty_index
 from penstock.stores.rows import batches
 from penstock.stores.sources import Source, read_sources, recall_calls
 
@@ -18,9 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.stores.database import Transaction
-    from penstock.stores.index import Index
 
-__all__ = ["index_some", "require_version", "scope_term", "waiting"]
+__all__ = ["Indexed", "index_some", "require_version", "scope_term", "waiting"]
 
 _AT_ONCE = 256
 _EVERYTHING = (
@@ -35,13 +37,12 @@ def scope_term(conversation: int) -> str:
     return f"«{conversation}"
 
 
-def require_version(do: Transaction, index: Index) -> None:
+def require_version(do: Transaction) -> None:
     """Have everything indexed anew where the index was made in another way than today's."""
     row = do.one("SELECT version FROM index_version")
     if row is not None and row[0] == INDEX_VERSION:
         return
-    index.hold(do)
-    index.empty(do)
+    empty_index(do)
     do.run("DELETE FROM indexed")
     do.run("DELETE FROM vectors")
     do.run("DELETE FROM vectors_made")
@@ -52,10 +53,18 @@ def require_version(do: Transaction, index: Index) -> None:
     do.run("INSERT INTO index_version (version) VALUES (?)", INDEX_VERSION)
 
 
-def index_some(do: Transaction, index: Index, limit: int = _AT_ONCE) -> int:
-    """Index what has waited longest; how many sources that were."""
-    require_version(do, index)
-    index.hold(do)
+class Indexed(msgspec.Struct, frozen=True):
+    """How many sources were indexed, and how many passages that had been indexed before were written anew for it."""
+
+    sources: int
+    anew: int
+
+
+def index_some(do: Transaction, hold: Sequence[str], limit: int = _AT_ONCE) -> Indexed:
+    """Index what has waited longest. `hold` keeps others from doing so meanwhile."""
+    for statement in hold:
+        do.run(statement)
+    require_version(do)
     # A conversation that is gone may have left messages that others share.
     waiting = do.rows(
         "SELECT u.kind, u.source, CASE WHEN EXISTS (SELECT 1 FROM conversations c WHERE c.key = u.conversation) "
@@ -68,9 +77,9 @@ def index_some(do: Transaction, index: Index, limit: int = _AT_ONCE) -> int:
         (Source(*row) for row in waiting if (row[0], row[1]) not in known),
         key=lambda source: (source.kind, source.conversation, source.key),
     )
-    _add(do, index, fresh)
+    anew = _add(do, fresh)
     do.run_many("DELETE FROM unindexed WHERE kind = ? AND source = ?", [row[:2] for row in waiting])
-    return len(waiting)
+    return Indexed(len(waiting), anew)
 
 
 def waiting(do: Transaction) -> int:
@@ -82,7 +91,7 @@ def waiting(do: Transaction) -> int:
     return int(row[0]) if row is not None else 0
 
 
-def _add(do: Transaction, index: Index, sources: Sequence[Source]) -> None:
+def _add(do: Transaction, sources: Sequence[Source]) -> int:
     row = do.one("SELECT first + passages FROM indexed WHERE passages > 0 ORDER BY first DESC LIMIT 1")
     number = row[0] if row is not None else 1
     do.run(
@@ -100,10 +109,11 @@ def _add(do: Transaction, index: Index, sources: Sequence[Source]) -> None:
             added.append((number + place, [*terms, scope]))
         ranges.append((source.kind, source.key, source.conversation, number, len(passages)))
         number += len(passages)
-    index.add(do, added)
+    anew = add_passages(do, added)
     do.run_many(
         "INSERT INTO indexed (kind, source, conversation, first, passages) VALUES (?, ?, ?, ?, ?)", ranges
     )
+    return anew
 
 
 def _indexed(do: Transaction, sources: Sequence[Source]) -> set[tuple[int, int]]:

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from penstock.errors import SettingsError, StoreConflict, StoreError, StoreUnavailable
 from penstock.stores.database import Words
-from penstock.stores.postgres_index import PostgresIndex
+from penstock.stores.search_tables import POSTGRES
 
 try:
     import psycopg
@@ -28,17 +28,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.stores.database import Row
-    from penstock.stores.index import Index
 
 __all__ = ["PostgresDatabase"]
 
 _CONNECTIONS = 8
-_SCHEMA_LOCK = 5_067_011_734  # any number: one that other programs on the server are unlikely to use
+_SCHEMA_LOCK, _INDEX_LOCK = (
+    5_067_011_734,
+    5_067_011_735,
+)  # any numbers that other programs are unlikely to use
 _SECRETS = frozenset(("password", "sslpassword"))
 _UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg_pool.PoolTimeout)
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
-_EMPTIED = "messages, entries, compactions, results, facts, notes, pins, usage, sessions, conversations, passages, indexed"
+_EMPTIED = "messages, entries, compactions, results, facts, notes, pins, usage, sessions, conversations, postings, blocks, removed, indexed"
+_REPLACED = "postings, blocks, unindexed"
 
 _Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -51,16 +54,21 @@ class PostgresDatabase:
 
     words = Words(
         key="BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+        number="BIGINT PRIMARY KEY",
         blob="BYTEA",
         real="DOUBLE PRECISION",
         for_update="FOR NO KEY UPDATE",
         hold_session="FOR NO KEY UPDATE OF s",
         hold_all="LOCK TABLE sessions IN EXCLUSIVE MODE",
+        hold_index=(
+            "LOCK TABLE sessions IN ROW SHARE MODE",
+            f"SELECT pg_advisory_xact_lock({_INDEX_LOCK})",
+        ),
         hold_schema=f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})",
         find_table="SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = current_schema() AND tablename = ?",
     )
 
-    index: Index = PostgresIndex()
+    search_tables = POSTGRES
 
     def __init__(self, url: str, wait_seconds: float = 10.0) -> None:
         self._wait_seconds = wait_seconds
@@ -104,9 +112,12 @@ class PostgresDatabase:
 
     def scrub(self) -> bool:
         """Have the server free what was deleted; a table that is in use is left to its own cleaning."""
-        with self._mapped(), self._held() as connection:
-            connection.execute(f"VACUUM (SKIP_LOCKED) {_EMPTIED}")
+        self._vacuum(_EMPTIED)
         return True
+
+    def reclaim(self) -> None:
+        """Have the server free what indexing replaced, which it would do by itself a minute later."""
+        self._vacuum(_REPLACED)
 
     def damage(self) -> list[str]:
         """Nothing: the server checks its pages as it reads them."""
@@ -115,6 +126,10 @@ class PostgresDatabase:
     def close(self) -> None:
         """Close all connections."""
         self._pool.close()
+
+    def _vacuum(self, tables: str) -> None:
+        with self._mapped(), self._held() as connection:
+            connection.execute(f"VACUUM (SKIP_LOCKED) {tables}")
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[PostgresTransaction]:

@@ -1,11 +1,14 @@
 """The tables, as steps that only ever lead forward. A step that was released is never changed.
 
-`{key}`, `{blob}` and `{real}` are spelled by the database (`Words`), `{search}` and `{vectors}` by its index.
+`{key}`, `{number}`, `{blob}` and `{real}` are spelled by the database (`Words`), the tables of the search index that have no
+common spelling in `search_tables.py`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from penstock.errors import SchemaTooNew
 
@@ -111,7 +114,7 @@ CREATE INDEX indexed_of_conversation ON indexed (conversation);
 CREATE TABLE unindexed (
   kind BIGINT NOT NULL, source BIGINT NOT NULL, conversation BIGINT NOT NULL, PRIMARY KEY (kind, source));
 CREATE TABLE index_version (version BIGINT NOT NULL);
-{search}
+{passages}
 """
 
 _FOURTH = """
@@ -121,7 +124,21 @@ _FOURTH = """
 CREATE TABLE vectors_made (model TEXT NOT NULL, upto BIGINT NOT NULL);
 """
 
-STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH)
+_FIFTH = """
+-- Which passages hold which terms: blocks of passages with neighbouring numbers, from `first` on, and their pages, each at
+-- 65,536 times that number and the place of the page.
+CREATE TABLE blocks (
+  first {number}, span BIGINT NOT NULL, passages BIGINT NOT NULL, pages BIGINT NOT NULL);
+CREATE TABLE postings (place {number}, page {blob} NOT NULL);
+
+-- Passages that were deleted and still stand in their block.
+CREATE TABLE removed (first {number}, passages BIGINT NOT NULL);
+{blocks}
+DROP TABLE passages;
+UPDATE index_version SET version = 0;
+"""
+
+STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
 
 
 def migrate(database: Database) -> None:
@@ -156,10 +173,10 @@ def _take_step(do: Transaction, number: int, database: Database) -> None:
     do.run("CREATE TABLE IF NOT EXISTS penstock_schema (version BIGINT NOT NULL)")
     step = STEPS[number - 1].format(
         key=words.key,
+        number=words.number,
         blob=words.blob,
         real=words.real,
-        search=database.index.tables,
-        vectors=database.index.vectors,
+        **msgspec.structs.asdict(database.search_tables),
     )
     for statement in step.split(";\n"):
         if statement.strip():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.recall.passages import INDEX_VERSION
+from penstock.stores.index import held_passages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +39,7 @@ def search_faults(do: Transaction) -> Iterator[str]:
     ):
         yield f"it holds {count:,} vectors of passages that are not there"
     on_record = do.one("SELECT coalesce(sum(passages), 0) FROM indexed")
-    held = _count(do, "FROM passages")
+    held = held_passages(do)
     if on_record is not None and int(on_record[0]) != held:
         yield f"it holds {held:,} passages, and {int(on_record[0]):,} are on record"
 

@@ -20,14 +20,15 @@ from penstock.recall.originals import redacted
 from penstock.recall.passages import message_passages
 from penstock.recall.query import Statistics, read_query, with_surroundings
 from penstock.recall.ranking import Candidate, Wish, best_passages, rank, strongest_terms
-from penstock.stores.index import MESSAGE, RESULT, Terms
+from penstock.stores.index import Look, Terms
 from penstock.stores.indexing import scope_term
 from penstock.stores.rows import batches, stretches
+from penstock.stores.search_tables import MESSAGE, RESULT
 from penstock.stores.sources import Source, read_sources
 from penstock.stores.vectors import vectors_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from penstock.recall.query import Query
     from penstock.recall.ranking import Hit
     from penstock.stores.database import Transaction
-    from penstock.stores.index import Index
 
 __all__ = ["Asked", "Scope", "search", "shown_summaries"]
 
@@ -79,11 +79,9 @@ class _Spot(msgspec.Struct, frozen=True, gc=False):
 class _Lookup:
     """The index for one query, within its scope."""
 
-    def __init__(self, do: Transaction, index: Index, scope: Scope | None) -> None:
-        self._do = do
-        self._index = index
+    def __init__(self, do: Transaction, scope: Scope | None) -> None:
+        self._look = Look(do)
         self._owners: tuple[str, ...] = ()
-        index.ready(do)
         if scope is None:
             row = do.one(
                 "SELECT first + passages FROM indexed WHERE passages > 0 ORDER BY first DESC LIMIT 1"
@@ -99,10 +97,7 @@ class _Lookup:
         """How rare the terms of the query are here."""
         if not self.passages:
             return Statistics(0, {})
-        found = {
-            term: self._index.spread(self._do, Terms((term,), self._owners), _COUNTED)
-            for term in list(query.weights)[:_MOST_TERMS]
-        }
+        found = self._look.spreads(list(query.weights)[:_MOST_TERMS], self._owners, _COUNTED)
         holding: dict[str, int] = {}
         for term, spread in found.items():
             holding[term] = spread.passages
@@ -117,27 +112,24 @@ class _Lookup:
         """The numbers of passages that hold the strongest terms, and what these weigh together in each."""
         terms = strongest_terms(query, statistics)
         weights = np.array([query.weights[term] * statistics.rarity(term) for term in terms])
-        pairs: set[tuple[int, int]] = set()
-        for column, term in enumerate(terms):
-            found = self._index.newest(self._do, Terms((term,), self._owners), _TAKEN)
-            pairs.update((number, column) for number in found)
+        found = [self._look.newest(Terms((term,), self._owners), _TAKEN) for term in terms]
         common = [column for column, term in enumerate(terms) if statistics.holding[term] > _TAKEN]
         for one, other in combinations(common[:_COMMON_TERMS], 2):
-            both = Terms((terms[one], terms[other]), self._owners)
-            for number in self._index.newest(self._do, both, _TOGETHER):
-                pairs.update(((number, one), (number, other)))
-        table = np.array(sorted(pairs), np.int64).reshape(-1, 2)
-        numbers, places = np.unique(table[:, 0], return_inverse=True)
+            both = self._look.newest(Terms((terms[one], terms[other]), self._owners), _TOGETHER)
+            for column in (one, other):
+                found[column] = np.union1d(found[column], both)
+        holding = np.concatenate(found) if found else np.zeros(0, np.int64)
+        numbers, places = np.unique(holding, return_inverse=True)
         scores: NDArray[np.float64] = np.zeros(len(numbers))
-        np.add.at(scores, places, weights[table[:, 1]])
+        np.add.at(scores, places, np.repeat(weights, [len(some) for some in found]))
         return numbers, scores
 
 
-def search(do: Transaction, index: Index, asked: Asked) -> list[Finding]:
+def search(do: Transaction, asked: Asked) -> list[Finding]:
     """The best findings, of everything that is indexed or of one conversation."""
     text, wish, scope = asked.text, asked.wish, asked.scope
     vectors = _vectors(do, asked)
-    lookup = _Lookup(do, index, scope)
+    lookup = _Lookup(do, scope)
     whole = with_surroundings(text, wish.surroundings)
     query = read_query(whole)
     statistics = lookup.statistics(query)
@@ -213,7 +205,7 @@ class _Table:
         scope: Scope | None,
         redact: Callable[[str], str],
     ) -> None:
-        self._do = do
+        self._names = _names(do, {spot.conversation for spot in spots.values()})
         self._ranges: list[tuple[int, Source | None]] = []
         self._handles: dict[int, str] = {}
         self._spots = spots
@@ -238,7 +230,6 @@ class _Table:
         """What the hit found."""
         conversation, alone = self._ranges[hit.turn // _FAR - 1]
         turn = hit.turn % _FAR
-        row = self._do.one("SELECT id FROM conversations WHERE key = ?", conversation)
         at = [
             spot.at
             for source, spot in self._spots.items()
@@ -250,7 +241,7 @@ class _Table:
             excerpt=hit.excerpt,
             score=hit.score,
             at=min(at, default=None),
-            session=row[0] if row is not None else "",
+            session=self._names.get(conversation, ""),
         )
 
     def _base(self, source: Source, spot: _Spot) -> int:
@@ -313,6 +304,15 @@ def _sources(do: Transaction, numbers: Sequence[int]) -> dict[int, tuple[Source,
             if number < first + count:
                 found[number] = (Source(kind, key, conversation), number - first)
     return dict(sorted(found.items()))
+
+
+def _names(do: Transaction, conversations: Collection[int]) -> dict[int, str]:
+    """The ids of conversations by their keys."""
+    found: dict[int, str] = {}
+    for some in batches(sorted(conversations)):
+        marks = ", ".join("?" * len(some))
+        found.update(do.rows(f"SELECT key, id FROM conversations WHERE key IN ({marks})", *some))
+    return found
 
 
 def _key(source: Source) -> tuple[int, int]:

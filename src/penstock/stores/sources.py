@@ -13,9 +13,9 @@ from penstock.conversation.wire import parse_json
 from penstock.errors import PenstockError
 from penstock.recall.tools import TOOL_NAMES
 from penstock.stores.compactions import read_pieces
-from penstock.stores.index import MESSAGE, RESULT, SUMMARY
 from penstock.stores.packing import unpack
 from penstock.stores.rows import batches
+from penstock.stores.search_tables import MESSAGE, RESULT, SUMMARY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -16,6 +16,7 @@ from penstock.stores.compactions import (
     undo_newest,
 )
 from penstock.stores.expiry import due_conversations, expire_conversation
+from penstock.stores.index import purge_some
 from penstock.stores.indexing import index_some, waiting
 from penstock.stores.keeping import book_usage, keep_note, keep_result, note_of, result_of, usage_of
 from penstock.stores.ledgers import facts_of
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from penstock.stores.database import Database
 
 __all__ = ["SqlStore"]
+
+_MUCH = 8_000  # passages: the room that they had is worth having back at once
 
 
 class SqlStore:
@@ -249,15 +252,15 @@ class SqlStore:
         done = 0
         while limit is None or done < limit:
             with self._database.writing() as do:
-                some = index_some(do, self._database.index)
+                indexed = index_some(do, self._words.hold_index)
+                some = indexed.sources
                 if not some and embedder is not None:
-                    some = embed_some(do, self._database.index, embedder)
+                    some = embed_some(do, self._words.hold_index, embedder)
             done += some
             if not some:
                 break
-        if done:
-            with self._database.writing() as do:
-                self._database.index.settle(do)
+            if indexed.anew >= _MUCH:
+                self._database.reclaim()
         return done
 
     def unindexed(self, *, embedder: Embedder | None = None) -> int:
@@ -284,7 +287,7 @@ class SqlStore:
                 _, _, conversation = session_of(do, session_id)
                 scope = Scope(conversation, frozenset(hidden), shown_summaries(do, conversation))
             asked = Asked(query, wish or Wish(), scope, redact, embedder)
-            return search(do, self._database.index, asked)
+            return search(do, asked)
 
     # Upkeep.
 
@@ -295,7 +298,7 @@ class SqlStore:
                 do.run(self._words.hold_all)
             _, _, conversation = session_of(do, session_id)
             gone = delete_conversations(do, conversation)
-        self._database.scrub()
+        self._scrub()
         return gone
 
     def due(self, before: float) -> Sequence[Expired]:
@@ -314,8 +317,18 @@ class SqlStore:
             if expired is not None:
                 gone.append(expired)
         if gone:
-            self._database.scrub()
+            self._scrub()
         return gone
+
+    def _scrub(self) -> None:
+        """Leave nothing of what was deleted: block by block of the search index, so that others write in between."""
+        more = True
+        while more:
+            with self._database.writing() as do:
+                for statement in self._words.hold_index:
+                    do.run(statement)
+                more = purge_some(do)
+        self._database.scrub()
 
     def faults(self) -> Sequence[Fault]:
         """Everything that is not as it should be."""

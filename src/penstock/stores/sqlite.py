@@ -15,14 +15,13 @@ import apsw
 
 from penstock.errors import StoreConflict, StoreError, StoreUnavailable
 from penstock.stores.database import Words
-from penstock.stores.sqlite_index import PURGE, SqliteIndex
+from penstock.stores.search_tables import SQLITE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from penstock.stores.database import Row
-    from penstock.stores.index import Index
 
 __all__ = ["SqliteDatabase"]
 
@@ -53,16 +52,18 @@ class SqliteDatabase:
 
     words = Words(
         key="INTEGER PRIMARY KEY AUTOINCREMENT",
+        number="INTEGER PRIMARY KEY",
         blob="BLOB",
         real="REAL",
         for_update="",
         hold_session="",
         hold_all="",
+        hold_index=(),
         hold_schema="",
         find_table="SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
     )
 
-    index: Index = SqliteIndex()
+    search_tables = SQLITE
 
     def __init__(self, path: Path | None, wait_seconds: float = 10.0) -> None:
         self._path = path
@@ -95,12 +96,14 @@ class SqliteDatabase:
             yield transaction
 
     def scrub(self) -> bool:
-        """Rid the search index and the write-ahead log of what was deleted; freed pages are overwritten as they come."""
+        """Rid the write-ahead log of what was deleted; freed pages are overwritten as they come."""
         with self._mapped(), self._held() as connection:
-            connection.execute(PURGE)
             busy = next(iter(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")))[0]
         self._unscrubbed = bool(busy)
         return not busy
+
+    def reclaim(self) -> None:
+        """Nothing to do: pages are free as soon as nobody reads them."""
 
     def damage(self) -> list[str]:
         """What SQLite's own check finds."""

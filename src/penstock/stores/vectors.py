@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from penstock.recall.embedding import Embedder
     from penstock.stores.database import Row, Transaction
-    from penstock.stores.index import Index
 
 __all__ = ["MOST_SOURCES", "embed_some", "unembedded", "vectors_in"]
 
@@ -31,9 +30,13 @@ MOST_SOURCES = 50_000
 _AT_ONCE = 256
 
 
-def embed_some(do: Transaction, index: Index, embedder: Embedder, limit: int = _AT_ONCE) -> int:
-    """Make the vectors of the next passages that have none; of how many messages, summaries and results."""
-    index.hold(do)
+def embed_some(do: Transaction, hold: Sequence[str], embedder: Embedder, limit: int = _AT_ONCE) -> int:
+    """Make the vectors of the next passages that have none; of how many messages, summaries and results.
+
+    `hold` keeps others from doing so meanwhile.
+    """
+    for statement in hold:
+        do.run(statement)
     start = _made_up_to(do, embedder)
     # A conversation that is gone may have left messages that others share.
     rows = do.rows(

@@ -22,7 +22,7 @@ __all__ = ["RELEASED", "restored", "snapshot"]
 RELEASED = Path(__file__).parent / "released"
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%' AND name NOT LIKE 'sqlite_%'"
 
-_MADE_ANEW = ("penstock_schema", "passages", "indexed", "unindexed", "index_version")
+_MADE_ANEW = ("penstock_schema", "blocks", "postings", "removed", "indexed", "unindexed", "index_version")
 
 
 def filled():
