@@ -16,9 +16,12 @@ import msgspec
 from penstock.agent.events import Compacted, Compacting, Noticed
 from penstock.agent.list_engine import ListEngine
 from penstock.compaction.economics import Weighed  # noqa: TC001 - a struct's field types are read at run time
-from penstock.compaction.receipt import COMPACTED, NOTHING_TO_DO, Receipt
+from penstock.compaction.receipt import COMPACTED, Receipt
 from penstock.conversation.wire import encode_wire, parse_json
+from penstock.engine.compressed import Compressed  # noqa: TC001 - as above
 from penstock.engine.compressor import ContextCompressor
+from penstock.engine.drafts import Draft  # noqa: TC001 - as above
+from penstock.engine.threads import in_thread
 from penstock.errors import EngineFailure, PenstockError, StoreConflict
 
 if TYPE_CHECKING:
@@ -26,9 +29,9 @@ if TYPE_CHECKING:
 
     from penstock.agent.bookkeeping import Bookkeeper
     from penstock.agent.events import AgentEvent
-    from penstock.engine.compressed import Compressed
     from penstock.engine.contract import ContextEngine
-    from penstock.engine.session import Session, Standing
+    from penstock.engine.drafts import Standing
+    from penstock.engine.session import Session
     from penstock.measure.usage import Usage
 
 __all__ = ["CompactionWish", "Context", "ListCompacted"]
@@ -62,6 +65,17 @@ class ListCompacted(msgspec.Struct, frozen=True, eq=False):
     receipt: Receipt
 
 
+class _Made(msgspec.Struct, frozen=True, eq=False):
+    """A compaction that was made and not yet put in place. Without a draft there was nothing to do.
+
+    `tokens` are those of the view that it gives.
+    """
+
+    result: Compressed
+    draft: Draft | None
+    tokens: int
+
+
 class Context:
     """The context of one session. `outside_tokens` is what stands beside the messages: system prompt and tools.
 
@@ -82,7 +96,7 @@ class Context:
             None
         )  # after a compaction: the prompt's beginning changed anyway
         self._tell = tell
-        self._prepared: asyncio.Task[tuple[Standing, Compressed]] | None = None
+        self._prepared: asyncio.Task[_Made] | None = None
         self.view: list[Any] = []
         self.prefix_end: int | None = None  # how many messages of it the last compaction has settled
         self._counted = 0
@@ -155,21 +169,22 @@ class Context:
         if not isinstance(self.engine, ContextCompressor):
             return await self._compact_list(reason, tokens, wish.focus)
         started = time.monotonic()
-        standing, result = await self._result(reason, wish)
+        made = await self._result(reason, wish)
         waited = time.monotonic() - started
+        result = made.result
         self.engine.took(result, tokens)
-        if result.receipt.outcome == NOTHING_TO_DO:
+        if made.draft is None:
             return None
         old_id = self.session.id
         try:
             decision = wish.decision.to_dict() if wish.decision is not None else {"reason": reason}
-            self.session.commit(standing, result, decision)
+            self.session.commit_draft(made.draft, decision)
         except StoreConflict:  # another process was quicker: its compaction is the view now
             self.session.refresh()
             self._load()
             return None
         self.engine.on_session_switch(old_id, self.session.id, "compression")
-        self._load()
+        self._take(made.draft, made.tokens)
         self.compactions += 1
         self.on_boundary()
         self._tell(Compacted(result.receipt, reason, waited))
@@ -199,13 +214,12 @@ class Context:
 
     async def aclose(self) -> None:
         """End what is being prepared, and the session for its engine."""
-        prepared = self._prepared
-        self._drop_prepared()
+        prepared, self._prepared = self._prepared, None
         if prepared is not None:
-            await asyncio.gather(prepared, return_exceptions=True)
+            await _ended(prepared)
         self._or_tell(lambda listed: listed.end(self.session.id, self.view))
 
-    async def _result(self, reason: str, wish: CompactionWish) -> tuple[Standing, Compressed]:
+    async def _result(self, reason: str, wish: CompactionWish) -> _Made:
         """The compaction that was prepared, where it is what is wanted now; else one that is made now."""
         prepared = self._prepared
         self._prepared = None
@@ -217,29 +231,34 @@ class Context:
             except PenstockError as error:
                 self._tell(Noticed("warn", f"what was being prepared failed and is made anew: {error}"))
         elif prepared is not None:
-            prepared.cancel()
+            await _ended(prepared)
         self._tell(Compacting(reason))
         return await self._made(wish)
 
-    async def _made(self, wish: CompactionWish) -> tuple[Standing, Compressed]:
-        """A compaction of the view as it stands now, beside the event loop."""
+    async def _made(self, wish: CompactionWish) -> _Made:
+        """A compaction of the view as it stands now, beside the event loop: all of it but what the store is told."""
         engine, session = self.engine, self.session
         assert isinstance(engine, ContextCompressor)  # noqa: S101 - the only callers have looked
 
-        def work() -> tuple[Standing, Compressed]:
-            standing = session.standing(with_pins=True)
+        def standing_now() -> Standing:
             pinned = {position + 1 for position in session.store.pins(session.id)}
             engine.pins = pinned.union(wish.pins)
-            result = engine.prepare(
-                standing.view.wires,
-                wish.focus,
-                target_tokens=wish.target_tokens,
-                numbers=standing.view.numbers,
-                may_call_model=wish.may_call_model,
-            )
-            return standing, result
+            return session.standing(with_pins=True)
 
-        return await asyncio.to_thread(work)
+        standing = await in_thread(standing_now)
+        result = await engine.aprepare(
+            standing.view.wires,
+            wish.focus,
+            target_tokens=wish.target_tokens,
+            numbers=standing.view.numbers,
+            may_call_model=wish.may_call_model,
+        )
+
+        def drafted() -> _Made:
+            draft = session.draft(standing, result)
+            return _Made(result, draft, 0 if draft is None else session.weigh(draft.wires))
+
+        return await in_thread(drafted)
 
     def _or_tell(self, action: Callable[[ListEngine], None]) -> None:
         """What an engine for lists is told; that it fails at it is no reason to lose an answer."""
@@ -307,8 +326,28 @@ class Context:
             self._prepared.cancel()
             self._prepared = None
 
+    def _take(self, draft: Draft, tokens: int) -> None:
+        """The view of a compaction that was committed, and behind it what was said since it was begun."""
+        since = len(self.session) - draft.base.tip.length
+        if self.session.is_behind():  # another process has said something: what is sent is what is logged
+            self.session.refresh()
+            self._load()
+            return
+        later = self.view[len(self.view) - since :]
+        self.view = [*draft.wires, *later]
+        self._counted = tokens + self.session.weigh(later)
+        self.prefix_end = len(draft.wires)
+
     def _load(self) -> None:
         standing = self.session.standing()
         self.view = list(standing.view.wires)
         self._counted = self.session.weigh(self.view)
         self.prefix_end = standing.prefix_end or None
+
+
+async def _ended(prepared: asyncio.Task[_Made]) -> None:
+    """What was being prepared is not wanted any more, and is over: the next one reads in the same notebook."""
+    if prepared.cancel():
+        await asyncio.wait([prepared])
+    if not prepared.cancelled():
+        prepared.exception()  # nobody wants to hear of it any more

@@ -26,6 +26,7 @@ from penstock.conversation.rules.reasoning import is_reasoning_item
 from penstock.conversation.wire import json_text
 from penstock.engine.compressed import Compressed
 from penstock.engine.summariser import summariser_of
+from penstock.engine.threads import in_thread
 from penstock.engine.writing import Conversation, Job, Memory
 from penstock.errors import InputError, SettingsError
 from penstock.measure.prices import Money, Unknown
@@ -196,7 +197,7 @@ async def summarise_list(
     on_step: Callable[[str], None] | None = None,
 ) -> Compressed:
     """As `compress_list`, with a model that writes the prose of the handoff. Says to `on_step` what it does."""
-    begun = await asyncio.to_thread(begin_list, messages, request, notebook)
+    begun = await in_thread(begin_list, messages, request, notebook)
     return await _with_model(begun, request, summariser, on_step)
 
 
@@ -259,11 +260,11 @@ async def _with_model(
     if prose_tokens < _LEAST_PROSE:
         said = f"a handoff of at most {plan.handoff_room:,} tokens has no room for a model's words"
         return finished(noted(begun, begun.result, reason=said))
-    job = await asyncio.to_thread(_job, begun, plan, request, prose_tokens)
+    job = await in_thread(_job, begun, plan, request, prose_tokens)
     written = await summariser.write(job, on_step)
     if written.prose is None:
         return finished(noted(begun, begun.result, written, outcome=DEGRADED, reason=written.reason))
-    result = await asyncio.to_thread(compacted, begun.opened, request, begun.book, written.prose)
+    result = await in_thread(compacted, begun.opened, request, begun.book, written.prose)
     return finished(noted(begun, result, written))
 
 

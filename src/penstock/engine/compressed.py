@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.compaction.notebook import Opened
     from penstock.compaction.plan import Plan
     from penstock.compaction.receipt import Receipt
+    from penstock.compaction.transcript import Transcript
     from penstock.conversation.message import Message
 
 __all__ = ["Compressed", "number_of"]
@@ -33,16 +34,13 @@ class Compressed:
     says what was done, `verdicts` what became of each message and why.
     """
 
-    __slots__ = ("_numbers", "_origins", "_places", "_plan", "_read", "_tokens", "messages", "receipt")
+    __slots__ = ("_places", "_plan", "_transcript", "messages", "receipt")
 
     def __init__(self, opened: Opened, result: Compacted, seconds: float) -> None:
         self.messages: list[Any] = result.encoded
         self.receipt: Receipt = msgspec.structs.replace(result.receipt, seconds=round(seconds, 6))
         self._plan = result.plan
-        self._numbers = opened.transcript.numbers
-        self._read = opened.transcript.messages
-        self._tokens = opened.transcript.tokens
-        self._origins = opened.transcript.origins
+        self._transcript = opened.transcript
         self._places = opened.places
 
     def __repr__(self) -> str:
@@ -52,11 +50,13 @@ class Compressed:
     def verdicts(self) -> tuple[Verdict, ...]:
         """What became of each message of the input, and why."""
         if self._plan is not None:
-            judged = verdicts(self._plan, self._numbers, self._tokens)
+            judged = verdicts(self._plan, self._transcript.numbers, self._transcript.tokens)
         else:
             judged = tuple(
                 Verdict(place, number, Fate.KEPT, "nothing to do", tokens, tokens)
-                for place, (number, tokens) in enumerate(zip(self._numbers, self._tokens, strict=True))
+                for place, (number, tokens) in enumerate(
+                    zip(self._transcript.numbers, self._transcript.tokens, strict=True)
+                )
             )
         return tuple(
             one if one.position == place else msgspec.structs.replace(one, position=place)
@@ -70,6 +70,11 @@ class Compressed:
         return self._plan
 
     @property
+    def transcript(self) -> Transcript:
+        """The input as it was read and mended."""
+        return self._transcript
+
+    @property
     def places(self) -> Sequence[int]:
         """For each message of the mended list, where it stood in what was given; -1 for one that we added."""
         return self._places
@@ -77,12 +82,12 @@ class Compressed:
     @property
     def originals(self) -> Iterable[tuple[int, Any]]:
         """Every message of the input with its number."""
-        return zip(self._numbers, self._origins, strict=True)
+        return zip(self._transcript.numbers, self._transcript.origins, strict=True)
 
     @property
     def read(self) -> Sequence[tuple[int, Message]]:
         """Every message of the input as it was read, with its number; 0 for a handoff."""
-        return tuple(zip(self._numbers, self._read, strict=True))
+        return tuple(zip(self._transcript.numbers, self._transcript.messages, strict=True))
 
     @property
     def handles(self) -> tuple[str, ...]:
@@ -93,7 +98,11 @@ class Compressed:
     def original(self, handle: str) -> Any:
         """The message that a stub stands for, as it was given; for "handoff" the list of all it stands for."""
         if handle == HANDOFF and self._plan is not None and self.receipt.summarised:
-            return [origin for place, origin in enumerate(self._origins) if place not in self._plan.sizes]
+            return [
+                origin
+                for place, origin in enumerate(self._transcript.origins)
+                if place not in self._plan.sizes
+            ]
         number = number_of(handle)
         for known, origin in self.originals:
             if known == number and origin is not None:

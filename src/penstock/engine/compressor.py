@@ -19,6 +19,7 @@ from penstock.engine.contract import ContextEngine
 from penstock.engine.learned import Learned, notes_for
 from penstock.engine.recollection import Recollection
 from penstock.engine.summariser import summariser_of
+from penstock.engine.threads import in_thread
 from penstock.engine.writing import Memory
 from penstock.errors import SettingsError, UnknownHandle
 from penstock.measure.calibration import Calibration
@@ -176,7 +177,26 @@ class ContextCompressor(ContextEngine):
         Without `may_call_model` the handoff is made of the conversation's own words.
         """
         request = msgspec.structs.replace(self._request(focus_topic, target_tokens), numbers=numbers)
-        return self._try(messages, request, self._summariser if may_call_model else None)
+        writer = self._writer(may_call_model=may_call_model)
+        if writer is None:
+            return self._seen(self._extractive(messages, request))
+        return self._seen(run_sync(self._written(messages, request, writer)))
+
+    async def aprepare(
+        self,
+        messages: Sequence[dict[str, Any]],
+        focus_topic: str | None = None,
+        *,
+        target_tokens: int | None = None,
+        numbers: Sequence[int] | None = None,
+        may_call_model: bool = True,
+    ) -> Compressed:
+        """As `prepare`, without blocking the event loop. Cancelled, it ends with nothing left to run."""
+        request = msgspec.structs.replace(self._request(focus_topic, target_tokens), numbers=numbers)
+        writer = self._writer(may_call_model=may_call_model)
+        if writer is None:
+            return self._seen(await in_thread(self._extractive, messages, request))
+        return self._seen(await self._written(messages, request, writer))
 
     @property
     def kept_tokens(self) -> int:
@@ -289,23 +309,26 @@ class ContextCompressor(ContextEngine):
             self._summariser = self._summariser_of(model, context_length, base_url, api_key, provider)
         self._fit_window(context_length)
 
-    def _try(
-        self, messages: Sequence[dict[str, Any]], request: Request, summariser: Summariser | None
-    ) -> Compressed:
-        result = self._compacted(messages, request, None if self._in_emergency() else summariser)
+    def _writer(self, *, may_call_model: bool) -> Summariser | None:
+        return self._summariser if may_call_model and not self._in_emergency() else None
+
+    def _seen(self, result: Compressed) -> Compressed:
+        """The result; what it was made of can be recalled from now on."""
         for number, origin in result.originals:
             self._originals.setdefault(number, origin)
         if self._recollection is not None:
             self._recollection.took(result)
         return result
 
-    def _compacted(
-        self, messages: Sequence[dict[str, Any]], request: Request, summariser: Summariser | None
+    def _extractive(self, messages: Sequence[dict[str, Any]], request: Request) -> Compressed:
+        """A compaction without a model."""
+        return compress_list(messages, request, self._notebook)
+
+    async def _written(
+        self, messages: Sequence[dict[str, Any]], request: Request, summariser: Summariser
     ) -> Compressed:
-        """One compaction, with the model's prose where there is one to be asked."""
-        if summariser is None:
-            return compress_list(messages, request, self._notebook)
-        return run_sync(summarise_list(messages, request, summariser, self._notebook))
+        """A compaction with a model's words in it."""
+        return await summarise_list(messages, request, summariser, self._notebook)
 
     def _summariser_of(
         self, model: str, context_length: int, base_url: str, api_key: str, provider: str

@@ -10,7 +10,7 @@ import msgspec
 from penstock.compaction.outline import NodeTexts, parse_outline
 from penstock.compaction.segments import spot_of
 from penstock.conversation.view import Handoff
-from penstock.engine.compress import begin_list, finished, run_sync
+from penstock.engine.compress import begin_list, finished
 from penstock.engine.compressor import ContextCompressor
 from penstock.engine.node_history import NodeHistory, node_number
 from penstock.engine.node_tree import NodeTree
@@ -18,6 +18,7 @@ from penstock.engine.noting import with_notes
 from penstock.engine.recollection import Recollection
 from penstock.engine.session_history import SessionHistory
 from penstock.engine.shelf import MemoryShelf, SteadyShelf, StoreShelf
+from penstock.engine.threads import in_thread
 from penstock.errors import UnknownHandle, UnknownSession
 from penstock.recall.semantic import embedder_for
 
@@ -117,14 +118,17 @@ class LosslessEngine(ContextCompressor):
     def _request(self, focus: str | None, target: int | None) -> Request:
         return msgspec.structs.replace(super()._request(focus, target), nodes=NodeTexts(self._tree.text))
 
-    def _compacted(
-        self, messages: Sequence[dict[str, Any]], request: Request, summariser: Summariser | None
+    def _extractive(self, messages: Sequence[dict[str, Any]], request: Request) -> Compressed:
+        return self._kept(finished(begin_list(messages, request, self._notebook)))
+
+    async def _written(
+        self, messages: Sequence[dict[str, Any]], request: Request, summariser: Summariser
     ) -> Compressed:
-        begun = begin_list(messages, request, self._notebook)
-        if summariser is None:
-            result = finished(begun)
-        else:
-            result = run_sync(with_notes(begun, request, summariser, self._tree))
+        begun = await in_thread(begin_list, messages, request, self._notebook)
+        return self._kept(await with_notes(begun, request, summariser, self._tree))
+
+    def _kept(self, result: Compressed) -> Compressed:
+        """The result; its nodes are on the shelf."""
         if result.plan is not None:
             self._tree.keep(result.plan.nodes)
             texts = [piece.summary.text for piece in result.plan.pieces if isinstance(piece, Handoff)]

@@ -20,6 +20,7 @@ from penstock.compaction.verify import check_prose
 from penstock.compaction.work import Turn, Work, WorkMaker, source_of
 from penstock.engine.compress import compacted, finished, noted, wishes_of
 from penstock.engine.summariser import SummaryLimits, Written
+from penstock.engine.threads import in_thread
 from penstock.engine.writing import Job
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ async def with_notes(
         reason = told.reason if told.prose is None else ALL_STRUCK
         return finished(noted(begun, begun.result, told, outcome=DEGRADED, reason=reason))
     again = msgspec.structs.replace(request, nodes=NodeTexts(tree.text, desk.notes, tokens))
-    result = await asyncio.to_thread(compacted, begun.opened, again, begun.book)
+    result = await in_thread(compacted, begun.opened, again, begun.book)
     missing = len([node for node in fresh if node.key not in desk.notes])
     changes: dict[str, Any] = {"facts_struck": result.receipt.facts_struck + desk.struck}
     if missing:
@@ -102,7 +103,7 @@ class _Desk:
         open_nodes = open_nodes[-summariser.limits.requests :]  # each takes one at least: the newest first
         if not open_nodes:
             return []
-        source = await asyncio.to_thread(source_of, self._begun.opened.transcript, self._begun.book.redactor)
+        source = await in_thread(source_of, self._begun.opened.transcript, self._begun.book.redactor)
         limits = _share(summariser.limits, len(open_nodes))
         gate = asyncio.Semaphore(_AT_ONCE)
 

@@ -24,10 +24,10 @@ import msgspec
 from penstock.compaction.previews import limits_for_results
 from penstock.compaction.receipt import NOTHING_TO_DO
 from penstock.conversation.dialects import decode_all, dialect_named
-from penstock.conversation.view import Compaction
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.engine.compress import Request, compress_list, new_notebook, run_sync, summarise_list
 from penstock.engine.compressed import number_of
+from penstock.engine.drafts import Draft, Standing, drafted
 from penstock.engine.learned import notes_for
 from penstock.engine.logged import new_messages
 from penstock.engine.metering import Meter, booked
@@ -36,13 +36,7 @@ from penstock.engine.results import READ_FILE, ResultKeeper
 from penstock.engine.retention import honour_retention
 from penstock.engine.session_history import SessionHistory
 from penstock.engine.session_nodes import SessionNodes
-from penstock.engine.stored_view import (
-    StoredView,
-    recorded_facts,
-    recorded_pieces,
-    view_of,
-    wanted_positions,
-)
+from penstock.engine.stored_view import view_of, wanted_positions
 from penstock.engine.summariser import summariser_of
 from penstock.engine.writing import Memory
 from penstock.errors import UnknownHandle
@@ -55,8 +49,6 @@ from penstock.settings import Settings
 from penstock.stores.base import (
     BRANCH,
     COMPRESSION,
-    CompactionRow,
-    LogTip,
     NewCompaction,
     NewSession,
 )
@@ -65,29 +57,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.compaction.notebook import Notebook
+    from penstock.conversation.view import Compaction
     from penstock.engine.compressed import Compressed
+    from penstock.engine.stored_view import StoredView
     from penstock.errors import ErrorClass
     from penstock.measure.windows import Window
     from penstock.recall.history import Finding, History
-    from penstock.stores.base import NewFact, SessionRow, Store, UsageRow
+    from penstock.stores.base import SessionRow, Store, UsageRow
 
 __all__ = ["Session", "Standing"]
 
 LOSSLESS = "lossless"  # the engine whose handoffs are outlines
-
-
-class Standing(msgspec.Struct, frozen=True, eq=False):
-    """A view, the end of the log that it reaches to, and the compaction that it rests on."""
-
-    view: StoredView
-    tip: LogTip
-    newest: CompactionRow | None
-
-    @property
-    def prefix_end(self) -> int:
-        """How many messages of the view the compaction has settled."""
-        later = 0 if self.newest is None else self.tip.length - self.newest.compaction.length
-        return 0 if self.newest is None else max(0, len(self.view.wires) - later)
 
 
 class Session:
@@ -276,6 +256,10 @@ class Session:
         self._meter.model, self._meter.endpoint = self._row.model, self.endpoint
         return self._meter
 
+    def is_behind(self) -> bool:
+        """Whether somebody else has written to the conversation's log."""
+        return self.store.log_tip(self.id) != self._tip
+
     def refresh(self) -> None:
         """Go to where the conversation stands now, whoever has written to it."""
         self._row = self.store.tip(self.id)
@@ -358,32 +342,39 @@ class Session:
 
         Raises StoreConflict where somebody else has compacted the same view meanwhile.
         """
+        draft = self.draft(standing, result)
+        if draft is not None:
+            self.commit_draft(draft, decision)
+        return draft is not None
+
+    def draft(self, standing: Standing, result: Compressed) -> Draft | None:
+        """What `commit` would record of a compaction of that view, to be committed later; None where there is nothing to do.
+
+        Reads the store and writes nothing. All the work is here: `commit_draft` only writes.
+        """
         if result.receipt.outcome == NOTHING_TO_DO:
-            return False
-        tip, over = standing.tip, standing.newest
+            return None
+        return drafted(standing, result, self.store, self._row, self._notebook.redactor)
+
+    def commit_draft(self, draft: Draft, decision: Mapping[str, Any] | None = None) -> None:
+        """As `commit`."""
+        over = draft.base.newest
         new = NewSession(
             id=_new_id(), at=time.time(), dialect=self._row.dialect, model=self._row.model, kind=COMPRESSION
         )
         row = self.store.commit(
             self.id,
             NewCompaction(
-                compaction=Compaction(tip.id, tip.length, recorded_pieces(standing.view, result)),
+                compaction=draft.compaction,
                 over=over.key if over is not None else 0,
-                receipt={**result.receipt.to_dict(), **({"decision": dict(decision)} if decision else {})},
+                receipt={**draft.receipt, **({"decision": dict(decision)} if decision else {})},
                 session=new,
                 key=new.id,
-                facts=self._facts(standing.view, result),
+                facts=draft.facts,
             ),
         )
         self._row = self.store.session(row.session)
         self._meter.forget_report()
-        return True
-
-    def _facts(self, view: StoredView, result: Compressed) -> list[NewFact]:
-        """What the ledger holds of the messages that leave the view. All of it was read for the compaction already."""
-        book = self._notebook
-        opened = book.open(view.wires, dialect_named(self._row.dialect), numbers=view.numbers)
-        return recorded_facts(view, result, opened.transcript, book.redactor, self.store.facts(self.id))
 
     def undo(self) -> bool:
         """Take the newest compaction back; False where there is none."""

@@ -20,7 +20,6 @@ from penstock.stores.base import NewFact
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from penstock.compaction.transcript import Transcript
     from penstock.conversation.message import Message
     from penstock.conversation.view import Compaction, Piece
     from penstock.engine.compressed import Compressed
@@ -125,7 +124,6 @@ def recorded_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:
 def recorded_facts(
     view: StoredView,
     result: Compressed,
-    transcript: Transcript,
     redactor: Redactor,
     earlier: Sequence[FactRow],
 ) -> list[NewFact]:
@@ -147,7 +145,9 @@ def recorded_facts(
             uses=fact.uses,
             superseded=fact.superseded_by - 1 if fact.superseded_by else None,
         )
-        for fact in leaving_facts(transcript, result.plan, redactor, shortened=shortened, earlier=before)
+        for fact in leaving_facts(
+            result.transcript, result.plan, redactor, shortened=shortened, earlier=before
+        )
     ]
 
 

@@ -10,13 +10,26 @@ from pathlib import Path
 import pytest
 
 from penstock.agent.assembly import Place, make_agent
-from penstock.agent.events import Compacted, Noticed, Recovering, Said, ToolEnded, ToolLine, ToolStarted, Used
+from penstock.agent.context import CompactionWish
+from penstock.agent.events import (
+    Compacted,
+    Compacting,
+    Noticed,
+    Recovering,
+    Said,
+    ToolEnded,
+    ToolLine,
+    ToolStarted,
+    Used,
+)
+from penstock.engine.session import Session
 from penstock.errors import ErrorKind, SettingsError
 from penstock.settings import settings_from
 from penstock.stores.opening import open_store
 from penstock.testing import PromptCache, Reply, ScriptedModel
 
 DIALECTS = ("chat", "responses", "anthropic")
+TALK = "please think about the harbour and its cranes "
 
 
 @pytest.fixture
@@ -265,6 +278,90 @@ def test_a_compaction_that_was_prepared_is_not_waited_for(store, tmp_path):
     assert made[0].waited_seconds < 0.05
     assert not model.violations
     assert all(request.prompt_tokens <= 24_000 for request in model.received)
+
+
+@pytest.mark.parametrize("engine", ["compressor", "lossless"])
+def test_what_is_said_while_a_compaction_is_prepared_stands_behind_it(store, tmp_path, engine):
+    agent, model, events = agent_of(
+        [Reply(text="an answer, " * 200)],
+        store,
+        tmp_path,
+        repeat_last=True,
+        values={"model.context_length": 24_000, "context.engine": engine},
+    )
+    context = agent.context
+    context.append([{"role": ("user", "assistant")[n % 2], "content": TALK * 40} for n in range(40)])
+
+    async def go(meanwhile):
+        context._prepare()
+        await asyncio.sleep(0)
+        said = {"role": "user", "content": meanwhile}
+        context.append([said])
+        await context._prepared
+        context.append([{"role": "assistant", "content": "yes"}])
+        before = len([one for one in events if isinstance(one, Compacting)])
+        assert (await context.compact("it is time", context.tokens())) is not None
+        assert len([one for one in events if isinstance(one, Compacting)]) == before  # nobody waited
+        assert context.view[-2:] == [said, {"role": "assistant", "content": "yes"}]
+        assert agent.session.view() == context.view
+        assert context.counted - context.outside_tokens == agent.session.weigh(context.view)
+        assert context.prefix_end == agent.session.standing().prefix_end
+
+    asyncio.run(go("first"))
+    context.append([{"role": ("user", "assistant")[n % 2], "content": TALK * 40} for n in range(30)])
+    asyncio.run(go("second"))
+    assert not model.violations
+
+
+def test_what_another_process_logs_while_a_compaction_is_prepared_is_sent_too(store, tmp_path):
+    agent, _, _ = agent_of(
+        [Reply(text="yes")], store, tmp_path, repeat_last=True, values={"model.context_length": 24_000}
+    )
+    context = agent.context
+    context.append([{"role": ("user", "assistant")[n % 2], "content": TALK * 40} for n in range(40)])
+
+    async def go():
+        context._prepare()
+        await context._prepared
+        other = Session.resume(store, agent.session.id)
+        other.append([{"role": "user", "content": "from elsewhere"}])
+        assert (await context.compact("it is time", context.tokens())) is not None
+        assert context.view[-1] == {"role": "user", "content": "from elsewhere"}
+        assert agent.session.view() == context.view
+        context.append([{"role": "assistant", "content": "yes"}])  # and the log goes on
+
+    asyncio.run(go())
+
+
+def test_a_compaction_that_is_not_wanted_any_more_is_over_before_the_next_begins(store, tmp_path):
+    """Both read in one notebook, which two threads must not share."""
+    agent, _, _ = agent_of(
+        [Reply(text="yes")], store, tmp_path, repeat_last=True, values={"model.context_length": 24_000}
+    )
+    context, threads = agent.context, []
+    context.append([{"role": ("user", "assistant")[n % 2], "content": TALK * 40} for n in range(40)])
+    reading = context.engine._notebook.open
+
+    def watched(*args, **kwargs):
+        threads.append(+1)
+        assert sum(threads) == 1
+        try:
+            return reading(*args, **kwargs)
+        finally:
+            threads.append(-1)
+
+    context.engine._notebook.open = watched
+
+    async def go():
+        context._prepare()
+        await until(lambda: threads)
+        wish = CompactionWish(focus="harbour")
+        assert (await context.compact("by hand", context.tokens(), wish)) is not None
+        await agent.aclose()
+
+    asyncio.run(go())
+    assert len(threads) >= 4
+    assert agent.session.view() == context.view
 
 
 def test_the_lossless_engine_in_an_agent_is_opened_by_its_tools(store, tmp_path):
