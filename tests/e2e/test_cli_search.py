@@ -64,6 +64,19 @@ def test_programs_get_all_of_it(store):
     assert json.loads(read.out)["kind"] == "message"
 
 
+def test_the_title_is_the_one_that_the_list_shows(store):
+    """Also where the conversation was compacted: its present session is another one than that with the title."""
+    opened = open_store(store.url)
+    session = Session.create(opened, title="the third one")
+    session.append(work())
+    session.compact(target_tokens=700)
+    opened.close()
+    listed = {row["id"]: row["title"] for row in json.loads(store("sessions", "list", "--json").out)}
+    findings = json.loads(store("search", "migrations", "folder", "--json", "--limit", "1").out)
+    assert [one["title"] for one in findings] == ["the third one"]
+    assert "the third one" in listed.values()
+
+
 def test_one_conversation_is_searched_alone(store):
     session = json.loads(store("search", "quokka", "--json").out)[0]["session"]
     assert json.loads(store("search", "wombat", "--session", session[:6], "--json").out) == []

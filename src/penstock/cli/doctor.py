@@ -25,7 +25,7 @@ FAULTS_REMAIN = 1
 
 def run(args: argparse.Namespace) -> int:
     """Check the store, with `--repair` mend it. The exit code is 1 where faults remain."""
-    with opened_store(args, as_it_is=True) as store:
+    with opened_store(args, as_it_is=True, is_there=True) as store:
         with Progress("mending" if args.repair else "checking"):
             mended = list(store.repair()) if args.repair else []
         with Progress("checking"):

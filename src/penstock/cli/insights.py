@@ -40,7 +40,7 @@ class Insights(msgspec.Struct, frozen=True):
 
 def run(args: argparse.Namespace) -> int:
     """Show the last days."""
-    with opened_store(args) as store, Progress("adding up"):
+    with opened_store(args, is_there=True) as store, Progress("adding up"):
         found = insights(store, args.days, time.time())
     screen = screen_of(sys.stdout)
     if args.json:

@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-__all__ = ["aligned", "clipped", "plural", "printable", "width_of", "wrapped"]
+__all__ = ["aligned", "clipped", "fitting", "plural", "printable", "width_of", "wrapped"]
+
+_JOINERS = "\u200c\u200d"  # without a width of their own: Persian words and composed emoji have them
 
 
 def printable(text: str) -> str:
     """The text in one line, with escapes for what would move the cursor or cannot be encoded."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return "".join(
+        char if char.isprintable() or char in _JOINERS else char.encode("unicode_escape").decode()
+        for char in text
+    )
 
 
 def plural(count: int, word: str) -> str:
@@ -29,7 +34,11 @@ def width_of(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        0
+        if unicodedata.combining(char) or char in _JOINERS
+        else 2
+        if unicodedata.east_asian_width(char) in "WF"
+        else 1
         for char in text
     )
 
@@ -76,6 +85,20 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[
         ]
         for row in rows
     ]
+
+
+def fitting(rows: Sequence[Sequence[str]], columns: int, give_way: Sequence[int]) -> list[list[str]]:
+    """The rows with as many of their columns as fit, two blanks between them; 0 columns know no limit.
+
+    Those in `give_way` go, in their order, until the rest fits.
+    """
+    widths = [max(map(width_of, column)) for column in zip(*rows, strict=True)]
+    kept = list(range(len(widths)))
+    for at in give_way if columns else ():
+        if sum(widths[one] + 2 for one in kept) - 2 <= columns:
+            break
+        kept.remove(at)
+    return [[row[at] for at in kept] for row in rows]
 
 
 def _padded(cell: str, width: int, *, flush_right: bool) -> str:

@@ -16,6 +16,7 @@ from penstock.cli.stored import SHORT, found_session, moment, opened_store, reda
 from penstock.recall.ranking import Wish
 from penstock.recall.semantic import embedder_for
 from penstock.recall.terms import terms_of, tokens_of
+from penstock.stores.base import COMPRESSION
 
 if TYPE_CHECKING:
     import argparse
@@ -42,7 +43,7 @@ class Found(NamedTuple):
 def run(args: argparse.Namespace) -> int:
     """Search, and show what was found, best first. Raises UnknownSession."""
     query = " ".join(args.query)
-    with opened_store(args) as store:
+    with opened_store(args, is_there=True) as store:
         session_id = found_session(store, args.session).id if args.session else None
         wish = Wish(hits=args.limit, characters=args.characters)
         found = findings_of(store, query, wish, session_id, embedder_for(settings_of(args)))
@@ -82,8 +83,11 @@ def _index(store: Store, embedder: Embedder | None) -> None:
 
 
 def _title(store: Store, session: str) -> str:
-    tip = store.tip(session)
-    return title_of(store, tip, tip.title)
+    """As in the list: the last title that the conversation was given, in whichever of its sessions."""
+    tip = row = store.tip(session)
+    while not row.title and row.kind == COMPRESSION and row.parent:
+        row = store.session(row.parent)
+    return title_of(store, tip, row.title)
 
 
 def lines(found: Found, query: str, screen: Screen) -> Iterator[str]:

@@ -32,7 +32,7 @@ DECLINED = 130
 
 def run_undo(args: argparse.Namespace) -> int:
     """Take back the last compaction. Raises UnknownSession."""
-    with opened_store(args) as store:
+    with opened_store(args, is_there=True) as store:
         session = Session.resume(store, found_session(store, args.id).id)
         before = view_tokens(store, session.id)
         undone = session.undo()
@@ -45,7 +45,7 @@ def run_undo(args: argparse.Namespace) -> int:
 def run_pin(args: argparse.Namespace) -> int:
     """Pin a message, or unpin it. Raises UnknownSession, UnknownHandle."""
     pinned = args.action == "pin"
-    with opened_store(args) as store:
+    with opened_store(args, is_there=True) as store:
         session = Session.resume(store, found_session(store, args.id).id)
         whole = session.pin(args.handle) if pinned else True
         if not pinned:
@@ -77,7 +77,7 @@ def unpinned_text(handle: str) -> str:
 
 def run_delete(args: argparse.Namespace) -> int:
     """Delete a conversation, if the person agrees. Raises UnknownSession."""
-    with opened_store(args) as store:
+    with opened_store(args, is_there=True) as store:
         session = found_session(store, args.id)
         length = store.log_tip(session.id).length
         if not args.yes and not agreed(

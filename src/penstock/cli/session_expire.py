@@ -31,7 +31,7 @@ def run_expire(args: argparse.Namespace) -> int:
     if days is None:
         raise SettingsError("for how many days unused? give --days N, or set store.retention_days")
     now = time.time()
-    with opened_store(args, as_it_is=True) as store:
+    with opened_store(args, as_it_is=True, is_there=True) as store:
         gone = store.due(now - days * DAY_SECONDS)
         if gone and not args.dry_run:
             if not args.yes and not agreed(f"delete {_counted(gone)} not used for {plural(days, 'day')}?"):

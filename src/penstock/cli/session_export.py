@@ -21,7 +21,7 @@ __all__ = ["run_export"]
 
 def run_export(args: argparse.Namespace) -> int:
     """Write the conversation. Raises UnknownSession, and OSError where it cannot be written."""
-    with Progress("exporting"), opened_store(args) as store:
+    with Progress("exporting"), opened_store(args, is_there=True) as store:
         session = found_session(store, args.id)
         found = exported(store, session.id, view=args.view, dialect=args.dialect)
     data = as_document(found.messages, args.format)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.cli.layout import aligned, clipped, printable
+from penstock.cli.layout import aligned, clipped, fitting, printable
 from penstock.cli.screen import Screen, screen_of
 from penstock.cli.stored import SHORT, conversations, moment, money, opened_store, redacted
 from penstock.conversation.dialects import dialect_named
@@ -27,6 +27,8 @@ __all__ = ["Listed", "lines", "listed", "run_list", "title_of", "view_tokens"]
 _COLUMNS = 80  # where the output is no terminal
 _FIRST = 12  # messages among which the first request is looked for
 _TITLE_CHARS = 100
+_LEAST_TITLE = 10  # columns
+_GIVE_WAY = (4, 5, 2, 3)  # columns of the table that go where it is too narrow for all
 _HEADINGS = ["id", "last used", "msgs", "tokens", "comp", "cost", "title"]
 
 
@@ -65,12 +67,16 @@ def title_of(store: Store, tip: SessionRow, title: str) -> str:
 
 
 def lines(shown: Sequence[Listed], screen: Screen) -> Iterator[str]:
-    """The table, no wider than the screen."""
+    """The table, no wider than the screen: on a narrow one, columns give way to the title."""
+    columns = screen.columns or _COLUMNS
     rows = [_HEADINGS[:-1], *(_cells(one) for one in shown)]
+    cells_that_fit = fitting(rows, columns - _LEAST_TITLE - 2, _GIVE_WAY)
     titles = [_HEADINGS[-1], *(printable(one.title) for one in shown)]
-    for number, (cells, title) in enumerate(zip(aligned(rows, right={2, 3, 4, 5}), titles, strict=True)):
+    for number, (cells, title) in enumerate(
+        zip(aligned(cells_that_fit, right={2, 3, 4, 5}), titles, strict=True)
+    ):
         start = "  ".join(cells)
-        room = (screen.columns or _COLUMNS) - len(start) - 2
+        room = columns - len(start) - 2
         line = f"{start}  {clipped(title, max(room, 8), screen.unicode)}".rstrip()
         yield screen.paint(line, "dim") if number == 0 else line
 

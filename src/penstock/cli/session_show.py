@@ -52,7 +52,7 @@ class Shown(msgspec.Struct, frozen=True):
 def run_show(args: argparse.Namespace) -> int:
     """Show the conversation, or one thing in it. Raises UnknownSession, UnknownHandle."""
     screen = screen_of(sys.stdout)
-    with opened_store(args) as store:
+    with opened_store(args, is_there=True) as store:
         tip = found_session(store, args.id)
         if args.handle:
             return read_one(store, tip, args.handle.lower(), screen, as_json=args.json)

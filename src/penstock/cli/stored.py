@@ -6,13 +6,15 @@ import sys
 import time
 from contextlib import contextmanager
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from penstock.cli.layout import plural
 from penstock.cli.source import settings_of
 from penstock.config import own_secrets
 from penstock.engine.retention import honour_retention
-from penstock.errors import UnknownSession
+from penstock.errors import StoreUnavailable, UnknownSession
 from penstock.measure.prices import Money
 from penstock.redaction import Redactor
 from penstock.stores.opening import open_store
@@ -35,18 +37,26 @@ __all__ = [
 ]
 
 SHORT = 8  # characters of an id in a list
+_FILE = "sqlite:///"
 _PAGE = 200
 _SHOWN = 4
 
 
 @contextmanager
-def opened_store(args: argparse.Namespace, *, as_it_is: bool = False) -> Iterator[Store]:
+def opened_store(
+    args: argparse.Namespace, *, as_it_is: bool = False, is_there: bool = False
+) -> Iterator[Store]:
     """The store that `--store` or the settings name, else the one in the user's data folder.
 
-    What is due by `store.retention_days` is deleted first, and told; unless the store is wanted as it is.
+    What is due by `store.retention_days` is deleted first, and told; unless the store is wanted as it is. A file that
+    was named and is not there is made; with `is_there`, StoreUnavailable is raised: nobody looks for something in a
+    store that is only just being made.
     """
     settings = settings_of(args)
-    store = open_store(args.store or settings.store.url)
+    url = args.store or settings.store.url
+    if is_there and url is not None:
+        _require_file(url)
+    store = open_store(url)
     try:
         gone = () if as_it_is else honour_retention(store, settings, time.time())
         if gone and sys.stderr is not None:
@@ -56,6 +66,16 @@ def opened_store(args: argparse.Namespace, *, as_it_is: bool = False) -> Iterato
         yield store
     finally:
         store.close()
+
+
+def _require_file(url: str) -> None:
+    if not url.startswith(_FILE) or url == _FILE:
+        return
+    path = Path(unquote(url.removeprefix(_FILE)))
+    if not path.exists():
+        raise StoreUnavailable(
+            f"there is no store at {url}: look at the address; penstock sessions import makes one"
+        )
 
 
 def conversations(store: Store) -> Iterator[ConversationRow]:

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.cli.layout import aligned, printable
+from penstock.cli.layout import aligned, fitting, printable
 from penstock.cli.screen import Screen, screen_of
 from penstock.cli.spending import HEADINGS, Spending, by, cells, spent
 from penstock.cli.stored import found_session, opened_store
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["run", "table"]
 
+_GIVE_WAY = (3, 4, 1)  # cached, output, requests: what goes where the screen is too narrow for all
+
 
 def run(args: argparse.Namespace) -> int:
     """Show it by model. Raises UnknownSession."""
-    with opened_store(args) as store:
+    with opened_store(args, is_there=True) as store:
         session_id = found_session(store, args.id).id if args.id else None
         rows = store.usage(session_id=session_id)
     models, total = by(rows, lambda row: row.model), spent(rows)
@@ -40,13 +42,14 @@ def run(args: argparse.Namespace) -> int:
 def table(
     heading: str, groups: Mapping[str, Spending], screen: Screen, total: Spending | None = None
 ) -> Iterator[str]:
-    """A line for each group, and one for all of them."""
+    """A line for each group, and one for all of them; columns that do not fit the screen are left out."""
     rows = [
         [heading, *HEADINGS],
         *([printable(name) or "unknown", *cells(one)] for name, one in groups.items()),
     ]
     if total is not None and len(groups) > 1:
         rows.append(["together", *cells(total)])
-    for number, row in enumerate(aligned(rows, right=set(range(1, len(HEADINGS) + 1)))):
+    shown = fitting(rows, screen.columns, _GIVE_WAY)
+    for number, row in enumerate(aligned(shown, right=set(range(1, len(HEADINGS) + 1)))):
         line = "  ".join(row)
         yield screen.paint(line, "dim") if number == 0 else line

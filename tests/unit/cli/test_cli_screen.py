@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.layout import aligned, clipped, printable, width_of
+from penstock.cli.layout import aligned, clipped, fitting, printable, width_of
 from penstock.cli.screen import Screen, screen_of
 
 PLAIN = Screen(io.StringIO())
@@ -39,6 +39,7 @@ class TestLines:
             ("a\x1b[31mb\nc\0", "a\\x1b[31mb\\nc\\x00"),
             ("lone \ud800", "lone \\ud800"),
             ("right to \u202eleft", "right to \\u202eleft"),
+            ("می\u200cخواهم \U0001f469\u200d\U0001f4bb", "می\u200cخواهم \U0001f469\u200d\U0001f4bb"),
         ],
     )
     def test_nothing_moves_the_cursor(self, text, shown):
@@ -46,10 +47,12 @@ class TestLines:
 
     @given(st.text())
     def test_any_text_becomes_one_line_that_can_be_written(self, text):
-        assert printable(text).isprintable()
+        assert printable(text).replace("\u200c", "").replace("\u200d", "").isprintable()
         printable(text).encode()
 
-    @pytest.mark.parametrize(("text", "width"), [("abc", 3), ("日本", 4), ("e\u0301", 1), ("→", 1), ("", 0)])
+    @pytest.mark.parametrize(
+        ("text", "width"), [("abc", 3), ("日本", 4), ("e\u0301", 1), ("a\u200cb", 2), ("→", 1), ("", 0)]
+    )
     def test_widths(self, text, width):
         assert width_of(text) == width
 
@@ -63,6 +66,14 @@ class TestLines:
     def test_columns_line_up(self):
         rows = aligned([["a", "1", "x"], ["日本", "1,000", "longer"]], right={1})
         assert rows == [["a   ", "    1", "x"], ["日本", "1,000", "longer"]]
+
+    @pytest.mark.parametrize(
+        ("columns", "kept"), [(0, "abc"), (20, "abc"), (13, "abc"), (12, "ac"), (8, "ac"), (7, "c"), (1, "c")]
+    )
+    def test_columns_that_do_not_fit_give_way_in_their_order(self, columns, kept):
+        rows = fitting([["a", "b", "c"], ["日", "123", "last"]], columns, (1, 0))
+        assert "".join(rows[0]) == kept
+        assert len(rows[1]) == len(kept)
 
 
 class TestStreams:

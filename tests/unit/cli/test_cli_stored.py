@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sqlite3
 import stat
@@ -11,6 +12,12 @@ import pytest
 from tests.e2e.cli_process import assert_one_clear_error, encoded, work
 from tests.unit.transfer.recorded_files import claude_line, claude_session, codex_rollout, lines
 
+from penstock.cli.layout import width_of
+from penstock.cli.screen import Screen
+from penstock.cli.session_list import lines as list_lines
+from penstock.cli.session_list import listed as listed_row
+from penstock.cli.spending import by
+from penstock.cli.usage import table
 from penstock.engine.session import Session
 from penstock.settings import settings_from
 from penstock.stores.base import NewSession
@@ -133,6 +140,20 @@ class TestList:
         assert rows[2].endswith("Comparing reports")
         assert "2026-03-14 09:26" in rows[2]
         assert "What is here?" in rows[3]
+
+    @pytest.mark.parametrize("columns", [40, 60, 100])
+    def test_it_fits_any_terminal(self, store, files, columns):
+        store("sessions", "import", *files.values())
+        opened = open_store(store.url)
+        shown = [listed_row(opened, row) for row in opened.list()]
+        spending = by(opened.usage(), lambda row: row.model)
+        opened.close()
+        screen = Screen(io.StringIO(), columns=columns)
+        rows = list(list_lines(shown, screen))
+        assert max(map(width_of, [*rows, *table("model", spending, screen)])) <= columns
+        assert rows[2].startswith("51818b2c  2026-03-14 09:26  ")
+        assert "Comparing" in rows[2]
+        assert ("cost" in rows[0]) == (columns > 60)
 
     def test_costs_that_are_not_known_say_so(self, store, files):
         text = files["claude"].read_text().replace("claude-sonnet-4-5", "unheard-of")
@@ -350,6 +371,7 @@ class TestExport:
 
 class TestMoney:
     def test_usage(self, store, files):
+        store("sessions", "import", files["plain"])
         assert store("usage").text == "no requests are on record\n"
         store("sessions", "import", files["claude"], files["codex"])
         table = store("usage").text.splitlines()
@@ -440,6 +462,16 @@ class TestPlaces:
         (tmp_path / "x.db").write_text("not a database, but long enough to be looked at " * 50)
         ran = command("sessions", "list", "--store", f"sqlite:///{tmp_path / 'x.db'}")
         assert_one_clear_error(ran, "x.db")
+
+    @pytest.mark.parametrize(
+        "words", ["doctor", "usage", "insights", "search word", "sessions show a", "sessions delete a --yes"]
+    )
+    def test_nothing_is_looked_for_in_a_store_that_is_not_there(self, command, tmp_path, words):
+        """A slip in an address would make an empty store, which is sound."""
+        file = tmp_path / "slip" / "x.db"
+        ran = command(*words.split(), "--store", f"sqlite:///{file}")
+        assert_one_clear_error(ran, "there is no store at sqlite:///", "penstock sessions import")
+        assert not file.parent.exists()
 
     def test_mistakes(self, command):
         assert_one_clear_error(command("sessions"), "ACTION", "penstock sessions --help")
