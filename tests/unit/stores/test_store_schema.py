@@ -110,3 +110,28 @@ def test_a_log_knows_how_many_tokens_it_has(url, release, monkeypatch):
         assert tokens == sum(entry.tokens for entry in store.read_from(name, 0)), name
     assert held["twig"] > 1_500
     store.close()
+
+
+def test_an_index_of_a_database_of_its_own_kind_is_made_anew(url, monkeypatch):
+    """The fifth step puts blocks in the place of FTS5 and GIN."""
+    release = RELEASED / "schema_1.json"
+    restored(url, 1, json.loads(release.read_text()), monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "STEPS", schema.STEPS[:4])
+        store = open_store(url)
+        terms = "message" if url.startswith("sqlite:") else [7]
+        column = "rowid" if url.startswith("sqlite:") else "number"
+        with store.database.writing() as do:
+            do.run(f"INSERT INTO passages ({column}, terms) VALUES (1, ?)", terms)
+            do.run("INSERT INTO indexed (kind, source, conversation, first, passages) VALUES (0, 1, 1, 1, 1)")
+            do.run("INSERT INTO index_version (version) VALUES (1)")
+        store.close()
+    store = open_store(url)
+    assert not store.faults()
+    found = store.search("message", session_id="work")
+    assert len(found) > 1
+    with store.database.reading() as do:
+        assert do.one(store.database.words.find_table, "passages") is None
+    store.delete("work")
+    assert not store.faults()
+    store.close()
