@@ -23,6 +23,7 @@ soak: $(STAMP)
 	@PENSTOCK_KILLS=1000 $(BIN)/pytest tests/e2e/test_store_faults.py
 	@PENSTOCK_TURNS=600 $(BIN)/pytest tests/e2e/test_agent_marathon.py
 	@PENSTOCK_KILLS=10 $(BIN)/pytest tests/e2e/test_trajectory_kills.py
+	@PENSTOCK_CLUSTER=1 $(BIN)/pytest tests/e2e/test_trajectory_ray.py
 	@$(BIN)/python -m benchmarks trajectories --trajectory-mb 5000 --strict
 
 bench: $(STAMP)

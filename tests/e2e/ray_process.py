@@ -3,7 +3,7 @@
     python ray_process.py ROWS OUT MODEL_ROWS MODEL_OUT SEEN
 
 The first run is stopped after some shards and goes on, while a worker is killed. In the second a model writes, and the
-worker that asks it is killed.
+worker that asks it is killed. At last rows of a dataset are compressed, without a run.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ import sys
 import time
 from pathlib import Path
 
+from ray_sessions import processes_of
+
+from penstock import compress_trajectories
 from penstock.testing import Reply, scripted_provider
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions
 from penstock.trajectories.ray_engine import RayEngine
@@ -30,15 +33,10 @@ class Stop(Exception):
 
 
 def workers():
-    """The processes that do shards, and those that may."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if path.read_bytes().startswith((b"ray::_compress", b"ray::IDLE")):
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return found
+    """The processes of this cluster that do shards, and those that may."""
+    names = processes_of(os.getsid(0))
+    at_work = [pid for pid, name in names.items() if name.startswith("ray::MapBatches")]
+    return at_work + [pid for pid, name in names.items() if name == "ray::IDLE"]
 
 
 def stopped(source, target):
@@ -61,6 +59,16 @@ def stopped(source, target):
         seen["in_journal"] = Path(f"{target}.parts", "journal.jsonl").read_bytes().count(b'{"done"')
     finished = run(wanted, on_progress=kill)
     return {**seen, "resumed_rows": finished.resumed_rows, "rows": finished.totals.rows}
+
+
+def dataset(ray, source):
+    """Rows of a dataset of one's own, as the guide has it."""
+    with source.open("rb") as lines:
+        rows = [json.loads(line) for line, _ in zip(lines, range(12), strict=False)]
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    options = {"target_tokens": OPTIONS.target_tokens, "summary_tokens": OPTIONS.summary_tokens}
+    shorter = ray.data.from_items(rows).flat_map(lambda row: compress_trajectories([row], **options))
+    return sorted(shorter.take_all(), key=lambda row: row["id"])
 
 
 def model(source, target):
@@ -87,6 +95,8 @@ def model(source, target):
 
 if __name__ == "__main__":
     rows, rows_out, model_rows, model_out, seen = map(Path, sys.argv[1:])
-    with RayEngine(2)._cluster():  # one for both: a run takes the cluster that is connected
+    cluster = RayEngine(2).cluster
+    with cluster.connected():  # one for all: a run takes the cluster that is connected
         scenes = {"stopped": stopped(rows, rows_out), "model": model(model_rows, model_out)}
+        scenes["dataset"] = dataset(cluster.ray, rows)
     seen.write_text(json.dumps(scenes))

@@ -1,11 +1,16 @@
-"""`penstock trajectories --engine ray` on a real cluster of several processes: the same bytes, whatever happens to it."""
+"""`penstock trajectories --engine ray` on a real cluster of several processes: the same bytes, whatever happens to it.
+
+With PENSTOCK_CLUSTER set, more happens to a cluster of several nodes; `make soak` does that.
+"""
 
 from __future__ import annotations
 
 import gzip
 import importlib.util
 import json
+import os
 import re
+import signal
 import socket
 import struct
 import subprocess
@@ -16,12 +21,13 @@ from pathlib import Path
 import pytest
 from benchmarks.trajectory_rows import sharegpt_row
 from cli_process import COMMAND, assert_one_clear_error, environment, penstock
+from ray_sessions import processes_of
 
 SIZES = (1_500, 2_500, 6_000, 9_000)
 TARGET = ("--target-tokens", "3000", "--summary-tokens", "400")
-needs_ray = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="the package ray is not installed: pip install ray"
-)
+LONG = bool(os.environ.get("PENSTOCK_CLUSTER"))
+HAS_RAY = all(importlib.util.find_spec(name) for name in ("ray", "pandas"))
+needs_ray = pytest.mark.skipif(not HAS_RAY, reason="Ray Data is not installed: pip install 'ray[data]'")
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +63,7 @@ def ray_runs(rows, tmp_path_factory):
         capture_output=True,
         timeout=120,
         check=False,
+        start_new_session=True,
     )
     assert done.returncode == 0, done.stderr.decode()
     return json.loads((folder / "seen.json").read_bytes()), folder
@@ -67,19 +74,6 @@ def shown_in(page):
     return re.findall(
         r'<details class="sample".*?</summary>', page.read_text(encoding="utf-8").replace(' open=""', "")
     )
-
-
-def processes_of(leader):
-    """The processes of a session, by number, with the names they give themselves."""
-    found = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            session = int(path.joinpath("stat").read_text().rpartition(")")[2].split()[3])
-            if session == leader:
-                found[int(path.name)] = path.joinpath("cmdline").read_bytes().partition(b"\0")[0].decode()
-        except OSError:
-            continue
-    return found
 
 
 def listening(processes):
@@ -107,7 +101,7 @@ def address_of(text):
 
 @needs_ray
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are watched through /proc")
-def test_several_processes_make_the_same_files_as_the_local_engine_and_nobody_else_can_reach_them(
+def test_several_processes_make_the_same_files_as_the_local_engine_one_killed_and_nobody_else_can_reach_them(
     rows, tmp_path
 ):
     import pyarrow as pa
@@ -132,22 +126,29 @@ def test_several_processes_make_the_same_files_as_the_local_engine_and_nobody_el
         stderr=subprocess.PIPE,
         start_new_session=True,
     ) as process:
-        at_work, reached = set(), set()
-        until = time.monotonic() + 60
+        at_work, reached, killed = set(), set(), None
+        until = time.monotonic() + 120
         while process.poll() is None and time.monotonic() < until:
             running = processes_of(process.pid)
-            at_work |= {pid for pid, name in running.items() if name.startswith("ray::_compress")}
+            at_work |= {pid for pid, name in running.items() if name == "ray::MapBatches(_compress)"}
             reached |= listening(running)
-            time.sleep(0.02)
+            if killed is None and len(at_work) == 2:
+                killed = at_work.copy().pop()
+                os.kill(killed, signal.SIGKILL)
+            time.sleep(0.05)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err.decode()
+    assert all(
+        line.startswith(b"penstock: ") for line in err.splitlines()
+    )  # Ray says nothing, not even of the dead
     assert [(one["file"], one["row"]) for one in json.loads(out)["bad"]] == [("a.jsonl", 21)]
     for path in source.iterdir():
         assert (tmp_path / "ray" / path.name).read_bytes() == (tmp_path / "local" / path.name).read_bytes()
     samples = [shown_in(tmp_path / name) for name in ("local.html", "ray.html")]
     assert len(samples[0]) > 3
     assert samples[0] == samples[1]
-    assert len(at_work) == 2
+    assert len(at_work) >= 2
+    assert killed is not None
     assert reached
     assert reached <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
     assert not (tmp_path / "ray.parts").exists()
@@ -172,6 +173,15 @@ def test_a_worker_that_is_killed_while_a_model_writes_has_no_row_written_twice(r
     assert sorted(set(seen["asked"])) == list(range(1, 11))
     assert len(seen["asked"]) == 11  # the answer that the killed worker waited for was lost, and no other
     assert len((folder / "orders.out.jsonl").read_bytes().splitlines()) == 10
+
+
+@needs_ray
+def test_a_dataset_of_ones_own_has_the_same_rows(ray_runs):
+    found, folder = ray_runs[0]["dataset"], ray_runs[1]
+    with (folder / "out.jsonl").open("rb") as lines:
+        expected = [json.loads(line) for line, _ in zip(lines, range(12), strict=False)]
+    assert {row.pop("penstock")["outcome"] for row in found} == {"under_target", "compressed"}
+    assert found == sorted(expected, key=lambda row: row["id"])
 
 
 def test_an_address_needs_the_engine_and_a_cluster_behind_it(tmp_path):
@@ -222,6 +232,39 @@ def test_a_cluster_that_runs_is_used_and_goes_on(rows, tmp_path):
     assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "local.jsonl").read_bytes()
 
 
+@needs_ray
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are watched through /proc")
+def test_several_nodes_make_the_same_file_while_one_goes_away(rows, tmp_path):
+    many = rows * 4 if LONG else rows
+    (tmp_path / "in.jsonl").write_bytes(lines_of(many))
+    (tmp_path / "orders.jsonl").write_bytes(lines_of(orders()))
+    names = ["in.jsonl", "out.jsonl", "seen.json", *(["orders.jsonl"] if LONG else [])]
+    done = subprocess.run(
+        [
+            sys.executable,
+            Path(__file__).with_name("ray_nodes_process.py"),
+            *(tmp_path / name for name in names),
+        ],
+        env=environment(HOME=str(tmp_path)),
+        capture_output=True,
+        timeout=300 if LONG else 120,
+        check=False,
+        start_new_session=True,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    seen = json.loads((tmp_path / "seen.json").read_bytes())
+    assert seen["rows"] == len(many)
+    assert seen["removed"] == 1 + LONG
+    assert penstock("trajectories", tmp_path / "in.jsonl", tmp_path / "local.jsonl", *TARGET).code == 0
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "local.jsonl").read_bytes()
+    if LONG:
+        assert seen["added"] == 1
+        assert seen["cutters"] == 1
+        assert seen["workers"] >= 1
+        assert "rows 1 to 10 of input file 1 is killed" in seen["poisoned"]["told"]
+        assert seen["poisoned"]["asked"] == 4
+
+
 def wait_for_nodes(port, cluster, seconds=60):
     """Until the cluster has started its node, whose processes come after its port."""
     until = time.monotonic() + seconds
@@ -233,7 +276,7 @@ def wait_for_nodes(port, cluster, seconds=60):
     pytest.fail("the cluster did not start")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="for where Ray is not installed")
+@pytest.mark.skipif(HAS_RAY, reason="for where Ray is not installed")
 def test_without_the_package_it_is_told_how_to_get_it(tmp_path):
     source = tmp_path / "in.jsonl"
     source.write_bytes(b"")

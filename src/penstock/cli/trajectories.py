@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -35,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     wanted = run_of(args)
     args.file = None  # what fails is told with the name of the file at fault, which is not the whole input
     try:
-        with RunProgress() as progress:
+        with _silent_output(), RunProgress() as progress:
             finished = run_all(wanted, on_progress=progress.update)
     except KeyboardInterrupt:
         if wanted.target is not None and sys.stderr is not None:
@@ -48,6 +51,13 @@ def run(args: argparse.Namespace) -> int:
     for line in _lines(wanted, finished, screen):
         screen.say(line)
     return 0
+
+
+@contextmanager
+def _silent_output() -> Iterator[None]:
+    """Standard output is for what we report. Ray tells there of every process that dies, whatever it is asked."""
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        yield
 
 
 def _as_json(wanted: Run, finished: Finished) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Who does the shards. An engine maps them to what came of each, in any order, and holds few of them at a time.
 
-`local` uses the cores of this machine, a process each. Another engine need only run `process_shard` somewhere.
+`local` uses the cores of this machine, a process each; `penstock.trajectories.ray_engine` those of a cluster.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ class Engine(Protocol):
     """Does shards. What it raises ends the run; what was done before it stands in the journal."""
 
     def run(self, shards: Iterable[Shard], job: Job) -> Iterator[Done]:
-        """What came of each shard, as soon as it is there. Takes the next shard only when there is room for it."""
+        """What came of each shard, as soon as it is there. Takes the next shard only when there is room for it.
+
+        `shards` of a run can be pickled and are cut when they are asked for, so that another process may do that.
+        """
 
 
 class SerialEngine:

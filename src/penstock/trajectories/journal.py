@@ -59,6 +59,7 @@ class Journal:
         self._on_known = on_known
         self.done: dict[int, Done] = {}
         self.files: set[int] = set()
+        self._of_file: dict[int, set[int]] = {}
         path = folder / _NAME
         known = path.is_file() and _first_line(path).endswith(b"\n")
         if known and not resume:
@@ -87,7 +88,7 @@ class Journal:
         The shard counts here before its line is written: an interruption in between must not end in `close` finding
         nothing worth keeping. Without its line the part is done again, nothing more.
         """
-        self.done[done.shard] = _slim(done)
+        self._note(done)
         rows = self.folder / _rows_name(done.shard)
         rows.write_bytes(done.rows)
         if done.samples:
@@ -103,7 +104,7 @@ class Journal:
 
     def of_file(self, file: int) -> list[Done]:
         """The shards of a file that are done, in order."""
-        return sorted((one for one in self.done.values() if one.file == file), key=lambda one: one.shard)
+        return [self.done[number] for number in sorted(self._of_file.get(file, ()))]
 
     def part(self, done: Done) -> bytes:
         """The rows of a shard."""
@@ -118,7 +119,7 @@ class Journal:
                 done = msgspec.structs.replace(done, samples=_SAMPLES.decode(samples.read_bytes()))
             yield done, path.read_bytes() if path.is_file() else b""
 
-    def kept(self) -> dict[int, list[Kept]]:
+    def kept(self) -> dict[int, tuple[Kept, ...]]:
         """What models wrote for rows of shards that are not done, by shard."""
         found: dict[int, list[Kept]] = {}
         for path in sorted(self.folder.glob(SUMMARIES)):
@@ -130,7 +131,7 @@ class Journal:
                         continue  # the last line of a process that was killed
                     if shard not in self.done:
                         found.setdefault(shard, []).append(kept)
-        return found
+        return {shard: tuple(written) for shard, written in found.items()}
 
     def close(self) -> None:
         """Leave what was done for a later run; where that is nothing, leave nothing."""
@@ -160,8 +161,10 @@ class Journal:
                 whole += len(line)
                 if line.startswith(b'{"done"'):
                     done = _LINE.decode(line)["done"]
-                    if self._is_whole(done):
-                        self.done[done.shard] = _slim(done)
+                    if done.shard not in self.done and self._is_whole(
+                        done
+                    ):  # one that was lost has two lines
+                        self._note(done)
                         self._on_known(done)
         os.truncate(path, whole)
 
@@ -169,6 +172,10 @@ class Journal:
         """Whether the part is there in its size, or gone into its file; the checksum is for when it is put in place."""
         part = self.folder / part_name(done.shard)
         return part.stat().st_size == done.size if part.exists() else done.file in self.files
+
+    def _note(self, done: Done) -> None:
+        self.done[done.shard] = _slim(done)
+        self._of_file.setdefault(done.file, set()).add(done.shard)
 
     def _append(self, entry: dict[str, Any]) -> None:
         self._file.write(msgspec.json.encode(entry) + b"\n")

@@ -40,6 +40,11 @@ def cut_table(file: DataFile, place: int, first_number: int, shard_bytes: int) -
         with pa.parquet.ParquetFile(file.source, pre_buffer=False) as source:
             size = file.source.stat().st_size
             total = max(1, source.metadata.num_rows)
+            if not source.metadata.num_rows:
+                yield Shard(
+                    number, place, row, 0, _packed(pa, source.schema_arrow.empty_table()), parquet=True
+                )
+                return
             for group in range(source.metadata.num_row_groups):
                 meta = source.metadata.row_group(group)
                 rows = max(1, shard_bytes * meta.num_rows // max(1, meta.total_byte_size))

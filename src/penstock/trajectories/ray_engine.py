@@ -1,47 +1,44 @@
-"""Shards on a Ray cluster: on the machines of one that runs, or in processes of this one.
+"""Shards as a dataset of Ray Data: on the machines of a cluster that runs, or in processes of this one.
 
     run(Run(source=…, target=…, job=…, engine="ray", ray_address="auto"))
 
-These are plain tasks, not a Ray dataset: a shard is already what the journal knows and what can be done again, so the
-only state of the cluster is the few shards that are on their way. Machines need no folder in common: shards travel
-there, their parts travel back, and this process alone writes.
+    one task on this machine cuts the files ─► a task a shard, on any machine ─► this process writes the parts
+
+Rows of the dataset are shards, blocks have one row. Ray Data holds as many of them on their way as its object store has
+room for, and does those of a machine that went away again. Machines need no folder in common: shards travel there, their
+parts travel back, and this machine alone reads and writes.
 """
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
-from contextlib import contextmanager
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.errors import RunBroken, SettingsError
+from penstock.errors import PenstockError, RunBroken
+from penstock.trajectories.ray_cluster import RayCluster, first_line
+from penstock.trajectories.shards import Done, Shard
 from penstock.trajectories.working import SummariesFile, compress_shard, write_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from penstock.trajectories.kept import Kept
-    from penstock.trajectories.shards import Done, Shard
     from penstock.trajectories.working import Job
 
 __all__ = ["RayEngine"]
 
-_AHEAD = 2  # shards in flight for each core: one that is worked on, one that waits
-_STORE_BYTES = 256 << 20  # for the shards in flight, of which none has more than a few megabytes
-_STORE_BYTES_PER_WORKER = 64 << 20
-_RETRIES = 3  # of a shard whose process or machine went away
-_REACHED_SECONDS = 5.0
-_SILENT = {"RAY_USAGE_STATS_ENABLED": "0"}  # nothing is told to anybody
-_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # so named, but Linux keeps to it too
+_TRIES = 4  # of a shard whose process or machine goes away; Ray Data itself would try for ever
+_ENCODER = msgspec.msgpack.Encoder()
+_SHARD = msgspec.msgpack.Decoder(Shard)
+_DONE = msgspec.msgpack.Decoder(Done)
 
 
 class RayEngine:
-    """Does shards as tasks of Ray. Without an address, on a cluster of its own with `workers` processes.
+    """Does shards with Ray Data. Without an address, on a cluster of its own with `workers` processes.
 
     With one ("auto", or HOST:PORT), on that cluster, with all its cores or at most `workers` of them. Penstock in the
     same version, and the variable with the key of a model, must be on every machine of it.
@@ -50,165 +47,127 @@ class RayEngine:
     def __init__(self, workers: int, address: str | None = None) -> None:
         """Raises SettingsError where Ray is not installed, or nobody answers at the address."""
         self._workers = workers
-        self._address = address
-        if address is not None:
-            _require_answer(address)
-        self._ray = _ray(address)
+        self.cluster = RayCluster(workers, address)
 
     def run(self, shards: Iterable[Shard], job: Job) -> Iterator[Done]:
         """See `Engine.run`. Raises SettingsError where there is no cluster, RunBroken where it fails."""
-        with self._cluster() as cores:
+        ray = self.cluster.ray
+        with self.cluster.connected() as cores:
             try:
-                yield from self._tasks(shards, job, cores)
-            except self._ray.exceptions.RayTaskError as error:
-                raise error.cause from None
-            except self._ray.exceptions.RayError as error:
-                raise RunBroken(
-                    f"the Ray cluster failed ({_first_line(error)}); what was done is kept: "
+                yield from self._done(shards, job, cores)
+            except ray.exceptions.RayError as error:
+                raise _ours(error) or RunBroken(
+                    f"the Ray cluster failed ({first_line(error)}); what was done is kept: "
                     "give the same command with --resume"
                 ) from error
 
-    def _tasks(self, shards: Iterable[Shard], job: Job, cores: int) -> Iterator[Done]:
-        ray = self._ray
+    def _done(self, shards: Iterable[Shard], job: Job, cores: int) -> Iterator[Done]:
+        """What came of each shard. Its part is written."""
         parts = Path(job.parts) if job.parts is not None else None
-        keeper = self._keeper(parts) if parts is not None and job.model is not None else None
+        keeper = self._keeper(job)
+        most = self._workers
         if job.model is not None:
-            cores = min(cores, job.model.concurrency)
-            job = msgspec.structs.replace(job, at_once=max(1, job.model.concurrency // cores))
-        task = ray.remote(num_cpus=1, max_retries=_RETRIES)(_compress)
-        job = msgspec.structs.replace(job, parts=None)
-        waiting: list[Any] = []
-        for shard in shards:
-            waiting.append(task.remote(shard, job, keeper))
-            if len(waiting) >= cores * _AHEAD:
-                yield self._next(waiting, parts, keeper)
-        while waiting:
-            yield self._next(waiting, parts, keeper)
+            most = min(cores, self._workers or cores, job.model.concurrency)
+            job = msgspec.structs.replace(job, at_once=max(1, job.model.concurrency // most))
+        dataset = self._dataset(shards, msgspec.structs.replace(job, parts=None), keeper, most)
+        for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+            for encoded, part in zip(block["done"], block["part"], strict=True):
+                done = _DONE.decode(encoded.as_py())
+                if parts is not None:
+                    write_part(parts, done.shard, part.as_py())
+                keeper.forget.remote(done.shard)
+                yield done
 
-    def _next(self, waiting: list[Any], parts: Path | None, keeper: Any) -> Done:
-        """Take the shard that is done first from those on their way, and write its part."""
-        (ready,), waiting[:] = self._ray.wait(waiting, num_returns=1)
-        done: Done
-        done, part = self._ray.get(ready)
-        if parts is not None:
-            write_part(parts, done.shard, part)
-        if keeper is not None:
-            keeper.forget.remote(done.shard)
-        return done
-
-    def _keeper(self, parts: Path) -> Any:
-        """Who keeps, on this machine, what models write on any."""
-        strategies = import_module("ray.util.scheduling_strategies")
-        here = strategies.NodeAffinitySchedulingStrategy(
-            self._ray.get_runtime_context().get_node_id(), soft=False
-        )
-        keeper = self._ray.remote(num_cpus=0, scheduling_strategy=here)(_Keeper)
-        return keeper.remote(str(parts))
-
-    @contextmanager
-    def _cluster(self) -> Iterator[int]:
-        """A cluster, and how many shards it does at once. One that the caller had connected to stays connected."""
-        ray = self._ray
-        ours = not ray.is_initialized()
-        if ours:
-            self._connect()
-        try:
-            cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
-            yield min(cores, self._workers) if self._workers else cores
-        finally:
-            if ours:
-                ray.shutdown()
-
-    def _connect(self) -> None:
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-        try:
-            if self._address is not None:
-                self._ray.init(address=self._address, **quiet)
-                return
-            self._ray.init(
-                address="local",
-                num_cpus=self._workers,
-                include_dashboard=False,
-                object_store_memory=_STORE_BYTES + self._workers * _STORE_BYTES_PER_WORKER,
-                **quiet,
+    def _dataset(self, shards: Iterable[Shard], job: Job, keeper: Any, most: int) -> Any:
+        """The dataset: nothing is done before somebody asks for its blocks. `most` is how many shards at once, if not 0."""
+        data = self.cluster.ray.data
+        context = data.DataContext.get_current().copy()
+        context.enable_progress_bars = False
+        context.target_max_block_size = 1  # no block waits for a second shard
+        here = {"ray.io/node-id": self.cluster.ray.get_runtime_context().get_node_id()}
+        with context.current(context):
+            return (
+                data.from_items([{"data_set": 0}])
+                .map_batches(_cut, fn_args=(shards,), num_cpus=0, label_selector=here)
+                .map_batches(
+                    _compress,
+                    batch_format="pyarrow",
+                    fn_args=(job, keeper),
+                    num_cpus=1,
+                    compute=data.TaskPoolStrategy(size=most or None),
+                )
             )
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            raise _no_cluster(self._address or "this machine", _first_line(error)) from error
+
+    def _keeper(self, job: Job) -> Any:
+        ray = self.cluster.ray
+        strategies = import_module("ray.util.scheduling_strategies")
+        here = strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        return ray.remote(num_cpus=0, scheduling_strategy=here)(_Keeper).remote(job)
 
 
-class _Keeper(SummariesFile):
-    """Keeps what models wrote, and knows it for shards on their way: one that Ray begins anew asks for no row again."""
+class _Keeper:
+    """Knows, on this machine, of the shards that are on their way on any: how often they were begun, and what models wrote.
 
-    def __init__(self, folder: str) -> None:
-        super().__init__(folder)
+    What models wrote is kept as soon as it is there, and a shard that is begun again asks for no row again.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._begun: Counter[int] = Counter()
         self._known: dict[int, list[Kept]] = {}
+        self._file = SummariesFile(job.parts) if job.parts is not None and job.model is not None else None
+
+    def begin(self, shard: int) -> tuple[int, list[Kept]]:
+        """How often a shard was begun, this time counted, and what was written for rows of it since the run began."""
+        self._begun[shard] += 1
+        return self._begun[shard], self._known.get(shard, [])
 
     def put(self, shard: int, kept: Kept) -> None:
         """See `SummariesFile.put`."""
-        super().put(shard, kept)
+        if self._file is not None:
+            self._file.put(shard, kept)
         self._known.setdefault(shard, []).append(kept)
-
-    def known(self, shard: int) -> list[Kept]:
-        """What was written for rows of a shard since the run began."""
-        return self._known.get(shard, [])
 
     def forget(self, shard: int) -> None:
         """The shard is done."""
+        self._begun.pop(shard, None)
         self._known.pop(shard, None)
 
 
-def _compress(shard: Shard, job: Job, keeper: Any) -> tuple[Done, bytes]:
-    """The task: it runs on some machine, which has nothing of ours but the package."""
-    if keeper is None:
-        return compress_shard(shard, job)
+def _cut(_: Any, shards: Iterable[Shard]) -> Iterator[Any]:
+    """The task on this machine: cuts the files, a block for each shard. It waits while there is no room for the next."""
+    for shard in shards:
+        yield _block(shard=_ENCODER.encode(shard))
+
+
+def _compress(block: Any, job: Job, keeper: Any) -> Any:
+    """The task of a shard: it runs on some machine, which has nothing of ours but the package."""
     ray = import_module("ray")
-    kept = (*shard.kept, *ray.get(keeper.known.remote(shard.number)))
+    (encoded,) = block["shard"]
+    shard = _SHARD.decode(encoded.as_py())
+    times, written = ray.get(keeper.begin.remote(shard.number))
+    if times > _TRIES:
+        rows = f"rows {shard.first_row:,} to {shard.first_row + shard.rows - 1:,} of input file {shard.file + 1:,}"
+        raise RunBroken(
+            f"whatever process does {rows} is killed, perhaps for want of memory; what was done is kept: "
+            "give the same command with --resume, on a larger machine or with --engine local"
+        )
 
     def keep(number: int, one: Kept) -> None:
         ray.get(keeper.put.remote(number, one))
 
-    return compress_shard(msgspec.structs.replace(shard, kept=kept), job, keep)
+    done, part = compress_shard(msgspec.structs.replace(shard, kept=(*shard.kept, *written)), job, keep)
+    return _block(done=_ENCODER.encode(done), part=part)
 
 
-def _ray(address: str | None) -> Any:
-    """Ray, slow to load and without a word about its types. What it may do must be said before that."""
-    os.environ.update(_SILENT)
-    if address is None or _is_here(address):
-        os.environ.update(_LOOPBACK)
-    if address is None:  # else Ray would write a key for its clusters into the user's home
-        os.environ["RAY_AUTH_MODE"] = "token"
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(16))
-    try:
-        return import_module("ray")
-    except ImportError:
-        raise SettingsError(
-            "the engine ray needs the package ray: pip install 'penstock[ray]'; or use --engine local"
-        ) from None
+def _block(**columns: bytes) -> Any:
+    """A block of one row."""
+    pa = import_module("pyarrow")
+    return pa.table({name: pa.array([value], pa.large_binary()) for name, value in columns.items()})
 
 
-def _require_answer(address: str) -> None:
-    """Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if address == "auto":
-        return
-    if "/" in address or not host or not port.isdigit():
-        raise SettingsError(f"the address of a Ray cluster is HOST:PORT or auto, not {address!r}")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _REACHED_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise _no_cluster(address, _first_line(error)) from error
-
-
-def _is_here(address: str) -> bool:
-    return address.rpartition(":")[0].strip("[]") in ("127.0.0.1", "localhost", "::1")
-
-
-def _no_cluster(address: str, why: str) -> SettingsError:
-    return SettingsError(
-        f"no Ray cluster could be used at {address} ({why.partition('. ')[0].rstrip('.')}); "
-        "start one with `ray start --head`, set RAY_AUTH_MODE and RAY_AUTH_TOKEN as it has them, or use --engine local"
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+def _ours(error: BaseException) -> PenstockError | OSError | None:
+    """What our code raised in a task, under what Ray and Ray Data put around it."""
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, (PenstockError, OSError)):
+        seen = getattr(seen, "cause", None) or seen.__cause__
+    return seen

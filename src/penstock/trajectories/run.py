@@ -20,12 +20,12 @@ from penstock.trajectories.metrics import Totals
 from penstock.trajectories.metrics_file import MetricsFile
 from penstock.trajectories.report import Report
 from penstock.trajectories.report_page import ReportBad, ReportFacts
-from penstock.trajectories.shards import Done, Shard, cut_shards
+from penstock.trajectories.shards import Done, Remaining
 from penstock.trajectories.tokenizers import tokenizer_of
 from penstock.trajectories.working import Job, connected, part_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from penstock.trajectories.engines import Engine
 
@@ -135,8 +135,9 @@ class _Work:
         self._bad: list[BadRow] = []
         self._bytes = [file.source.stat().st_size for file in files]
         self._read = [0] * len(files)
-        self._cut: dict[int, int] = {}  # of the files that were cut to their end, how many shards they have
-        self._left: dict[int, int] = {}
+        self._left: dict[
+            int, int
+        ] = {}  # shards of a file that are to be done; below 0 while their number is not known
         self._progress = Progress(total_bytes=sum(self._bytes))
         self._metrics: MetricsFile | None = None
         self._report = Report(wanted.report) if wanted.report is not None else None
@@ -163,18 +164,20 @@ class _Work:
             job = msgspec.structs.replace(job, model=None)
         if job.model is not None:
             job = msgspec.structs.replace(job, at_once=max(1, job.model.concurrency // workers))
-        for done in self._engine.run(self._shards(), job):
+        for place in range(len(self._files)):
+            self._assemble_if_whole(place)
+        for done in self._engine.run(self._remaining(), job):
             if self._journal is not None:
                 self._journal.add(done)
             else:
                 self._tell(done, done.rows)
             self._count(done)
-            self._left[done.file] -= 1
-            self._assemble_whole()
+            self._assemble_if_whole(done.file)
             self._progress.read_bytes = sum(self._read)
             self._progress.seconds = self._now() - self._started
             on_progress(self._progress)
-        self._assemble_whole()
+        if missing := [file.name for place, file in enumerate(self._files) if self._left.get(place, -1)]:
+            raise RunBroken(f"{missing[0]} was not done to its end; give the same command with --resume")
 
     def finish(self) -> Finished:
         """The figures; the metrics file is written and what stood beside the output is removed."""
@@ -222,25 +225,16 @@ class _Work:
         if self._journal is not None:
             self._journal.close()
 
-    def _shards(self) -> Iterator[Shard]:
-        """The shards that are still to be done. Cutting goes over all files that are not whole."""
-        known = self._journal.done if self._journal is not None else {}
-        kept = self._journal.kept() if self._journal is not None else {}
-        number = 0
-        for place, file in enumerate(self._files):
-            if self._journal is not None and place in self._journal.files:
-                number += sum(1 for done in known.values() if done.file == place)
-                continue
-            self._left[place] = 0
-            first = number
-            for shard in cut_shards(file, place, number, self._shard_bytes):
-                number = shard.number + 1
-                if shard.number in known:
-                    continue
-                self._left[place] += 1
-                written = kept.pop(shard.number, ())
-                yield msgspec.structs.replace(shard, kept=tuple(written)) if written else shard
-            self._cut[place] = number - first
+    def _remaining(self) -> Remaining:
+        """The shards that are still to be done."""
+        journal = self._journal
+        return Remaining(
+            files=tuple(self._files),
+            shard_bytes=self._shard_bytes,
+            done=frozenset(journal.done) if journal is not None else frozenset(),
+            whole={place: len(journal.of_file(place)) for place in journal.files} if journal else {},
+            kept=journal.kept() if journal is not None else {},
+        )
 
     @property
     def _shard_bytes(self) -> int:
@@ -256,18 +250,18 @@ class _Work:
 
     def _count(self, done: Done) -> None:
         self._progress.totals.merge(done.totals)
+        self._left[done.file] = self._left.get(done.file, 0) + done.last_of - 1
         self._read[done.file] = max(self._read[done.file], done.read_bytes)
         name = self._files[done.file].name
         if len(self._bad) < 2 * _MOST_BAD:
             self._bad += [BadRow(name, bad.row, bad.reason) for bad in done.bad]
 
-    def _assemble_whole(self) -> None:
-        """Put the files in place of which every shard is done."""
-        for place in [place for place in self._cut if not self._left[place]]:
-            del self._cut[place]
-            if self._journal is not None:
-                _assemble(self._files[place], self._journal.of_file(place), self._journal)
-                self._journal.finished(place)
+    def _assemble_if_whole(self, place: int) -> None:
+        """Put a file in place of which every shard is done, if that is not done yet."""
+        if self._journal is None or place in self._journal.files or self._left.get(place, -1):
+            return
+        _assemble(self._files[place], self._journal.of_file(place), self._journal)
+        self._journal.finished(place)
 
     def _command(self) -> dict[str, Any]:
         """What decides the bytes of the output: a run that goes on must have the same."""

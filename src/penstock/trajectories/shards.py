@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import IO
 
-__all__ = ["Bad", "Done", "Shard", "cut_lines", "cut_shards"]
+__all__ = ["Bad", "Done", "Remaining", "Shard", "cut_lines", "cut_shards"]
 
 _CHUNK = 1 << 20
 
@@ -40,6 +40,8 @@ class Shard(msgspec.Struct, frozen=True, eq=False):
     read_bytes: int = 0
     """How far the file had been read."""
     kept: tuple[Kept, ...] = ()
+    last_of: int = 0
+    """Of the last shard of a file, how many shards the file has; else 0."""
 
 
 class Bad(msgspec.Struct, frozen=True):
@@ -68,15 +70,56 @@ class Done(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     bad: tuple[Bad, ...] = ()
     rows: bytes = b""
     samples: tuple[Sample, ...] = ()
+    last_of: int = 0
+
+
+class Remaining(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """The shards of a data set that are still to be done. It is a value: any process that can read the files can cut
+    them, as often as it likes, and always into the same shards.
+
+    `done` are the numbers of shards that are not wanted. `whole` are the files that need not even be read, by place, and
+    how many shards they have. `kept` is what models wrote, by shard.
+    """
+
+    files: tuple[DataFile, ...]
+    shard_bytes: int
+    done: frozenset[int] = frozenset()
+    whole: dict[int, int] = {}
+    kept: dict[int, tuple[Kept, ...]] = {}
+
+    def __iter__(self) -> Iterator[Shard]:
+        """In the order of the input. Raises InputError where a file cannot be read."""
+        number = 0
+        for place, file in enumerate(self.files):
+            if place in self.whole:
+                number += self.whole[place]
+                continue
+            for shard in cut_shards(file, place, number, self.shard_bytes):
+                number = shard.number + 1
+                if shard.number not in self.done:
+                    written = self.kept.get(shard.number)
+                    yield msgspec.structs.replace(shard, kept=written) if written else shard
 
 
 def cut_shards(file: DataFile, place: int, first_number: int, shard_bytes: int) -> Iterator[Shard]:
-    """The shards of a file. Raises InputError where the file cannot be read."""
+    """The shards of a file: one at least, and the last says how many they are. Raises InputError where the file cannot be read."""
     if file.parquet:
         from penstock.trajectories.parquet import cut_table  # noqa: PLC0415 - its library is an extra
 
-        yield from cut_table(file, place, first_number, shard_bytes)
-        return
+        shards = cut_table(file, place, first_number, shard_bytes)
+    else:
+        shards = _cut_text(file, place, first_number, shard_bytes)
+    held: Shard | None = None
+    for shard in shards:
+        if held is not None:
+            yield held
+        held = shard
+    if held is None:
+        held = Shard(first_number, place, 1, 0, b"")
+    yield msgspec.structs.replace(held, last_of=held.number - first_number + 1)
+
+
+def _cut_text(file: DataFile, place: int, first_number: int, shard_bytes: int) -> Iterator[Shard]:
     row = 1
     try:
         with reading(file.source) as (stream, below):

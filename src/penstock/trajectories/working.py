@@ -119,6 +119,7 @@ def compress_shard(shard: Shard, job: Job, keep: Keep | None = None) -> tuple[Do
         bad=tuple(Bad(one.row, one.metrics.reason) for one in numbered if one.metrics.outcome in _UNREAD),
         rows=_ENCODER.encode_lines(numbered),
         samples=sampler.samples(_compressor(job.options).redactor) if sampler is not None else (),
+        last_of=shard.last_of,
     )
     return done, part
 

@@ -50,3 +50,23 @@ def test_where_nothing_was_done_nothing_stays(tmp_path):
     folder = parts_folder(tmp_path / "out.jsonl")
     Journal(folder, COMMAND, lambda _: None, resume=False).close()
     assert not folder.exists()
+
+
+def test_a_shard_that_was_done_again_since_its_part_was_gone_counts_once(tmp_path):
+    folder = parts_folder(tmp_path / "out.jsonl")
+    journal = Journal(folder, COMMAND, lambda _: None, resume=False)
+    for number in (1, 0):
+        write_part(folder, number, b"row\n")
+        journal.add(done(number))
+    journal.close()
+    (folder / "00000000.part").unlink()
+    again = Journal(folder, COMMAND, lambda _: None, resume=True)
+    assert list(again.done) == [1]
+    write_part(folder, 0, b"row\n")
+    again.add(done(0))
+    again.close()
+    known = []
+    later = Journal(folder, COMMAND, known.append, resume=True)
+    later.close()
+    assert sorted(one.shard for one in known) == [0, 1]
+    assert [one.shard for one in later.of_file(0)] == [0, 1]

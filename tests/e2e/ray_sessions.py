@@ -1,0 +1,18 @@
+"""What runs in a session of processes, as the system tells it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def processes_of(leader):
+    """The processes of a session, by number, with the names they give themselves."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            session = int(path.joinpath("stat").read_text().rpartition(")")[2].split()[3])
+            if session == leader:
+                found[int(path.name)] = path.joinpath("cmdline").read_bytes().partition(b"\0")[0].decode()
+        except OSError:
+            continue
+    return found
