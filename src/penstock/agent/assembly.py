@@ -20,7 +20,7 @@ from penstock.agent.tools.toolbox import Toolbox, own_tools
 from penstock.agent.workspace import Workspace
 from penstock.config import command_environment, data_folder, named_variables
 from penstock.engine.auxiliary import summariser_for
-from penstock.engine.engines import engine_named
+from penstock.engine.engines import ENGINES, engine_named
 from penstock.engine.hygiene import tidy
 from penstock.engine.plugins import blaming
 from penstock.engine.session import Session
@@ -71,7 +71,9 @@ def make_agent(
     base_url = str(getattr(model, "base_url", ""))
     session = _session(place.store, model, settings, session_id)
     session.endpoint, session.recall_tool, session.listed_window = base_url, EXPAND, listed_window
-    if session_id is not None:
+    if (
+        session_id is not None and settings.context.engine in ENGINES
+    ):  # others have a view, and a threshold, of their own
         tidy(session)
     engine = _engine(session, model, place, provider)
     context = Context(session, engine, place.tell)

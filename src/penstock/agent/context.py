@@ -15,6 +15,13 @@ import msgspec
 
 from penstock.agent.events import Compacted, Compacting, Noticed
 from penstock.agent.list_engine import ListEngine
+from penstock.agent.list_view import (
+    ListView,
+    drop_list_view,
+    keep_list_view,
+    kept_list_view,
+    positions_after,
+)
 from penstock.compaction.economics import Weighed  # noqa: TC001 - a struct's field types are read at run time
 from penstock.compaction.receipt import COMPACTED, Receipt
 from penstock.conversation.wire import encode_wire, parse_json
@@ -79,7 +86,7 @@ class _Made(msgspec.Struct, frozen=True, eq=False):
 class Context:
     """The context of one session. `outside_tokens` is what stands beside the messages: system prompt and tools.
 
-    An engine that knows lists only has `listed`. Its view lives as long as this process, the log keeps everything.
+    An engine that knows lists only has `listed`. Its view is kept beside the log (`list_view`), and the log keeps everything.
     """
 
     def __init__(self, session: Session, engine: ContextEngine, tell: Callable[[AgentEvent], None]) -> None:
@@ -90,15 +97,19 @@ class Context:
         )
         self.outside_tokens = 0
         self.compactions = 0
-        self.unstored_compactions = 0
+        self.listed_compactions = 0
         self.bookkeeper: Bookkeeper | None = None
         self.on_boundary: Callable[[], None] = lambda: (
             None
         )  # after a compaction: the prompt's beginning changed anyway
         self._tell = tell
         self._prepared: asyncio.Task[_Made] | None = None
+        self._dropped: asyncio.Task[_Made] | None = None  # one that is not wanted any more, and may still run
         self.view: list[Any] = []
         self.prefix_end: int | None = None  # how many messages of it the last compaction has settled
+        self._positions: list[
+            int | None
+        ] = []  # where in the log the messages of the view stand, for such an engine
         self._counted = 0
         self._rests_below = 0
         self._load()
@@ -106,14 +117,16 @@ class Context:
     def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> list[str]:
         """Log messages, and send them from now on; their handles. Results that are too large are kept in the store."""
         given = self.session.keep_results(messages) if keep_results else list(messages)
+        first = len(self.session)
         handles = self.session.append(given)
         self.view += given
+        self._positions += range(first, len(self.session))
         self._counted += self.session.weigh(given)
         return handles
 
     def logged(self) -> list[Any]:
         """Every message of the log, those too that a compaction took out of the view."""
-        if self.prefix_end is None:
+        if self.prefix_end is None and not self.listed_compactions:
             return self.view
         entries = self.session.store.read_from(self.session.id, 0)
         return [parse_json(entry.raw) for entry in entries]
@@ -198,10 +211,10 @@ class Context:
             self._or_tell(lambda listed: listed.used(usage))
 
     def undo(self) -> bool:
-        """Take the last compaction back; False where there is none. Of an engine for lists, all of this process."""
+        """Take the last compaction back; False where there is none. Of an engine for lists, all of them."""
         self._drop_prepared()
-        if self.unstored_compactions:
-            self.unstored_compactions = 0
+        if self.listed_compactions:
+            drop_list_view(self.session)
             self.session.forget_report()
             self._load()
             return True
@@ -214,9 +227,9 @@ class Context:
 
     async def aclose(self) -> None:
         """End what is being prepared, and the session for its engine."""
-        prepared, self._prepared = self._prepared, None
-        if prepared is not None:
-            await _ended(prepared)
+        self._drop_prepared()
+        if self._dropped is not None:
+            await _ended(self._dropped)
         self._or_tell(lambda listed: listed.end(self.session.id, self.view))
 
     async def _result(self, reason: str, wish: CompactionWish) -> _Made:
@@ -231,7 +244,7 @@ class Context:
             except PenstockError as error:
                 self._tell(Noticed("warn", f"what was being prepared failed and is made anew: {error}"))
         elif prepared is not None:
-            await _ended(prepared)
+            self._dropped = prepared
         self._tell(Compacting(reason))
         return await self._made(wish)
 
@@ -239,6 +252,9 @@ class Context:
         """A compaction of the view as it stands now, beside the event loop: all of it but what the store is told."""
         engine, session = self.engine, self.session
         assert isinstance(engine, ContextCompressor)  # noqa: S101 - the only callers have looked
+        if self._dropped is not None:
+            await _ended(self._dropped)
+            self._dropped = None
 
         def standing_now() -> Standing:
             pinned = {position + 1 for position in session.store.pins(session.id)}
@@ -304,10 +320,14 @@ class Context:
             seconds=time.monotonic() - started,
             dialect=self.session.row.dialect,
         )
+        self._positions = positions_after(view, before, self._positions)
         self.view, self._counted, self.prefix_end = view, counted, None
         self.session.forget_report()
         self.compactions += 1
-        self.unstored_compactions += 1
+        self.listed_compactions += 1
+        keep_list_view(
+            self.session, self.engine.name, ListView(view, self._positions, self.listed_compactions)
+        )
         self.on_boundary()
         self._tell(Compacted(receipt, reason, receipt.seconds))
         return ListCompacted(view, receipt)
@@ -324,7 +344,7 @@ class Context:
     def _drop_prepared(self) -> None:
         if self._prepared is not None:
             self._prepared.cancel()
-            self._prepared = None
+            self._dropped, self._prepared = self._prepared, None
 
     def _take(self, draft: Draft, tokens: int) -> None:
         """The view of a compaction that was committed, and behind it what was said since it was begun."""
@@ -339,10 +359,13 @@ class Context:
         self.prefix_end = len(draft.wires)
 
     def _load(self) -> None:
-        standing = self.session.standing()
-        self.view = list(standing.view.wires)
+        kept = None if self.listed is None else kept_list_view(self.session, self.engine.name)
+        if kept is None:
+            standing = self.session.standing()
+            self.prefix_end = standing.prefix_end or None
+            kept = ListView(list(standing.view.wires), list(standing.view.positions))
+        self.view, self._positions, self.listed_compactions = kept.wires, kept.positions, kept.compactions
         self._counted = self.session.weigh(self.view)
-        self.prefix_end = standing.prefix_end or None
 
 
 async def _ended(prepared: asyncio.Task[_Made]) -> None:

@@ -298,7 +298,9 @@ class Agent:
         self._tell(Recovering(kind, f"compacting to {step.target_tokens:,} tokens, then asking again"))
         reason = f"the provider refused the request as too large (attempt {attempt} of {most})"
         wish = CompactionWish(target_tokens=target)
-        await self._interruptible(self.context.compact(reason, sent, wish))
+        done = await self._interruptible(self.context.compact(reason, sent, wish))
+        if done is None and self.context.tokens() >= sent:
+            raise error  # nothing more can give way: the same request would be refused again
         return cap
 
     def _take(self, answer: Answer, expected: int) -> None:

@@ -46,7 +46,7 @@ def status_of(agent: Agent) -> Status:
         threshold_tokens=context.engine.threshold_tokens,
         cost=sum(costs) if costs and len(costs) == len(rows) else None,
         cache_hit=usage.cache_read_tokens / usage.prompt_tokens if usage.prompt_tokens else None,
-        compactions=len(session.store.compactions(session.id)) + context.unstored_compactions,
+        compactions=len(session.store.compactions(session.id)) + context.listed_compactions,
         requests=len(rows),
         usage=usage,
         caching=str(agent.caching),

@@ -12,6 +12,7 @@ from tests.unit.engine.plugin_stage import LAST_TURNS, install, write_plugin
 from penstock.agent.assembly import Place, make_agent
 from penstock.agent.events import Compacted, Noticed, ToolEnded
 from penstock.agent.list_engine import ListEngine
+from penstock.engine.session import Session
 from penstock.errors import EngineFailure, SettingsError
 from penstock.settings import settings_from
 from penstock.stores.opening import open_store
@@ -211,15 +212,58 @@ def test_off_means_off(store, tmp_path, plugins):
     assert asyncio.run(agent.compact()) is not None
 
 
-def test_a_session_that_is_resumed_goes_on_from_the_whole_log(store, tmp_path, plugins):
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_session_that_is_resumed_goes_on_with_the_view_it_had(store, tmp_path, plugins, dialect):
+    write_plugin(plugins)
+    first, _, _ = agent_of(
+        [Reply.calling("list_files"), Reply(text="ok")] * 12, store, tmp_path, dialect=dialect
+    )
+    run(first, *(f"question {number}: {LONG}" for number in range(11)))
+    assert first.context.listed_compactions >= 2
+    asyncio.run(first.aclose())
+    again, model, _ = agent_of(
+        [Reply(text="ok")], store, tmp_path, dialect=dialect, session_id=first.session.id
+    )
+    assert again.context.view == first.context.view
+    assert again.context.counted == first.context.counted
+    assert again.status().compactions == first.status().compactions
+    assert not store.compactions(first.session.id)
+    run(again, "And now?", f"question 9: {LONG}", f"question 10: {LONG}")
+    assert model.violations == ()
+    third, _, _ = agent_of([Reply(text="ok")], store, tmp_path, dialect=dialect, session_id=first.session.id)
+    assert third.context.view == again.context.view
+    assert third.context.undo()
+    whole = [json.loads(entry.raw) for entry in store.read_from(first.session.id, 0)]
+    assert third.context.view == whole
+    fourth, _, _ = agent_of([Reply(text="ok")], store, tmp_path, dialect=dialect, session_id=first.session.id)
+    assert fourth.context.view == whole
+
+
+def test_the_view_is_that_of_one_engine_and_of_one_state_of_the_conversation(store, tmp_path, plugins):
     write_plugin(plugins)
     first, _, _ = agent_of([Reply(text="ok")], store, tmp_path)
     run(first, *(f"question {number}: {LONG[:3000]}" for number in range(5)))
     asyncio.run(first.compact())
-    again, model, _ = agent_of([Reply(text="ok")], store, tmp_path, session_id=first.session.id)
-    assert len(again.context.view) == 10
-    assert run(again, "And now?")[0].reason == "done"
-    assert model.violations == ()
+    assert len(first.context.view) == 5
+    session_id = first.session.id
+    built_in, _, _ = agent_of([Reply(text="ok")], store, tmp_path, session_id=session_id, engine="compressor")
+    assert len(built_in.context.view) == 10
+    again, _, _ = agent_of([Reply(text="ok")], store, tmp_path, session_id=session_id)
+    assert len(again.context.view) == 5
+    Session.resume(store, session_id).compact(target_tokens=2_500)  # somebody else changes what it rests on
+    later, _, _ = agent_of([Reply(text="ok")], store, tmp_path, session_id=session_id)
+    assert later.context.view == later.session.view()
+    assert not later.context.listed_compactions
+
+
+@pytest.mark.parametrize("note", [b"{", b"[]", b'{"engine": "last-turns"}'])
+def test_a_view_that_another_version_kept_is_as_good_as_none(store, tmp_path, plugins, note):
+    write_plugin(plugins)
+    first, _, _ = agent_of([Reply(text="ok")], store, tmp_path)
+    run(first, "one", "two")
+    store.put_note("list view", first.session.row.conversation, note)
+    again, _, _ = agent_of([Reply(text="ok")], store, tmp_path, session_id=first.session.id)
+    assert len(again.context.view) == 4
 
 
 def test_an_engine_that_decides_by_the_messages_is_asked_before_a_request(store, tmp_path, plugins):
