@@ -225,6 +225,7 @@ def test_an_index_made_in_another_way_is_made_anew(store):
     assert store.index() == 3
     with store.database.writing() as do:
         do.run("UPDATE index_version SET version = 0")
+    assert store.unindexed() == 3
     assert handles(store.search("centauri")) == ["m1"]
     with store.database.reading() as do:
         assert do.rows("SELECT count(*) FROM indexed") == [(3,)]
@@ -271,3 +272,33 @@ def test_a_damaged_index_is_told_and_made_anew(store):
     store.repair()
     assert handles(store.search("pelican")) == ["m1"]
     assert list(store.faults()) == []
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_a_recall_tool_gave_is_not_found_beside_what_it_quotes(store, at_once):
+    started(store)
+    append(store, "s", "the manatee code is 5512")
+    call = {"id": "c1", "type": "function", "function": {"name": "history_search", "arguments": "{}"}}
+    wires = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "m1: the manatee code is 5512"},
+    ]
+    for wire in wires:  # as an agent does that logs a call before it carries it out
+        store.append("s", [raw_message(encode_wire(wire))], store.log_tip("s").id, 3.0)
+        if not at_once:
+            store.index()
+    assert handles(store.search("manatee")) == ["m1"]
+
+
+def test_long_texts_are_indexed_a_few_at_a_time(store, monkeypatch):
+    monkeypatch.setattr("penstock.stores.indexing._ENOUGH", 40)
+    started(store)
+    append(store, "s", "run them")
+    for number in range(4):
+        lines = "".join(f"{n} of pile{number}\n" for n in range(2_500))
+        store.put_result(StoredResult(id=f"r-{number}", session="s", tool="t", text=lines, created=4.0))
+    assert store.unindexed() == 5
+    assert store.index(1) == 3  # the message, and of the results as many as there is room for
+    assert (store.unindexed(), store.index()) == (2, 2)
+    assert store.unindexed() == 0
+    assert {handles(store.search(f"pile{number}"))[0] for number in range(4)} == {"r-0", "r-1", "r-2", "r-3"}

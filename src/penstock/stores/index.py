@@ -37,7 +37,16 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["Look", "Spread", "Terms", "add_passages", "empty_index", "held_passages", "purge_some"]
+__all__ = [
+    "Look",
+    "Spread",
+    "Terms",
+    "add_passages",
+    "empty_index",
+    "held_passages",
+    "next_number",
+    "purge_some",
+]
 
 _STEPS = (128, 1_024, 8_192, 49_152)
 """Blocks that are smaller than a step are joined as soon as they reach it together: each passage is written a few times."""
@@ -75,17 +84,21 @@ class _Block(msgspec.Struct, frozen=True, gc=False):
 
 
 def add_passages(do: Transaction, passages: Sequence[tuple[int, Sequence[str]]]) -> int:
-    """Add passages behind all others, by number and with their terms. Nobody else may add or remove any meanwhile.
+    """Add passages from `next_number` on, with their terms. Nobody else may add or remove any meanwhile.
 
     Returns how many of those before them were written anew.
     """
-    while purge_some(do):  # numbers of what is gone may come again
-        pass
     for start in range(0, len(passages), SPAN):
         some = passages[start : start + SPAN]
         first = some[0][0]
         _write(do, first, some[-1][0] - first + 1, pairs_of(some, first))
     return _join(do)
+
+
+def next_number(do: Transaction) -> int:
+    """The number of the next passage: one that no passage has, nor one that was removed and still stands in its block."""
+    row = do.one("SELECT first + span FROM blocks ORDER BY first DESC LIMIT 1")
+    return int(row[0]) if row is not None else 1
 
 
 def purge_some(do: Transaction) -> bool:
@@ -132,8 +145,9 @@ class Look:
     def __init__(self, do: Transaction) -> None:
         self._do = do
         self._blocks = [_Block(*row) for row in do.rows(f"{_BLOCK} ORDER BY first DESC")]
-        self._removed = do.rows("SELECT first, passages FROM removed")
-        self._found: dict[tuple[_Block, str], Numbers] = {}
+        removed = do.rows("SELECT first, first + passages FROM removed ORDER BY first")
+        self._removed = np.array(removed, np.int64).reshape(-1, 2)
+        self._found: dict[tuple[int, str], Numbers] = {}
 
     def newest(self, terms: Terms, limit: int) -> Numbers:
         """The highest numbers among the passages that are meant, highest first."""
@@ -175,7 +189,9 @@ class Look:
         """Those of the blocks that may hold what is meant, with what they know of the terms."""
         if one_of:
             self._load(blocks, one_of)
-            blocks = [block for block in blocks if any(len(self._found[block, term]) for term in one_of)]
+            blocks = [
+                block for block in blocks if any(len(self._found[block.first, term]) for term in one_of)
+            ]
         self._load(blocks, terms)
         return blocks
 
@@ -183,26 +199,32 @@ class Look:
         """Have at hand which passages of the blocks hold the terms."""
         hashes = {term: hash_of(term) for term in terms}
         wanted = {
-            (block, term): _place(block, page_of(hashes[term], block.pages))
+            (block.first, term): _place(block, page_of(hashes[term], block.pages))
             for block in blocks
             for term in terms
-            if (block, term) not in self._found
+            if (block.first, term) not in self._found
         }
         pages: dict[int, bytes] = {}
         for some in batches(sorted(set(wanted.values()))):
             marks = ", ".join("?" * len(some))
             pages.update(self._do.rows(f"SELECT place, page FROM postings WHERE place IN ({marks})", *some))
-        for (block, term), place in wanted.items():
+        for (first, term), place in wanted.items():
             page = pages.get(place)
-            numbers = places_of(hashes[term], page) + np.int64(block.first) if page is not None else _NOTHING
-            for first, count in self._removed:
-                numbers = numbers[(numbers < first) | (numbers >= first + count)]
-            self._found[block, term] = numbers
+            numbers = places_of(hashes[term], page) + np.int64(first) if page is not None else _NOTHING
+            self._found[first, term] = self._there(numbers)
+
+    def _there(self, numbers: Numbers) -> Numbers:
+        """The numbers without those that were removed."""
+        if not len(self._removed):
+            return numbers
+        begins, ends = self._removed[:, 0], self._removed[:, 1]
+        before = np.searchsorted(begins, numbers, side="right") - 1
+        return numbers[(before < 0) | (numbers >= ends[before])]
 
     def _meant(self, block: _Block, terms: Terms) -> Numbers:
         """The numbers of passages in a block that is loaded, in order."""
-        some = [self._found[block, term] for term in terms.one_of]
-        lists = [self._found[block, term] for term in terms.all_of]
+        some = [self._found[block.first, term] for term in terms.one_of]
+        lists = [self._found[block.first, term] for term in terms.all_of]
         if len(some) == 1:
             lists += some
         elif some:

@@ -13,18 +13,21 @@ import msgspec
 
 from penstock.recall.passages import INDEX_VERSION, message_passages
 from penstock.recall.terms import index_terms
-from penstock.stores.index import add_passages, empty_index
-from penstock.stores.rows import batches
+from penstock.stores.index import add_passages, empty_index, next_number, purge_some
+from penstock.stores.rows import batches, there
+from penstock.stores.search_tables import RESULT
 from penstock.stores.sources import Source, read_sources, recall_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from penstock.stores.database import Transaction
 
 __all__ = ["Indexed", "index_some", "require_version", "scope_term", "waiting"]
 
-_AT_ONCE = 256
+_AT_ONCE = 256  # sources, and fewer where they are long: others who write wait meanwhile
+_READ_AT_ONCE = 16
+_ENOUGH = 8_000  # passages
 _EVERYTHING = (
     "SELECT 0, m.key, min(e.conversation) FROM messages m JOIN entries e ON e.message = m.key GROUP BY m.key",
     "SELECT 1, key, conversation FROM compactions",
@@ -65,6 +68,7 @@ def index_some(do: Transaction, hold: Sequence[str], limit: int = _AT_ONCE) -> I
     for statement in hold:
         do.run(statement)
     require_version(do)
+    purge_some(do)  # where somebody who deleted was stopped before all had left the index
     # A conversation that is gone may have left messages that others share.
     waiting = do.rows(
         "SELECT u.kind, u.source, CASE WHEN EXISTS (SELECT 1 FROM conversations c WHERE c.key = u.conversation) "
@@ -77,43 +81,54 @@ def index_some(do: Transaction, hold: Sequence[str], limit: int = _AT_ONCE) -> I
         (Source(*row) for row in waiting if (row[0], row[1]) not in known),
         key=lambda source: (source.kind, source.conversation, source.key),
     )
-    anew = _add(do, fresh)
-    do.run_many("DELETE FROM unindexed WHERE kind = ? AND source = ?", [row[:2] for row in waiting])
-    return Indexed(len(waiting), anew)
+    done, anew = _add(do, fresh)
+    left = {(source.kind, source.key) for source in fresh[done:]}
+    ready = [row[:2] for row in waiting if row[:2] not in left]
+    do.run_many("DELETE FROM unindexed WHERE kind = ? AND source = ?", ready)
+    return Indexed(len(ready), anew)
 
 
 def waiting(do: Transaction) -> int:
     """How many sources are to be indexed, those of an index that is out of date included."""
     row = do.one("SELECT version FROM index_version")
-    if row is None or row[0] != INDEX_VERSION:
-        return 1
-    row = do.one("SELECT count(*) FROM unindexed")
-    return int(row[0]) if row is not None else 0
+    current = row is not None and row[0] == INDEX_VERSION
+    counted = ("unindexed",) if current else ("messages", "compactions", "results")
+    return sum(there(do.one(f"SELECT count(*) FROM {table}"))[0] for table in counted)
 
 
-def _add(do: Transaction, sources: Sequence[Source]) -> int:
-    row = do.one("SELECT first + passages FROM indexed WHERE passages > 0 ORDER BY first DESC LIMIT 1")
-    number = row[0] if row is not None else 1
+def _add(do: Transaction, sources: Sequence[Source]) -> tuple[int, int]:
+    """Index sources, as many of them as have passages enough for once: how many, and what was written anew for it."""
+    number = next_number(do)
     do.run(
         "UPDATE vectors_made SET upto = ? WHERE upto > ?", number, number
     )  # numbers of what is gone come again
-    messages = read_sources(do, sources)
-    ours = recall_calls(messages.values())
     added: list[tuple[int, Sequence[str]]] = []
     ranges: list[tuple[int, int, int, int, int]] = []
-    for source in sources:
-        passages = message_passages(messages[source]) if source in messages else ()
-        scope = scope_term(source.conversation)
-        for place, passage in enumerate(passages):
-            terms = sorted(index_terms(passage.text)) if passage.call not in ours else ()
-            added.append((number + place, [*terms, scope]))
-        ranges.append((source.kind, source.key, source.conversation, number, len(passages)))
-        number += len(passages)
+    for some in _groups(sources):
+        messages = read_sources(do, some)
+        ours = recall_calls(do, messages)
+        for source in some:
+            passages = message_passages(messages[source]) if source in messages else ()
+            scope = scope_term(source.conversation)
+            for place, passage in enumerate(passages):
+                terms = sorted(index_terms(passage.text)) if passage.call not in ours else ()
+                added.append((number + place, [*terms, scope]))
+            ranges.append((source.kind, source.key, source.conversation, number, len(passages)))
+            number += len(passages)
+        if len(added) >= _ENOUGH:
+            break
     anew = add_passages(do, added)
     do.run_many(
         "INSERT INTO indexed (kind, source, conversation, first, passages) VALUES (?, ?, ?, ?, ?)", ranges
     )
-    return anew
+    return len(ranges), anew
+
+
+def _groups(sources: Sequence[Source]) -> Iterator[Sequence[Source]]:
+    """The sources, as many at a time as are held in memory: a stored result may be very long."""
+    results = [source for source in sources if source.kind == RESULT]
+    yield from batches([source for source in sources if source.kind != RESULT], _READ_AT_ONCE)
+    yield from batches(results, 1)
 
 
 def _indexed(do: Transaction, sources: Sequence[Source]) -> set[tuple[int, int]]:

@@ -43,14 +43,39 @@ def read_sources(do: Transaction, sources: Sequence[Source]) -> dict[Source, Mes
     return found
 
 
-def recall_calls(messages: Iterable[Message]) -> frozenset[str]:
-    """The calls of the recall tools: what they gave would be found beside what it quotes."""
+def recall_calls(do: Transaction, messages: Mapping[Source, Message]) -> frozenset[str]:
+    """The calls of the recall tools that the messages make or answer: what these gave would be found beside what it quotes."""
+    made = {
+        part.call_id for message in messages.values() for part in message.parts if isinstance(part, ToolCall)
+    }
+    answers = {
+        source
+        for source, message in messages.items()
+        if source.kind == MESSAGE
+        and any(isinstance(part, ToolResult) and part.call_id not in made for part in message.parts)
+    }
+    before = read_sources(do, _calling(do, answers))
     return frozenset(
         part.call_id
-        for message in messages
+        for message in (*messages.values(), *before.values())
         for part in message.parts
         if isinstance(part, ToolCall) and part.name in TOOL_NAMES
     )
+
+
+def _calling(do: Transaction, answers: Iterable[Source]) -> list[Source]:
+    """The messages that these may answer: of each, the last before it that holds no results."""
+    found: set[Source] = set()
+    for answer in answers:
+        row = do.one(
+            "SELECT b.message FROM entries e JOIN entries b ON b.conversation = e.conversation "
+            "AND b.position < e.position JOIN messages m ON m.key = b.message "
+            "WHERE e.message = ? AND e.conversation = ? AND m.role <> 'tool' ORDER BY b.position DESC LIMIT 1",
+            *(answer.key, answer.conversation),
+        )
+        if row is not None:
+            found.add(Source(MESSAGE, row[0], answer.conversation))
+    return list(found)
 
 
 def _messages(

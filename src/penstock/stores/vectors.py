@@ -108,7 +108,7 @@ def _made_up_to(do: Transaction, embedder: Embedder) -> int:
 def _add(do: Transaction, embedder: Embedder, rows: Sequence[Row]) -> None:
     sources = [Source(*row[:3]) for row in rows]
     messages = read_sources(do, sources)
-    ours = recall_calls(messages.values())
+    ours = recall_calls(do, messages)
     held: list[tuple[int, list[str]]] = []
     for source, (*_, first, count) in zip(sources, rows, strict=True):
         passages = message_passages(messages[source]) if source in messages else ()
