@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from penstock.errors import StoreError
+from penstock.errors import StoreError, StoreUnavailable
 from penstock.recall.ranking import Wish
 from penstock.stores.base import Fault
 from penstock.stores.checks import findings, mend
@@ -260,7 +261,10 @@ class SqlStore:
             if not some:
                 break
             if indexed.anew >= _MUCH:
-                self._database.reclaim()
+                with suppress(
+                    StoreUnavailable
+                ):  # what was indexed is, and the server does it later by itself
+                    self._database.reclaim()
         return done
 
     def unindexed(self, *, embedder: Embedder | None = None) -> int:
@@ -321,14 +325,21 @@ class SqlStore:
         return gone
 
     def _scrub(self) -> None:
-        """Leave nothing of what was deleted: block by block of the search index, so that others write in between."""
-        more = True
-        while more:
-            with self._database.writing() as do:
-                for statement in self._words.hold_index:
-                    do.run(statement)
-                more = purge_some(do)
-        self._database.scrub()
+        """Leave nothing of what was deleted: block by block of the search index, so that others write in between.
+
+        The deletion stands. What cannot be done now, because somebody holds the store for long, is done by the next who index
+        or delete.
+        """
+        with suppress(StoreUnavailable):
+            while self._purge_one():
+                pass
+            self._database.scrub()
+
+    def _purge_one(self) -> bool:
+        with self._database.writing() as do:
+            for statement in self._words.hold_index:
+                do.run(statement)
+            return purge_some(do)
 
     def faults(self) -> Sequence[Fault]:
         """Everything that is not as it should be."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["SqliteDatabase"]
 
 _CACHE_KIB = 16_384
+_MOST_IDLE = 8  # connections that are kept, each with its cache
 _UNAVAILABLE = (
     apsw.BusyError,
     apsw.LockedError,
@@ -163,7 +164,7 @@ class SqliteDatabase:
 
     def _give_back(self, connection: apsw.Connection) -> None:
         with self._lock:
-            if self._closed:
+            if self._closed or len(self._idle) >= _MOST_IDLE:
                 connection.close()
             else:
                 self._idle.append(connection)

@@ -9,6 +9,7 @@ import threading
 
 import psycopg
 import pytest
+from store_rows import add, rows
 
 from penstock.errors import SchemaTooNew, SettingsError, StoreError, StoreUnavailable
 from penstock.stores.base import NewSession
@@ -124,3 +125,21 @@ def test_without_the_packages_the_way_to_get_them_is_told():
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.startswith("SettingsError")
     assert 'pip install "penstock[postgres]"' in shown
+
+
+def test_a_conversation_is_deleted_though_somebody_holds_the_index(postgres_url):
+    store = open_store(postgres_url, wait_seconds=0.3)
+    store.create(NewSession(id="gone", at=1.0))
+    add(store, "gone", "the last auk")
+    store.index()
+    with psycopg.connect(postgres_url) as holder:
+        holder.execute(store.database.words.hold_index[-1])
+        assert store.delete("gone") == 1
+        assert list(store.list()) == []
+        assert rows(store, "SELECT count(*) FROM removed") == [(1,)]
+    store.create(NewSession(id="next", at=2.0))
+    add(store, "next", "a penguin")
+    store.index()
+    assert rows(store, "SELECT count(*) FROM removed") == [(0,)]
+    assert not store.faults()
+    store.close()

@@ -169,6 +169,24 @@ def test_connections_are_used_again(path):
     store.close()
 
 
+def test_few_connections_are_kept_after_many_were_needed(path):
+    store = filled(path)
+    barrier = threading.Barrier(20)
+
+    def hold():
+        with store.database.reading() as do:
+            barrier.wait(30)
+            assert do.one("SELECT count(*) FROM conversations") == (2,)
+
+    threads = [threading.Thread(target=hold) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store._database._idle) == 8
+    store.close()
+
+
 def test_a_transaction_inside_another_sees_the_same_memory():
     store = filled()
     with store.database.reading(), pytest.raises(StoreError, match="within a transaction"):
