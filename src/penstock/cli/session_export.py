@@ -33,12 +33,16 @@ def run_export(args: argparse.Namespace) -> int:
     screen = screen_of(sys.stdout if to_file else sys.stderr)
     if args.json:
         report = {"id": session.conversation, "dialect": found.dialect, "messages": len(found.messages)}
-        screen.say(json.dumps({**report, "bytes": len(data), "lost": found.lost}, indent=2))
+        screen.say(
+            json.dumps({**report, "bytes": len(data), "lost": found.lost, "missing": found.missing}, indent=2)
+        )
         return 0
     if to_file:
         screen.say(
             f"exported {plural(len(found.messages), 'message')} to {printable(args.output)}, {len(data):,} bytes"
         )
+    if found.missing:
+        screen.say(f"  {plural(found.missing, 'message')} lacking in the store: penstock doctor says which")
     for what, count in found.lost.items():
         screen.say(f"  not said in {found.dialect}: {printable(what)}, {plural(count, 'time')}")
     return 0

@@ -10,6 +10,7 @@ import msgspec
 from penstock.cli.layout import plural, printable
 from penstock.cli.stored import moment, redactor
 from penstock.engine.session_history import SessionHistory
+from penstock.engine.session_nodes import SessionNodes
 from penstock.measure.tokens import tokenizer_for
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ __all__ = ["read_one"]
 def read_one(store: Store, tip: SessionRow, handle: str, screen: Screen, *, as_json: bool) -> int:
     """Show what the handle stands for, and all of it. Raises UnknownHandle."""
     count = tokenizer_for(tip.model or None).count
-    history = SessionHistory(store, tip.id, count, redactor().redact)
+    said = SessionHistory(store, tip.id, count, redactor().redact)
+    history = SessionNodes(store, tip.id).history(said, count, store.newest_compaction(tip.id))
     place, text = history.describe(handle), history.text(handle)
     if as_json:
         screen.say(json.dumps({**msgspec.to_builtins(place), "text": text}, indent=2))

@@ -15,6 +15,7 @@ from penstock.cli.session_list import title_of, view_tokens
 from penstock.cli.stored import found_session, moment, money, opened_store, redacted
 from penstock.compaction.facts import KeptKind
 from penstock.compaction.receipt import Receipt
+from penstock.engine.branching import TAKEN_OVER
 from penstock.engine.exporting import view_bytes
 from penstock.stores.base import COMPRESSION, SUBAGENT
 
@@ -106,7 +107,9 @@ def lines(found: Shown, screen: Screen) -> Iterator[str]:
         yield screen.paint("compactions", "bold")
     for row in found.compactions:
         undone = f", taken back {moment(row.undone)}" if row.undone is not None else ""
-        yield f"  {moment(row.created)}  {_receipt_line(row)}{undone}"
+        origin = row.receipt.get(TAKEN_OVER)
+        source = f", taken over from session {printable(str(origin))}" if origin else ""
+        yield f"  {moment(row.created)}  {_receipt_line(row)}{source}{undone}"
     yield from _fact_lines(found.facts, screen)
     for kind, heading in ((SUBAGENT, "sub-agents"), ("branch", "branches")):
         related = [row for row in found.relatives if row.kind == kind]

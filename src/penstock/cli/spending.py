@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.cli.stored import money
+from penstock.engine.branching import TAKEN_OVER
 from penstock.measure.prices import Money, cost_of
 from penstock.measure.usage import Usage
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HEADINGS", "Compactions", "Spending", "by", "cells", "compactions_of", "spent"]
 
+TURN = "turn"  # a request that sends the view, as those for summaries and titles do not
 HEADINGS = ["requests", "prompt", "cached", "output", "cost"]
 
 
@@ -48,8 +50,9 @@ class Spending(msgspec.Struct, frozen=True):
 class Compactions(msgspec.Struct, frozen=True):
     """Compactions of some time, those that were taken back included for as long as they held.
 
-    `saved_tokens` is what later requests did not have to send; `saved` what it would have cost at the price of cached
-    tokens, the lowest there is. `cost` and `saved` are None where they are not known.
+    One that a branch took over is not counted and not paid for again; what it saves in the branch is. `saved_tokens` is
+    what later requests of turns did not have to send; `saved` what it would have cost at the price of cached tokens, the
+    lowest there is. `cost` and `saved` are None where they are not known.
     """
 
     count: int = 0
@@ -105,19 +108,21 @@ def _compaction(row: CompactionRow, requests: Sequence[UsageRow]) -> Compactions
     cost = row.receipt.get("cost")
     fewer = max(0, before - after)
     until = float("inf") if row.undone is None else row.undone
-    later = [request for request in requests if row.created < request.at < until]
+    later = [request for request in requests if request.task == TURN and row.created < request.at < until]
     saved: float | None = 0.0
     for request in later:
         price = cost_of(Usage(cache_read_tokens=fewer), request.model or None)
         saved = _sum(saved, float(price.usd) if isinstance(price, Money) else None)
-    return Compactions(
+    worth = Compactions(saved_tokens=fewer * len(later), saved=saved)
+    if TAKEN_OVER in row.receipt:
+        return worth
+    return msgspec.structs.replace(
+        worth,
         count=1,
         tokens_before=before,
         tokens_after=after,
         model_calls=calls,
         cost=float(cost) if isinstance(cost, (int, float)) else (None if calls else 0.0),
-        saved_tokens=fewer * len(later),
-        saved=saved,
     )
 
 

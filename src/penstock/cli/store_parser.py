@@ -97,7 +97,9 @@ def _add_show(parser: argparse.ArgumentParser, _dialects: Sequence[str]) -> None
         "--facts", action="store_true", help="with what was noted of messages that left the view"
     )
     parser.add_argument(
-        "--handle", metavar="M", help="read one message (m12), summary (s1) or stored result instead, whole"
+        "--handle",
+        metavar="M",
+        help="read one message (m12), summary (s1), node (n3) or stored result instead, whole",
     )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Compressed", "number_of"]
 
-_HANDLE = re.compile(r"[(\[]?m(\d{1,9})[)\]]?")
+_HANDLE = re.compile(r"[(\[]?m(\d{1,9})[)\]]?", re.ASCII | re.IGNORECASE)
 HANDOFF = "handoff"
 
 
@@ -116,5 +116,5 @@ def number_of(handle: str) -> int:
     """The number in a handle such as `m12`; raises UnknownHandle where it is none."""
     match = _HANDLE.fullmatch(handle.strip())
     if match is None:
-        raise UnknownHandle(f"{handle!r} is not a handle: handles are m1, m2 and so on, or {HANDOFF!r}")
+        raise UnknownHandle(f"{handle!r} names no message: handles of messages are m1, m2 and so on")
     return int(match[1])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.conversation.view import Compaction
-from penstock.engine.stored_view import recorded_facts, recorded_pieces, view_of, wanted_positions
+from penstock.engine.stored_view import read_view, recorded_facts, recorded_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,11 +50,10 @@ def drafted(
     """All that is to be recorded of a compaction of this view. Nothing is written."""
     tip = standing.tip
     compaction = Compaction(tip.id, tip.length, recorded_pieces(standing.view, result))
-    entries = store.read(row.id, wanted_positions(compaction, tip.length))
     return Draft(
         base=standing,
         compaction=compaction,
         receipt=result.receipt.to_dict(),
         facts=recorded_facts(standing.view, result, redactor, store.facts(row.id)),
-        wires=view_of(compaction, entries, row.dialect).wires,
+        wires=read_view(store, row, compaction, tip.length).wires,
     )

@@ -9,7 +9,8 @@ import msgspec
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.view import Handoff, Kept
 from penstock.conversation.wire import encode_wire, parse_json
-from penstock.engine.stored_view import view_of, wanted_positions
+from penstock.engine.sendable import sendable
+from penstock.engine.stored_view import read_view
 from penstock.transfer.convert import convert
 
 if TYPE_CHECKING:
@@ -24,11 +25,15 @@ ARRAY, LINES = "json", "jsonl"
 
 
 class Exported(msgspec.Struct, frozen=True):
-    """The messages, each as JSON, and what the dialect could not say, with how often that was so."""
+    """The messages, each as JSON, and what the dialect could not say, with how often that was so.
+
+    `missing` counts messages of the log that are not in the store any more: it is damaged.
+    """
 
     dialect: str
     messages: list[bytes]
     lost: dict[str, int] = {}
+    missing: int = 0
 
 
 def exported(store: Store, session_id: str, *, view: bool = False, dialect: str | None = None) -> Exported:
@@ -37,12 +42,14 @@ def exported(store: Store, session_id: str, *, view: bool = False, dialect: str 
     Raises UnknownSession, UnknownDialect.
     """
     row = store.tip(session_id)
+    length = store.log_tip(row.id).length
     raws = view_bytes(store, row.id) if view else log_bytes(store, row.id)
+    missing = 0 if view else max(0, length - len(raws))
     if dialect is None or dialect == row.dialect:
-        return Exported(row.dialect, raws)
+        return Exported(row.dialect, raws, missing=missing)
     source, target = dialect_named(row.dialect), dialect_named(dialect)
     converted = convert(decode_all(source, [parse_json(raw) for raw in raws]), source, target)
-    return Exported(target.name, [encode_wire(wire) for wire in converted.wires], converted.lost)
+    return Exported(target.name, [encode_wire(wire) for wire in converted.wires], converted.lost, missing)
 
 
 def log_bytes(store: Store, session_id: str) -> list[bytes]:
@@ -55,13 +62,15 @@ def view_bytes(store: Store, session_id: str) -> list[bytes]:
     row = store.tip(session_id)
     newest = store.newest_compaction(row.id)
     compaction = newest.compaction if newest is not None else None
-    entries = store.read(row.id, wanted_positions(compaction, store.log_tip(row.id).length))
-    view = view_of(compaction, entries, row.dialect)
-    raws = {entry.position: entry.raw for entry in entries}
+    view = read_view(store, row, compaction, store.log_tip(row.id).length)
     kept = _kept(view)
+    sent = sendable(view.wires, dialect_named(row.dialect))
+    positions = [None if one.place is None else view.positions[one.place] for one in sent]
+    standing = [position for position in positions if position is not None and position in kept]
+    raws = {entry.position: entry.raw for entry in store.read(row.id, standing)}
     return [
-        raws[position] if position is not None and position in kept else encode_wire(wire)
-        for wire, position in zip(view.wires, view.positions, strict=True)
+        encode_wire(one.wire) if position is None or position not in raws else raws[position]
+        for one, position in zip(sent, positions, strict=True)
     ]
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.compaction.previews import stored_handles
 from penstock.conversation.dialects import decode_all
 from penstock.conversation.identity import content_digest
 from penstock.conversation.message import ToolResult
+from penstock.conversation.wire import encode_wire, parse_json
+from penstock.errors import InputError, MalformedJSON
 from penstock.measure.weigh import weigh
 from penstock.stores.base import NewMessage
 
@@ -18,7 +21,44 @@ if TYPE_CHECKING:
     from penstock.conversation.message import Message
     from penstock.measure.tokens import Tokenizer
 
-__all__ = ["new_messages"]
+__all__ = ["new_messages", "wires_of", "written"]
+
+
+def wires_of(given: Sequence[Any]) -> list[Any]:
+    """Messages as a caller hands them over, objects or their JSON, as objects.
+
+    Raises InputError for what is no list of messages, MalformedJSON with the number of one whose JSON cannot be read.
+    """
+    if isinstance(given, (str, bytes, Mapping)):
+        raise InputError("messages are given as a list: put a single one into a list of its own")
+    return [
+        _parsed(one, number) if isinstance(one, (bytes, str)) else one
+        for number, one in enumerate(given, start=1)
+    ]
+
+
+def written(given: Sequence[Any], wires: Sequence[Any]) -> tuple[list[bytes], list[Any]]:
+    """The bytes of each message as they are kept, and the object that these bytes say.
+
+    Of an object that JSON cannot say as it is (a number that is none, a tuple) the log has what its bytes say: a message
+    is known by that.
+    """
+    raws = [
+        bytes(one) if isinstance(one, bytes) else encode_wire(wire)
+        for one, wire in zip(given, wires, strict=True)
+    ]
+    read = [
+        wire if isinstance(one, (bytes, str)) else parse_json(raw)
+        for one, wire, raw in zip(given, wires, raws, strict=True)
+    ]
+    return raws, read
+
+
+def _parsed(text: str | bytes, number: int) -> Any:
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise MalformedJSON(f"the message is not JSON: {error}", position=f"message {number}") from None
 
 
 def new_messages(

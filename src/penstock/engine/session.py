@@ -24,19 +24,21 @@ import msgspec
 from penstock.compaction.previews import limits_for_results
 from penstock.compaction.receipt import NOTHING_TO_DO
 from penstock.conversation.dialects import decode_all, dialect_named
-from penstock.conversation.wire import encode_wire, parse_json
+from penstock.conversation.wire import parse_json
+from penstock.engine.branching import branch_off
 from penstock.engine.compress import Request, compress_list, new_notebook, run_sync, summarise_list
 from penstock.engine.compressed import number_of
 from penstock.engine.drafts import Draft, Standing, drafted
 from penstock.engine.learned import notes_for
-from penstock.engine.logged import new_messages
+from penstock.engine.logged import new_messages, wires_of, written
 from penstock.engine.metering import Meter, booked
 from penstock.engine.pinned import stands_whole, with_pinned
 from penstock.engine.results import READ_FILE, ResultKeeper
 from penstock.engine.retention import honour_retention
+from penstock.engine.sendable import sendable
 from penstock.engine.session_history import SessionHistory
 from penstock.engine.session_nodes import SessionNodes
-from penstock.engine.stored_view import view_of, wanted_positions
+from penstock.engine.stored_view import read_view
 from penstock.engine.summariser import summariser_of
 from penstock.engine.writing import Memory
 from penstock.errors import UnknownHandle
@@ -57,13 +59,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.compaction.notebook import Notebook
-    from penstock.conversation.view import Compaction
     from penstock.engine.compressed import Compressed
-    from penstock.engine.stored_view import StoredView
     from penstock.errors import ErrorClass
     from penstock.measure.windows import Window
     from penstock.recall.history import Finding, History
-    from penstock.stores.base import SessionRow, Store, UsageRow
+    from penstock.stores.base import Entry, SessionRow, Store, UsageRow
 
 __all__ = ["Session", "Standing"]
 
@@ -93,8 +93,7 @@ class Session:
         self.listed_window: int | None = None
         self._meter = Meter(store, row.model)
         self._history: SessionHistory | None = None
-        lossless = self.settings.context.engine == LOSSLESS
-        self._nodes = SessionNodes(store, row.id) if lossless else None
+        self._nodes = SessionNodes(store, row.id)
 
     @classmethod
     def create(
@@ -139,11 +138,7 @@ class Session:
         where another process has appended meanwhile (`refresh`, look at what it was, and append anew).
         """
         given = self.keep_results(messages) if keep_results else messages
-        wires = [parse_json(one) if isinstance(one, (bytes, str)) else one for one in given]
-        raws = [
-            bytes(one) if isinstance(one, bytes) else encode_wire(wire)
-            for one, wire in zip(given, wires, strict=True)
-        ]
+        raws, wires = written(given, wires_of(given))
         dialect = dialect_named(self._row.dialect)
         new = new_messages(raws, wires, dialect, self._notebook.tokenizer)
         first = self._tip.length
@@ -157,7 +152,7 @@ class Session:
         the largest of a turn that has more than `tools.turn_chars`, are replaced by their beginning, their size and a
         handle. `original` gives all of one by its handle. What stays as it is, is what was given.
         """
-        wires = [parse_json(one) if isinstance(one, (bytes, str)) else one for one in messages]
+        wires = wires_of(messages)
         keeper = ResultKeeper(
             store=self.store,
             session=self._row,
@@ -266,10 +261,13 @@ class Session:
         self._tip = self.store.log_tip(self.id)
 
     def view(self) -> list[Any]:
-        """What the model is to be sent: the newest compaction's view and all that was logged after it."""
-        newest = self.store.newest_compaction(self.id)
-        compaction = newest.compaction if newest is not None else None
-        return self._view(compaction, self.store.log_tip(self.id).length).wires
+        """What the model is to be sent: the newest compaction's view and all that was logged after it.
+
+        Where the log is broken, as a killed process leaves it, the view is not: a call that never got its result has a
+        stub, a result without a call is left out. Calls at the very end may still run and stay as they are.
+        """
+        standing = self.standing()
+        return [sent.wire for sent in sendable(standing.view.wires, dialect_named(self._row.dialect))]
 
     def compact(
         self,
@@ -311,7 +309,7 @@ class Session:
         memory = Memory(notes, self._meter.learned)
         request = msgspec.structs.replace(request, pins=pins, numbers=view.numbers, memory=memory)
         writer = None if summariser is None else summariser_of(summariser)
-        if self._nodes is not None:
+        if self.settings.context.engine == LOSSLESS:
             result = await self._nodes.compacted(view.wires, request, self._notebook, writer)
         elif writer is None:
             result = await asyncio.to_thread(compress_list, view.wires, request, self._notebook)
@@ -331,7 +329,7 @@ class Session:
         compaction = newest.compaction if newest is not None else None
         if with_pins:
             compaction = with_pinned(compaction, self.store.pins(self.id), self.store, self._row)
-        return Standing(self._view(compaction, tip.length), tip, newest)
+        return Standing(read_view(self.store, self._row, compaction, tip.length), tip, newest)
 
     def commit(
         self, standing: Standing, result: Compressed, decision: Mapping[str, Any] | None = None
@@ -360,7 +358,12 @@ class Session:
         """As `commit`."""
         over = draft.base.newest
         new = NewSession(
-            id=_new_id(), at=time.time(), dialect=self._row.dialect, model=self._row.model, kind=COMPRESSION
+            id=_new_id(),
+            at=time.time(),
+            dialect=self._row.dialect,
+            model=self._row.model,
+            title=self._row.title,
+            kind=COMPRESSION,
         )
         row = self.store.commit(
             self.id,
@@ -382,7 +385,11 @@ class Session:
         return self.store.undo(self.id, time.time()) is not None
 
     def branch(self, upto: str | None = None, *, title: str = "") -> Session:
-        """Another conversation that shares this one's log up to a handle (all of it where none is given)."""
+        """Another conversation that shares this one's log up to a handle (all of it where none is given).
+
+        It begins with the view that this one has there: a compaction that lies within what is shared is taken over, and
+        so are pins.
+        """
         length = len(self) if upto is None else number_of(upto)
         new = NewSession(
             id=_new_id(),
@@ -392,7 +399,7 @@ class Session:
             title=title,
             kind=BRANCH,
         )
-        return Session(self.store, self.store.branch(self.id, length, new), self.settings)
+        return Session(self.store, branch_off(self.store, self._row, length, new, _new_id()), self.settings)
 
     def pin(self, handle: str) -> bool:
         """Keep the message whole in every later compaction, with the call or the results that belong to it.
@@ -409,12 +416,11 @@ class Session:
         self.store.pin(self.id, self._position(handle), pinned=False)
 
     def original(self, handle: str) -> Any:
-        """The message with that handle, as it was appended; for the handle of a stored result, its text."""
-        result = self.store.result(handle, session_id=self.id) if handle.startswith("r") else None
-        if result is not None:
-            return result.text
-        entries = self.store.read(self.id, [self._position(handle)])
-        return parse_json(entries[0].raw)
+        """The message with that handle, as it was appended; of a stored result, a summary or a node, its text."""
+        name = handle.strip(" ()[]").lower()
+        if name[:1] in ("r", "s", "n"):
+            return self.history.text(name)
+        return parse_json(self._entry(handle).raw)
 
     def search(self, query: str, *, hits: int = 10, characters: int = 1_200) -> list[Finding]:
         """The best findings in the whole log, its summaries and its stored results, but for what stands in the view.
@@ -429,8 +435,6 @@ class Session:
         if self._history is None or self._history.session_id != self.id:
             count, redact = self._notebook.tokenizer.count, self._notebook.redactor.redact
             self._history = SessionHistory(self.store, self.id, count, redact, embedder_for(self.settings))
-        if self._nodes is None:
-            return self._history
         newest = self.store.newest_compaction(self.id)
         return self._nodes.history(self._history, self._notebook.tokenizer.count, newest)
 
@@ -449,9 +453,11 @@ class Session:
             raise UnknownHandle(f"there is no original {handle!r} in this conversation")
         return position
 
-    def _view(self, compaction: Compaction | None, length: int) -> StoredView:
-        entries = self.store.read(self.id, wanted_positions(compaction, length))
-        return view_of(compaction, entries, self._row.dialect)
+    def _entry(self, handle: str) -> Entry:
+        entries = self.store.read(self.id, [self._position(handle)])
+        if not entries:
+            raise UnknownHandle(f"the content of {handle} is not in the store any more: run penstock doctor")
+        return entries[0]
 
 
 def _new_id() -> str:

@@ -11,7 +11,7 @@ from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import ToolCall
 from penstock.conversation.view import Handoff, Kept
 from penstock.conversation.wire import parse_json
-from penstock.engine.stored_view import view_of, wanted_positions
+from penstock.engine.stored_view import read_view
 from penstock.errors import UnknownHandle
 from penstock.recall.history import Place
 from penstock.recall.originals import original_text, original_title
@@ -181,8 +181,7 @@ class SessionHistory:
     def _view(self, newest: CompactionRow | None) -> StoredView:
         compaction = newest.compaction if newest is not None else None
         length = self._store.log_tip(self.session_id).length
-        entries = self._store.read(self.session_id, wanted_positions(compaction, length))
-        return view_of(compaction, entries, self._store.session(self.session_id).dialect)
+        return read_view(self._store, self._store.session(self.session_id), compaction, length)
 
     def _talked_about(self, view: StoredView) -> str:
         dialect = self._dialect()

@@ -1,4 +1,7 @@
-"""The nodes of a stored session that the engine `lossless` compacts: kept beside it, read back with it."""
+"""The nodes of a stored session that the engine `lossless` compacts: kept beside it, read back with it.
+
+They are read whatever engine compacts the session now: a handle that once stood in a view can always be opened.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from penstock.engine.compress import begin_list, finished
 from penstock.engine.node_history import NodeHistory
 from penstock.engine.node_tree import NodeTree
 from penstock.engine.noting import with_notes
-from penstock.engine.shelf import StoreShelf
+from penstock.engine.shelf import LazyShelf, StoreShelf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +35,7 @@ class SessionNodes:
     """The tree of one conversation, on a shelf in its store."""
 
     def __init__(self, store: Store, session_id: str) -> None:
-        self._tree = NodeTree(StoreShelf(store, session_id))
+        self._tree = NodeTree(LazyShelf(lambda: StoreShelf(store, session_id)))
 
     async def compacted(
         self, wires: Sequence[Any], request: Request, book: Notebook, summariser: Summariser | None

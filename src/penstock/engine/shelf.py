@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from penstock.stores.base import Store
 
-__all__ = ["MemoryShelf", "NodeShelf", "SteadyShelf", "StoreShelf"]
+__all__ = ["LazyShelf", "MemoryShelf", "NodeShelf", "SteadyShelf", "StoreShelf"]
 
 _NAME = "segments"
 
@@ -62,6 +62,27 @@ class StoreShelf:
     def put(self, key: str, value: bytes) -> None:
         """Keep the value; durable when it returns."""
         self._store.put_note(_NAME, f"{self._conversations[0]}/{key}", value)
+
+
+class LazyShelf:
+    """A shelf that is made when it is first needed: mostly nobody asks for a node."""
+
+    def __init__(self, make: Callable[[], NodeShelf]) -> None:
+        self._make = make
+        self._shelf: NodeShelf | None = None
+
+    def get(self, key: str) -> bytes | None:
+        """What was put there, or None."""
+        return self._made().get(key)
+
+    def put(self, key: str, value: bytes) -> None:
+        """Keep the value."""
+        self._made().put(key, value)
+
+    def _made(self) -> NodeShelf:
+        if self._shelf is None:
+            self._shelf = self._make()
+        return self._shelf
 
 
 class SteadyShelf:

@@ -15,6 +15,7 @@ from penstock.conversation.dialects import dialect_named
 from penstock.conversation.message import ToolCall, ToolResult
 from penstock.conversation.view import Handoff, Kept, Rewritten, encode
 from penstock.conversation.wire import parse_json
+from penstock.errors import StoreError
 from penstock.stores.base import NewFact
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
     from penstock.conversation.view import Compaction, Piece
     from penstock.engine.compressed import Compressed
     from penstock.redaction import Redactor
-    from penstock.stores.base import Entry, FactRow
+    from penstock.stores.base import Entry, FactRow, SessionRow, Store
 
-__all__ = ["StoredView", "recorded_facts", "recorded_pieces", "view_of", "wanted_positions"]
+__all__ = ["StoredView", "read_view", "recorded_facts", "recorded_pieces"]
 
 
 class StoredView(msgspec.Struct, frozen=True, eq=False):
@@ -47,7 +48,23 @@ class StoredView(msgspec.Struct, frozen=True, eq=False):
         return [0 if position is None else position + 1 for position in self.positions]
 
 
-def wanted_positions(compaction: Compaction | None, length: int) -> list[int]:
+def read_view(store: Store, session: SessionRow, compaction: Compaction | None, length: int) -> StoredView:
+    """The view that this compaction gives of the first `length` messages of the session's log.
+
+    Raises StoreError where the store lacks one of them.
+    """
+    wanted = _wanted_positions(compaction, length)
+    entries = store.read(session.id, wanted)
+    if len(entries) < len(wanted):
+        missing = min(set(wanted) - {entry.position for entry in entries})
+        raise StoreError(
+            f"m{missing + 1} of conversation {session.conversation} is not in the store: penstock doctor says what is "
+            "damaged, penstock sessions export writes what is there"
+        )
+    return _view_of(compaction, entries, session.dialect)
+
+
+def _wanted_positions(compaction: Compaction | None, length: int) -> list[int]:
     """The positions of the log that the view needs."""
     if compaction is None:
         return list(range(length))
@@ -55,7 +72,7 @@ def wanted_positions(compaction: Compaction | None, length: int) -> list[int]:
     return [*standing, *range(compaction.length, length)]
 
 
-def view_of(compaction: Compaction | None, entries: Sequence[Entry], dialect_name: str) -> StoredView:
+def _view_of(compaction: Compaction | None, entries: Sequence[Entry], dialect_name: str) -> StoredView:
     """The view that is made of these messages of the log."""
     dialect = dialect_named(dialect_name)
     by_position = {entry.position: entry for entry in entries}

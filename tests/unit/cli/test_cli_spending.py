@@ -10,10 +10,8 @@ from penstock.measure.usage import Usage
 from penstock.stores.base import CompactionRow, UsageRow
 
 
-def request(at, model="gpt-4.1", cost=0.5, usage=None):
-    return UsageRow(
-        session="s", at=at, model=model, task="turn", usage=usage or Usage(100, 10, 300), cost=cost
-    )
+def request(at, model="gpt-4.1", cost=0.5, usage=None, task="turn"):
+    return UsageRow(session="s", at=at, model=model, task=task, usage=usage or Usage(100, 10, 300), cost=cost)
 
 
 def compaction(created, undone=None, **receipt):
@@ -54,6 +52,18 @@ def test_a_compaction_saves_in_every_later_request():
     assert (made.count, made.saved_tokens) == (1, 16_000)
     assert made.saved == pytest.approx(16_000 * 0.5 / 1e6)  # a cached token of gpt-4.1
     assert made.cost == 0.0
+
+
+def test_nothing_is_saved_in_requests_that_do_not_send_the_view():
+    made = compactions_of([compaction(10.0)], [request(11.0, task="compression"), request(12.0)])
+    assert made.saved_tokens == 8_000
+
+
+def test_one_that_a_branch_took_over_saves_there_and_is_not_made_twice():
+    rows = [compaction(10.0, model_calls=1, cost=0.25, taken_over_from="s")]
+    made = compactions_of(rows, [request(11.0)])
+    assert (made.count, made.model_calls, made.cost, made.tokens_before) == (0, 0, 0.0, 0)
+    assert made.saved_tokens == 8_000
 
 
 def test_one_that_was_taken_back_saved_until_then():

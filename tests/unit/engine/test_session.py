@@ -12,6 +12,7 @@ from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.rules import check
 from penstock.engine.session import Session
 from penstock.errors import InputError, StoreConflict, TargetTooSmall, UnknownHandle, UnknownSession
+from penstock.settings import settings_from
 from penstock.stores.opening import open_store
 from penstock.testing.long_sessions import long_conversations
 
@@ -249,3 +250,58 @@ def test_every_dialect(dialect, data):
     assert session.view() == result.messages
     assert check(decode_all(DIALECTS[dialect], session.view()), DIALECTS[dialect].rules) == []
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([{"role": "user", "content": "x"}, b'{"role": "user", "con'], "message 2"),
+        (["no JSON"], "message 1"),
+        ({"role": "user", "content": "x"}, "list"),
+        (b'{"role": "user", "content": "x"}', "list"),
+    ],
+)
+@pytest.mark.parametrize("keep_results", [False, True])
+def test_what_is_no_list_of_messages_is_refused_whole(session, given, words, keep_results):
+    with pytest.raises(InputError, match=words):
+        session.append(given, keep_results=keep_results)
+    assert len(session) == 0
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), ("a", "b"), 10**400, "\ud800"])
+def test_a_message_is_known_by_what_the_log_has_of_it(session, store, odd):
+    """Also where JSON cannot say what was given."""
+    session.append([{"role": "user", "content": "x", "odd": odd}])
+    assert store.faults() == []
+    assert session.view() == [session.original("m1")]
+
+
+def test_everything_with_a_handle_can_be_had(session, store):
+    session.append(talk(12))
+    session.compact(target_tokens=2_000)
+    assert session.original("M2") == session.original("[m2]") == session.original("m2")
+    assert session.original("s1").startswith("What happened before")
+    for handle in ("s2", "n1", "r000000000000", "m999", "m0", "", "x", "m٣"):
+        with pytest.raises(UnknownHandle):
+            session.original(handle)
+
+
+def test_nodes_can_be_read_whatever_the_settings_are_now(store):
+    outlines = settings_from({"context.engine": "lossless"})
+    made = Session.create(store, settings=outlines)
+    made.append(talk(40))
+    made.compact(target_tokens=3_000)
+    session = Session.resume(store, made.id)
+    assert session.original("n1") == made.original("n1")
+    assert "[m1 user]" in session.handle_tool_call("history_expand", {"handle": "n1"})
+
+
+def test_a_title_goes_on_with_the_conversation(session, store):
+    session.append(talk(12))
+    session.compact(target_tokens=2_000)
+    assert session.row.title == "parts"
+    store.update(session.id, title="renamed")
+    session.refresh()
+    session.append(talk(12, first=12))
+    session.compact(target_tokens=2_000)
+    assert (session.row.title, store.list()[0].title) == ("renamed", "renamed")

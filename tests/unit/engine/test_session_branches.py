@@ -1,0 +1,110 @@
+"""A branch begins with the view that its conversation has there, and goes its own way."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.engine.test_session import talk
+
+from penstock.engine.branching import TAKEN_OVER
+from penstock.engine.session import Session
+from penstock.errors import StoreError
+from penstock.settings import settings_from
+from penstock.stores.opening import open_store
+
+
+@pytest.fixture(params=["memory:", "postgresql"])
+def store(request):
+    opened = open_store(
+        request.getfixturevalue("postgres_url") if request.param == "postgresql" else request.param
+    )
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def session(store):
+    made = Session.create(store, model="gpt-4.1", title="parts")
+    made.append(talk(12))
+    made.pin("m7")
+    made.compact(target_tokens=2_000)
+    made.append(talk(3, first=12))
+    return made
+
+
+def test_it_has_the_view_that_was_there(session, store):
+    branch = session.branch(title="another way")
+    assert branch.view() == session.view()
+    assert store.facts(branch.id)
+    assert [fact.text for fact in store.facts(branch.id)] == [fact.text for fact in store.facts(session.id)]
+    assert store.pins(branch.id) == store.pins(session.id) == {6}
+    assert branch.row.title == "another way"
+    assert Session.resume(store, branch.row.conversation).id == branch.id
+    assert store.faults() == []
+
+
+def test_each_goes_its_own_way(session):
+    before = session.view()
+    branch = session.branch()
+    branch.append([{"role": "user", "content": "Elsewhere."}])
+    branch.compact(target_tokens=1_500)
+    assert session.view() == before
+    assert branch.undo()
+    assert branch.view() == [*before, {"role": "user", "content": "Elsewhere."}]
+    assert branch.undo()
+    assert len(branch.view()) == 61
+    assert not branch.undo()
+    assert session.view() == before
+
+
+def test_before_the_compaction_it_has_the_messages(session, store):
+    branch = session.branch("m20")
+    assert branch.view() == talk(5)
+    assert (store.compactions(branch.id), store.pins(branch.id)) == ([], {6})
+    assert session.branch("m6").view() == talk(2)[:6]
+    assert store.pins(session.branch("m6").id) == frozenset()
+
+
+def test_of_two_compactions_the_last_that_lies_within_is_taken_over(session, store):
+    first = session.view()
+    session.compact(target_tokens=1_600)
+    branch = session.branch("m60")
+    assert branch.view() == session.view()
+    session.append(talk(1, first=15))
+    assert session.branch("m59").view() == first[:-1]
+
+
+def test_it_is_told_that_nothing_was_paid_for_twice(session, store):
+    branch = session.branch()
+    (taken,) = store.compactions(branch.id)
+    assert taken.receipt[TAKEN_OVER] == session.id
+    assert taken.receipt["tokens_after"] == store.compactions(session.id)[0].receipt["tokens_after"]
+
+
+def test_one_that_was_taken_back_is_not_taken_over(session):
+    session.undo()
+    assert len(session.branch().view()) == 60
+
+
+def test_a_branch_of_a_branch(session, store):
+    branch = session.branch()
+    branch.append([{"role": "user", "content": "Elsewhere."}])
+    again = branch.branch()
+    assert again.view() == branch.view()
+    store.delete(session.id)
+    assert again.view() == branch.view()
+    assert store.faults() == []
+
+
+def test_its_nodes_can_be_opened(store):
+    outlines = settings_from({"context.engine": "lossless"})
+    session = Session.create(store, settings=outlines)
+    session.append(talk(40))
+    session.compact(target_tokens=3_000)
+    branch = session.branch()
+    assert branch.original("n1") == session.original("n1")
+    assert "[m1 user]" in branch.original("n1")
+
+
+def test_no_branch_beyond_the_log(session):
+    with pytest.raises(StoreError, match="999"):
+        session.branch("m999")
