@@ -22,6 +22,7 @@ from penstock.engine.session import Session
 from penstock.settings import settings_from
 from penstock.stores.base import NewSession
 from penstock.stores.opening import open_store
+from penstock.testing import ScriptedModel
 
 
 @pytest.fixture
@@ -388,6 +389,23 @@ class TestMoney:
         assert report["total"]["cost"] == pytest.approx(sum(one["cost"] for one in report["models"].values()))
         claude = next(row["id"] for row in listed(store) if row["dialect"] == "anthropic")
         assert list(json.loads(store("usage", claude, "--json").out)["models"]) == ["claude-sonnet-4-5"]
+
+    def test_what_summaries_cost_is_told_beside_it(self, store, files):
+        """Also of one that was taken back: it was paid for."""
+        store("sessions", "import", files["plain"], files["claude"])
+        plain = next(row["id"] for row in listed(store) if row["dialect"] == "chat")
+        opened = open_store(store.url)
+        session = Session.resume(opened, plain)
+        model = ScriptedModel(lambda received: "## Active State\n- All parts were read.\n", name="gpt-4.1")
+        receipt = session.compact(target_tokens=1_500, summariser=model).receipt
+        assert receipt.cost is not None
+        session.undo()
+        opened.close()
+        said = f"beside these: 1 compaction with 1 model call, ${receipt.cost:.4f}"
+        assert store("usage").text.splitlines()[-1] == said
+        assert store("usage", plain).text.splitlines() == ["no requests are on record", said]
+        told = json.loads(store("usage", "--json").out)["compactions"]
+        assert told == {"count": 1, "model_calls": 1, "cost": pytest.approx(receipt.cost)}
 
     def test_one_price_that_is_not_known_makes_the_sum_unknown(self, store, files):
         files["claude"].write_text(files["claude"].read_text().replace("claude-sonnet-4-5", "unheard-of"))
