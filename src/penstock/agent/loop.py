@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.agent.calls import Calls
 from penstock.agent.context import CompactionWish
 from penstock.agent.events import (
     Asked,
@@ -23,9 +24,6 @@ from penstock.agent.events import (
     Recovering,
     Said,
     Thought,
-    ToolEnded,
-    ToolLine,
-    ToolStarted,
     TurnEnded,
     Used,
 )
@@ -35,15 +33,13 @@ from penstock.agent.recovery import GiveUp, LowerCap, next_step
 from penstock.agent.snapshot import FrozenPrompt  # noqa: TC001 - a struct's field types are read at run time
 from penstock.agent.status import filling_of, status_of
 from penstock.agent.steering import compact, switch_model
-from penstock.agent.tool_offer import LOAD_TOOLS, ToolUse, loaded_text, make_offer
-from penstock.agent.tools.base import ToolContext, ToolOutcome, function_schema
+from penstock.agent.tool_offer import ToolUse, make_offer
+from penstock.agent.tools.base import ToolContext, function_schema
 from penstock.agent.tools.toolbox import Toolbox
 from penstock.agent.wire import results_in, tools_in
-from penstock.compaction.stubs import arguments_of, main_argument, tool_family
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role, ToolCall, ToolResult
-from penstock.engine.lossless import LosslessEngine
-from penstock.errors import EngineFailure, PenstockError, ProviderError
+from penstock.errors import PenstockError, ProviderError
 from penstock.measure.tokens import tokenizer_for
 from penstock.providers.anthropic import DEFAULT_OUTPUT_TOKENS
 from penstock.providers.cache_marks import mark_cache
@@ -56,7 +52,6 @@ if TYPE_CHECKING:
 
     from penstock.agent.context import Context, ListCompacted
     from penstock.agent.events import AgentEvent
-    from penstock.agent.list_engine import ListEngine
     from penstock.agent.status import Status
     from penstock.conversation.message import Message
     from penstock.engine.compressed import Compressed
@@ -70,6 +65,7 @@ _INTERRUPTED = "[interrupted by the user]"
 _NOT_RUN = (
     "The turn was interrupted before this call was made or finished. What it did until then is not known."
 )
+_GRACE_SECONDS = 3.0  # for a command that was interrupted to end, and to say how far it came
 _TRUNCATED = 0.6  # of what we expect: a provider that reports less has cut the prompt without saying so
 _WORTH_A_LOOK = 4_000  # tokens: below, a small error of ours looks like a cut
 
@@ -110,7 +106,7 @@ class Agent:
         self.limits = equipment.limits
         self._servers = equipment.servers
         self._connected = equipment.servers is None
-        self._tools = equipment.tools
+        self.calls = Calls(self, equipment.tools, tell)
         self._tell = tell
         self._running: asyncio.Task[Any] | None = None
         self._stopped = False
@@ -126,8 +122,7 @@ class Agent:
     async def turn(self, text: str) -> TurnEnded:
         """Answer a person: all the requests and tool calls that it takes. Never raises for what a provider does."""
         started, self._stopped = time.monotonic(), False
-        if self._tools.interrupt is not None:
-            self._tools.interrupt.clear()
+        self.calls.begin()
         dialect = dialect_named(self.model.dialect)
         self._log([dialect.text_message(Role.USER, text)])
         steps, reason, what = (
@@ -169,11 +164,14 @@ class Agent:
 
     def interrupt(self) -> None:
         """End the request or the tool that is running; the log stays consistent."""
-        self._stopped = True
-        if self._tools.interrupt is not None:
-            self._tools.interrupt.set()
-        if self._running is not None:
-            self._running.cancel()
+        again, self._stopped = self._stopped, True
+        running, ends_itself = self._running, self.calls.interrupt()
+        if running is None:
+            return
+        if ends_itself and not again:  # with an outcome; who does not keep to it, or is in a hurry, cancels
+            running.get_loop().call_later(_GRACE_SECONDS, running.cancel)
+        else:
+            running.cancel()
 
     def status(self) -> Status:
         """Where it stands: model, window, cost, cache."""
@@ -337,7 +335,7 @@ class Agent:
     def offered(self) -> list[Any]:
         """The tools of the next request, in the model's dialect: all in full, or the rarely used ones by name."""
         recall = self.context.session.get_tool_schemas()
-        own = self._engine_schemas()
+        own = self.calls.engine_schemas()
         schemas = [*map(function_schema, self.toolbox.tools.values()), *recall, *own]
         offer = make_offer(
             schemas,
@@ -348,17 +346,12 @@ class Agent:
         )
         return tools_in(self.model.dialect, offer.schemas)
 
-    def _engine_schemas(self) -> list[dict[str, Any]]:
-        """The tools of an engine for lists; ours win where two have one name. The other engines' are the recall tools."""
-        listed = self.context.listed
-        return [] if listed is None else listed.tool_schemas({*self.toolbox.tools, *TOOL_NAMES, LOAD_TOOLS})
-
     async def _run(self, calls: Sequence[Called]) -> None:
         """Run the calls in their order and log the results together; interrupted, the rest is answered as not run."""
         results: list[ToolResult] = []
         try:
             for call in calls:
-                outcome = await self._interruptible(self._one(call))
+                outcome = await self._interruptible(self.calls.outcome_of(call))
                 results.append(ToolResult(call.id, outcome.text, is_error=outcome.is_error))
                 if self._stopped:
                     raise asyncio.CancelledError
@@ -366,52 +359,6 @@ class Agent:
             open_calls = calls[len(results) :]
             results += [ToolResult(call.id, _NOT_RUN, is_error=True) for call in open_calls]
             self._log(results_in(self.model.dialect, results), keep_results=True)
-
-    async def _one(self, call: Called) -> ToolOutcome:
-        read = ToolCall(call.id, call.name, call.arguments)
-        about = main_argument(tool_family(call.name), arguments_of(read))
-        self._tell(ToolStarted(call.id, call.name, about))
-        started = time.monotonic()
-        context = msgspec.structs.replace(
-            self._tools,
-            on_line=lambda line: self._tell(ToolLine(call.id, line)),
-            page_chars=max(4_000, min(50_000, self.context.engine.context_length // 2)),
-        )
-        outcome = await self._outcome(call, context)
-        seconds = time.monotonic() - started
-        self._tell(ToolEnded(call.id, call.name, outcome.summary, outcome.is_error, seconds))
-        return outcome
-
-    async def _outcome(self, call: Called, context: ToolContext) -> ToolOutcome:
-        if call.name in TOOL_NAMES:
-            text = await asyncio.to_thread(self.recall, call.name, call.arguments)
-            return ToolOutcome(
-                text, summary="searched the history" if "search" in call.name else "read the history"
-            )
-        if call.name == LOAD_TOOLS:
-            text, failed = loaded_text(call.arguments, self.toolbox.tools, self.toolbox.tools)
-            return ToolOutcome(text, is_error=failed, summary=text.partition("\n")[0])
-        listed = self.context.listed
-        if listed is not None and any(
-            call.name == schema["function"]["name"] for schema in self._engine_schemas()
-        ):
-            return await self._engine_outcome(listed, call)
-        return await self.toolbox.run(call.name, call.arguments, context)
-
-    async def _engine_outcome(self, listed: ListEngine, call: Called) -> ToolOutcome:
-        try:
-            text = await asyncio.to_thread(listed.call, call.name, call.arguments, self.context.view)
-        except EngineFailure as error:
-            return ToolOutcome(str(error), is_error=True, summary=str(error))
-        return ToolOutcome(text, summary=f"answered by the engine {self.context.engine.name}")
-
-    def recall(self, name: str, arguments: str) -> str:
-        """The answer of a recall tool: of the engine's own, where it has nodes, else of the session."""
-        engine, session = self.context.engine, self.context.session
-        if isinstance(engine, LosslessEngine):
-            return engine.handle_tool_call(name, arguments, messages=self.context.view)
-        most = max(400, min(4_000, engine.context_length // 8))
-        return session.handle_tool_call(name, arguments, tokens=most)
 
     # The log, and interruptions.
 

@@ -85,10 +85,12 @@ def tool_line(event: ToolEnded, about: str, columns: int, *, unicode: bool = Tru
     arrow = " → " if unicode else " -> "
     told = event.seconds < _WORTH_TELLING_SECONDS or _TIMED.search(event.summary)
     seconds = "" if told else f"  {event.seconds:.1f} s"
-    summary = clipped(printable(event.summary.strip()) or "done", max(12, columns // 2), unicode)
-    taken = 2 + width_of(event.name) + len(arrow) + width_of(summary) + len(seconds)
     shown = printable(about.strip())
-    room = columns - taken - 2
+    taken = 2 + width_of(event.name) + len(arrow) + len(seconds)
+    # Each of the two may have half the line, and what the other one leaves of it.
+    most = max(12, columns // 2, columns - taken - width_of(shown) - 3)
+    summary = clipped(printable(event.summary.strip()) or "done", most, unicode)
+    room = columns - taken - width_of(summary) - 2
     shown = f" {clipped(shown, room, unicode)}" if shown and room >= 8 else ""
     look = "bad" if event.is_error else "good"
     return [

@@ -103,6 +103,7 @@ class TurnView:
         self._thought = ""
         self._last = ""  # what was printed last: text or lines
         self._waited = False  # whether a compaction was waited for
+        self._paused = 0.0  # since when the screen is somebody else's
 
     def __call__(self, event: AgentEvent) -> None:
         """Show an event."""
@@ -156,6 +157,10 @@ class TurnView:
             if doing:
                 self._do(doing)
                 self._last, self._waited = "", False
+            elif self._paused:  # what a person takes to answer is no part of how long a tool runs
+                for one in self._running.values():
+                    one.started += time.monotonic() - self._paused
+            self._paused = 0.0
             self._live = Live(
                 get_renderable=self._drawn,
                 console=self._console,
@@ -177,6 +182,7 @@ class TurnView:
     def pause(self) -> None:
         """Leave the screen to somebody else, after a blank line, until `start`."""
         self.stop()
+        self._paused = time.monotonic()
         if self._last:
             self._console.print()
         self._last = "lines"

@@ -60,7 +60,12 @@ def _table() -> tuple[_Row, ...]:
             "dns",
             "its name is not known here; check the address",
         ),
-        _Row((aiohttp.ClientConnectorError,), ErrorKind.NETWORK, "connect", "could not connect"),
+        _Row(
+            (aiohttp.ClientConnectorError,),
+            ErrorKind.NETWORK,
+            "connect",
+            "could not connect; check the address, and that the server runs",
+        ),
         _Row(
             (aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError),
             ErrorKind.NETWORK,

@@ -188,7 +188,7 @@ class TestPatching:
         lines = "".join(f"value_{number} = {number}\n" for number in range(50))
         stage.write("a.py", f"{lines}def compute_total(items, tax):\n    pass\n")
         text = stage.run("patch", path="a.py", old="def compute_totals(item, tax):", new="x").text
-        assert "the nearest lines are:\n51\tdef compute_total(items, tax):" in text
+        assert "The nearest lines are:\n51\tdef compute_total(items, tax):" in text
 
     def test_nothing_like_it(self, stage):
         stage.write("a.py", "x = 1\n")

@@ -156,6 +156,7 @@ class TestLimits:
     def test_redirects(self, stage):
         outcome, _ = fetch(stage, "/circle")
         assert "redirects more than 5 times" in outcome.text
+        assert len(stage.person.asked) == 1  # for one and the same server
 
     def test_nobody_answers(self, stage):
         with socket.socket() as taken:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.agent.approval import Reply as Answer
 from penstock.agent.assembly import Place, make_agent
 from penstock.agent.context import CompactionWish
 from penstock.agent.events import (
@@ -19,7 +20,6 @@ from penstock.agent.events import (
     Said,
     ToolEnded,
     ToolLine,
-    ToolStarted,
     Used,
 )
 from penstock.engine.session import Session
@@ -150,21 +150,56 @@ def test_what_cannot_be_helped_is_told_and_the_session_goes_on(store, tmp_path):
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_an_interrupted_tool_leaves_a_log_that_can_be_sent(store, tmp_path, dialect):
-    replies = [Reply.calling("terminal", command="sleep 30"), Reply(text="as you wish")]
+    replies = [Reply.calling("terminal", command="echo half way; sleep 30"), Reply(text="as you wish")]
     agent, model, events = agent_of(replies, store, tmp_path, dialect=dialect)
 
     async def go():
         turn = asyncio.ensure_future(agent.turn("Wait."))
-        await until(lambda: any(isinstance(event, ToolStarted) for event in events))
-        await asyncio.sleep(0.1)
+        await until(lambda: any(isinstance(event, ToolLine) for event in events))
         agent.interrupt()
         return await asyncio.wait_for(turn, 10)
 
     ended = asyncio.run(go())
     assert ended.reason == "interrupted"
-    assert "interrupt" in json.dumps(agent.context.view).lower()
+    (told,) = [event for event in events if isinstance(event, ToolEnded)]
+    assert told.summary.startswith("interrupted by the user")
+    logged = json.dumps(agent.context.view)
+    assert "half way\\n[interrupted by the user" in logged  # how far it came is known
     assert run(agent, "Never mind.").reason == "done"
     assert not model.violations
+
+
+def test_a_second_interruption_does_not_wait_for_a_command_to_end(store, tmp_path):
+    stubborn = "trap '' TERM; echo ready; sleep 30"
+    replies = [Reply.calling("terminal", command=stubborn), Reply(text="as you wish")]
+    agent, model, events = agent_of(replies, store, tmp_path)
+
+    async def go():
+        turn = asyncio.ensure_future(agent.turn("Wait."))
+        await until(lambda: any(isinstance(event, ToolLine) for event in events))
+        agent.interrupt()
+        agent.interrupt()
+        return await asyncio.wait_for(turn, 10)
+
+    assert asyncio.run(go()).reason == "interrupted"
+    assert "before this call was made or finished" in json.dumps(agent.context.view)
+    assert run(agent, "Never mind.").reason == "done"
+    assert not model.violations
+
+
+def test_the_time_that_a_person_takes_is_not_that_of_the_tool(store, tmp_path):
+    events = []
+
+    async def ask(_asked):
+        await asyncio.sleep(0.4)
+        return Answer.ONCE
+
+    model = ScriptedModel([Reply.calling("write_file", path="a.txt", content="a"), Reply(text="ok")])
+    place = Place(folder=tmp_path, store=store, tell=events.append, ask=ask)
+    assert run(make_agent(place, model, settings_from({})), "Write it.").reason == "done"
+    (told,) = [event for event in events if isinstance(event, ToolEnded)]
+    assert told.seconds < 0.35
+    assert (tmp_path / "a.txt").read_text() == "a"
 
 
 def test_an_interrupted_answer_is_kept_as_far_as_it_came(store, tmp_path):
@@ -377,9 +412,9 @@ def test_the_lossless_engine_in_an_agent_is_opened_by_its_tools(store, tmp_path)
     for number in range(24):
         run(agent, f"question {number}: " + f"please think about item_{number} " * 60)
     assert any(isinstance(event, Compacted) for event in events)
-    described = json.loads(agent.recall("history_describe", '{"handle": "n1"}'))
+    described = json.loads(agent.calls.recall("history_describe", '{"handle": "n1"}'))
     assert described["kind"] == "segment"
-    assert "item_" in json.loads(agent.recall("history_search", '{"query": "item_2"}'))["found"][0]["excerpt"]
+    assert "item_" in json.loads(agent.calls.recall("history_search", '{"query": "item_2"}'))["found"][0]["excerpt"]
     assert not model.violations
 
 

@@ -153,6 +153,9 @@ def test_a_tool_in_one_line(columns):
     assert width_of(line) <= columns
     quick = ToolEnded("c", "read_file", "12 lines", is_error=False, seconds=0.001)
     assert text_of(tool_line(quick, "a\n.py", 80)) == "✓ read_file a\\n.py → 12 lines"
+    why = "link.txt is outside the working folder; file tools work in it"
+    short = ToolEnded("c", "read_file", why, is_error=True, seconds=0.001)
+    assert why in text_of(tool_line(short, "link.txt", 100))  # half the line is not left empty
     timed = ToolEnded("c", "terminal", "exit code 0, 1.2 s", is_error=False, seconds=1.4)
     assert text_of(tool_line(timed, "make", 80)) == "✓ terminal make → exit code 0, 1.2 s"
 

@@ -58,10 +58,13 @@ class FetchUrl(OwnTool[Fetch]):
         with _foreign_errors(wanted.url):
             async with _session() as (session, pins):
                 url = _address(wanted.url)
+                origins: set[yarl.URL] = set()  # that were asked for: their addresses are pinned
                 for _ in range(_REDIRECTS + 1):
-                    decision = await self._approved(url, pins, context)
-                    if not decision.allowed:
-                        return refused(decision)
+                    if url.origin() not in origins:
+                        decision = await self._approved(url, pins, context)
+                        if not decision.allowed:
+                            return refused(decision)
+                        origins.add(url.origin())
                     async with session.get(url, allow_redirects=False) as response:
                         onward = _onward(response)
                         if onward is None:

@@ -17,13 +17,13 @@ def why_not_found(text: str, old: str) -> str:
     lines, wanted = text.split("\n"), old.strip("\n").split("\n")
     if (at := _same_but_white_space(lines, wanted)) is not None:
         return (
-            "old is not in the file, but lines that differ from it only in white space are; "
-            f"copy them as they stand:\n{_excerpt(lines, at, len(wanted))}"
+            "old is not in the file, but lines that differ from it only in white space are\n"
+            f"Copy them as they stand:\n{_excerpt(lines, at, len(wanted))}"
         )
     at = _most_alike(lines, wanted)
     if at is None:
         return "old is not in the file, nor anything like it; read the file again before changing it"
-    return f"old is not in the file; the nearest lines are:\n{_excerpt(lines, at, len(wanted))}"
+    return f"old is not in the file\nThe nearest lines are:\n{_excerpt(lines, at, len(wanted))}"
 
 
 def _same_but_white_space(lines: list[str], wanted: list[str]) -> int | None:

@@ -53,6 +53,7 @@ class Terminal(OwnTool[Command]):
     access = Access.RUN
     most_chars = 30_000
     arguments = Command
+    ends_itself = True  # when it is interrupted, with what the command had said
 
     async def act(self, wanted: Command, context: ToolContext) -> ToolOutcome:
         """Ask, run, and say how it ended."""
