@@ -133,6 +133,8 @@ CREATE TABLE postings (place {number}, page {blob} NOT NULL);
 
 -- Passages that were deleted and still stand in their block.
 CREATE TABLE removed (first {number}, passages BIGINT NOT NULL);
+
+CREATE INDEX compactions_of_conversation ON compactions (conversation);
 {blocks}
 DROP TABLE passages;
 UPDATE index_version SET version = 0;

@@ -9,6 +9,7 @@ from penstock.stores.rows import batches, there
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
     from penstock.stores.database import Row, Transaction
 
@@ -43,15 +44,13 @@ def _delete(do: Transaction, conversation: int) -> int:
         do.run(f"DELETE FROM results WHERE session IN ({marks})", *some)
         do.run(f"DELETE FROM usage WHERE session IN ({marks})", *some)
         do.run(f"UPDATE sessions SET parent = NULL WHERE parent IN ({marks})", *some)
-    for row in sessions:
-        do.run(
-            "DELETE FROM notes WHERE key = ? OR substr(key, 1, ?) = ?", row[1], len(row[1]) + 1, f"{row[1]}/"
-        )
     messages = do.rows("SELECT DISTINCT message FROM entries WHERE conversation = ?", conversation)
     for table in ("entries", "facts", "compactions", "pins", "sessions"):
         do.run(f"DELETE FROM {table} WHERE conversation = ?", conversation)
     do.run("DELETE FROM conversations WHERE key = ?", conversation)
-    return _delete_unused(do, messages)
+    gone = _delete_unused(do, messages)
+    _delete_notes(do, {*gone, *(row[1] for row in sessions)})
+    return len(gone)
 
 
 def _hand_over(do: Transaction, conversation: int) -> None:
@@ -84,22 +83,22 @@ def _hand_over_results(do: Transaction, conversation: int, sessions: Sequence[in
     )
 
 
-def _delete_unused(do: Transaction, messages: Sequence[Row]) -> int:
-    gone = 0
+def _delete_unused(do: Transaction, messages: Sequence[Row]) -> list[str]:
+    """Delete those of the messages that stand in no log; their ids."""
+    gone: list[str] = []
     for some in batches([row[0] for row in messages]):
         marks = ", ".join("?" * len(some))
         unused = f"key IN ({marks}) AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.message = messages.key)"
-        ids = [bytes(row[0]).hex() for row in do.rows(f"SELECT id FROM messages WHERE {unused}", *some)]
-        gone += do.run(f"DELETE FROM messages WHERE {unused}", *some)
-        _delete_notes(do, ids)
+        rows = do.rows(f"DELETE FROM messages WHERE {unused} RETURNING id", *some)
+        gone += (bytes(row[0]).hex() for row in rows)
     return gone
 
 
-def _delete_notes(do: Transaction, message_ids: Sequence[str]) -> None:
-    """Notes on messages: a message's id has 32 characters, so what is behind it begins at the 33rd."""
-    for some in batches(message_ids):
-        marks = ", ".join("?" * len(some))
-        do.run(
-            f"DELETE FROM notes WHERE substr(key, 1, 32) IN ({marks}) AND substr(key, 33, 1) IN ('', '/')",
-            *some,
-        )
+def _delete_notes(do: Transaction, owners: AbstractSet[str]) -> None:
+    """Delete notes on what is gone, whose keys are its id, or its id and more behind a `/`."""
+    gone = [row for row in do.rows("SELECT name, key FROM notes") if _belongs(row[1], owners)]
+    do.run_many("DELETE FROM notes WHERE name = ? AND key = ?", gone)
+
+
+def _belongs(key: str, owners: AbstractSet[str]) -> bool:
+    return key in owners or any(key[:at] in owners for at, mark in enumerate(key) if mark == "/")
