@@ -12,6 +12,11 @@ from penstock.trajectories.report_markup import Html, element, figure_of, fragme
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import TypeAlias
+
+    _Place: TypeAlias = (
+        "tuple[tuple[float, float], float, int, int]"  # the arguments of a bar and of its number
+    )
 
 __all__ = ["Classes", "distribution", "shares", "short"]
 
@@ -47,6 +52,8 @@ def distribution(classes: Classes) -> Html:
         _panel(classes.before, shown, 0, "before"),
         _panel(classes.after, shown, _PANEL + _GAP, "after"),
         _limit(classes, shown),
+        _counts(classes.before, shown, 0, "before"),
+        _counts(classes.after, shown, _PANEL + _GAP, "after"),
         _axis(classes, shown, height - _BOTTOM),
         viewBox=f"0 0 {_WIDTH} {height}",
         role="img",
@@ -62,7 +69,7 @@ def shares(title: str, classes: Sequence[int]) -> Html:
     if not tallest:
         return element("p", "No row was compressed.", class_="quiet")
     step = (_WIDTH - 2 * _LEFT) / len(classes)
-    bars = [_bar((_LEFT + at * step, step), _PANEL, rows, tallest) for at, rows in enumerate(classes) if rows]
+    places = [((_LEFT + at * step, step), _PANEL, rows, tallest) for at, rows in enumerate(classes) if rows]
     ticks = [
         element(
             "text",
@@ -76,7 +83,8 @@ def shares(title: str, classes: Sequence[int]) -> Html:
     drawing = element(
         "svg",
         element("title", title),
-        element("g", *bars, class_="after"),
+        element("g", *(_bar(*place) for place in places), class_="after"),
+        *(_count(*place) for place in places),
         element("line", x1=_LEFT, x2=_WIDTH - _LEFT, y1=_PANEL, y2=_PANEL, class_="axis"),
         *ticks,
         viewBox=f"0 0 {_WIDTH} {_PANEL + 26}",
@@ -104,27 +112,36 @@ def short(number: float) -> str:
 
 
 def _panel(counts: Sequence[int], shown: range, top: float, kind: str) -> Html:
-    tallest = max(1, *counts)
-    step = (_WIDTH - 2 * _LEFT) / len(shown)
-    bars = [
-        _bar((_LEFT + at * step, step), top + _PANEL, counts[place], tallest)
-        for at, place in enumerate(shown)
-        if counts[place]
-    ]
     return element(
         "g",
-        *bars,
+        *(_bar(*place) for place in _places(counts, shown, top)),
         element("line", x1=_LEFT, x2=_WIDTH - _LEFT, y1=top + _PANEL, y2=top + _PANEL, class_="axis"),
         element("text", kind, x=_LEFT, y=top + 12, class_="name"),
         class_=kind,
     )
 
 
+def _counts(counts: Sequence[int], shown: range, top: float, kind: str) -> Html:
+    """The numbers on the bars of a panel, above whatever is drawn."""
+    numbers = (_count(*place) for place in _places(counts, shown, top))
+    return element("g", *numbers, class_=f"counts-{kind}")
+
+
+def _places(counts: Sequence[int], shown: range, top: float) -> list[_Place]:
+    tallest = max(1, *counts)
+    step = (_WIDTH - 2 * _LEFT) / len(shown)
+    return [
+        ((_LEFT + at * step, step), top + _PANEL, counts[place], tallest)
+        for at, place in enumerate(shown)
+        if counts[place]
+    ]
+
+
 def _bar(across: tuple[float, float], bottom: float, rows: int, tallest: int) -> Html:
-    """A bar with its number on it. `across` is where it begins and how wide its class is."""
+    """A bar. `across` is where it begins and how wide its class is."""
     left, width = across
-    height = max(_LEAST_BAR, (_PANEL - _HEAD) * rows / tallest)
-    bar = element(
+    height = _height(rows, tallest)
+    return element(
         "rect",
         x=_round(left + width * 0.06),
         width=_round(width * 0.88),
@@ -132,9 +149,19 @@ def _bar(across: tuple[float, float], bottom: float, rows: int, tallest: int) ->
         height=_round(height),
         rx="1.5",
     )
-    middle, above = _round(left + width / 2), _round(bottom - height - 4)
-    number = element("text", short(rows), x=middle, y=above, text_anchor="middle", class_="count")
-    return fragment(bar, number) if width >= _NUMBERED_BAR else bar
+
+
+def _count(across: tuple[float, float], bottom: float, rows: int, tallest: int) -> Html:
+    """The number on a bar, where there is room for one."""
+    left, width = across
+    if width < _NUMBERED_BAR:
+        return Html()
+    middle, above = _round(left + width / 2), _round(bottom - _height(rows, tallest) - 4)
+    return element("text", short(rows), x=middle, y=above, text_anchor="middle", class_="count")
+
+
+def _height(rows: int, tallest: int) -> float:
+    return max(_LEAST_BAR, (_PANEL - _HEAD) * rows / tallest)
 
 
 def _limit(classes: Classes, shown: range) -> Html:
