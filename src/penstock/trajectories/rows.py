@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from penstock.errors import IllegalResult, InputError
 from penstock.trajectories.fields import PER_TURN_COLUMNS, neutral
@@ -134,8 +135,9 @@ def shaped(turns: list[Any], shape: Shape) -> Any:
 
 
 def compressed_row(row: Mapping[str, Any], compressor: Compressor, column: str | None) -> dict[str, Any]:
-    """The row with its turns compressed and its metrics in a column of their own."""
+    """The row with its turns compressed and its metrics in a column of their own. What changes is a list, not an array."""
     new = dict(row)
+    row = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in row.items()}
     try:
         name = turns_column(row, column)
         turns, shape = turns_in(row[name])
@@ -146,8 +148,7 @@ def compressed_row(row: Mapping[str, Any], compressor: Compressor, column: str |
     if done.summary is not None:
         new[name] = shaped(done.turns(turns), shape)
         for other in per_turn_columns(row, name, len(turns), ()):
-            entries = list(row[other])
-            new[other] = done.applied(entries, neutral(entries[0]))
+            new[other] = done.applied(row[other], neutral(row[other][0]))
     new[METRICS_COLUMN] = done.metrics.to_dict()
     return new
 

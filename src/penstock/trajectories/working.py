@@ -362,7 +362,9 @@ def connected(options: ModelOptions) -> ProviderModel:
 
 @lru_cache(maxsize=4)
 def _compressor(options: TrajectoryOptions) -> Compressor:
-    return Compressor(options)
+    compressor = Compressor(options)
+    compressor.tokenizer.count("a")  # loads it, which takes half a second that is no row's
+    return compressor
 
 
 def _lines(data: bytes) -> list[bytes]:

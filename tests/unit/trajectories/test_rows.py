@@ -9,7 +9,7 @@ import pytest
 from penstock.errors import InputError
 from penstock.trajectories.compress import Compressor
 from penstock.trajectories.options import TrajectoryOptions
-from penstock.trajectories.rows import read_line
+from penstock.trajectories.rows import compressed_row, read_line
 from penstock.trajectories.slices import columns_of, items_of
 
 COMPRESSOR = Compressor(TrajectoryOptions(target_tokens=400, summary_tokens=150))
@@ -145,3 +145,16 @@ def test_slices_by_either_reader_are_the_same():
     strange = data[:-1] + b', "d": NaN}'
     assert columns_of(strange) == {**columns_of(data), "d": b"NaN"}
     assert items_of(b'[1 , {"b": [2]}, NaN]') == [*items_of(b'[1 , {"b": [2]}]'), b"NaN"]
+
+
+def test_rows_of_a_frame_hold_arrays_and_are_cut_alike():
+    import numpy as np
+
+    given = turns()
+    row = {"messages": np.array(given, dtype=object), "loss_mask": np.ones(len(given), dtype=np.int8)}
+    new = compressed_row(row, COMPRESSOR, None)
+    assert new["penstock"]["outcome"] == "compressed"
+    assert len(new["messages"]) == len(new["loss_mask"]) < len(given)
+    assert sorted(new["loss_mask"])[:2] == [0, 1]  # 0 for the summary alone
+    small = compressed_row({**row, "messages": row["messages"][:3]}, COMPRESSOR, None)
+    assert small["loss_mask"] is row["loss_mask"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -185,3 +187,15 @@ def test_totals_stay_small_and_add_up():
     assert len(both.reasons) == 51
     assert sum(both.distribution_before) == 398  # two rows had no tokens
     assert both.to_dict()["cost"] == 4.0
+
+
+def test_what_a_process_loads_is_not_booked_on_its_first_row():
+    code = (
+        "import sys\n"
+        "from penstock.trajectories.options import TrajectoryOptions\n"
+        "from penstock.trajectories.working import _compressor\n"
+        "assert 'toktok' not in sys.modules\n"
+        "_compressor(TrajectoryOptions())\n"
+        "assert 'toktok' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
