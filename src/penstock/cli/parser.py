@@ -40,7 +40,7 @@ examples:
   penstock explain session.json --target-tokens 20%
   penstock explain session.json --handle m14
   penstock tokens session.json --model gpt-4.1
-  penstock sessions import ~/.claude/projects/*/*.jsonl
+  penstock sessions import ~/.claude/projects
   penstock sessions list
   penstock chat --resume
   git diff | penstock chat -p "Review this change."

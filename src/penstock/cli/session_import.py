@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run_import"]
 
+_SESSIONS = "*.jsonl"
 _OUTCOMES = {
     NEW: "{added} imported as {id}",
     GROWN: "{added} added to {id}",
@@ -66,8 +67,9 @@ def run_import(args: argparse.Namespace) -> int:
     try:
         with Progress("importing") as progress, opened_store(args) as store:
             waiting: list[_Waiting] = []
-            for number, file in enumerate(args.files, start=1):
-                progress.now(f"importing file {number:,} of {len(args.files):,}")
+            files = [file for given in args.files for file in _files_of(given)]
+            for number, file in enumerate(files, start=1):
+                progress.now(f"importing file {number:,} of {len(files):,}")
                 taken.append(_Taken(file))
                 waiting += _take(taken[-1], store, settings, args.dialect)
             for one in waiting:
@@ -81,8 +83,19 @@ def run_import(args: argparse.Namespace) -> int:
     return BAD_INPUT if failed else 0
 
 
+def _files_of(given: str) -> list[str]:
+    """The file, or those of a folder and of all below it that programs write their sessions to."""
+    if given == "-" or not Path(given).is_dir():
+        return [given]
+    found = [str(file) for file in sorted(Path(given).rglob(_SESSIONS)) if file.is_file()]
+    return found or [given]  # which is then told as a folder that has none
+
+
 def _take(one: _Taken, store: Store, settings: Settings, dialect: str) -> Iterator[_Waiting]:
     """Import the conversations of a file; those that have to wait for another file."""
+    if one.file != "-" and Path(one.file).is_dir():
+        one.error = f"there is no {_SESSIONS} in this folder: give its files by their names"
+        return
     try:
         reading = read_recorded(read_bytes(one.file), dialect)
     except InputError as error:
@@ -130,6 +143,8 @@ def _lines(one: _Taken, screen: Screen) -> Iterator[str]:
     name = printable("standard input" if one.file == "-" else one.file)
     if one.error:
         yield f"{name}: {screen.paint('not imported', 'yellow')}: {one.error}"
+    elif not one.outcomes:
+        yield f"{name}: nothing was said in this session"
     for recorded, done in one.outcomes:
         if isinstance(done, str):
             yield f"{name}: {screen.paint('not imported', 'yellow')}: {done}"

@@ -29,8 +29,8 @@ ACTIONS = {
     "unpin": "let a message go again",
 }
 _IMPORT = """\
-Recognised by content: sessions of Claude Code (~/.claude/projects/*/*.jsonl), rollouts of Codex
-(~/.codex/sessions/**/rollout-*.jsonl), and conversations as an array, a request body or lines.
+Recognised by content: sessions of Claude Code (all: ~/.claude/projects), rollouts of Codex (all: ~/.codex/sessions),
+and conversations as an array, a request body or lines. Of a folder, all *.jsonl files in it and below it are imported.
 Importing a file again adds only what is new.
 """
 _MOST = 1_000_000
@@ -124,7 +124,7 @@ def _add_export(parser: argparse.ArgumentParser, dialects: Sequence[str]) -> Non
 
 
 def _add_import(parser: argparse.ArgumentParser, dialects: Sequence[str]) -> None:
-    parser.add_argument("files", metavar="FILE", nargs="+", help="files to import; - for standard input")
+    parser.add_argument("files", metavar="FILE", nargs="+", help="files or folders to import; - for standard input")
     parser.add_argument(
         "--dialect",
         metavar="NAME",

@@ -28,6 +28,8 @@ __all__ = ["FORMAT", "is_claude_code", "read_claude_code"]
 
 FORMAT = "claude-code"
 _SPEAKERS = ("user", "assistant")
+# What a session may begin with before anything was said in it.
+_BESIDE = ("summary", "file-history-snapshot", "queue-operation", "custom-title", "ai-title", "last-prompt")
 _SYNTHETIC = "<synthetic>"  # the model of messages that the program wrote itself, such as errors
 _OWN_WORDS = "messages of the program itself"
 _RAWS = msgspec.json.Decoder(list[msgspec.Raw])
@@ -39,9 +41,10 @@ def is_claude_code(lines: Sequence[Line]) -> bool:
 
 
 def _is_own(value: dict[str, Any]) -> bool:
-    if value.get("type") in _SPEAKERS:
+    kind = value.get("type")
+    if kind in _SPEAKERS:
         return isinstance(value.get("message"), dict) and ("uuid" in value or "sessionId" in value)
-    return value.get("type") == "summary" and "leafUuid" in value
+    return kind in _BESIDE and not value.keys().isdisjoint(("leafUuid", "sessionId", "messageId"))
 
 
 def read_claude_code(lines: Sequence[Line], faults: Sequence[LineFault]) -> Reading:

@@ -22,23 +22,20 @@ _LIST_KEYS = ("messages", "input", "conversations")
 
 
 def read_recorded(data: bytes, dialect: str = "auto") -> Reading:
-    """The conversations of a file. Raises InputError for what holds none.
+    """The conversations of a file. Raises InputError for what is no file of conversations.
 
     Sessions of Claude Code, rollouts of Codex, and what `read_document` reads: an array, a request body, one message
-    per line; also one whole conversation per line. `dialect` names that of a document where it cannot be told.
+    per line; also one whole conversation per line. `dialect` names that of a document where it cannot be told. A session
+    in which nothing was said yet has no conversations.
     """
     if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
         return Reading((_document(data, dialect),))
     lines, faults = read_lines(data)
     if claude_code.is_claude_code(lines):
-        reading = claude_code.read_claude_code(lines, faults)
-    elif codex.is_codex(lines):
-        reading = codex.read_codex(lines, faults)
-    else:
-        return _other(data, lines, faults, dialect)
-    if not reading.conversations:
-        raise InputError("there is no message in this session")
-    return reading
+        return claude_code.read_claude_code(lines, faults)
+    if codex.is_codex(lines):
+        return codex.read_codex(lines, faults)
+    return _other(data, lines, faults, dialect)
 
 
 def _other(data: bytes, lines: Sequence[Line], faults: Sequence[LineFault], dialect: str) -> Reading:

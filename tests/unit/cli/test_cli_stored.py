@@ -116,6 +116,22 @@ class TestImport:
         )
         assert "sub-agents\n" in store("sessions", "show", the_id(store)).text
 
+    def test_a_folder_is_imported_with_all_below_it(self, store, files, tmp_path):
+        (tmp_path / "projects" / "shop" / "deep").mkdir(parents=True)
+        for place, file in (("shop/a.jsonl", "claude"), ("shop/deep/b.jsonl", "codex")):
+            (tmp_path / "projects" / place).write_bytes(files[file].read_bytes())
+        (tmp_path / "projects" / "index.json").write_text('{"version": 1}')
+        empty = {"type": "file-history-snapshot", "messageId": "x", "snapshot": {}}
+        (tmp_path / "projects" / "shop" / "left.jsonl").write_bytes(lines(empty))
+        ran = store("sessions", "import", tmp_path / "projects")
+        assert (ran.code, ran.err) == (0, "")
+        assert ran.text.count("imported as") == 2
+        assert f"{tmp_path}/projects/shop/left.jsonl: nothing was said in this session" in ran.text
+        assert "index.json" not in ran.text
+        (tmp_path / "nothing").mkdir()
+        ran = store("sessions", "import", tmp_path / "nothing")
+        assert (ran.code, "there is no *.jsonl in this folder" in ran.text) == (2, True)
+
     def test_standard_input(self, store):
         ran = store("sessions", "import", "-", stdin=encoded(work(3)))
         assert ran.text.startswith("standard input: file, chat: 9 messages imported as ")

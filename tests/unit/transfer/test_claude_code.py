@@ -18,7 +18,6 @@ from tests.unit.transfer.recorded_files import (
 
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.rules import check
-from penstock.errors import InputError
 from penstock.measure.usage import Usage
 from penstock.transfer.reading import read_recorded
 
@@ -191,6 +190,14 @@ def test_lone_surrogates_survive():
     assert only(line).messages[0].raw == b'{"role":"user","content":"\\ud83d cut"}'
 
 
-def test_a_session_without_a_message_is_an_error():
-    with pytest.raises(InputError, match="no message"):
-        read_recorded(lines({"type": "summary", "summary": "Empty", "leafUuid": "x"}))
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"type": "summary", "summary": "Empty", "leafUuid": "x"},
+        {"type": "file-history-snapshot", "messageId": "x", "snapshot": {}, "isSnapshotUpdate": False},
+        {"type": "queue-operation", "operation": "enqueue", "sessionId": "s", "content": "Hello"},
+    ],
+)
+def test_a_session_in_which_nothing_was_said_has_no_conversation(line):
+    """People who left at once have such files, many of them."""
+    assert read_recorded(lines(line)).conversations == ()
