@@ -12,6 +12,7 @@ import pytest
 
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import ToolResult
+from penstock.conversation.wire import parse_json
 from penstock.engine.session import Session
 from penstock.errors import StoreUnavailable, UnknownHandle
 from penstock.settings import settings_from
@@ -63,8 +64,9 @@ def result(dialect, call_id, text, tool="terminal"):
 
 
 def shown(session):
-    """The texts of all results in the view."""
-    messages = decode_all(DIALECTS[session.row.dialect], session.view())
+    """The texts of all results in the log."""
+    wires = [parse_json(entry.raw) for entry in session.store.read_from(session.id, 0)]
+    messages = decode_all(DIALECTS[session.row.dialect], wires)
     return [part.text for message in messages for part in message.parts if isinstance(part, ToolResult)]
 
 
