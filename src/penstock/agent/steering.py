@@ -10,6 +10,8 @@ from penstock.agent.bookkeeping import books_for
 from penstock.agent.context import CompactionWish
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role
+from penstock.engine.auxiliary import summariser_for
+from penstock.engine.compressor import ContextCompressor
 from penstock.engine.plugins import blaming
 from penstock.errors import EngineFailure, SettingsError, TargetTooSmall
 from penstock.providers.cache_plan import caching_for
@@ -87,4 +89,6 @@ async def switch_model(
     with blaming(engine.name):
         engine.update_model(model.name, session.window.tokens, base_url=base_url, provider=provider)
     agent.context.bookkeeper = books_for(model.name, agent.caching, engine.threshold_tokens, session.settings)
-    await agent.context.fit()
+    await agent.context.fit()  # by the model that was there before, whose window holds all of it
+    if isinstance(engine, ContextCompressor):
+        engine.use_summariser(summariser_for(session.settings, model, session.window.tokens))

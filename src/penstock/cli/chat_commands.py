@@ -31,7 +31,9 @@ from penstock.recall.semantic import embedder_for
 
 if TYPE_CHECKING:
     from penstock.cli.chat_desk import Desk
+    from penstock.cli.chat_model import Choice
     from penstock.cli.screen import Screen
+    from penstock.stores.base import SessionRow
 
 __all__ = ["COMMANDS", "Command", "Parsed", "parse", "recap", "run_command"]
 
@@ -171,27 +173,43 @@ async def _resume(desk: Desk, argument: str, screen: Screen) -> list[str]:
     session_id = desk.found(argument)
     row = desk.store.session(session_id)
     before = desk.choice
-    if row.dialect != before.model.dialect:
-        desk.choice = desk.office.chooser.first(row, reached_by(desk.store, row))
+    own, why = _own_model(desk, row)
     try:
+        desk.choice = own
         desk.check_dialect(row)
     except SettingsError:
         desk.choice = before
         raise
     await desk.agent.aclose()
     desk.open(session_id)
-    return recap(desk, screen)
+    told = why and f"it goes on with {printable(own.model.name)}, since its own model is out of reach: {why}"
+    return [*recap(desk, screen), *wrapped(told, screen.columns)] if told else recap(desk, screen)
+
+
+def _own_model(desk: Desk, row: SessionRow) -> tuple[Choice, str]:
+    """The model that a conversation had; the present one where that cannot be had, and why. Raises SettingsError."""
+    now = desk.choice
+    if (row.model, row.dialect) == (now.model.name, now.model.dialect):
+        return now, ""
+    try:
+        return desk.office.chooser.own(row, reached_by(desk.store, row)), ""
+    except SettingsError as error:
+        if row.dialect != now.model.dialect:
+            raise
+        return now, str(error)
 
 
 def recap(desk: Desk, screen: Screen) -> list[str]:
-    """Where a conversation that goes on stands: its title, and what was said last."""
+    """Where a conversation that goes on stands: its title, its model, and what was said last."""
     session = desk.agent.session
     title = title_of(desk.store, session.row, session.row.title)
     head = f"{desk.conversation[:SHORT]}  {printable(title)}"
     lines = [
         screen.paint(screen.clip(head, 0), "bold"),
         screen.paint(
-            f"{plural(len(session), 'message')}, {desk.status.prompt_tokens:,} tokens in the view", "dim"
+            f"{plural(len(session), 'message')}, {desk.status.prompt_tokens:,} tokens in the view, "
+            f"with {printable(desk.status.model)}",
+            "dim",
         ),
         *(wrapped(desk.tidied, screen.columns) if desk.tidied else ()),
     ]

@@ -88,10 +88,18 @@ class ModelChooser:
         Raises SettingsError where there is none, and where a key or an address is missing.
         """
         wanted = self._wanted if resumed is None else self._wanted.resuming(resumed, reached)
+        return self._begun(wanted, resumed.dialect if resumed else "")
+
+    def own(self, resumed: SessionRow, reached: Reached | None) -> Choice:
+        """The model that a conversation had, whichever was named for the one before. Raises SettingsError."""
+        anything = msgspec.structs.replace(self._wanted, model="")
+        return self._begun(anything.resuming(resumed, reached), resumed.dialect)
+
+    def _begun(self, wanted: Wanted, dialect: str) -> Choice:
         name = wanted.model or wanted.usual
         if wanted.provider == LOCAL or self._is_local(name):
             return self._local()
-        provider = wanted.provider or _provider_for(name, wanted, resumed.dialect if resumed else "")
+        provider = wanted.provider or _provider_for(name, wanted, dialect)
         self._home = msgspec.structs.replace(wanted, provider=provider)
         if name:
             return self._connected(provider, name)

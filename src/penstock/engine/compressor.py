@@ -286,6 +286,11 @@ class ContextCompressor(ContextEngine):
         super().on_session_switch(old_id, new_id, reason)
         self._keep_notes_of(new_id)
 
+    def use_summariser(self, summariser: Summariser | None) -> None:
+        """Have another model write from now on; with None, the one that the settings name, where they do."""
+        self._given_summariser = summariser
+        self._summariser = summariser or summariser_for(self.settings, None)
+
     def update_model(
         self,
         model: str,

@@ -291,6 +291,27 @@ def test_a_smaller_window_has_the_conversation_compacted_first(store, tmp_path):
     assert not any(request.prompt_tokens > 16_000 for request in smaller.received)
 
 
+def test_the_model_that_one_has_switched_to_writes_the_next_handoff(store, tmp_path):
+    agent, first, _ = agent_of(
+        [Reply(text="an answer, " * 200)], store, tmp_path, repeat_last=True, name="gpt-4.1"
+    )
+    second = ScriptedModel([Reply(text="another answer, " * 200)], repeat_last=True, name="gpt-4.1-mini")
+    wordy = {"role": "user", "content": TALK * 300}
+    agent.context.append([wordy, {"role": "assistant", "content": TALK * 300}] * 12)
+
+    async def go():
+        await agent.compact()
+        assert len(first.received) >= 1
+        before = len(first.received)
+        await agent.switch_model(second)
+        agent.context.append([wordy, {"role": "assistant", "content": TALK * 300}] * 12)
+        await agent.compact()
+        assert len(second.received) >= 1
+        assert len(first.received) == before
+
+    asyncio.run(go())
+
+
 def test_a_compaction_that_was_prepared_is_not_waited_for(store, tmp_path):
     agent, model, events = agent_of(
         [Reply(text="an answer, " * 200)],
@@ -414,7 +435,10 @@ def test_the_lossless_engine_in_an_agent_is_opened_by_its_tools(store, tmp_path)
     assert any(isinstance(event, Compacted) for event in events)
     described = json.loads(agent.calls.recall("history_describe", '{"handle": "n1"}'))
     assert described["kind"] == "segment"
-    assert "item_" in json.loads(agent.calls.recall("history_search", '{"query": "item_2"}'))["found"][0]["excerpt"]
+    assert (
+        "item_"
+        in json.loads(agent.calls.recall("history_search", '{"query": "item_2"}'))["found"][0]["excerpt"]
+    )
     assert not model.violations
 
 

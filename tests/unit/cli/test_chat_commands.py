@@ -184,6 +184,33 @@ def test_context_usage_insights_sessions_and_search(tmp_path, monkeypatch):
     acted([paragraphs(0)], tmp_path, monkeypatch, act)
 
 
+def test_resume_takes_the_model_that_the_conversation_had(tmp_path, monkeypatch):
+    async def act(person):
+        await person.says("One.")
+        first = person.desk.conversation
+        await person.command("/new")
+        await person.command("/model gpt-4.1-mini")
+        await person.says("Two.")
+        second = person.desk.conversation
+        said = await person.command(f"/resume {first}")
+        assert person.desk.status.model == person.desk.choice.model.name == "gpt-4.1"
+        assert said[1].endswith("with gpt-4.1")
+        await person.command("/resume")
+        assert (person.desk.conversation, person.desk.status.model) == (second, "gpt-4.1-mini")
+        await person.says("Three.")
+        assert [one.body["model"] for one in person.server.received] == [
+            "gpt-4.1",
+            "gpt-4.1-mini",
+            "gpt-4.1-mini",
+        ]
+        person.desk.store.put_note("reached", first, b'{"provider": "anthropic"}')
+        said = await person.command(f"/resume {first}")
+        assert "it goes on with gpt-4.1-mini, since its own model is out of reach: no key" in "\n".join(said)
+
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    acted(["Yes."], tmp_path, monkeypatch, act)
+
+
 def test_new_and_resume_and_nothing_empty_is_left_behind(tmp_path, monkeypatch):
     async def act(person):
         desk = person.desk
