@@ -14,12 +14,9 @@ meanwhile; messages that arrive while it is made stay behind it.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from typing import TYPE_CHECKING, Any, Self
-
-import msgspec
 
 from penstock.compaction.previews import limits_for_results
 from penstock.compaction.receipt import NOTHING_TO_DO
@@ -40,6 +37,7 @@ from penstock.engine.session_history import SessionHistory
 from penstock.engine.session_nodes import SessionNodes
 from penstock.engine.stored_view import read_view
 from penstock.engine.summariser import summariser_of
+from penstock.engine.threads import in_thread
 from penstock.engine.writing import Memory
 from penstock.errors import UnknownHandle
 from penstock.measure.usage import Usage, normalise_usage
@@ -60,6 +58,7 @@ if TYPE_CHECKING:
 
     from penstock.compaction.notebook import Notebook
     from penstock.engine.compressed import Compressed
+    from penstock.engine.summariser import Summariser
     from penstock.errors import ErrorClass
     from penstock.measure.windows import Window
     from penstock.recall.history import Finding, History
@@ -284,6 +283,29 @@ class Session:
         Raises what `penstock.compress` raises, and StoreConflict where somebody else has compacted the same view
         meanwhile: that compaction stands, and this one is discarded.
         """
+        return run_sync(
+            self.acompact(
+                target_tokens=target_tokens,
+                context_length=context_length,
+                tools=tools,
+                system=system,
+                focus=focus,
+                summariser=summariser,
+            )
+        )
+
+    async def acompact(
+        self,
+        *,
+        target_tokens: int | None = None,
+        context_length: int | None = None,
+        tools: Sequence[Any] | None = None,
+        system: Any = None,
+        focus: str | None = None,
+        summariser: Any = None,
+    ) -> Compressed:
+        """As `compact`, without blocking the event loop. Where it is cancelled, nothing is committed."""
+        standing = await in_thread(self.standing, with_pins=True)
         request = Request(
             target_tokens=target_tokens,
             context_length=context_length or self.window.tokens,
@@ -294,29 +316,25 @@ class Session:
             dialect=self._row.dialect,
             settings=self.settings,
             recall_tool=self.recall_tool,
+            pins=frozenset(position + 1 for position in self.store.pins(self.id)),
+            numbers=standing.view.numbers,
+            memory=Memory(
+                notes_for(self.store, self.id, self._notebook.redactor.redact), self._meter.learned
+            ),
         )
-        return run_sync(self._compacted(request, summariser))
-
-    async def acompact(self, **wishes: Any) -> Compressed:
-        """As `compact`, without blocking the event loop."""
-        return await asyncio.to_thread(lambda: self.compact(**wishes))
-
-    async def _compacted(self, request: Request, summariser: Any) -> Compressed:
-        standing = self.standing(with_pins=True)
-        view = standing.view
-        pins = frozenset(position + 1 for position in self.store.pins(self.id))
-        notes = notes_for(self.store, self.id, self._notebook.redactor.redact)
-        memory = Memory(notes, self._meter.learned)
-        request = msgspec.structs.replace(request, pins=pins, numbers=view.numbers, memory=memory)
         writer = None if summariser is None else summariser_of(summariser)
-        if self.settings.context.engine == LOSSLESS:
-            result = await self._nodes.compacted(view.wires, request, self._notebook, writer)
-        elif writer is None:
-            result = await asyncio.to_thread(compress_list, view.wires, request, self._notebook)
-        else:
-            result = await summarise_list(view.wires, request, writer, self._notebook)
-        self.commit(standing, result)
+        result = await self._compacted(standing.view.wires, request, writer)
+        await in_thread(self.commit, standing, result)
         return result
+
+    async def _compacted(
+        self, wires: Sequence[Any], request: Request, writer: Summariser | None
+    ) -> Compressed:
+        if self.settings.context.engine == LOSSLESS:
+            return await self._nodes.compacted(wires, request, self._notebook, writer)
+        if writer is None:
+            return await in_thread(compress_list, wires, request, self._notebook)
+        return await summarise_list(wires, request, writer, self._notebook)
 
     def standing(self, *, with_pins: bool = False) -> Standing:
         """The view as it is now, for a compaction that is made elsewhere and committed later.

@@ -5,7 +5,6 @@ They are read whatever engine compacts the session now: a handle that once stood
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +16,7 @@ from penstock.engine.node_history import NodeHistory
 from penstock.engine.node_tree import NodeTree
 from penstock.engine.noting import with_notes
 from penstock.engine.shelf import LazyShelf, StoreShelf
+from penstock.engine.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,9 +42,9 @@ class SessionNodes:
     ) -> Compressed:
         """A compaction whose handoff is an outline; its nodes are kept."""
         request = msgspec.structs.replace(request, nodes=NodeTexts(self._tree.text))
-        begun = await asyncio.to_thread(begin_list, wires, request, book)
+        begun = await in_thread(begin_list, wires, request, book)
         if summariser is None:
-            result = await asyncio.to_thread(finished, begun)
+            result = await in_thread(finished, begun)
         else:
             result = await with_notes(begun, request, summariser, self._tree)
         if result.plan is not None:
