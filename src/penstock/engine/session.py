@@ -49,6 +49,7 @@ from penstock.settings import Settings
 from penstock.stores.base import (
     BRANCH,
     COMPRESSION,
+    SUBAGENT,
     NewCompaction,
     NewSession,
 )
@@ -418,6 +419,21 @@ class Session:
             kind=BRANCH,
         )
         return Session(self.store, branch_off(self.store, self._row, length, new, _new_id()), self.settings)
+
+    def sub_agent(self, *, model: str = "", dialect: str = "", title: str = "") -> Session:
+        """A new conversation of somebody who works for this one: not in lists, and deleted with it.
+
+        Model and dialect are those of this one, where no others are named.
+        """
+        new = NewSession(
+            id=_new_id(),
+            at=time.time(),
+            dialect=dialect_named(dialect or self._row.dialect).name,
+            model=model or self._row.model,
+            title=title,
+            kind=SUBAGENT,
+        )
+        return Session(self.store, self.store.branch(self.id, 0, new), self.settings)
 
     def pin(self, handle: str) -> bool:
         """Keep the message whole in every later compaction, with the call or the results that belong to it.

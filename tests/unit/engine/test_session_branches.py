@@ -7,7 +7,7 @@ from tests.unit.engine.test_session import talk
 
 from penstock.engine.branching import TAKEN_OVER
 from penstock.engine.session import Session
-from penstock.errors import StoreError
+from penstock.errors import StoreError, UnknownDialect, UnknownSession
 from penstock.settings import settings_from
 from penstock.stores.opening import open_store
 
@@ -103,6 +103,22 @@ def test_its_nodes_can_be_opened(store):
     branch = session.branch()
     assert branch.original("n1") == session.original("n1")
     assert "[m1 user]" in branch.original("n1")
+
+
+def test_a_sub_agent_works_for_a_conversation_and_goes_with_it(session, store):
+    worker = session.sub_agent(title="look it up", dialect="anthropic", model="claude-haiku-4-5")
+    worker.append([{"role": "user", "content": "Look it up."}])
+    assert (worker.row.kind, worker.row.parent, worker.row.dialect) == ("subagent", session.id, "anthropic")
+    assert worker.view() == [{"role": "user", "content": "Look it up."}]
+    assert [row.id for row in store.list()] == [session.row.conversation]
+    assert store.tip(session.id).id == session.id
+    assert Session.resume(store, worker.id).view() == worker.view()
+    assert session.sub_agent().row.model == "gpt-4.1"
+    store.delete(session.id)
+    with pytest.raises(UnknownSession):
+        store.session(worker.id)
+    with pytest.raises(UnknownDialect):
+        Session.create(store).sub_agent(dialect="none")
 
 
 def test_no_branch_beyond_the_log(session):
