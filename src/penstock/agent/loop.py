@@ -200,8 +200,8 @@ class Agent:
         self._connected = True
         found = await self._servers.tools()
         self.toolbox = Toolbox.of((*self.toolbox.tools.values(), *found.tools))
-        for name, why in found.failures.items():
-            self._tell(Noticed("warn", f"the MCP server {name} has no tools to offer: {why}"))
+        for why in dict.fromkeys(found.failures.values()):  # each names its server
+            self._tell(Noticed("warn", f"{self.session.redact(why)}; its tools are not offered"))
 
     async def aclose(self) -> None:
         """End what is being prepared, and the MCP servers."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
+from penstock.agent.last_words import LastWords
 from penstock.agent.tools.text_files import size_in_words
 from penstock.conversation.wire import json_text
 from penstock.errors import ToolFailure
@@ -110,30 +110,29 @@ class McpConnection:
 
     async def _live(self, ready: asyncio.Future[mcp.Client], stop: asyncio.Event) -> None:
         """Hold the connection until `stop` is set; `ready` gets the client, or why there is none."""
+        said = LastWords()
         try:
             with self._foreign_errors():
-                async with self._client_of_server() as client:
+                async with said.stream() as complaints, self._client_of_server(complaints) as client:
                     ready.set_result(client)
                     await stop.wait()
         except ToolFailure as error:
             if not ready.done():
-                ready.set_exception(error)
+                ready.set_exception(ToolFailure(f"{error} ({said.line})") if said.line else error)
         finally:
             ready.cancel()
 
     @contextlib.asynccontextmanager
-    async def _client_of_server(self) -> AsyncIterator[mcp.Client]:
+    async def _client_of_server(self, complaints: TextIO) -> AsyncIterator[mcp.Client]:
         import mcp  # noqa: PLC0415 - an extra, and heavy: only a server needs it
 
-        # What the server complains about is its own affair, and would tear the screen of the chat.
-        with open(os.devnull, "w", encoding="utf-8") as complaints:  # noqa: ASYNC230, PTH123 - never blocks
-            async with contextlib.AsyncExitStack() as stack:
-                if self._server.url is not None:
-                    transport: Any = await self._http_transport(stack)
-                else:
-                    transport = mcp.stdio_client(self._command(), complaints)
-                client = mcp.Client(transport, read_timeout_seconds=_CALL_SECONDS)
-                yield await stack.enter_async_context(client)
+        async with contextlib.AsyncExitStack() as stack:
+            if self._server.url is not None:
+                transport: Any = await self._http_transport(stack)
+            else:
+                transport = mcp.stdio_client(self._command(), complaints)
+            client = mcp.Client(transport, read_timeout_seconds=_CALL_SECONDS)
+            yield await stack.enter_async_context(client)
 
     def _command(self) -> mcp.StdioServerParameters:
         import mcp  # noqa: PLC0415 - as above

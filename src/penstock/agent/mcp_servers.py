@@ -116,7 +116,7 @@ class McpTool:
             return failed(str(error))
         text = text if self.most_chars is None else capped(text, self.most_chars)
         lines = text.count("\n") + 1 if text else 0
-        summary = shorten(text.partition("\n")[0]) if is_error else counted(lines, "line")
+        summary = shorten(text.partition("\n")[0]) if is_error or lines == 1 else counted(lines, "line")
         return ToolOutcome(text or "[the tool gave nothing]", is_error, summary)
 
 

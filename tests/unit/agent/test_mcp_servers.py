@@ -195,3 +195,17 @@ def test_nothing_is_started_before_it_is_needed(stage, tmp_path):
 
 def alive(pid):
     return Path(f"/proc/{pid}").exists()
+
+
+def test_a_server_that_dies_at_once_is_quoted(stage):
+    complaint = "import sys; print('loading'*2_000, file=sys.stderr); sys.exit('tickets: no licence found')"
+    server = McpServer(command=sys.executable, args=("-c", complaint))
+
+    async def listed():
+        async with McpServers({"tickets": server}, folder=stage.root) as servers:
+            return (await servers.tools()).failures["tickets"]
+
+    said = asyncio.run(listed())
+    assert said.startswith("the MCP server tickets")
+    assert said.endswith("(tickets: no licence found)")
+    assert len(said) < 200
