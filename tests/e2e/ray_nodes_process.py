@@ -78,7 +78,7 @@ def poisoned(source):
     asked = []
 
     def answer(received):
-        asked.append("row-1," in received.text)
+        asked.append("shelf S1-" in received.text)
         if asked[-1]:
             kill("ray::MapBatches(_compress)")
         return Reply("## Goal\nLook at the shelves.\n")

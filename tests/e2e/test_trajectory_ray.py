@@ -94,6 +94,11 @@ def listening(processes):
     return found
 
 
+def assert_only_ours(told):
+    """Ray says nothing, not even of its dead."""
+    assert [line for line in told.splitlines() if not line.startswith("penstock: ")] == []
+
+
 def address_of(text):
     packed = b"".join(struct.pack("=I", int(text[at : at + 8], 16)) for at in range(0, len(text), 8))
     return socket.inet_ntop(socket.AF_INET if len(packed) == 4 else socket.AF_INET6, packed)
@@ -204,6 +209,7 @@ def unused_port():
 def test_a_cluster_that_runs_is_used_and_goes_on(rows, tmp_path):
     source, port = tmp_path / "in.jsonl", unused_port()
     source.write_bytes(lines_of(rows[:24]))
+    (tmp_path / "bad.jsonl.gz").write_bytes(gzip.compress(lines_of(rows[:24]))[:-9])
     env = {
         "HOME": str(tmp_path),
         "RAY_AUTH_MODE": "token",
@@ -221,13 +227,20 @@ def test_a_cluster_that_runs_is_used_and_goes_on(rows, tmp_path):
     ) as cluster:
         try:
             wait_for_nodes(port, cluster)
-            command = ("trajectories", source, tmp_path / "ray.jsonl", *TARGET, "--engine", "ray")
-            ran = penstock(*command, "--ray-address", f"127.0.0.1:{port}", **env)
+            options = (*TARGET, "--engine", "ray", "--ray-address", f"127.0.0.1:{port}")
+            here = {"cwd": tmp_path, **env}  # which is not the folder of the cluster
+            ran = penstock("trajectories", "in.jsonl", "ray.jsonl", *options, **here)
             assert ran.code == 0, ran.err
+            assert_only_ours(ran.err)
+            bad = penstock("trajectories", "bad.jsonl.gz", "bad.out.jsonl.gz", *options, **here)
             assert cluster.poll() is None
         finally:
             cluster.terminate()
             cluster.wait(timeout=60)
+    assert bad.code == 2
+    assert_only_ours(bad.err)
+    assert bad.err.splitlines()[-1].endswith("; mend the file or give it again")
+    assert not list(tmp_path.glob("bad.out*"))
     assert penstock("trajectories", source, tmp_path / "local.jsonl", *TARGET, "--workers", "1").code == 0
     assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "local.jsonl").read_bytes()
 
@@ -235,8 +248,9 @@ def test_a_cluster_that_runs_is_used_and_goes_on(rows, tmp_path):
 @needs_ray
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are watched through /proc")
 def test_several_nodes_make_the_same_file_while_one_goes_away(rows, tmp_path):
-    many = rows * 4 if LONG else rows
-    (tmp_path / "in.jsonl").write_bytes(lines_of(many))
+    times = 40 if LONG else 1  # more than the cluster has room for
+    (tmp_path / "rows.jsonl").write_bytes(lines_of(rows))
+    (tmp_path / "in.jsonl").write_bytes(lines_of(rows) * times)
     (tmp_path / "orders.jsonl").write_bytes(lines_of(orders()))
     names = ["in.jsonl", "out.jsonl", "seen.json", *(["orders.jsonl"] if LONG else [])]
     done = subprocess.run(
@@ -247,16 +261,16 @@ def test_several_nodes_make_the_same_file_while_one_goes_away(rows, tmp_path):
         ],
         env=environment(HOME=str(tmp_path)),
         capture_output=True,
-        timeout=300 if LONG else 120,
+        timeout=600 if LONG else 120,
         check=False,
         start_new_session=True,
     )
     assert done.returncode == 0, done.stderr.decode()
     seen = json.loads((tmp_path / "seen.json").read_bytes())
-    assert seen["rows"] == len(many)
+    assert seen["rows"] == len(rows) * times
     assert seen["removed"] == 1 + LONG
-    assert penstock("trajectories", tmp_path / "in.jsonl", tmp_path / "local.jsonl", *TARGET).code == 0
-    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "local.jsonl").read_bytes()
+    assert penstock("trajectories", tmp_path / "rows.jsonl", tmp_path / "local.jsonl", *TARGET).code == 0
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "local.jsonl").read_bytes() * times
     if LONG:
         assert seen["added"] == 1
         assert seen["cutters"] == 1

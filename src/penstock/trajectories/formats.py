@@ -37,6 +37,10 @@ class DataFile(msgspec.Struct, frozen=True):
     source: Path
     target: Path
 
+    def absolute(self) -> DataFile:
+        """The same file, for a process that works in another folder."""
+        return DataFile(self.name, self.source.absolute(), self.target.absolute())
+
     @property
     def parquet(self) -> bool:
         """Whether it is Parquet; else it is lines of JSON."""

@@ -6,6 +6,7 @@ import logging
 import os
 import secrets
 import socket
+import warnings
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -98,7 +99,9 @@ def _quiet() -> Iterator[None]:
     for name in _LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="ray")
+            yield
     finally:
         for name, level in before.items():
             logging.getLogger(name).setLevel(level)

@@ -2,15 +2,18 @@
 
     run(Run(source=…, target=…, job=…, engine="ray", ray_address="auto"))
 
-    one task on this machine cuts the files ─► a task a shard, on any machine ─► this process writes the parts
+    a task here cuts the files ─► a task a shard, on any machine ─► the keeper here writes its part ─► it counts as done
 
-Rows of the dataset are shards, blocks have one row. Ray Data holds as many of them on their way as its object store has
-room for, and does those of a machine that went away again. Machines need no folder in common: shards travel there, their
-parts travel back, and this machine alone reads and writes.
+Blocks of the dataset are shards, and Ray Data holds as many of them on their way as its object store has room for.
+Machines need no folder in common: this one alone reads and writes.
+
+What came of a shard goes to the keeper, and not into a block. A block that is lost with a machine can only be had again
+from the task that cut its shard, and that one waits until there is room: neither would ever go on.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
@@ -20,21 +23,22 @@ import msgspec
 
 from penstock.errors import PenstockError, RunBroken
 from penstock.trajectories.ray_cluster import RayCluster, first_line
-from penstock.trajectories.shards import Done, Shard
+from penstock.trajectories.shards import Shard
 from penstock.trajectories.working import SummariesFile, compress_shard, write_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from penstock.trajectories.kept import Kept
+    from penstock.trajectories.shards import Done
     from penstock.trajectories.working import Job
 
 __all__ = ["RayEngine"]
 
 _TRIES = 4  # of a shard whose process or machine goes away; Ray Data itself would try for ever
+_WAITING = 64  # shards that are done, of which the run does not know yet
 _ENCODER = msgspec.msgpack.Encoder()
 _SHARD = msgspec.msgpack.Decoder(Shard)
-_DONE = msgspec.msgpack.Decoder(Done)
 
 
 class RayEngine:
@@ -56,27 +60,24 @@ class RayEngine:
             try:
                 yield from self._done(shards, job, cores)
             except ray.exceptions.RayError as error:
-                raise _ours(error) or RunBroken(
-                    f"the Ray cluster failed ({first_line(error)}); what was done is kept: "
+                raise RunBroken(
+                    f"the Ray cluster failed ({_innermost(error)}); what was done is kept: "
                     "give the same command with --resume"
                 ) from error
 
     def _done(self, shards: Iterable[Shard], job: Job, cores: int) -> Iterator[Done]:
         """What came of each shard. Its part is written."""
-        parts = Path(job.parts) if job.parts is not None else None
+        ray = self.cluster.ray
         keeper = self._keeper(job)
         most = self._workers
         if job.model is not None:
             most = min(cores, self._workers or cores, job.model.concurrency)
             job = msgspec.structs.replace(job, at_once=max(1, job.model.concurrency // most))
         dataset = self._dataset(shards, msgspec.structs.replace(job, parts=None), keeper, most)
-        for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-            for encoded, part in zip(block["done"], block["part"], strict=True):
-                done = _DONE.decode(encoded.as_py())
-                if parts is not None:
-                    write_part(parts, done.shard, part.as_py())
-                keeper.forget.remote(done.shard)
-                yield done
+        for row in dataset.iter_rows():
+            if "error" in row:
+                raise ray.cloudpickle.loads(row["error"])
+            yield ray.get(keeper.take.remote(row["shard"]))
 
     def _dataset(self, shards: Iterable[Shard], job: Job, keeper: Any, most: int) -> Any:
         """The dataset: nothing is done before somebody asks for its blocks. `most` is how many shards at once, if not 0."""
@@ -106,44 +107,74 @@ class RayEngine:
 
 
 class _Keeper:
-    """Knows, on this machine, of the shards that are on their way on any: how often they were begun, and what models wrote.
+    """Knows, on this machine, of the shards that are on their way on any, and takes what came of them.
 
     What models wrote is kept as soon as it is there, and a shard that is begun again asks for no row again.
     """
 
     def __init__(self, job: Job) -> None:
+        self._parts = Path(job.parts) if job.parts is not None else None
+        self._summaries = (
+            SummariesFile(job.parts) if job.parts is not None and job.model is not None else None
+        )
         self._begun: Counter[int] = Counter()
         self._known: dict[int, list[Kept]] = {}
-        self._file = SummariesFile(job.parts) if job.parts is not None and job.model is not None else None
+        self._done: dict[int, Done] = {}
+        self._room = asyncio.Semaphore(_WAITING)
 
-    def begin(self, shard: int) -> tuple[int, list[Kept]]:
+    async def begin(self, shard: int) -> tuple[int, list[Kept]]:
         """How often a shard was begun, this time counted, and what was written for rows of it since the run began."""
         self._begun[shard] += 1
         return self._begun[shard], self._known.get(shard, [])
 
-    def put(self, shard: int, kept: Kept) -> None:
-        """See `SummariesFile.put`."""
-        if self._file is not None:
-            self._file.put(shard, kept)
+    async def keep(self, shard: int, kept: Kept) -> None:
+        """Keep what a model wrote for a row."""
+        if self._summaries is not None:
+            self._summaries.put(shard, kept)
         self._known.setdefault(shard, []).append(kept)
 
-    def forget(self, shard: int) -> None:
-        """The shard is done."""
+    async def bring(self, done: Done, part: bytes) -> None:
+        """What came of a shard, with its part. Waits while many others were not taken yet."""
+        if done.shard in self._done:  # brought before, by a process that died before it could say so
+            return
+        await self._room.acquire()
+        if self._parts is not None:
+            write_part(self._parts, done.shard, part)
+        self._done[done.shard] = done
+
+    async def take(self, shard: int) -> Done:
+        """What was brought of a shard. It is not known here any more."""
+        self._room.release()
         self._begun.pop(shard, None)
         self._known.pop(shard, None)
+        return self._done.pop(shard)
 
 
 def _cut(_: Any, shards: Iterable[Shard]) -> Iterator[Any]:
     """The task on this machine: cuts the files, a block for each shard. It waits while there is no room for the next."""
-    for shard in shards:
-        yield _block(shard=_ENCODER.encode(shard))
+    try:
+        for shard in shards:
+            yield _block("shard", _ENCODER.encode(shard))
+    except (PenstockError, OSError) as error:
+        yield _failed(error)
 
 
 def _compress(block: Any, job: Job, keeper: Any) -> Any:
     """The task of a shard: it runs on some machine, which has nothing of ours but the package."""
-    ray = import_module("ray")
+    if "error" in block.column_names:
+        return block
     (encoded,) = block["shard"]
     shard = _SHARD.decode(encoded.as_py())
+    try:
+        _bring(shard, job, keeper)
+    except (PenstockError, OSError) as error:
+        return _failed(error)
+    return {"shard": [shard.number]}
+
+
+def _bring(shard: Shard, job: Job, keeper: Any) -> None:
+    """Do a shard and give what came of it to the keeper. Raises RunBroken where that was tried too often."""
+    ray = import_module("ray")
     times, written = ray.get(keeper.begin.remote(shard.number))
     if times > _TRIES:
         rows = f"rows {shard.first_row:,} to {shard.first_row + shard.rows - 1:,} of input file {shard.file + 1:,}"
@@ -153,21 +184,25 @@ def _compress(block: Any, job: Job, keeper: Any) -> Any:
         )
 
     def keep(number: int, one: Kept) -> None:
-        ray.get(keeper.put.remote(number, one))
+        ray.get(keeper.keep.remote(number, one))
 
-    done, part = compress_shard(msgspec.structs.replace(shard, kept=(*shard.kept, *written)), job, keep)
-    return _block(done=_ENCODER.encode(done), part=part)
+    shard = msgspec.structs.replace(shard, kept=(*shard.kept, *written))
+    ray.get(keeper.bring.remote(*compress_shard(shard, job, keep)))
 
 
-def _block(**columns: bytes) -> Any:
-    """A block of one row."""
+def _failed(error: Exception) -> Any:
+    """A failure as a block. Ray Data would tell what is raised in its own words, and perhaps try again."""
+    return _block("error", import_module("ray.cloudpickle").dumps(error))
+
+
+def _block(column: str, value: bytes) -> Any:
+    """A block of one row. Arrow's bytes are bytes; those of NumPy lose their zeros at the end."""
     pa = import_module("pyarrow")
-    return pa.table({name: pa.array([value], pa.large_binary()) for name, value in columns.items()})
+    return pa.table({column: pa.array([value], pa.large_binary())})
 
 
-def _ours(error: BaseException) -> PenstockError | OSError | None:
-    """What our code raised in a task, under what Ray and Ray Data put around it."""
-    seen: BaseException | None = error
-    while seen is not None and not isinstance(seen, (PenstockError, OSError)):
-        seen = getattr(seen, "cause", None) or seen.__cause__
-    return seen
+def _innermost(error: BaseException) -> str:
+    """What went wrong, from under all that Ray and Ray Data put around it."""
+    while (cause := getattr(error, "cause", None) or error.__cause__) is not None:
+        error = cause
+    return f"{type(error).__name__}: {first_line(error)}"

@@ -21,7 +21,7 @@ from penstock.trajectories.metrics_file import MetricsFile
 from penstock.trajectories.report import Report
 from penstock.trajectories.report_page import ReportBad, ReportFacts
 from penstock.trajectories.shards import Done, Remaining
-from penstock.trajectories.tokenizers import tokenizer_of
+from penstock.trajectories.tokenizers import located, tokenizer_of
 from penstock.trajectories.working import Job, connected, part_name
 
 if TYPE_CHECKING:
@@ -158,8 +158,11 @@ class _Work:
         wanted = self._wanted
         if wanted.target is None and wanted.metrics is not None:
             self._metrics = MetricsFile(wanted.metrics)
-        parts = str(self._journal.folder) if self._journal is not None else None
-        job = msgspec.structs.replace(wanted.job, parts=parts, samples=self._report is not None)
+        parts = str(self._journal.folder.absolute()) if self._journal is not None else None
+        options = msgspec.structs.replace(wanted.job.options, tokenizer=located(wanted.job.options.tokenizer))
+        job = msgspec.structs.replace(
+            wanted.job, options=options, parts=parts, samples=self._report is not None
+        )
         if wanted.target is None:
             job = msgspec.structs.replace(job, model=None)
         if job.model is not None:
@@ -229,7 +232,7 @@ class _Work:
         """The shards that are still to be done."""
         journal = self._journal
         return Remaining(
-            files=tuple(self._files),
+            files=tuple(file.absolute() for file in self._files),
             shard_bytes=self._shard_bytes,
             done=frozenset(journal.done) if journal is not None else frozenset(),
             whole={place: len(journal.of_file(place)) for place in journal.files} if journal else {},

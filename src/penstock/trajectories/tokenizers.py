@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from penstock.measure.tokens import Tokenizer
 
-__all__ = ["FileTokenizer", "tokenizer_of"]
+__all__ = ["FileTokenizer", "located", "tokenizer_of"]
 
 _NAMES = {"o200k": "o200k_base", "cl100k": "cl100k_base"}
 
@@ -22,7 +22,7 @@ _NAMES = {"o200k": "o200k_base", "cl100k": "cl100k_base"}
 @lru_cache(maxsize=8)
 def tokenizer_of(name: str) -> Tokenizer:
     """The tokenizer of that name or file. Raises SettingsError for a name or a file that is none."""
-    if name.endswith(".json") or "/" in name or "\\" in name or Path(name).is_dir():
+    if _is_path(name):
         return FileTokenizer(_file(name))
     try:
         return tokenizer_named(_NAMES.get(name, name))
@@ -30,6 +30,11 @@ def tokenizer_of(name: str) -> Tokenizer:
         raise SettingsError(
             f"tokenizer {name!r} is not known; use o200k, cl100k or the path of a tokenizer.json"
         ) from None
+
+
+def located(name: str) -> str:
+    """The same tokenizer, for a process that works in another folder."""
+    return str(Path(name).absolute()) if _is_path(name) else name
 
 
 class FileTokenizer:
@@ -60,6 +65,10 @@ class FileTokenizer:
         """Tokens in each of `texts`, in their order."""
         clean = [text if text.isascii() else _without_lone_surrogates(text) for text in texts]
         return [len(one.ids) for one in self._loaded.encode_batch_fast(clean, add_special_tokens=False)]
+
+
+def _is_path(name: str) -> bool:
+    return name.endswith(".json") or "/" in name or "\\" in name or Path(name).is_dir()
 
 
 def _file(name: str) -> Path:
