@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.compaction.outline import header_of_node
+from penstock.compaction.runs import numbers_in
 from penstock.errors import UnknownHandle
 from penstock.recall.history import Place
 
@@ -33,7 +34,8 @@ def node_number(handle: str) -> int:
 class NodeHistory:
     """A history with nodes. `behind` is a second one, that is asked for what the first does not know.
 
-    `shown` are the handles of the nodes that stand in the view.
+    `shown` are the handles of the nodes that stand in the view, `told` those nodes as the view tells them: what is below
+    one is known by that even where the tree lacks it, as that of a branch does whose conversation was deleted.
     """
 
     def __init__(
@@ -44,11 +46,13 @@ class NodeHistory:
         *,
         behind: History | None = None,
         shown: Collection[int] = (),
+        told: Sequence[Node] = (),
     ) -> None:
         self._histories: list[History] = [history] if behind is None else [history, behind]
         self._tree = tree
         self._count = count
         self._shown = shown
+        self._told = told
 
     def search(self, query: str, wish: Wish) -> Sequence[Finding]:
         """The best findings: messages, since nodes say only what messages say."""
@@ -109,7 +113,10 @@ class NodeHistory:
             yield f"[m{number} {place.role}]\n{text}"
 
     def _numbers(self, handle: str) -> tuple[int, ...]:
-        numbers = self._tree.numbers(node_number(handle))
+        number = node_number(handle)
+        numbers = self._tree.numbers(number) or next(
+            (tuple(numbers_in(node.runs)) for node in self._told if number in node.handles), ()
+        )
         if not numbers:
             raise UnknownHandle(f"there is no node {handle!r} in this conversation")
         return numbers

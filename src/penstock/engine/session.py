@@ -130,6 +130,9 @@ class Session:
     def __len__(self) -> int:
         return self._tip.length
 
+    def __repr__(self) -> str:
+        return f"<Session {self.id}: {len(self):,} messages, {self._row.dialect}, in {self.store.url}>"
+
     def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> list[str]:
         """Append messages (objects, or their exact JSON bytes) to the log; their handles.
 

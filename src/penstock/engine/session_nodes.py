@@ -57,5 +57,6 @@ class SessionNodes:
         """The history with the nodes in it; those of the newest compaction stand in the view."""
         pieces = newest.compaction.pieces if newest is not None else ()
         texts = [piece.summary.text for piece in pieces if isinstance(piece, Handoff)]
-        shown = [handle for text in texts for node in parse_outline(text) for handle in node.handles]
-        return NodeHistory(history, self._tree, count, shown=shown)
+        told = [node for text in texts for node in parse_outline(text)]
+        shown = [handle for node in told for handle in node.handles]
+        return NodeHistory(history, self._tree, count, shown=shown, told=told)

@@ -305,3 +305,8 @@ def test_a_title_goes_on_with_the_conversation(session, store):
     session.append(talk(12, first=12))
     session.compact(target_tokens=2_000)
     assert (session.row.title, store.list()[0].title) == ("renamed", "renamed")
+
+
+def test_what_a_session_looks_like_in_a_shell(session):
+    session.append(talk(1))
+    assert repr(session) == f"<Session {session.id}: 4 messages, chat, in memory:>"
