@@ -17,7 +17,7 @@ import numpy as np
 from penstock.errors import IllegalResult, InputError
 from penstock.trajectories.fields import PER_TURN_COLUMNS, neutral
 from penstock.trajectories.metrics import Outcome, TrajectoryMetrics
-from penstock.trajectories.slices import columns_of, items_of, parsed
+from penstock.trajectories.slices import columns_of, items_of, parsed, require_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -93,6 +93,7 @@ class Line(msgspec.Struct, frozen=True, eq=False):
 def read_line(data: bytes, column: str | None = None) -> Line:
     """The turns of a line. Raises InputError for what has none."""
     text = data.removeprefix(_BOM)
+    require_text(text)
     if text.lstrip()[:1] == b"[":
         return Line(data, None, "", *turns_in(parsed(text)))
     columns = columns_of(text)

@@ -14,13 +14,22 @@ import msgspec
 
 from penstock.errors import InputError, MalformedJSON
 
-__all__ = ["columns_of", "items_of", "parsed"]
+__all__ = ["columns_of", "items_of", "parsed", "require_text"]
 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _ANY = msgspec.json.Decoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SCANNER = json.JSONDecoder()
+
+
+def require_text(data: bytes) -> None:
+    """Raises MalformedJSON for what is not UTF-8, of which nothing else here would take notice in every place."""
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            raise MalformedJSON(f"the line is not UTF-8 (byte {error.start + 1})") from None
 
 
 def columns_of(data: bytes) -> dict[str, bytes]:
@@ -63,10 +72,8 @@ class _Scan:
     """A walk over the text of a row."""
 
     def __init__(self, data: bytes) -> None:
-        try:
-            self._text = data.decode()
-        except UnicodeDecodeError as error:
-            raise MalformedJSON(f"the line is not UTF-8 (byte {error.start + 1})") from None
+        require_text(data)
+        self._text = data.decode()
         self._at = 0
 
     def columns(self) -> dict[str, bytes]:

@@ -158,3 +158,11 @@ def test_rows_of_a_frame_hold_arrays_and_are_cut_alike():
     assert sorted(new["loss_mask"])[:2] == [0, 1]  # 0 for the summary alone
     small = compressed_row({**row, "messages": row["messages"][:3]}, COMPRESSOR, None)
     assert small["loss_mask"] is row["loss_mask"]
+
+
+@pytest.mark.parametrize("place", [0, 14, 60, -30])
+def test_what_is_not_utf8_is_told_alike_wherever_it_stands(place):
+    line = bytearray(spelled({"note": "a" * 40, "conversations": turns()}))
+    line[place] = 0x80
+    with pytest.raises(InputError, match=f"^the line is not UTF-8 .byte {place % len(line) + 1}.$"):
+        read_line(bytes(line))
