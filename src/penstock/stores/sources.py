@@ -68,10 +68,16 @@ def _calling(do: Transaction, answers: Iterable[Source]) -> list[Source]:
     found: set[Source] = set()
     for answer in answers:
         row = do.one(
-            "SELECT b.message FROM entries e JOIN entries b ON b.conversation = e.conversation "
-            "AND b.position < e.position JOIN messages m ON m.key = b.message "
-            "WHERE e.message = ? AND e.conversation = ? AND m.role <> 'tool' ORDER BY b.position DESC LIMIT 1",
-            *(answer.key, answer.conversation),
+            "SELECT max(position) FROM entries WHERE message = ? AND conversation = ?",
+            answer.key,
+            answer.conversation,
+        )
+        if row is None or row[0] is None:
+            continue
+        row = do.one(
+            "SELECT e.message FROM entries e JOIN messages m ON m.key = e.message "
+            "WHERE e.conversation = ? AND e.position < ? AND m.role <> 'tool' ORDER BY e.position DESC LIMIT 1",
+            *(answer.conversation, row[0]),
         )
         if row is not None:
             found.add(Source(MESSAGE, row[0], answer.conversation))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from store_rows import add, commit, filled
+from store_rows import add, commit, filled, new_message
 
 from penstock.stores.base import NewSession, StoredResult
 from penstock.stores.sqlite import SqliteTransaction
@@ -27,6 +27,14 @@ def use_everything(store):
     """What an agent does in every turn, and deleting."""
     store.branch("a3", 4, NewSession(id="c", at=10.0))
     add(store, "c", "six", "seven")
+    function = {"name": "history_search", "arguments": "{}"}
+    calls = [{"id": "c1", "type": "function", "function": function}]
+    for wire in (
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "c1", "content": "m1: one"},
+    ):
+        store.append("c", [new_message(wire)], store.log_tip("c").id, 10.5)
+        store.index()
     store.put_result(StoredResult(id="r", session="c", tool="t", text="eight", created=11.0))
     commit(store, "c", "c2", 0)
     for look in (
@@ -88,5 +96,12 @@ def test_no_table_is_read_from_end_to_end(tmp_path, plans):
         if step.startswith("SCAN ") and step.split()[1] not in FEW and "CONSTANT ROW" not in step
         if statement not in ONCE and not statement.endswith(("LIMIT 1", "LIMIT ?"))
     }
+    sorted_first = [
+        statement
+        for statement, steps in plans.items()
+        if statement.endswith("LIMIT 1")
+        and any(step.startswith("USE TEMP B-TREE FOR ORDER") for step in steps)
+    ]
     assert len(plans) > 60
+    assert [statement[:27] for statement in sorted_first] == ["SELECT s.id FROM messages m"]  # sessions: few
     assert not scanned, "\n".join(map(str, sorted(scanned)))
