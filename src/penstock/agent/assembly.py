@@ -74,7 +74,7 @@ def make_agent(
     if (
         session_id is not None and settings.context.engine in ENGINES
     ):  # others have a view, and a threshold, of their own
-        tidy(session)
+        tidy(session, reported_tokens=_reported(session))
     engine = _engine(session, model, place, provider)
     context = Context(session, engine, place.tell)
     workspace = Workspace.at(place.folder)
@@ -113,6 +113,17 @@ def _session(store: Store, model: StreamingModel, settings: Settings, session_id
         store.update(session.id, model=model.name)
         session.refresh()
     return session
+
+
+def _reported(session: Session) -> int | None:
+    """What the provider reported for the last request of the present view and its answer; None where there was none.
+
+    Never less than what we count: tool results may have come since.
+    """
+    newest = session.store.newest_compaction(session.id)
+    rows = session.store.usage(session_id=session.id, since=0.0 if newest is None else newest.created)
+    turns = [row.usage.total_tokens for row in rows if row.task == "turn" and row.usage.prompt_tokens]
+    return max(turns[-1], session.estimate()) if turns else None
 
 
 def _engine(session: Session, model: StreamingModel, place: Place, provider: str) -> ContextEngine:

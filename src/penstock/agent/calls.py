@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Calls"]
 
+_CUT = ToolOutcome(
+    "Not done: the answer reached its limit of tokens before this call was whole. Make it again in smaller parts.",
+    is_error=True,
+    summary="cut off: the answer reached its limit of tokens",
+)
 _LEAST_PAGE, _MOST_PAGE = 4_000, 50_000  # characters of a page of read_file
 
 
@@ -54,15 +59,15 @@ class Calls:
         self._tools.interrupt.set()
         return self._ends_itself
 
-    async def outcome_of(self, call: Called) -> ToolOutcome:
-        """What the call gave; beginning and end of it are told."""
+    async def outcome_of(self, call: Called, *, cut: bool = False) -> ToolOutcome:
+        """What the call gave; beginning and end of it are told. One that was `cut` off is not made."""
         about = main_argument(
             tool_family(call.name), arguments_of(ToolCall(call.id, call.name, call.arguments))
         )
         self._tell(ToolStarted(call.id, call.name, about))
         started, self._asked_seconds = time.monotonic(), 0.0
         try:
-            outcome = await self._outcome(call, self._context(call))
+            outcome = _CUT if cut else await self._outcome(call, self._context(call))
         finally:
             self._ends_itself = False
         seconds = time.monotonic() - started - self._asked_seconds

@@ -124,6 +124,16 @@ class Context:
         self._counted += self.session.weigh(given)
         return handles
 
+    def catch_up(self) -> bool:
+        """Take in what another process has logged or compacted meanwhile; whether it has."""
+        if not self.session.is_behind():
+            return False
+        self._drop_prepared()
+        self.session.refresh()
+        self.session.forget_report()
+        self._load()
+        return True
+
     def logged(self) -> list[Any]:
         """Every message of the log, those too that a compaction took out of the view."""
         if self.prefix_end is None and not self.listed_compactions:

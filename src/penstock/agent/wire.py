@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.message import Message, Role
+from penstock.conversation.wire import json_text, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.conversation.message import ToolResult
 
-__all__ = ["results_in", "tools_in"]
+__all__ = ["is_whole", "results_in", "sound_calls", "tools_in"]
+
+_UNREADABLE = 2_000  # characters that are kept of arguments that cannot be read
 
 
 def tools_in(dialect: str, schemas: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -27,6 +30,37 @@ def results_in(dialect: str, results: Sequence[ToolResult]) -> list[dict[str, An
         return []
     groups = [tuple(results)] if spoken.results_share is not None else [(one,) for one in results]
     return [spoken.build(Message(Role.TOOL, group)) for group in groups]
+
+
+def sound_calls(dialect: str, wires: Sequence[Any]) -> list[Any]:
+    """The messages of an answer, with arguments that are no JSON object in an object of their own.
+
+    Servers that read the calls of earlier turns (vLLM, llama.cpp) would refuse every later request because of them.
+    """
+    if dialect != "chat":
+        return list(wires)
+    return [_sound(wire) if isinstance(wire, dict) and wire.get("tool_calls") else wire for wire in wires]
+
+
+def _sound(wire: dict[str, Any]) -> dict[str, Any]:
+    calls = [
+        call
+        if is_whole(text := call["function"]["arguments"])
+        else {
+            **call,
+            "function": {**call["function"], "arguments": json_text({"unreadable": text[:_UNREADABLE]})},
+        }
+        for call in wire["tool_calls"]
+    ]
+    return {**wire, "tool_calls": calls}
+
+
+def is_whole(arguments: str) -> bool:
+    """Whether the arguments of a call are a JSON object, or nothing at all."""
+    try:
+        return not arguments.strip() or isinstance(parse_json(arguments), dict)
+    except ValueError:
+        return False
 
 
 def _tool(dialect: str, function: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:

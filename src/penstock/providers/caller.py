@@ -94,11 +94,11 @@ class Caller:
         error = refused(failure, host)
         if failure.kind is not ErrorKind.AUTH:
             return error
-        return ProviderError(f"{error}; {self._about_key()}", failure=failure)
+        return ProviderError(f"{str(error).rstrip('.')}; {self._about_key()}", failure=failure)
 
     def _about_key(self) -> str:
         if self._endpoint.key is None:
-            return "no key was sent: name the variable that holds it (api_key_env)"
+            return "no key was sent: name the variable that holds it (--api-key-env, api_key_env)"
         return f"check the key in {self._endpoint.key_variable or 'the variable that it came from'}"
 
 

@@ -14,7 +14,9 @@ import msgspec
 from penstock.measure.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    from penstock.errors import ErrorClass
 
 __all__ = [
     "Answer",
@@ -46,7 +48,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
     `system` is the system prompt: a text, or what the dialect allows there. `most_requests` bounds how often it is
     sent, repeats after a failure included. `extra` is merged into the body last (`temperature`, `reasoning`, what a
-    provider has of its own).
+    provider has of its own). `on_wait` hears, before the request is repeated, in how many seconds and after which failure.
     """
 
     messages: Sequence[Any]
@@ -56,6 +58,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float | None = None
     most_requests: int | None = None
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    on_wait: Callable[[float, ErrorClass], None] | None = None
 
 
 class Called(msgspec.Struct, frozen=True):

@@ -122,7 +122,7 @@ class ProviderModel:
 
         seconds = ask.timeout_seconds or self._endpoint.timeout_seconds
         with self._caller.hiding_key(), call.counted():
-            answer = await self._retrying(attempt, seconds, ask.most_requests)
+            answer = await self._retrying(attempt, seconds, ask)
         return call.closed(answer, ask, self._endpoint.pace.now())
 
     async def stream(self, ask: Ask) -> AsyncGenerator[Event, None]:
@@ -138,7 +138,7 @@ class ProviderModel:
             return await self._adapting(ask, lambda body: self._begin(body, left, call), stream=True)
 
         with self._caller.hiding_key(), call.counted():
-            event, rest = await self._retrying(attempt, ask.timeout_seconds, ask.most_requests)
+            event, rest = await self._retrying(attempt, ask.timeout_seconds, ask)
         async with contextlib.aclosing(rest):
             while not isinstance(event, Answered):
                 yield event
@@ -210,13 +210,14 @@ class ProviderModel:
         self,
         attempt: Callable[[float | None], Awaitable[_T]],
         seconds: float | None,
-        most_requests: int | None = None,
+        ask: Ask | None = None,
     ) -> _T:
-        endpoint = self._endpoint
-        policy = endpoint.policy
-        if most_requests is not None:
-            policy = msgspec.structs.replace(policy, tries=max(1, min(policy.tries, most_requests)))
-        return await retrying(attempt, policy=policy, pace=endpoint.pace, timeout_seconds=seconds)
+        policy, pace = self._endpoint.policy, self._endpoint.pace
+        if ask is None:
+            return await retrying(attempt, policy=policy, pace=pace, timeout_seconds=seconds)
+        if ask.most_requests is not None:
+            policy = msgspec.structs.replace(policy, tries=max(1, min(policy.tries, ask.most_requests)))
+        return await retrying(attempt, policy=policy, pace=pace, timeout_seconds=seconds, on_wait=ask.on_wait)
 
     async def _adapting(
         self, ask: Ask, attempt: Callable[[bytes], Awaitable[_T]], *, stream: bool = False

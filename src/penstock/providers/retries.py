@@ -71,11 +71,13 @@ async def retrying(
     policy: RetryPolicy = DEFAULT_POLICY,
     pace: Pace | None = None,
     timeout_seconds: float | None = None,
+    on_wait: Callable[[float, ErrorClass], None] | None = None,
 ) -> _T:
     """What `ask` gave, at the first try or a later one.
 
     `ask` is told how many seconds are left for it, None for no limit. Raises the last ProviderError when the
-    policy gives up or when the wait would not fit into `timeout_seconds`, which bounds all tries and waits.
+    policy gives up or when the wait would not fit into `timeout_seconds`, which bounds all tries and waits. `on_wait` hears
+    of each wait before it begins.
     """
     pace = pace or Pace()
     deadline = None if timeout_seconds is None else pace.now() + timeout_seconds
@@ -87,5 +89,7 @@ async def retrying(
             delay = next_delay(attempt, error.failure, pace.rng, policy)
             if delay is None or (deadline is not None and pace.now() + delay >= deadline):
                 raise
+            if on_wait is not None:
+                on_wait(delay, error.failure)
         await pace.sleep(delay)
         attempt += 1

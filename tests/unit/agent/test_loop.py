@@ -291,6 +291,20 @@ def test_a_smaller_window_has_the_conversation_compacted_first(store, tmp_path):
     assert not any(request.prompt_tokens > 16_000 for request in smaller.received)
 
 
+def test_what_the_provider_reported_decides_whether_a_conversation_is_tidied_first(store, tmp_path):
+    """What stands beside the messages, and how the provider counts, is in its report and not in our count."""
+    values = {"model.context_length": 24_000, "context.economics": "off"}
+    agent, _, _ = agent_of([Reply(text="yes")], store, tmp_path, values=values)
+    talk = [{"role": ("user", "assistant")[n % 2], "content": TALK * 60} for n in range(26)]
+    agent.context.append(talk)
+    assert agent.session.estimate() < 0.8 * 24_000
+    quiet, _, _ = agent_of([Reply(text="yes")], store, tmp_path, values=values, session_id=agent.session.id)
+    assert not store.compactions(quiet.session.id)
+    agent.session.record_usage({"prompt_tokens": 22_000, "completion_tokens": 5})
+    tidied, _, _ = agent_of([Reply(text="yes")], store, tmp_path, values=values, session_id=agent.session.id)
+    assert len(store.compactions(tidied.session.id)) == 1
+
+
 def test_the_model_that_one_has_switched_to_writes_the_next_handoff(store, tmp_path):
     agent, first, _ = agent_of(
         [Reply(text="an answer, " * 200)], store, tmp_path, repeat_last=True, name="gpt-4.1"

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 
 import pytest
 from test_loop import agent_of, run
 
+from penstock.agent.assembly import Place, make_agent
 from penstock.agent.events import Compacted, Recovering
 from penstock.agent.loop import Limits
 from penstock.agent.recovery import GiveUp, LowerCap, Shrink, next_step
 from penstock.errors import ErrorClass, ErrorKind
+from penstock.providers.connect import connect
+from penstock.settings import settings_from
 from penstock.stores.opening import open_store
-from penstock.testing import PromptCache, Reply
+from penstock.testing import PromptCache, Reply, ScriptedProvider
 
 TALK = "please think about the harbour and its cranes "
 
@@ -99,7 +104,7 @@ def test_the_longest_answer_that_a_refusal_states_is_kept_for_the_next_call_and_
     agent, _, events = agent_of(script, store, tmp_path, **options)
     assert run(agent, "one").reason == "done"
     assert run(agent, "two").reason == "done"
-    assert script.asked == [8_192, 4_096, 4_096]
+    assert script.asked == [32_000, 4_096, 4_096]
     assert len([event for event in events if isinstance(event, Recovering)]) == 1
     assert not any(isinstance(event, Compacted) for event in events)
     again, _, _ = agent_of(script, store, tmp_path, **options)
@@ -107,7 +112,7 @@ def test_the_longest_answer_that_a_refusal_states_is_kept_for_the_next_call_and_
     assert script.asked[3:] == [4_096]
     other, _, _ = agent_of(script, store, tmp_path, dialect="anthropic", name="claude-sonnet-4-5")
     assert run(other, "four").reason == "done"
-    assert script.asked[4] == 8_192  # nothing is known of that one
+    assert script.asked[4] == 32_000  # nothing is known of that one
 
 
 def test_what_the_prompt_leaves_of_the_window_is_for_one_call_only(store, tmp_path):
@@ -118,6 +123,49 @@ def test_what_the_prompt_leaves_of_the_window_is_for_one_call_only(store, tmp_pa
     assert run(agent, "go on").reason == "done"
     assert agent.session.output_cap is None
     assert agent.session.window.tokens != 20_000
+
+
+def test_what_is_asked_for_fits_beside_the_prompt(store, tmp_path):
+    script = Capped(64_000)
+    values = {"model.context_length": 40_000}
+    agent, _, _ = agent_of(script, store, tmp_path, dialect="anthropic", values=values)
+    agent.context.append([{"role": "user", "content": TALK * 2_500}])
+    expected = agent.context.tokens()
+    assert run(agent, "one").reason == "done"
+    assert script.asked[0] < 40_000 - expected
+    assert script.asked[0] > 10_000
+
+
+@pytest.mark.parametrize("refusal", [Reply.payload_too_large(), Reply.too_long(window=1_100, prompt=1_500)])
+def test_a_request_that_cannot_be_made_smaller_ends_in_one_error_that_names_its_parts(
+    store, tmp_path, refusal
+):
+    script = Refusing()
+    agent, _, _ = agent_of(script, store, tmp_path, name="unheard-of")
+    script.refusals = [refusal] * 9
+    ended = run(agent, "hello")
+    assert ended.reason == "failed"
+    assert "no more of the request can give way: it has system prompt " in ended.what
+    assert re.search(r"tools [\d,]+, last user message 5 tokens$", ended.what)
+    assert len(script.sizes) <= 4
+
+
+def test_a_wait_for_a_provider_is_told(store, tmp_path):
+    told = []
+
+    async def go():
+        replies = [Reply.rate_limited(1.4), Reply(text="fine")]
+        async with ScriptedProvider(replies) as server:
+            model = connect("openai", "gpt-4.1", base_url=f"{server.base_url}/v1")
+            place = Place(folder=tmp_path, store=store, tell=told.append, yes=True)
+            agent = make_agent(place, model, settings_from({}))
+            assert (await agent.turn("hello")).reason == "done"
+            await agent.aclose()
+            await model.aclose()
+
+    asyncio.run(go())
+    (wait,) = [event for event in told if isinstance(event, Recovering)]
+    assert (wait.what, wait.step) == ("rate limit", "asking again in 2 s")
 
 
 def test_a_body_that_is_too_large_is_made_half_as_large(store, tmp_path):
@@ -145,8 +193,6 @@ def test_what_compacting_cannot_help_compacts_nothing(store, tmp_path, refusal):
 def test_requests_to_claude_are_marked_and_the_cache_is_read(store, tmp_path):
     from pathlib import Path
 
-    from penstock.agent.assembly import Place, make_agent
-    from penstock.settings import settings_from
     from penstock.testing import ScriptedModel
 
     model = ScriptedModel(
