@@ -48,9 +48,13 @@ class Asking:
         self._said: list[str] | None = None  # of the answer that is coming
         self._window = WindowQuestion()
 
+    async def learn_window(self) -> None:
+        """Ask the provider how large the model's window is, where nobody has said so. The first answer does so by itself."""
+        await self._window.ask(self._agent)
+
     async def answered(self, step: int) -> Answer:
         """One answer, logged. What a provider refuses as too large is made to fit; the rest is raised."""
-        await self._agent.interruptible(self._window.ask(self._agent))
+        await self._agent.interruptible(self.learn_window())
         tools = self.weighed_tools()
         await self._agent.interruptible(self._agent.context.fit())
         cap, attempt = self._output_cap(), 0

@@ -35,11 +35,11 @@ class WindowQuestion:
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 found = await ask()
+            if found is not None and key == (agent.model.name, session.endpoint):
+                session.listed_window = found
+                fit_window(agent, session.window.tokens)
         except (PenstockError, TimeoutError):
             return
-        if found is not None and key == (agent.model.name, session.endpoint):
-            session.listed_window = found
-            fit_window(agent, session.window.tokens)
 
 
 def fit_window(agent: Agent, tokens: int) -> None:

@@ -74,7 +74,8 @@ class TerminalChat:
                 while not self._leaving.is_set() and (typed := await self._read()) is not None:
                     await self._answer(typed)
         finally:
-            await ready
+            ready.cancel()
+            await asyncio.gather(ready, return_exceptions=True)
             await self._desk.close()
             loop.remove_signal_handler(signal.SIGINT)
         below = screen_of(sys.stderr)
@@ -84,8 +85,10 @@ class TerminalChat:
         return 0
 
     async def _warm_up(self) -> None:
-        """Load while the person types what the first turn would wait for."""
+        """Load while the person types what the first turn would wait for, and ask the server how large its window is."""
         await asyncio.to_thread(tokenizer_for(self._desk.status.model).count, "ready")
+        await self._desk.agent.asking.learn_window()
+        self._desk.changed()
 
     @property
     def _screen(self) -> Screen:
