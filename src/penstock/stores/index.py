@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from penstock.errors import StoreError
 from penstock.stores.postings import (
     SPAN,
     hash_of,
@@ -42,6 +43,7 @@ __all__ = [
     "Spread",
     "Terms",
     "add_passages",
+    "damaged_blocks",
     "empty_index",
     "held_passages",
     "next_number",
@@ -137,6 +139,17 @@ def held_passages(do: Transaction) -> int:
         "SELECT (SELECT coalesce(sum(passages), 0) FROM blocks) - (SELECT coalesce(sum(passages), 0) FROM removed)"
     )
     return int(row[0]) if row is not None else 0
+
+
+def damaged_blocks(do: Transaction) -> int:
+    """How many blocks are not what they are said to be."""
+    found = 0
+    for *block, passages in do.rows("SELECT first, span, pages, passages FROM blocks"):
+        try:
+            found += passages_in(_read(do, _Block(*block))) != passages
+        except StoreError:
+            found += 1
+    return found
 
 
 class Look:

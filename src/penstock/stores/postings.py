@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.errors import StoreError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -46,6 +48,7 @@ _NONE: Places = np.zeros(0, "<u2")
 # A page: how many terms, their hashes in order, how many places each has (less one), the places of one after the other.
 _HASH, _COUNT = np.dtype("<u4"), np.dtype("<u2")
 _HEAD = 4
+_DAMAGED = "the search index is damaged: penstock doctor --repair makes it anew"
 
 
 def hash_of(term: str) -> int:
@@ -124,10 +127,15 @@ def places_of(term_hash: int, page: bytes) -> Places:
 
 
 def unpack(pages: Iterable[bytes]) -> Pairs:
-    """The pairs of a block, by its pages in order."""
+    """The pairs of a block, by its pages in order. Raises StoreError where they are damaged."""
     parts = [_parts(page) for page in pages]
+    if not parts:
+        return np.zeros(0, np.uint64)
     hashes = np.concatenate([np.repeat(terms, rest.astype(np.uint32) + 1) for terms, rest, _ in parts])
-    pairs: Pairs = hashes.astype(np.uint64) << _BITS | np.concatenate([places for *_, places in parts])
+    places = np.concatenate([places for *_, places in parts])
+    if len(hashes) != len(places):
+        raise StoreError(_DAMAGED)
+    pairs: Pairs = hashes.astype(np.uint64) << _BITS | places
     return pairs
 
 
@@ -135,8 +143,9 @@ def _parts(page: bytes) -> tuple[NDArray[np.uint32], NDArray[np.uint16], Places]
     count = int.from_bytes(page[:_HEAD], "little")
     behind_terms = _HEAD + count * _HASH.itemsize
     behind_counts = behind_terms + count * _COUNT.itemsize
-    return (
-        np.frombuffer(page, _HASH, count, _HEAD),
-        np.frombuffer(page, _COUNT, count, behind_terms),
-        np.frombuffer(page, _COUNT, -1, behind_counts),
-    )
+    try:
+        terms = np.frombuffer(page, _HASH, count, _HEAD)
+        rest = np.frombuffer(page, _COUNT, count, behind_terms)
+        return terms, rest, np.frombuffer(page, _COUNT, -1, behind_counts)
+    except ValueError as error:  # shorter than it says
+        raise StoreError(_DAMAGED) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.recall.passages import INDEX_VERSION
-from penstock.stores.index import held_passages
+from penstock.stores.index import damaged_blocks, held_passages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +38,8 @@ def search_faults(do: Transaction) -> Iterator[str]:
         "FROM vectors v WHERE NOT EXISTS (SELECT 1 FROM indexed x WHERE x.first = v.first AND x.passages > 0)",
     ):
         yield f"it holds {count:,} vectors of passages that are not there"
+    if count := damaged_blocks(do):
+        yield f"{count:,} of its blocks are damaged"
     on_record = do.one("SELECT coalesce(sum(passages), 0) FROM indexed")
     held = held_passages(do)
     if on_record is not None and int(on_record[0]) != held:

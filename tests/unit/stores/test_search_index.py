@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
-from store_rows import add, rows
+from store_rows import add, rows, run
 
+from penstock.errors import StoreError
 from penstock.stores import index
 from penstock.stores.base import NewSession
 from penstock.stores.index import Look, Spread, Terms, add_passages, empty_index, held_passages, purge_some
@@ -150,6 +152,24 @@ def test_no_term_of_a_deleted_conversation_stays(store):
     assert not left & {hash_of(f"gone{n}") for n in range(50)}
     assert left >= {hash_of(f"stays{n}") for n in range(50)} | {hash_of("common")}
     assert rows(store, "SELECT * FROM removed") == []
+
+
+@pytest.mark.parametrize("page", [None, "", "07", "ffffffff00", "010000000a0000000000010002"])
+def test_a_damaged_page_is_told_and_made_anew(store, page):
+    store.create(NewSession(id="a", at=1.0))
+    add(store, "a", "a puffin", "a gannet")
+    store.index()
+    if page is None:
+        run(store, "DELETE FROM postings")
+    else:
+        run(store, "UPDATE postings SET page = ?", bytes.fromhex(page))
+    faults = store.faults()
+    assert [(fault.where, fault.mendable) for fault in faults] == [("search index", True)]
+    with suppress(StoreError):  # or nothing is found
+        assert list(store.search("puffin")) == []
+    store.repair()
+    assert len(store.search("puffin")) == 1
+    assert not store.faults()
 
 
 def test_what_a_killed_process_left_in_the_index_is_not_found_and_goes_with_the_next(store):
