@@ -11,7 +11,7 @@ import time
 
 import pytest
 from tests.e2e.cli_process import COMMAND, encoded, environment, penstock, work
-from tests.unit.transfer.recorded_files import claude_session, lines
+from tests.unit.transfer.recorded_files import SESSION, claude_session, lines
 
 from penstock.engine.session import Session
 from penstock.stores.opening import open_store
@@ -84,6 +84,26 @@ def test_an_import_that_is_interrupted_says_what_is_there(store, tmp_path):
     assert (process.returncode, err) == (130, b"")
     assert out.decode().startswith(f"{file}: claude-code, anthropic: 4 messages imported as ")
     assert out.count(b"\n") == 1
+
+
+def test_several_may_import_the_same_at_once(store, tmp_path):
+    folder = tmp_path / "projects"
+    folder.mkdir()
+    for number in range(12):
+        session = (
+            json.dumps(claude_session()).replace(SESSION, f"session-{number}").replace("reports", f"{number}")
+        )
+        (folder / f"{number}.jsonl").write_bytes(lines(*json.loads(session)))
+    open_store(store.url).close()
+    command = [COMMAND, "sessions", "import", str(folder), "--store", store.url]
+    running = [subprocess.Popen(command, stdout=-1, stderr=-1, env=environment()) for _ in range(3)]
+    ended = [(*process.communicate(timeout=60), process.returncode) for process in running]
+    assert [(err, code) for _, err, code in ended] == [(b"", 0)] * 3
+    opened = open_store(store.url)
+    assert [row.messages for row in opened.list()] == [4] * 12
+    assert len(opened.usage()) == 24
+    assert opened.faults() == []
+    opened.close()
 
 
 @pytest.mark.parametrize(("answer", "left"), [("y", 0), ("", 1)])

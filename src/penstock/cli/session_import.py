@@ -111,7 +111,7 @@ def _take(one: _Taken, store: Store, settings: Settings, dialect: str) -> Iterat
 
 def _adopted(store: Store, recorded: Recorded, settings: Settings, file: str) -> Adopted | str:
     try:
-        return adopt(store, recorded, settings, _time_of(file))
+        return adopt(store, recorded, settings, time.time(), _time_of(file))
     except InputError as error:
         return failure_of(error).text
 

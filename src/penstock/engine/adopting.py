@@ -19,12 +19,12 @@ from penstock.conversation.wire import encode_wire, parse_json
 from penstock.engine.compress import redactor_of_process
 from penstock.engine.logged import new_messages
 from penstock.engine.metering import booked
-from penstock.errors import UnknownSession
+from penstock.errors import StoreConflict, StoreError, UnknownSession
 from penstock.measure.tokens import tokenizer_for
 from penstock.stores.base import BRANCH, LAST_USED, MAIN, SUBAGENT, NewMessage, NewSession
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.settings import Settings
     from penstock.stores.base import SessionRow, Store, UsageRow
@@ -35,6 +35,8 @@ __all__ = ["BRANCHED", "GROWN", "KNOWN", "NEW", "WITHOUT_PARENT", "Adopted", "ad
 NEW, GROWN, KNOWN, BRANCHED, WITHOUT_PARENT = "new", "grown", "known", "branched", "without_parent"
 _NOTE = "import"
 _TITLE_CHARS = 200
+_TRIES = 20  # where somebody else imports the same
+_LONGEST_SECONDS = 15.0  # between some messages and what they cost
 _AT_ONCE = 500  # messages in one transaction
 
 
@@ -48,21 +50,35 @@ class Adopted(msgspec.Struct, frozen=True):
 
 
 class _Prepared(msgspec.Struct, frozen=True):
-    """A recorded conversation as the store takes it."""
+    """A recorded conversation as the store takes it. `now` is when that is, `written` the time of what has none."""
 
     recorded: Recorded
     new: list[NewMessage]
     ids: list[str]
     id: str
+    now: float
+    written: float
 
 
-def adopt(store: Store, recorded: Recorded, settings: Settings, now: float) -> Adopted:
-    """Put the conversation into the store. `now` is the time of what has none.
+def adopt(
+    store: Store, recorded: Recorded, settings: Settings, now: float, written: float | None = None
+) -> Adopted:
+    """Put the conversation into the store. What has no time of its own has that of `written`, or of `now`.
 
     Raises InputError for what is no message of its dialect, StoreError where the store does not take it. What was
-    appended until then stays, and the next attempt goes on from there.
+    appended until then stays, and the next attempt goes on from there. Somebody else may import the same at the same time.
     """
-    prepared = _prepared(recorded)
+    prepared = _prepared(recorded, now, now if written is None else written)
+    for _ in range(_TRIES):
+        try:
+            return _put(store, prepared, settings)
+        except StoreConflict:  # somebody else is at it: go on from where that is now
+            continue
+    return _put(store, prepared, settings)
+
+
+def _put(store: Store, prepared: _Prepared, settings: Settings) -> Adopted:
+    recorded = prepared.recorded
     total = len(prepared.ids)
     branch = _id(prepared.id, prepared.ids[-1])
     diverged: int | None = None
@@ -72,18 +88,18 @@ def adopt(store: Store, recorded: Recorded, settings: Settings, now: float) -> A
             continue
         standing = store.ids(session_id)
         shared = _shared(standing, prepared.ids)
-        if session_id in (prepared.id, branch):
+        if session_id in (prepared.id, branch) and not _is_under_way(store, row, prepared.now):
             _book_missing(store, session_id, prepared, range(diverged or 0, shared))
         if shared == total:
             return Adopted(KNOWN, row.conversation, 0, total)
         if shared == len(standing) and (
             session_id in (prepared.id, branch) or _is_same(store, row, recorded)
         ):
-            _append(store, store.tip(session_id).id, prepared, shared, now)
+            _append(store, store.tip(session_id).id, prepared, shared)
             return Adopted(GROWN, row.conversation, total - shared, total)
         if session_id == prepared.id:
             diverged = shared
-    first = next((one.at for one in recorded.messages if one.at is not None), now)
+    first = next((one.at for one in recorded.messages if one.at is not None), prepared.written)
     session = NewSession(
         id=prepared.id,
         at=first,
@@ -93,33 +109,46 @@ def adopt(store: Store, recorded: Recorded, settings: Settings, now: float) -> A
         kind=SUBAGENT if recorded.works_for else MAIN,
     )
     if diverged is not None:
-        return _branched(store, prepared, msgspec.structs.replace(session, id=branch), diverged, now)
-    return _opened(store, prepared, session, now)
+        return _branched(store, prepared, msgspec.structs.replace(session, id=branch), diverged)
+    return _opened(store, prepared, session)
 
 
-def _opened(store: Store, prepared: _Prepared, session: NewSession, now: float) -> Adopted:
+def _opened(store: Store, prepared: _Prepared, session: NewSession) -> Adopted:
     recorded = prepared.recorded
     if recorded.works_for:
         parent = _session(store, _id(recorded.format, recorded.works_for))
         if parent is None:
             return Adopted(WITHOUT_PARENT, messages=len(prepared.ids))
-        row = store.branch(parent.id, 0, session)
+        row = _new(store, session, lambda: store.branch(parent.id, 0, session))
     else:
-        row = store.create(session)
+        row = _new(store, session, lambda: store.create(session))
     _sign(store, row, recorded)
-    _append(store, row.id, prepared, 0, now)
+    _append(store, row.id, prepared, 0)
     return Adopted(NEW, row.conversation, len(prepared.ids), len(prepared.ids))
 
 
-def _branched(store: Store, prepared: _Prepared, session: NewSession, shared: int, now: float) -> Adopted:
+def _branched(store: Store, prepared: _Prepared, session: NewSession, shared: int) -> Adopted:
     kind = session.kind if session.kind == SUBAGENT else BRANCH
-    row = store.branch(prepared.id, shared, msgspec.structs.replace(session, kind=kind))
+    session = msgspec.structs.replace(session, kind=kind)
+    row = _new(store, session, lambda: store.branch(prepared.id, shared, session))
     _sign(store, row, prepared.recorded)
-    _append(store, row.id, prepared, shared, now)
+    _append(store, row.id, prepared, shared)
     return Adopted(BRANCHED, row.conversation, len(prepared.ids) - shared, len(prepared.ids))
 
 
-def _prepared(recorded: Recorded) -> _Prepared:
+def _new(store: Store, session: NewSession, make: Callable[[], SessionRow]) -> SessionRow:
+    """The session that is made. Raises StoreConflict where somebody else has made it meanwhile."""
+    try:
+        return make()
+    except StoreConflict:
+        raise
+    except StoreError as error:
+        if _session(store, session.id) is None:
+            raise
+        raise StoreConflict(str(error)) from None
+
+
+def _prepared(recorded: Recorded, now: float, written: float) -> _Prepared:
     dialect = dialect_named(recorded.dialect)
     wires = [parse_json(one.raw) for one in recorded.messages]
     raws = [one.raw for one in recorded.messages]
@@ -128,7 +157,7 @@ def _prepared(recorded: Recorded) -> _Prepared:
     for message in new:
         ids.append(chain(ids[-1] if ids else "", message.digest))
     own = recorded.source or f"{recorded.dialect} {ids[-1]}"
-    return _Prepared(recorded, new, ids, _id(recorded.format, own))
+    return _Prepared(recorded, new, ids, _id(recorded.format, own), now, written)
 
 
 def _id(*what: str) -> str:
@@ -173,6 +202,12 @@ def _signature(recorded: Recorded) -> bytes:
     return encode_wire({"format": recorded.format, "source": recorded.source})
 
 
+def _is_under_way(store: Store, row: SessionRow, now: float) -> bool:
+    """Whether somebody else may be importing the same: messages are there then whose costs are still to be booked."""
+    last = store.note(LAST_USED, row.conversation)
+    return last is not None and abs(now - float(last)) < _LONGEST_SECONDS
+
+
 def _book_missing(store: Store, session_id: str, prepared: _Prepared, among: range) -> None:
     """Book requests of messages that are in the log already: an import that was killed may have left them out."""
     requests = [one for one in prepared.recorded.requests if one.after - 1 in among and one.at is not None]
@@ -189,11 +224,12 @@ def _book_missing(store: Store, session_id: str, prepared: _Prepared, among: ran
         store.book_all(missing)
 
 
-def _append(store: Store, session_id: str, prepared: _Prepared, start: int, now: float) -> None:
+def _append(store: Store, session_id: str, prepared: _Prepared, start: int) -> None:
     """Append the messages from `start` on, each with its own time, and book what their requests used."""
     session = store.session(session_id)
-    store.put_note(LAST_USED, session.conversation, str(now).encode())  # however old what was said is
-    last = session.started if start == 0 else now
+    # However old what was said is, it was used now.
+    store.put_note(LAST_USED, session.conversation, str(prepared.now).encode())
+    last = session.started if start == 0 else prepared.written
     times: list[float] = []
     for one in prepared.recorded.messages:
         last = last if one.at is None else one.at
@@ -205,17 +241,18 @@ def _append(store: Store, session_id: str, prepared: _Prepared, start: int, now:
             msgspec.structs.replace(message, at=at)
             for message, at in zip(prepared.new[start:end], times[start:end], strict=True)
         ]
-        store.append(session_id, new, prepared.ids[start - 1] if start else "", times[end - 1])
-        store.book_all(
-            [
-                booked(
-                    session_id,
-                    spent.usage,
-                    spent.model,
-                    at=times[spent.after - 1] if spent.at is None else spent.at,
-                )
-                for spent in requests
-                if start < spent.after <= end
-            ]
-        )
+        done = store.append(session_id, new, prepared.ids[start - 1] if start else "", times[end - 1])
+        if not done.again:  # whoever has appended them books them
+            store.book_all(
+                [
+                    booked(
+                        session_id,
+                        spent.usage,
+                        spent.model,
+                        at=times[spent.after - 1] if spent.at is None else spent.at,
+                    )
+                    for spent in requests
+                    if start < spent.after <= end
+                ]
+            )
         start = end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sqlite3
 import stat
 import time
@@ -321,11 +322,13 @@ class TestExpire:
 
     def test_old_files_that_are_imported_stay(self, store, files, monkeypatch):
         monkeypatch.setenv("PENSTOCK_STORE_RETENTION_DAYS", "1")
-        store("sessions", "import", files["claude"])
+        for file in ("claude", "plain"):
+            os.utime(files[file], (1_500_000_000, 1_500_000_000))
+        store("sessions", "import", files["claude"], files["plain"])
         opened = open_store(store.url)
         opened.put_note("retention", "checked", b"0")
         opened.close()
-        assert len(listed(store)) == 1
+        assert [row["updated"] for row in listed(store)] == [1_773_480_367.5, 1_500_000_000]
 
     def test_an_agent_that_opens_the_store_honours_it_too(self, kept):
         opened = open_store(kept.url)
