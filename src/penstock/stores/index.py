@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.stores.database import Transaction
+    from penstock.stores.database import Row, Transaction
     from penstock.stores.postings import Pairs
 
     Numbers = NDArray[np.int64]
@@ -48,6 +48,7 @@ __all__ = [
     "held_passages",
     "next_number",
     "purge_some",
+    "within",
 ]
 
 _STEPS = (128, 1_024, 8_192, 49_152)
@@ -152,14 +153,23 @@ def damaged_blocks(do: Transaction) -> int:
     return found
 
 
+def within(numbers: Numbers, ranges: Sequence[Row]) -> NDArray[np.bool_]:
+    """Which of the numbers stand in one of the ranges, of a first number and how many each; no two of them overlap."""
+    table = np.array(sorted(ranges), np.int64).reshape(-1, 2)
+    if not len(table):
+        return np.zeros(len(numbers), np.bool_)
+    before = np.searchsorted(table[:, 0], numbers, side="right") - 1
+    found: NDArray[np.bool_] = (before >= 0) & (numbers < table[before].sum(axis=1))
+    return found
+
+
 class Look:
     """The index as one transaction sees it. What was read for one question is there for the next."""
 
     def __init__(self, do: Transaction) -> None:
         self._do = do
         self._blocks = [_Block(*row) for row in do.rows(f"{_BLOCK} ORDER BY first DESC")]
-        removed = do.rows("SELECT first, first + passages FROM removed ORDER BY first")
-        self._removed = np.array(removed, np.int64).reshape(-1, 2)
+        self._removed = do.rows("SELECT first, passages FROM removed")
         self._found: dict[tuple[int, str], Numbers] = {}
 
     def newest(self, terms: Terms, limit: int) -> Numbers:
@@ -228,11 +238,7 @@ class Look:
 
     def _there(self, numbers: Numbers) -> Numbers:
         """The numbers without those that were removed."""
-        if not len(self._removed):
-            return numbers
-        begins, ends = self._removed[:, 0], self._removed[:, 1]
-        before = np.searchsorted(begins, numbers, side="right") - 1
-        return numbers[(before < 0) | (numbers >= ends[before])]
+        return numbers[~within(numbers, self._removed)] if len(self._removed) else numbers
 
     def _meant(self, block: _Block, terms: Terms) -> Numbers:
         """The numbers of passages in a block that is loaded, in order."""

@@ -20,7 +20,7 @@ from penstock.recall.originals import redacted
 from penstock.recall.passages import message_passages
 from penstock.recall.query import Statistics, read_query, with_surroundings
 from penstock.recall.ranking import Candidate, Wish, best_passages, rank, strongest_terms
-from penstock.stores.index import Look, Terms
+from penstock.stores.index import Look, Terms, within
 from penstock.stores.indexing import scope_term
 from penstock.stores.rows import batches, stretches
 from penstock.stores.search_tables import MESSAGE, RESULT
@@ -282,10 +282,7 @@ def _is_hidden(do: Transaction, numbers: NDArray[np.int64], scope: Scope) -> NDA
                 f"WHERE e.conversation = ? AND e.position IN ({marks})",
                 *(part, *some),
             )
-    hidden: NDArray[np.bool_] = np.zeros(len(numbers), np.bool_)
-    for first, count in ranges:
-        hidden |= (numbers >= first) & (numbers < first + count)
-    return hidden
+    return within(numbers, ranges)
 
 
 def _sources(do: Transaction, numbers: Sequence[int]) -> dict[int, tuple[Source, int]]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["SqliteDatabase"]
 
 _CACHE_KIB = 16_384
+_LOG_BYTES = 64 << 20  # of a write-ahead log that stays when it has been written down
 _MOST_IDLE = 8  # connections that are kept, each with its cache
 _UNAVAILABLE = (
     apsw.BusyError,
@@ -185,6 +186,7 @@ class SqliteDatabase:
             "secure_delete = ON",
             "foreign_keys = OFF",
             "temp_store = MEMORY",
+            f"journal_size_limit = {_LOG_BYTES}",
             f"cache_size = -{_CACHE_KIB}",
         ):
             connection.execute(f"PRAGMA {pragma}")
