@@ -78,6 +78,19 @@ def test_gzipped_files_and_standard_input_are_read_together(traces, tmp_path):
     assert found["cases"][0]["policies"][0]["of_never"] == 1
 
 
+def test_a_folder_is_all_trace_files_in_it(traces, tmp_path):
+    (tmp_path / "one.jsonl").write_bytes(traces.read_bytes())
+    (tmp_path / "two.jsonl.gz").write_bytes(gzip.compress(traces.read_bytes()))
+    (tmp_path / "notes.txt").write_text("no trace")
+    few = ("--window", "200k", "--cache", "5m")
+    assert (
+        replayed("--traces", tmp_path, *few)["sessions"] == 2 * replayed("--traces", traces, *few)["sessions"]
+    )
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert_one_clear_error(penstock("bench", "replay", "--traces", empty), "no trace files")
+
+
 def test_keeping_less_costs_less_and_a_model_costs_more(traces):
     few = ("--traces", traces, "--window", "200k", "--cache", "5m")
     usual = policies(replayed(*few)["cases"][0])[RULE]["cost"]

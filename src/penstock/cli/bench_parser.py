@@ -66,7 +66,10 @@ def _add_recall(parser: argparse.ArgumentParser, _tokens: Callable[[str], int]) 
 def _add_replay(parser: argparse.ArgumentParser, tokens: Callable[[str], int]) -> None:
     parser.epilog = _REPLAY
     parser.add_argument(
-        "--traces", metavar="FILE", nargs="+", help="trace files in place of the store; - for standard input"
+        "--traces",
+        metavar="FILE",
+        nargs="+",
+        help="trace files or folders of them in place of the store; - for standard input",
     )
     parser.add_argument("--session", metavar="ID", help="one conversation of the store; default: all")
     parser.add_argument(

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from contextlib import ExitStack
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -168,7 +169,19 @@ def _terms(model: str, caching: Caching) -> Terms:
 
 
 def _of_files(args: argparse.Namespace) -> tuple[list[Trace], int, str]:
-    return [trace for name in args.traces for trace in _file(name, args.static_tokens)], 0, ""
+    names = [name for given in args.traces for name in _files_in(given)]
+    return [trace for name in names for trace in _file(name, args.static_tokens)], 0, ""
+
+
+def _files_in(given: str) -> list[str]:
+    """The file that was given, or the trace files of a folder."""
+    folder = Path(given)
+    if not folder.is_dir():
+        return [given]
+    found = sorted(str(path) for path in folder.iterdir() if path.name.endswith((".jsonl", ".jsonl.gz")))
+    if not found:
+        raise InputError(f"{given}: there are no trace files (.jsonl, .jsonl.gz) in this folder")
+    return found
 
 
 def _of_store(args: argparse.Namespace, store: Store) -> tuple[list[Trace], int, str]:
