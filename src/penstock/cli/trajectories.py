@@ -15,6 +15,7 @@ from penstock.cli.layout import plural, printable
 from penstock.cli.screen import screen_of
 from penstock.cli.trajectory_options import run_of
 from penstock.cli.trajectory_progress import RunProgress
+from penstock.trajectories.journal import SummariesSeen, parts_folder
 from penstock.trajectories.metrics import Outcome
 from penstock.trajectories.run import run as run_all
 
@@ -35,10 +36,10 @@ _SHOWN_REASONS = 5
 
 def run(args: argparse.Namespace) -> int:
     """Compress the data set. Raises what `run_of` and `penstock.trajectories.run.run` raise."""
-    wanted = run_of(args)
+    wanted = run_of(args).placed()
     args.file = None  # what fails is told with the name of the file at fault, which is not the whole input
     try:
-        with _silent_output(), RunProgress() as progress:
+        with _silent_output(), RunProgress(_summaries_of(wanted)) as progress:
             finished = run_all(wanted, on_progress=progress.update)
     except KeyboardInterrupt:
         if wanted.target is not None and sys.stderr is not None:
@@ -51,6 +52,12 @@ def run(args: argparse.Namespace) -> int:
     for line in _lines(wanted, finished, screen):
         screen.say(line)
     return 0
+
+
+def _summaries_of(wanted: Run) -> SummariesSeen | None:
+    if wanted.job.model is None or wanted.target is None:
+        return None
+    return SummariesSeen(parts_folder(wanted.target))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from penstock.cli.screen import Screen
+    from penstock.trajectories.journal import SummariesSeen
     from penstock.trajectories.run import Progress
 
 __all__ = ["RunProgress", "progress_line"]
@@ -27,8 +28,9 @@ _CLEAR = "\r\x1b[K"
 class RunProgress:
     """While the block runs, tells how far it is: on standard error, and only where it takes longer than a second."""
 
-    def __init__(self, plain_seconds: float = _PLAIN_SECONDS) -> None:
+    def __init__(self, summaries: SummariesSeen | None = None, plain_seconds: float = _PLAIN_SECONDS) -> None:
         self._screen = screen_of(sys.stderr)
+        self._summaries = summaries
         self._plain_seconds = plain_seconds
         self._latest: Progress | None = None
         self._started = time.monotonic()
@@ -56,7 +58,8 @@ class RunProgress:
         if self._done.wait(_PATIENCE_SECONDS if bars else self._plain_seconds):
             return
         while not self._done.is_set():
-            line = progress_line(self._latest, time.monotonic() - self._started, self._screen)
+            seen = self._summaries.look() if self._summaries is not None else None
+            line = progress_line(self._latest, time.monotonic() - self._started, self._screen, seen)
             self._write(f"{_CLEAR}{self._screen.clip(line, 0)}" if bars else f"{line}\n")
             self._done.wait(_STEP_SECONDS if bars else self._plain_seconds)
         if bars:
@@ -70,10 +73,19 @@ class RunProgress:
             self._done.set()
 
 
-def progress_line(progress: Progress | None, seconds: float, screen: Screen) -> str:
-    """The line: a bar where there can be one, rows, rows and tokens in a second, time left, cost so far."""
+def progress_line(
+    progress: Progress | None, seconds: float, screen: Screen, summaries: SummariesSeen | None = None
+) -> str:
+    """The line: a bar where there can be one, rows, rows and tokens in a second, time left, summaries, cost so far.
+
+    Rows are told a shard at a time. A model may take minutes for one, so its summaries are told one by one.
+    """
+    words: list[str] = []
+    if summaries is not None:
+        unknown = " and more" if summaries.cost_unknown else ""
+        words = [f"{summaries.count:,} summaries", f"${summaries.cost:,.2f}{unknown}"]
     if progress is None:
-        return f"penstock: starting, {seconds:.0f} s"
+        return ", ".join([f"penstock: starting, {seconds:.0f} s", *words])
     share = min(1.0, progress.read_bytes / progress.total_bytes) if progress.total_bytes else 1.0
     totals = progress.totals
     fresh = max(0, totals.rows - progress.resumed_rows)
@@ -83,10 +95,8 @@ def progress_line(progress: Progress | None, seconds: float, screen: Screen) -> 
         f"{_short(fresh / seconds)} rows/s",
         f"{_short((totals.tokens_before - progress.resumed_tokens) / seconds)} tokens/s",
         f"{_clock(progress.seconds_left(seconds))} left",
+        *words,
     ]
-    if totals.model_calls:
-        unknown = " and more" if totals.cost_unknown_rows else ""
-        words.append(f"${totals.cost:,.2f}{unknown}")
     if not screen.bars:
         return f"penstock: {' · '.join(words).strip()}" if screen.unicode else f"penstock: {', '.join(words)}"
     full = screen.bar(share, _BAR_COLUMNS)

@@ -15,7 +15,16 @@ from penstock.errors import InputError, SettingsError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Compression", "DataFile", "compression_of", "data_files", "is_parquet", "reading", "writing"]
+__all__ = [
+    "Compression",
+    "DataFile",
+    "compression_of",
+    "data_files",
+    "is_parquet",
+    "output_of",
+    "reading",
+    "writing",
+]
 
 _LINES = (".jsonl", ".ndjson", ".json", ".jsonlines")
 _PARQUET = (".parquet", ".pq")
@@ -65,32 +74,59 @@ def compression_of(path: Path) -> Compression:
     return Compression.GZIP if suffix in {".gz", ".gzip"} else Compression.NONE
 
 
+def output_of(source: Path, target: Path) -> Path:
+    """The file or folder that a run makes: a file that goes into a folder keeps its name. Raises SettingsError."""
+    if source.is_file() and target.is_dir():
+        return target / source.name
+    if target.name in ("", ".."):
+        target = target.resolve()
+    if not target.name:
+        raise SettingsError(f"{target}: this is no place for the output; name a folder in it")
+    return target
+
+
 def data_files(source: Path, target: Path | None) -> list[DataFile]:
     """The files of the input, in the order of their names, each with its place in the output.
 
-    Without a target they are only looked at. Raises InputError where there are none, SettingsError where the output cannot be what the input is.
+    `target` is what `output_of` says. Without one they are only looked at. Raises InputError where there are none,
+    SettingsError where the output cannot be what the input is.
     """
+    if str(source) == "-":
+        raise InputError("-: rows are read from a file or a folder, so that a run can go on; name one")
     if not source.exists():
         raise InputError(f"{source}: there is no such file or folder")
+    if not source.is_file() and not source.is_dir():
+        raise InputError(f"{source}: neither a file nor a folder; save the rows in a file first")
     if target is None:
         names = _found(source) if source.is_dir() else [Path(source.name)]
         folder = source if source.is_dir() else source.parent
         return [DataFile(name.as_posix(), folder / name, folder / name) for name in names]
-    if source.resolve() == target.resolve():
-        raise SettingsError(f"{target}: the output would take the place of the input; name another")
     if source.is_file():
-        if target.is_dir():
-            target /= source.name
-        if is_parquet(source) != is_parquet(target):
-            raise SettingsError(
-                f"{target}: the output has the format of the input; name it as {source.name} is"
-            )
-        return [DataFile(source.name, source, target)]
-    if target.is_file():
-        raise SettingsError(f"{target}: the input is a folder, so the output must be one; it is a file")
-    if target.resolve().is_relative_to(source.resolve()):
+        files = [DataFile(source.name, source, target)]
+    else:
+        if target.is_file():
+            raise SettingsError(f"{target}: the input is a folder, so the output must be one; it is a file")
+        files = [DataFile(name.as_posix(), source / name, target / name) for name in _found(source)]
+    _require_room(files, source, target)
+    return files
+
+
+def _require_room(files: list[DataFile], source: Path, target: Path) -> None:
+    """Raises SettingsError where the output would take the place of something else."""
+    if str(target) == "-":
+        raise SettingsError("-: the output gets its name when it is whole, so it must be a file; name one")
+    sources = {file.source.resolve() for file in files}
+    if source.resolve() == target.resolve() or any(file.target.resolve() in sources for file in files):
+        raise SettingsError(f"{target}: the output would take the place of the input; name another")
+    if source.is_dir() and target.resolve().is_relative_to(source.resolve()):
         raise SettingsError(f"{target}: the output stands inside the input; name a folder beside it")
-    return [DataFile(name.as_posix(), source / name, target / name) for name in _found(source)]
+    for file in files:
+        if file.target.exists() and not file.target.is_file():
+            raise SettingsError(f"{file.target}: not a file, so it cannot be replaced by one; name another")
+        if file.parquet != is_parquet(file.target):
+            raise SettingsError(
+                f"{file.target}: the output has the format of the input; name it as {file.source.name} is"
+            )
 
 
 def _found(folder: Path) -> list[Path]:

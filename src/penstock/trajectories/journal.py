@@ -16,7 +16,7 @@ import os
 import shutil
 from contextlib import ExitStack
 from importlib import import_module
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["Journal", "parts_folder"]
+__all__ = ["Journal", "SummariesSeen", "parts_folder"]
 
 _NAME = "journal.jsonl"
 _NOTHING = Totals()
@@ -179,6 +179,43 @@ class Journal:
 
     def _append(self, entry: dict[str, Any]) -> None:
         self._file.write(msgspec.json.encode(entry) + b"\n")
+
+
+class SummariesSeen:
+    """How many summaries models have written, and what they cost, while a run goes on: for those who only look.
+
+    Every look reads what has come since the one before.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, int] = {}
+        self.count = 0
+        self.cost = 0.0
+        self.cost_unknown = 0
+
+    def look(self) -> Self:
+        """Look again."""
+        for path in self._folder.glob(SUMMARIES):
+            try:
+                with path.open("rb") as file:
+                    file.seek(self._read.get(path, 0))
+                    whole, end, _ = file.read().rpartition(b"\n")
+            except OSError:  # the run has ended, and it is gone
+                continue
+            self._read[path] = self._read.get(path, 0) + len(whole + end)
+            for line in whole.splitlines():
+                self._add(line)
+        return self
+
+    def _add(self, line: bytes) -> None:
+        try:
+            cost = _KEPT.decode(line)[1].figures.get("cost")
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            return  # cut off by a kill
+        self.count += 1
+        self.cost += cost or 0.0
+        self.cost_unknown += cost is None
 
 
 def _first_line(path: Path) -> bytes:

@@ -14,7 +14,7 @@ import msgspec
 from penstock import __version__
 from penstock.errors import RunBroken, SettingsError
 from penstock.trajectories.engines import LocalEngine, SerialEngine
-from penstock.trajectories.formats import DataFile, compression_of, data_files, writing
+from penstock.trajectories.formats import DataFile, compression_of, data_files, output_of, writing
 from penstock.trajectories.journal import Journal, parts_folder
 from penstock.trajectories.metrics import Totals
 from penstock.trajectories.metrics_file import MetricsFile
@@ -58,6 +58,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     report: Path | None = None
     engine: str = "local"
     ray_address: str | None = None
+
+    def placed(self) -> Run:
+        """The same, with the very file or folder that is made as its target. Raises SettingsError."""
+        if self.target is None:
+            return self
+        return msgspec.structs.replace(self, target=output_of(self.source, self.target))
 
 
 class Progress(msgspec.Struct, kw_only=True):
@@ -108,6 +114,7 @@ def run(
     Raises InputError, SettingsError, RunBroken, OSError. Whatever it raises, and after a kill, what was done stays
     beside the output, and the same run with `resume` goes on with it.
     """
+    wanted = wanted.placed()
     files = data_files(wanted.source, wanted.target)
     tokenizer_of(wanted.job.options.tokenizer)  # a wrong name is told now, not by every worker
     if wanted.job.model is not None:

@@ -1,0 +1,86 @@
+"""Where a run reads and writes: nothing that was not meant to be written is ever replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import InputError, SettingsError
+from penstock.trajectories.formats import output_of
+from penstock.trajectories.options import TrajectoryOptions
+from penstock.trajectories.run import Run, run
+from penstock.trajectories.working import Job
+
+JOB = Job(options=TrajectoryOptions(target_tokens=400, summary_tokens=150))
+ROW = json.dumps({"conversations": [{"from": "human", "value": "Hello."}]}).encode() + b"\n"
+
+
+def done(source, target):
+    return run(Run(source=Path(source), target=Path(target), job=JOB, workers=1))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "in.jsonl").write_bytes(ROW)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path
+
+
+@pytest.mark.parametrize("target", [".", "../work", "./", "out.jsonl", "in.jsonl"])
+def test_a_file_goes_into_a_folder_under_its_own_name(target, folder):
+    done("../data/in.jsonl", target)
+    assert [path.name for path in Path().iterdir()] == ["in.jsonl" if target != "out.jsonl" else "out.jsonl"]
+    assert sorted(path.name for path in folder.iterdir()) == ["data", "work"]
+
+
+def test_a_folder_goes_into_the_one_where_people_are(folder):
+    done("../data", ".")
+    assert [path.name for path in Path().iterdir()] == ["in.jsonl"]
+    assert sorted(path.name for path in folder.iterdir()) == ["data", "work"]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("../data/in.jsonl", "../data"), ("../data", "../data"), ("../data/in.jsonl", "link.jsonl")],
+)
+def test_the_input_is_never_replaced(source, target, folder):
+    Path("link.jsonl").symlink_to(folder / "data" / "in.jsonl")
+    before = (folder / "data" / "in.jsonl").stat()
+    with pytest.raises(SettingsError, match="take the place of the input"):
+        done(source, target)
+    assert (folder / "data" / "in.jsonl").stat() == before
+
+
+def test_no_file_of_a_folder_is_replaced_by_another(folder):
+    (folder / "data" / "data").mkdir()
+    (folder / "data" / "data" / "in.jsonl").write_bytes(ROW * 2)
+    with pytest.raises(SettingsError, match="take the place of the input"):
+        done(folder / "data", folder)
+    assert (folder / "data" / "in.jsonl").read_bytes() == ROW
+
+
+def test_what_is_no_file_is_neither_read_nor_replaced(folder):
+    os.mkfifo("pipe")
+    with pytest.raises(InputError, match="pipe: neither a file nor a folder"):
+        done("pipe", "out.jsonl")
+    with pytest.raises(SettingsError, match="pipe: not a file"):
+        done("../data/in.jsonl", "pipe")
+    assert Path("pipe").is_fifo()
+    assert [path.name for path in Path().iterdir()] == ["pipe"]
+
+
+@pytest.mark.parametrize(("source", "target"), [("-", "out.jsonl"), ("../data/in.jsonl", "-")])
+def test_streams_are_refused_with_a_way_out(source, target, folder):
+    with pytest.raises((InputError, SettingsError), match=r"-: .* file"):
+        done(source, target)
+    assert list(Path().iterdir()) == []
+
+
+def test_the_root_is_no_place_for_a_folder(folder):
+    with pytest.raises(SettingsError, match="name a folder in it"):
+        output_of(Path("../data"), Path("/"))
