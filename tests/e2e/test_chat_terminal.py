@@ -108,3 +108,14 @@ def test_ascii_where_nothing_else_can_be_shown(tmp_path):
         chat.wait(r"Plain\.\n\n>\n.* of 1M")
         assert "#" in chat.lines[-1] + chat.text
         assert chat.text.isascii()
+
+
+def test_the_window_that_a_server_lists_is_shown_before_anything_is_typed(tmp_path):
+    listed = {"models": ("own-model",), "window_tokens": 24_000}
+    with stage(tmp_path, ["Yes."], **listed) as at, at.screen("--model", "own-model") as chat:
+        chat.wait("of 24k")
+        chat.say("Are you there?")
+        chat.wait("Yes.")
+        chat.wait_idle()
+        chat.type(CTRL_D)
+        assert chat.wait_end() == 0

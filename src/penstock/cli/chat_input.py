@@ -118,6 +118,10 @@ class LineReader:
         """The next input. Raises EOFError for Ctrl-D, CtrlC for that key where nothing was typed."""
         return await self._session.prompt_async([("class:prompt", self._mark)], handle_sigint=False)
 
+    def redraw(self) -> None:
+        """Show the status line anew; does nothing while nothing is read."""
+        self._session.app.invalidate()
+
     async def key(self, question: str, keys: str) -> str:
         """One of these keys; Esc and Ctrl-C are the last of them. What was typed before the question does not count."""
         bindings = KeyBindings()

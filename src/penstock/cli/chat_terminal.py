@@ -89,6 +89,7 @@ class TerminalChat:
         await asyncio.to_thread(tokenizer_for(self._desk.status.model).count, "ready")
         await self._desk.agent.asking.learn_window()
         self._desk.changed()
+        self._reader.redraw()
 
     @property
     def _screen(self) -> Screen:
