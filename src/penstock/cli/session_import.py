@@ -152,6 +152,8 @@ def _lines(one: _Taken, screen: Screen) -> Iterator[str]:
         what = "sub-agent" if recorded.works_for else recorded.format
         text = _OUTCOMES[done.outcome].format(added=plural(done.added, "message"), id=done.session[:SHORT])
         yield f"{name}: {what}, {recorded.dialect}: {text}"
+        if done.more_to_come:
+            yield "  its last message may not be complete yet: import it again in a minute"
         if done.added:
             yield from (
                 f"  left out: {printable(kind)}, {count:,}" for kind, count in recorded.left_out.items()

@@ -36,17 +36,22 @@ NEW, GROWN, KNOWN, BRANCHED, WITHOUT_PARENT = "new", "grown", "known", "branched
 _NOTE = "import"
 _TITLE_CHARS = 200
 _TRIES = 20  # where somebody else imports the same
+_LIVE_SECONDS = 60.0  # since a file was written that somebody may still be writing
 _LONGEST_SECONDS = 15.0  # between some messages and what they cost
 _AT_ONCE = 500  # messages in one transaction
 
 
 class Adopted(msgspec.Struct, frozen=True):
-    """What became of a recorded conversation: its session, and how many messages were added to the store's log."""
+    """What became of a recorded conversation: its session, and how many messages were added to the store's log.
+
+    `more_to_come` where its last message was left for the next time.
+    """
 
     outcome: str
     session: str = ""
     added: int = 0
     messages: int = 0
+    more_to_come: bool = False
 
 
 class _Prepared(msgspec.Struct, frozen=True):
@@ -67,14 +72,32 @@ def adopt(
 
     Raises InputError for what is no message of its dialect, StoreError where the store does not take it. What was
     appended until then stays, and the next attempt goes on from there. Somebody else may import the same at the same time.
+    Of a file that was written a moment ago, a last message that may go on is left for the next time: a log is never changed.
     """
-    prepared = _prepared(recorded, now, now if written is None else written)
+    is_live = written is not None and 0 <= now - written < _LIVE_SECONDS
+    more_to_come = recorded.may_go_on and is_live and len(recorded.messages) > 1
+    prepared = _prepared(
+        _without_last(recorded) if more_to_come else recorded, now, now if written is None else written
+    )
     for _ in range(_TRIES):
         try:
-            return _put(store, prepared, settings)
+            done = _put(store, prepared, settings)
+            break
         except StoreConflict:  # somebody else is at it: go on from where that is now
             continue
-    return _put(store, prepared, settings)
+    else:
+        done = _put(store, prepared, settings)
+    return msgspec.structs.replace(done, more_to_come=more_to_come)
+
+
+def _without_last(recorded: Recorded) -> Recorded:
+    """The conversation up to its last message."""
+    length = len(recorded.messages) - 1
+    return msgspec.structs.replace(
+        recorded,
+        messages=recorded.messages[:length],
+        requests=tuple(one for one in recorded.requests if one.after <= length),
+    )
 
 
 def _put(store: Store, prepared: _Prepared, settings: Settings) -> Adopted:

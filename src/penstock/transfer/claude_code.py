@@ -176,7 +176,20 @@ def _recorded(
         title=title,
         requests=tuple(requests),
         left_out=left_out,
+        may_go_on=_may_go_on(chain),
     )
+
+
+def _may_go_on(chain: Sequence[Line]) -> bool:
+    """Whether the last line is a piece of an answer, and not said to be its last; or one result of several."""
+    last = next((line for line in reversed(chain) if _speaks(line)), None)
+    if last is None:
+        return False
+    if _message_id(last):
+        return not last.value["message"].get("stop_reason")
+    results = {call for line in chain for call in _ids(line, "tool_result", "tool_use_id")}
+    calls = {call for line in chain for call in _ids(line, "tool_use", "id")}
+    return bool(_ids(last, "tool_result", "tool_use_id") and calls - results)
 
 
 def _messages(chain: Sequence[Line], left_out: dict[str, int]) -> tuple[list[Said], list[Spent], list[str]]:

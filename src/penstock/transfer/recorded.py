@@ -32,7 +32,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """One conversation.
 
     `source` is the id that the other program gave it, "" where it gave none. `works_for` is the source of the
-    conversation that a sub-agent worked for. `left_out` counts what was not taken over, by what it is.
+    conversation that a sub-agent worked for. `left_out` counts what was not taken over, by what it is. `may_go_on` says
+    that more of the last message may follow, if somebody is writing the file.
     """
 
     format: str
@@ -44,6 +45,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""
     requests: tuple[Spent, ...] = ()
     left_out: dict[str, int] = {}
+    may_go_on: bool = False
 
 
 class LineFault(msgspec.Struct, frozen=True):

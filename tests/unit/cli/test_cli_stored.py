@@ -117,6 +117,17 @@ class TestImport:
         )
         assert "sub-agents\n" in store("sessions", "show", the_id(store)).text
 
+    def test_a_session_that_is_being_written_is_told(self, store, tmp_path):
+        live = tmp_path / "live.jsonl"
+        live.write_bytes(lines(*claude_session()[:4]))
+        ran = store("sessions", "import", live)
+        assert "1 message imported as" in ran.text
+        assert "its last message may not be complete yet: import it again in a minute" in ran.text
+        os.utime(live, (live.stat().st_mtime - 100,) * 2)
+        ran = store("sessions", "import", live)
+        assert "1 message added to" in ran.text
+        assert "not be complete" not in ran.text
+
     def test_a_folder_is_imported_with_all_below_it(self, store, files, tmp_path):
         (tmp_path / "projects" / "shop" / "deep").mkdir(parents=True)
         for place, file in (("shop/a.jsonl", "claude"), ("shop/deep/b.jsonl", "codex")):

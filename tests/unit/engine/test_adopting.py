@@ -123,6 +123,30 @@ def test_a_session_that_has_grown(store):
     assert store.faults() == []
 
 
+def test_a_message_that_is_still_being_written_is_left_for_the_next_time(store):
+    """Blocks of an answer and results of a batch are lines of one message. Taken too early it could only become a branch."""
+    session = claude_session()[:-1]
+    session[-1]["message"]["stop_reason"] = None
+
+    def imported(count, age):
+        (recorded,) = read_recorded(lines(*session[:count])).conversations
+        return adopt(store, recorded, Settings(), NOW, NOW - age)
+
+    assert (imported(4, 5).added, len(store.usage())) == (1, 0)  # two of three blocks of the first answer
+    assert (imported(5, 5).outcome, imported(5, 5).more_to_come) == (
+        KNOWN,
+        True,
+    )  # all of them, which nobody can tell yet
+    assert imported(6, 5).added == 1  # one result of two: the answer is complete
+    assert imported(7, 5).added == 1
+    assert imported(8, 5).outcome == KNOWN
+    assert (imported(8, 100).added, len(store.usage()), len(store.list())) == (
+        1,
+        2,
+        1,
+    )  # nobody goes on with it
+
+
 def test_a_session_that_went_on_here_stays_as_it_is(store):
     (first,) = take(store, *claude_session())
     Session.resume(store, first.session).append([{"role": "user", "content": "From here on in Penstock."}])

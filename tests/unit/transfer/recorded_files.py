@@ -34,7 +34,13 @@ def claude_line(kind: str, uuid: str, parent: str | None, content: Any, **more: 
 
 
 def answer(
-    uuid: str, parent: str, message_id: str, *blocks: Any, output: int = 7, **more: Any
+    uuid: str,
+    parent: str,
+    message_id: str,
+    *blocks: Any,
+    output: int = 7,
+    stop: str | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
     usage = {
         "input_tokens": 4,
@@ -43,6 +49,7 @@ def answer(
         "output_tokens": output,
     }
     message = {"id": message_id, "type": "message", "model": "claude-sonnet-4-5", "usage": usage}
+    message["stop_reason"] = stop
     return claude_line("assistant", uuid, parent, list(blocks), message=message, **more)
 
 
@@ -68,7 +75,7 @@ def claude_session() -> list[dict[str, Any]]:
         answer("a4", "a3", "msg_1", tool_use("t2", file_path="q2.md"), output=41),
         claude_line("user", "u5", "a3", [tool_result("t1", "12 orders")], toolUseResult={"kept": "no"}),
         claude_line("user", "u6", "a4", [tool_result("t2", "19 orders")]),
-        answer("a7", "u6", "msg_2", words("Seven orders more in the second.")),
+        answer("a7", "u6", "msg_2", words("Seven orders more in the second."), stop="end_turn"),
         {"type": "summary", "summary": "Comparing reports", "leafUuid": "a7"},
     ]
 
