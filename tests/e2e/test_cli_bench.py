@@ -155,6 +155,7 @@ def claude_code_file(turns=30):
         )
         usage = {"input_tokens": 10, "cache_read_input_tokens": prompt, "output_tokens": 40}
         message = {"id": f"msg_{turn}", "type": "message", "model": "claude-sonnet-4-5", "usage": usage}
+        message["stop_reason"] = "end_turn"
         answer = claude_line(
             "assistant", f"a{turn}", f"u{turn}", blocks, message=message, timestamp=f"{minute}:20.000Z"
         )
