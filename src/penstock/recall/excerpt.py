@@ -7,7 +7,10 @@ order, with a line `…` where something was left out between two of them.
 from __future__ import annotations
 
 import heapq
+import math
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from penstock.compaction.reading import Speaker
 from penstock.recall.fragments import FRAGMENT_CHARACTERS, Origin, fragments_of, relevance
@@ -15,17 +18,31 @@ from penstock.recall.passages import readable
 from penstock.recall.query import Statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.recall.fragments import Fragment
     from penstock.recall.query import Query
 
-__all__ = ["GAP", "best_excerpt", "fill", "joined"]
+__all__ = ["GAP", "Pieces", "best_excerpt", "fill", "joined"]
 
 GAP = "\n…\n"
-_OVERHEAD = 60  # characters added to each length, or the shortest fragment would always come first
+_OVERHEAD = 30  # characters added to each length, or the shortest fragment would always come first
 _LEAST_ROOM = 40
 _NO_ORIGIN = Origin(0, 0, 0, 0, Speaker.RESULT)
+
+
+class Pieces(msgspec.Struct, frozen=True, eq=False):
+    """What an excerpt may be made of: how long each piece is, what it adds alone, and the values that it adds."""
+
+    lengths: list[int]
+    gains: list[float]
+    values: list[set[str]]
+    worth: Mapping[str, float]
+
+    def gain(self, row: int, shown: set[str]) -> float:
+        """What a piece adds to others that show these values."""
+        again = self.values[row] & shown
+        return self.gains[row] - math.fsum(map(self.worth.__getitem__, again)) if again else self.gains[row]
 
 
 def best_excerpt(text: str, query: Query, characters: int) -> str:
@@ -40,31 +57,26 @@ def best_excerpt(text: str, query: Query, characters: int) -> str:
     best = max(range(len(fragments)), key=scores.__getitem__)
     rest = [row for row in range(len(fragments)) if row != best]
     room = characters - len(fragments[best].text) - len(GAP)
-    beside = fill(fragments, rest, lambda row, _: scores[row], room)[1]
+    pieces = Pieces([len(one.text) for one in fragments], scores, [set()] * len(fragments), {})
+    beside = fill(pieces, rest, room)[1]
     return joined([fragments[row] for row in sorted([best, *beside])])
 
 
-def fill(
-    fragments: Sequence[Fragment],
-    rows: Iterable[int],
-    gain: Callable[[int, Sequence[int]], float],
-    characters: int,
-) -> tuple[float, list[int]]:
-    """The rows that together add the most for their length within so many characters, in order; what they add.
-
-    `gain(row, chosen)` says what a row adds to those chosen before it; it never grows as more are chosen.
-    """
+def fill(pieces: Pieces, rows: Iterable[int], characters: int) -> tuple[float, list[int]]:
+    """The rows that together add the most for their length within so many characters, in order; what they add."""
+    lengths, gains = pieces.lengths, pieces.gains
     room = characters + len(GAP)
-    heap = [(-gain(row, ()) / (len(fragments[row].text) + _OVERHEAD), row) for row in rows]
+    heap = [(-gains[row] / (lengths[row] + _OVERHEAD), row) for row in rows]
     heapq.heapify(heap)
     chosen: list[int] = []
+    shown: set[str] = set()
     total = 0.0
     while heap and room > _LEAST_ROOM:
         _, row = heapq.heappop(heap)
-        length = len(fragments[row].text)
+        length = lengths[row]
         if length + len(GAP) > room:
             continue
-        added = gain(row, chosen)
+        added = pieces.gain(row, shown)
         if added <= 0.0:
             continue
         density = added / (length + _OVERHEAD)
@@ -72,6 +84,7 @@ def fill(
             heapq.heappush(heap, (-density, row))
             continue
         chosen.append(row)
+        shown |= pieces.values[row]
         total += added
         room -= length + len(GAP)
     return total, sorted(chosen)

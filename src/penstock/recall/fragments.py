@@ -8,6 +8,7 @@ is, from the fragments at hand.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,8 @@ import msgspec
 import numpy as np
 
 from penstock.recall.passages import cut_at_lines
-from penstock.recall.query import token_values
-from penstock.recall.terms import terms_of, tokens_of
+from penstock.recall.query import phrases_in, token_values
+from penstock.recall.terms import terms_of, token_places, tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["FRAGMENT_CHARACTERS", "Fragment", "Origin", "fragments_of", "relevance"]
 
-FRAGMENT_CHARACTERS = 220
+FRAGMENT_CHARACTERS = 100
 
 _SATURATION = 1.2  # k1 of BM25
 _LENGTH = 0.75  # b of BM25
-_BESIDE = 0.3  # of a neighbour in the same voice
+_BESIDE = 0.4  # of a neighbour in the same voice
 _NEXT_VOICE = 0.1
 _PAIRS = 0.5
 
@@ -48,13 +49,25 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 
 
 class Fragment(msgspec.Struct, frozen=True, eq=False):
-    """A few lines of a passage, with the terms and the values of each token."""
+    """A line or a few of a passage, with its tokens and the terms of each."""
 
     origin: Origin
     place: int  # counted through all fragments; a gap where text was left out
     text: str
-    terms: tuple[tuple[str, ...], ...]
-    values: tuple[tuple[str, ...], ...]
+    tokens: list[str]
+    terms: list[tuple[str, ...]]
+
+    def values(self) -> list[tuple[str, ...]]:
+        """The values of each token. A phrase in quotes is a value of its first token."""
+        values = list(map(token_values, self.tokens))
+        phrases = phrases_in(self.text)
+        if phrases:
+            begins = token_places(self.text)
+            for place, phrase in phrases:
+                at = bisect_left(begins, place)
+                if at < len(values) and phrase not in values[at]:
+                    values[at] = (*values[at], phrase)
+        return values
 
 
 def fragments_of(passages: Iterable[tuple[Origin, str]], size: int = FRAGMENT_CHARACTERS) -> list[Fragment]:
@@ -66,15 +79,7 @@ def fragments_of(passages: Iterable[tuple[Origin, str]], size: int = FRAGMENT_CH
         last = origin.passage
         for piece in cut_at_lines(text, size):
             tokens = tokens_of(piece)
-            found.append(
-                Fragment(
-                    origin,
-                    place,
-                    piece,
-                    tuple(map(terms_of, tokens)),
-                    tuple(map(token_values, tokens)),
-                )
-            )
+            found.append(Fragment(origin, place, piece, tokens, list(map(terms_of, tokens))))
             place += 1
     return found
 
@@ -100,12 +105,17 @@ def _places(
     fragments: Sequence[Fragment], columns: dict[str, int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The rows and columns of all terms of the query that stand in the fragments, as often as they do."""
+    held = {
+        token: [columns[term] for term in terms_of(token) if term in columns]
+        for token in set[str]().union(*(fragment.tokens for fragment in fragments))
+    }
+    telling = {token: own for token, own in held.items() if own}
     found = [
-        (row, columns[term])
+        (row, column)
         for row, fragment in enumerate(fragments)
-        for terms in fragment.terms
-        for term in terms
-        if term in columns
+        for token in fragment.tokens
+        if token in telling
+        for column in telling[token]
     ]
     pairs = np.array(found, np.int64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.compaction.values import values_in_token
+from penstock.compaction.values import PHRASE, values_in_phrase, values_in_token
 from penstock.conversation.message import Role, Text
 from penstock.recall.terms import terms_of, tokens_of
 
@@ -25,6 +25,7 @@ __all__ = [
     "Query",
     "Statistics",
     "parts_of",
+    "phrases_in",
     "read_query",
     "talked_about",
     "token_values",
@@ -41,11 +42,16 @@ _REMEMBERED = 1 << 16
 
 
 class Query(msgspec.Struct, frozen=True):
-    """`weights` of each term; `pairs` of neighbouring words with their weight; `values` that the asker knows."""
+    """`weights` of each term; `pairs` of neighbouring words with their weight; `values` that the asker knows.
+
+    `places` says where in the query each token stands, and `tokens` are all of them.
+    """
 
     weights: dict[str, float]
     pairs: dict[tuple[str, str], float]
     values: frozenset[str]
+    tokens: tuple[str, ...] = ()
+    places: dict[str, list[int]] = {}
 
 
 class Statistics(msgspec.Struct, frozen=True):
@@ -69,10 +75,15 @@ def read_query(text: str) -> Query:
     """The query in a text. A text without a word that could be found gives a query without weights."""
     weights: dict[str, float] = {}
     pairs: dict[tuple[str, str], float] = {}
+    places: dict[str, list[int]] = {}
     before = ""
     known: list[str] = []
+    tokens: list[str] = []
     for part, weight in parts_of(text):
+        known += [value for _, value in phrases_in(part)]
         for token in tokens_of(part):
+            places.setdefault(token, []).append(len(tokens))
+            tokens.append(token)
             terms = terms_of(token)
             known += token_values(token)
             if not terms:
@@ -82,7 +93,7 @@ def read_query(text: str) -> Query:
             if before:
                 pairs.setdefault((before, terms[0]), weight)
             before = terms[0]
-    return Query(weights, pairs, frozenset(known))
+    return Query(weights, pairs, frozenset(known), tuple(tokens), places)
 
 
 def parts_of(text: str) -> tuple[tuple[str, float], tuple[str, float]]:
@@ -109,8 +120,19 @@ def talked_about(messages: Sequence[Message]) -> str:
 
 def values_of(texts: Iterable[str]) -> frozenset[str]:
     """Every value in the texts: what somebody who reads them need not be shown again."""
-    tokens = {token for text in texts for token in tokens_of(text)}
-    return frozenset(value for token in tokens for value in token_values(token))
+    tokens: set[str] = set()
+    phrases: set[str] = set()
+    for text in texts:
+        tokens.update(tokens_of(text))
+        phrases.update(phrase for _, phrase in phrases_in(text))
+    return frozenset(phrases.union(*map(token_values, tokens)))
+
+
+def phrases_in(text: str) -> list[tuple[int, str]]:
+    """What stands in quotes and is more than a word, each with the place where its quote begins."""
+    return [
+        (found.start(), phrase) for found in PHRASE.finditer(text) for phrase in values_in_phrase(found[0])
+    ]
 
 
 @lru_cache(maxsize=_REMEMBERED)

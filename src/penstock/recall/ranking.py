@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from penstock.recall.excerpt import fill, joined
+from penstock.recall.excerpt import Pieces, fill, joined
 from penstock.recall.fragments import Origin, fragments_of, relevance
-from penstock.recall.worth import Labels, value_worth
+from penstock.recall.worth import Cues, value_worth
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,16 +31,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Candidate", "Hit", "Wish", "best_passages", "rank", "strongest_terms"]
 
-MOST_CANDIDATES = 120
+MOST_CANDIDATES = 200
 WITH_NEIGHBOURS = 40
 MOST_LOOKUPS = 32
+MOST_FRAGMENTS = 1_300  # of about 2,000 at most: what has less to do with the query is not looked at closely
 _ALIKE = 3  # different scores: what two words can give
 
 _TEMPERATURE = 0.1  # of belief: a fragment a tenth of the best score behind is believed e times less
-_BY_ITSELF = 0.15  # what all fragments are worth beside their values
+_BY_ITSELF = 0.25  # what all fragments are worth beside their values
 _NEAR = 6  # messages: a turn that begins farther away is not next to another
 _MEANT = 4.0  # what is meant weighs against the words that were not found
 _LEAST_MEANT = 0.15  # of nearness: what is less near is near by chance
+_DIGITS = 12  # of a score: the rest is how the sums came about
 _FULL = 5  # the strongest words of a query together say what it asks
 
 
@@ -112,9 +114,12 @@ def rank(
         scores = scores + _meant(query, fragments, statistics, meaning, float(scores.max()))
     if not len(scores) or scores.max() <= 0.0:
         return []
+    best = np.sort(np.argsort(-scores, kind="stable")[:MOST_FRAGMENTS])
+    fragments, scores = [fragments[row] for row in best.tolist()], scores[best]
     belief = np.exp((scores / scores.max() - 1.0) / _TEMPERATURE)
-    labels = Labels({term: weight * statistics.rarity(term) for term, weight in query.weights.items()})
-    worth, held = value_worth(fragments, belief, labels, query.values | wish.known)
+    tokens = set[str]().union(*(fragment.tokens for fragment in fragments))
+    cues = Cues(query, statistics, tokens)
+    worth, held = value_worth(fragments, belief, cues, query.values | wish.known)
     alone = (belief * (_BY_ITSELF / belief.sum())).tolist()
     return _Shelf(_Stock(fragments, scores > 0.0, worth, held, alone)).take(wish)
 
@@ -154,9 +159,11 @@ class _Shelf:
 
     def __init__(self, stock: _Stock) -> None:
         self._stock = stock
-        self._open = [
-            set(values) for values in stock.held
-        ]  # the values of each fragment that no hit shows yet
+        # What each fragment adds to the hits so far, and the values that none of them shows.
+        self._pieces = Pieces(
+            [len(fragment.text) for fragment in stock.fragments], [], list(map(set, stock.held)), stock.worth
+        )
+        self._pieces.gains.extend(map(self._added, range(len(stock.held))))
         self._rows = _places(stock.fragments, _distinct(stock))
         self._taken: set[int] = set()
         self._holders: dict[str, list[int]] = {}
@@ -184,24 +191,27 @@ class _Shelf:
 
     def _best(self, turn: int, wish: Wish) -> tuple[float, list[int]]:
         rows = [row for row in self._rows[turn] if row not in self._taken]
-        return fill(self._stock.fragments, rows, self._gain, wish.characters)
+        return fill(self._pieces, rows, wish.characters)
 
-    def _gain(self, row: int, chosen: Sequence[int]) -> float:
-        adds = self._open[row].difference(*(self._open[other] for other in chosen))
-        return self._stock.alone[row] + math.fsum(map(self._stock.worth.__getitem__, adds))
+    def _added(self, row: int) -> float:
+        """What the row is worth beside its values, and by those that no hit shows."""
+        return self._stock.alone[row] + math.fsum(
+            map(self._stock.worth.__getitem__, self._pieces.values[row])
+        )
 
     def _hit(self, turn: int, rows: list[int], added: float) -> Hit:
         fragments = [self._stock.fragments[row] for row in rows]
         telling = self._stock.fragments[max(rows, key=self._stock.alone.__getitem__)]
         messages = dict.fromkeys([telling.origin.message, *(one.origin.message for one in fragments)])
-        return Hit(turn, tuple(messages), joined(fragments), added / (1.0 + _BY_ITSELF))
+        return Hit(turn, tuple(messages), joined(fragments), round(added / (1.0 + _BY_ITSELF), _DIGITS))
 
     def _show(self, rows: list[int]) -> None:
         """Take these fragments away, and their values from all others."""
         self._taken.update(rows)
-        for value in {value for row in rows for value in self._open[row]}:
-            for row in self._holders[value]:
-                self._open[row].discard(value)
+        shown = set[str]().union(*(self._pieces.values[row] for row in rows))
+        for row in {row for value in shown for row in self._holders[value]}:
+            self._pieces.values[row] -= shown
+            self._pieces.gains[row] = self._added(row)
 
 
 def _distinct(stock: _Stock) -> list[int]:

@@ -12,7 +12,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-__all__ = ["STOP_WORDS", "index_terms", "terms_of", "tokens_of", "words_of"]
+__all__ = ["STOP_WORDS", "index_terms", "terms_of", "token_places", "tokens_of", "words_of"]
 
 _COMMON = """
 a about all also am an and are as at be been but by can could did do does for from had has have he her here his how i
@@ -42,6 +42,11 @@ _QUOTES = "\"'"  # what wide quotes become; no term holds one
 def tokens_of(text: str) -> list[str]:
     """The text in runs between spaces, quotes, brackets and commas: a word, a name or a path each."""
     return _TOKEN.findall(text)
+
+
+def token_places(text: str) -> list[int]:
+    """Where each token of the text begins."""
+    return [found.start() for found in _TOKEN.finditer(text)]
 
 
 def index_terms(text: str) -> set[str]:

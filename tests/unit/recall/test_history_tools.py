@@ -129,7 +129,7 @@ class TestSearch:
         budget = Budget(COUNT, 700)
         answered = ask("history_search", {"query": "worker took job ms", "limit": 20}, budget=budget)
         assert answered["left_out"] >= 1
-        assert answered["their_handles"] == ["m3"]
+        assert "m3" in answered["their_handles"]
         assert "history_expand" in answered["hint"]
 
     def test_excerpts_are_redacted(self):

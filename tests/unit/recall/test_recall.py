@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.message import Message, Role, Text, ToolCall, ToolResult
-from penstock.recall import Hit, MemoryIndex, Wish, best_excerpt, read_query
+from penstock.recall import Hit, MemoryIndex, Statistics, Wish, best_excerpt, read_query
 from penstock.recall.query import values_of
+from penstock.recall.worth import Cues
 
 ROOT = Path(__file__).parents[3]
 FILLER = "The tests of this part pass and nothing else was changed in the meantime."
@@ -186,3 +187,23 @@ def test_an_excerpt_marks_what_was_left_out_and_is_the_beginning_where_nothing_f
     assert "\n…\n" in best_excerpt(text, read_query("alpha omega"), 500)
     assert best_excerpt(text, read_query("unheard"), 300).startswith("alpha stands here")
     assert best_excerpt("short", read_query("x"), 300) == "short"
+
+
+def test_words_in_the_order_of_the_query_speak_for_what_follows_them():
+    query = read_query("deploy the harbour office with key")
+    statistics = Statistics(100, dict.fromkeys(query.weights, 10))
+
+    def cue(text):
+        tokens = text.split()
+        return Cues(query, statistics, tokens).before(tokens, [len(tokens) - 1])[0]
+
+    assert cue("the harbour office with key K-17") > cue("the office harbour with key K-17")
+    assert cue("the office harbour with key K-17") > cue("nothing of it before K-17")
+    assert cue("K-17") == 0.0
+
+
+def test_a_quoted_phrase_is_a_value():
+    told = 'It stops with "no free port was left" when the pool is empty.'
+    index = index_of(*[user(f"{FILLER} It stops, part {n}.") for n in range(30)], user(told))
+    assert "no free port was left" in values_of([told])
+    assert "no free port was left" in index.search("with what does it stop when the pool is empty")[0].excerpt
