@@ -44,7 +44,9 @@ def add_trajectories(parser: argparse.ArgumentParser, token_count: Callable[[str
         help="a share of the rows, chosen by chance, and no others",
     )
     parser.add_argument("--seed", metavar="N", type=_seed, help="of that chance (default 0)")
-    parser.add_argument("--dry-run", action="store_true", help="all figures, and nothing is written")
+    parser.add_argument(
+        "--dry-run", action="store_true", default=None, help="all figures, and nothing is written"
+    )
     parser.add_argument("--config", metavar="FILE", help="a YAML file with any of these options")
     parser.add_argument(
         "--engine", choices=("local", "ray"), help="local (default), or ray for more machines"

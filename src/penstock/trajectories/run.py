@@ -116,6 +116,7 @@ def run(
     """
     wanted = wanted.placed()
     files = data_files(wanted.source, wanted.target)
+    _require_apart(wanted, files)
     tokenizer_of(wanted.job.options.tokenizer)  # a wrong name is told now, not by every worker
     if wanted.job.model is not None:
         connected(wanted.job.model)  # as is a missing key
@@ -323,6 +324,21 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _require_apart(wanted: Run, files: list[DataFile]) -> None:
+    """Raises SettingsError where the metrics or the report would take the place of something else."""
+    taken = {path.resolve() for file in files for path in (file.source, file.target)}
+    for name, path in (("metrics", wanted.metrics), ("report", wanted.report)):
+        if path is None:
+            continue
+        if str(path) == "-" or (path.exists() and not path.is_file()):
+            raise SettingsError(f"{path}: the {name} must go into a file, and this is none; name one")
+        if path.resolve() in taken:
+            raise SettingsError(
+                f"{path}: the {name} would take the place of something else; name another file"
+            )
+        taken.add(path.resolve())
 
 
 def _workers(wanted: Run, files: list[DataFile]) -> int:

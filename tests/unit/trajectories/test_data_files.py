@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.errors import InputError, SettingsError
@@ -84,3 +86,20 @@ def test_streams_are_refused_with_a_way_out(source, target, folder):
 def test_the_root_is_no_place_for_a_folder(folder):
     with pytest.raises(SettingsError, match="name a folder in it"):
         output_of(Path("../data"), Path("/"))
+
+
+@pytest.mark.parametrize("kind", ["metrics", "report"])
+@pytest.mark.parametrize("place", ["../data/in.jsonl", "out.jsonl", ".", "pipe", "-", "other.html"])
+def test_metrics_and_report_take_the_place_of_nothing_else(kind, place, folder):
+    os.mkfifo("pipe")
+    asked = {"metrics": Path("other.html"), "report": Path("other.html")} | {kind: Path(place)}
+    if place != "other.html":
+        asked = {kind: Path(place)}
+    wanted = Run(source=Path("../data/in.jsonl"), target=Path("out.jsonl"), job=JOB, workers=1, **asked)
+    for one in (wanted, msgspec.structs.replace(wanted, target=None)):
+        if one.target is None and place == "out.jsonl":
+            continue
+        with pytest.raises(SettingsError, match=f"^{re.escape(place)}: .*{kind}|another"):
+            run(one)
+    assert (folder / "data" / "in.jsonl").read_bytes() == ROW
+    assert [path.name for path in Path().iterdir()] == ["pipe"]
