@@ -111,7 +111,7 @@ def _add(do: Transaction, sources: Sequence[Source]) -> tuple[int, int]:
             passages = message_passages(messages[source]) if source in messages else ()
             scope = scope_term(source.conversation)
             for place, passage in enumerate(passages):
-                terms = sorted(index_terms(passage.text)) if passage.call not in ours else ()
+                terms = index_terms(passage.text) if passage.call not in ours else ()
                 added.append((number + place, [*terms, scope]))
             ranges.append((source.kind, source.key, source.conversation, number, len(passages)))
             number += len(passages)

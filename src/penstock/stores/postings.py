@@ -71,7 +71,10 @@ def pairs_of(passages: Iterable[tuple[int, Sequence[str]]], first: int) -> Pairs
             if term not in hashes:
                 hashes[term] = hash_of(term) << 16
             pairs.append(hashes[term] | place)
-    return np.unique(np.array(pairs, np.uint64))
+    table = np.sort(np.array(pairs, np.uint64))
+    fresh = np.ones(len(table), np.bool_)
+    fresh[1:] = table[1:] != table[:-1]  # two terms of a passage may have one hash
+    return table[fresh]
 
 
 def joined(blocks: Sequence[tuple[int, Pairs]]) -> Pairs:
@@ -91,7 +94,7 @@ def without(pairs: Pairs, ranges: Iterable[tuple[int, int]]) -> Pairs:
 
 def passages_in(pairs: Pairs) -> int:
     """How many passages there are in a block."""
-    return len(np.unique((pairs & _PLACE).astype(_COUNT)))
+    return int(np.count_nonzero(np.bincount((pairs & _PLACE).astype(np.int64))))
 
 
 def pack(pairs: Pairs) -> tuple[int, list[tuple[int, bytes]]]:
