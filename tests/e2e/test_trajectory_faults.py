@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
-from cli_process import assert_one_clear_error, penstock
+from cli_process import COMMAND, assert_one_clear_error, environment, penstock
 from trajectory_runs import (
     TARGET,
     alive_in_session,
@@ -55,3 +57,27 @@ def test_an_interruption_leaves_what_was_done_and_says_how_to_go_on(rows, tmp_pa
     assert told.decode() == "penstock: stopped; the same command with --resume goes on\n"
     assert not target.exists()
     assert any((tmp_path / "out.jsonl.parts").glob("*.part"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of a process")
+def test_a_disk_that_is_full_ends_the_run_with_one_line_and_what_was_done_is_kept(rows, tmp_path):
+    import resource
+
+    source, target = save(rows[:480], tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    command = [COMMAND, "trajectories", str(source), str(target), *TARGET, "--workers", "1"]
+    room = 2 << 20  # bytes of a file at most: enough for every part, and not for the whole
+    ran = subprocess.run(
+        command,
+        env=environment(),
+        capture_output=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)),
+    )
+    told = ran.stderr.decode().splitlines()[-1]
+    assert ran.returncode == 2
+    assert told.startswith(f"penstock: {target} cannot be written: ")
+    assert told.endswith("--resume")
+    assert not target.exists()
+    assert penstock(*command[1:], "--resume").code == 0
+    assert penstock("trajectories", source, tmp_path / "whole.jsonl", *TARGET).code == 0
+    assert target.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 import zlib
@@ -38,6 +39,7 @@ _MANY_SHARDS = 4_096
 _SMALL_INPUT = 4 << 20  # bytes below which starting processes takes longer than the work
 _UNPACKED = 5  # times the size of a packed file, about
 _MOST_BAD = 1_000
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,8 +130,16 @@ def run(
         stack.callback(work.close)
         if wanted.target is not None:
             work.open_journal(parts_folder(wanted.target))
-        work.do(workers, on_progress or (lambda _: None))
-        return work.finish()
+        try:
+            work.do(workers, on_progress or (lambda _: None))
+            return work.finish()
+        except OSError as error:
+            if error.errno not in _FULL or wanted.target is None:
+                raise
+            raise RunBroken(
+                f"{wanted.target} cannot be written: {error.strerror}; what was done is kept: "
+                "make room, and give the same command with --resume"
+            ) from error
 
 
 class _Work:
