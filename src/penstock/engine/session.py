@@ -130,6 +130,9 @@ class Session:
     def __len__(self) -> int:
         return self._tip.length
 
+    def __bool__(self) -> bool:
+        return True  # it is there, also while nothing was said in it
+
     def __repr__(self) -> str:
         return f"<Session {self.id}: {len(self):,} messages, {self._row.dialect}, in {self.store.url}>"
 

@@ -307,6 +307,11 @@ def test_a_title_goes_on_with_the_conversation(session, store):
     assert (session.row.title, store.list()[0].title) == ("renamed", "renamed")
 
 
+def test_a_session_is_there_while_it_is_empty(session):
+    assert len(session) == 0
+    assert session
+
+
 def test_what_a_session_looks_like_in_a_shell(session):
     session.append(talk(1))
     assert repr(session) == f"<Session {session.id}: 4 messages, chat, in memory:>"
