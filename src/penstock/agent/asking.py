@@ -6,7 +6,7 @@ import math
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from penstock.agent.context import CompactionWish
+from penstock.agent.compactions import CompactionWish
 from penstock.agent.events import Asked, Noticed, Recovering, Said, Thought, Used
 from penstock.agent.model_limits import WindowQuestion, fit_window
 from penstock.agent.recovery import GiveUp, LowerCap, next_step

@@ -29,7 +29,7 @@ from penstock.providers.cache_plan import caching_for
 from penstock.recall.tools import EXPAND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from penstock.agent.approval import Ask
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.engine.contract import ContextEngine
     from penstock.providers.exchange import StreamingModel
     from penstock.settings import Settings
-    from penstock.stores.base import Store
+    from penstock.stores.base import NewFact, Store
 
 __all__ = ["Place", "make_agent"]
 
@@ -45,13 +45,18 @@ _PROMPT = "prompt"  # the name of the notes that hold frozen prompts
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an agent works and who watches: a folder, a store, how a person is asked (None: nobody), what hears events."""
+    """Where an agent works and who watches: a folder, a store, how a person is asked (None: nobody), what hears events.
+
+    `before_compaction` is given the facts of the messages that are about to leave the view, so that memory can take what
+    must outlive it: what it writes to the memory files is in the system prompt from then on.
+    """
 
     folder: Path
     store: Store
     tell: Callable[[AgentEvent], None]
     ask: Ask | None = None
     yes: bool = False
+    before_compaction: Callable[[Sequence[NewFact]], None] | None = None
 
 
 def make_agent(
@@ -87,6 +92,8 @@ def make_agent(
             _keep_prompt(session, prompt.current)
 
     context.on_boundary = renew
+    if place.before_compaction is not None:
+        context.before_compaction = place.before_compaction
     equipment = Equipment(
         toolbox=Toolbox.of(own_tools()),
         tools=_tools(session, workspace, memory, settings, place),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.agent.compactions import CompactionWish, ListCompacted, Made, ended, list_receipt
 from penstock.agent.events import Compacted, Compacting, Noticed
 from penstock.agent.list_engine import ListEngine
 from penstock.agent.list_view import (
@@ -23,8 +24,7 @@ from penstock.agent.list_view import (
     positions_after,
 )
 from penstock.compaction.economics import Weighed  # noqa: TC001 - a struct's field types are read at run time
-from penstock.compaction.receipt import COMPACTED, Receipt
-from penstock.conversation.wire import encode_wire, parse_json
+from penstock.conversation.wire import parse_json
 from penstock.engine.compressed import Compressed  # noqa: TC001 - as above
 from penstock.engine.compressor import ContextCompressor
 from penstock.engine.drafts import Draft  # noqa: TC001 - as above
@@ -37,50 +37,22 @@ if TYPE_CHECKING:
     from penstock.agent.bookkeeping import Bookkeeper
     from penstock.agent.events import AgentEvent
     from penstock.engine.contract import ContextEngine
-    from penstock.engine.drafts import Standing
     from penstock.engine.session import Session
     from penstock.measure.usage import Usage
+    from penstock.stores.base import NewFact
 
-__all__ = ["CompactionWish", "Context", "ListCompacted"]
+__all__ = ["Context"]
 
 _PREPARE_FROM = 0.85  # of the threshold
 _KEPT_TOKENS = (
     30_000  # handoff and tail of a compaction that pays; keeping less saves more than a better moment does
 )
+_FITS = 0.9  # of the threshold: where what was prepared and what came since take more, all of it is compacted anew
 _REST = 1.1  # times the size at which an engine for lists could do nothing: then it is asked again
 
 
-class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
-    """What a compaction is to be like: how small (messages only), about what, and which messages stay, by number."""
-
-    target_tokens: int | None = None
-    focus: str | None = None
-    pins: frozenset[int] = frozenset()
-    may_call_model: bool = True
-    decision: Weighed | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether what was prepared will do."""
-        return self.target_tokens is None and not self.focus and not self.pins
-
-
-class ListCompacted(msgspec.Struct, frozen=True, eq=False):
-    """What an engine for lists made of the view."""
-
-    messages: list[Any]
-    receipt: Receipt
-
-
-class _Made(msgspec.Struct, frozen=True, eq=False):
-    """A compaction that was made and not yet put in place. Without a draft there was nothing to do.
-
-    `tokens` are those of the view that it gives.
-    """
-
-    result: Compressed
-    draft: Draft | None
-    tokens: int
+def _nothing(*_told: Any) -> None:
+    """For hosts that have nothing to do then."""
 
 
 class Context:
@@ -99,12 +71,13 @@ class Context:
         self.compactions = 0
         self.listed_compactions = 0
         self.bookkeeper: Bookkeeper | None = None
-        self.on_boundary: Callable[[], None] = lambda: (
-            None
-        )  # after a compaction: the prompt's beginning changed anyway
+        self.before_compaction: Callable[[Sequence[NewFact]], None] = _nothing
+        self.on_boundary: Callable[[], None] = (
+            _nothing  # after a compaction: the prompt's beginning changed anyway
+        )
         self._tell = tell
-        self._prepared: asyncio.Task[_Made] | None = None
-        self._dropped: asyncio.Task[_Made] | None = None  # one that is not wanted any more, and may still run
+        self._prepared: asyncio.Task[Made] | None = None
+        self._dropped: asyncio.Task[Made] | None = None  # one that is not wanted any more, and may still run
         self.view: list[Any] = []
         self.prefix_end: int | None = None  # how many messages of it the last compaction has settled
         self._positions: list[
@@ -199,6 +172,7 @@ class Context:
         if made.draft is None:
             return None
         old_id = self.session.id
+        self._leave_to_memory(made.draft.facts)
         try:
             decision = wish.decision.to_dict() if wish.decision is not None else {"reason": reason}
             self.session.commit_draft(made.draft, decision)
@@ -212,6 +186,13 @@ class Context:
         self.on_boundary()
         self._tell(Compacted(result.receipt, reason, waited))
         return result
+
+    def _leave_to_memory(self, facts: Sequence[NewFact]) -> None:
+        """What leaves the view may be kept in memory before it does; that this fails is no reason to keep it in the view."""
+        try:
+            self.before_compaction(facts)
+        except PenstockError as error:
+            self._tell(Noticed("warn", f"memory did not take what leaves the view: {error}"))
 
     def used(self, usage: Usage) -> None:
         """Tell the engine what a provider reported for the last request."""
@@ -239,10 +220,10 @@ class Context:
         """End what is being prepared, and the session for its engine."""
         self._drop_prepared()
         if self._dropped is not None:
-            await _ended(self._dropped)
+            await ended(self._dropped)
         self._or_tell(lambda listed: listed.end(self.session.id, self.view))
 
-    async def _result(self, reason: str, wish: CompactionWish) -> _Made:
+    async def _result(self, reason: str, wish: CompactionWish) -> Made:
         """The compaction that was prepared, where it is what is wanted now; else one that is made now."""
         prepared = self._prepared
         self._prepared = None
@@ -250,7 +231,9 @@ class Context:
             if not prepared.done():
                 self._tell(Compacting(reason))
             try:
-                return await prepared
+                made = await prepared
+                if self._still_does(made):
+                    return made
             except PenstockError as error:
                 self._tell(Noticed("warn", f"what was being prepared failed and is made anew: {error}"))
         elif prepared is not None:
@@ -258,20 +241,27 @@ class Context:
         self._tell(Compacting(reason))
         return await self._made(wish)
 
-    async def _made(self, wish: CompactionWish) -> _Made:
+    def _still_does(self, made: Made) -> bool:
+        """Whether what was prepared is what would be made now: the same pins, and room enough for what came since."""
+        if made.pins != self.session.store.pins(self.session.id):
+            return False
+        if made.draft is None:
+            return len(self.session) == made.length
+        later = self.view[len(self.view) - (len(self.session) - made.length) :]
+        counted = made.tokens + self.session.weigh(later) + self.outside_tokens
+        return counted < _FITS * self.engine.threshold_tokens
+
+    async def _made(self, wish: CompactionWish) -> Made:
         """A compaction of the view as it stands now, beside the event loop: all of it but what the store is told."""
         engine, session = self.engine, self.session
         assert isinstance(engine, ContextCompressor)  # noqa: S101 - the only callers have looked
         if self._dropped is not None:
-            await _ended(self._dropped)
+            await ended(self._dropped)
             self._dropped = None
 
-        def standing_now() -> Standing:
-            pinned = {position + 1 for position in session.store.pins(session.id)}
-            engine.pins = pinned.union(wish.pins)
-            return session.standing(with_pins=True)
-
-        standing = await in_thread(standing_now)
+        pins = session.store.pins(session.id)
+        engine.pins = {position + 1 for position in pins}.union(wish.pins)
+        standing = await in_thread(session.standing, with_pins=True)
         result = await engine.aprepare(
             standing.view.wires,
             wish.focus,
@@ -280,9 +270,10 @@ class Context:
             may_call_model=wish.may_call_model,
         )
 
-        def drafted() -> _Made:
+        def drafted() -> Made:
             draft = session.draft(standing, result)
-            return _Made(result, draft, 0 if draft is None else session.weigh(draft.wires))
+            tokens = 0 if draft is None else session.weigh(draft.wires)
+            return Made(result, draft, tokens, standing.tip.length, pins)
 
         return await in_thread(drafted)
 
@@ -315,20 +306,9 @@ class Context:
         counted = self.session.weigh(view)
         if view == before or counted >= self._counted:
             return None
-        standing = {encode_wire(wire) for wire in view}
-        kept = sum(encode_wire(wire) in standing for wire in before)
-        receipt = Receipt(
-            outcome=COMPACTED,
-            reason=f"by the engine {self.engine.name}",
-            tokens_before=self._counted,
-            tokens_after=counted,
-            messages_before=len(before),
-            messages_after=len(view),
-            target_tokens=self.engine.threshold_tokens,
-            kept=kept,
-            summarised=len(before) - kept,
-            seconds=time.monotonic() - started,
-            dialect=self.session.row.dialect,
+        receipt = list_receipt(self.engine, before, view, (self._counted, counted))
+        receipt = msgspec.structs.replace(
+            receipt, seconds=time.monotonic() - started, dialect=self.session.row.dialect
         )
         self._positions = positions_after(view, before, self._positions)
         self.view, self._counted, self.prefix_end = view, counted, None
@@ -376,11 +356,3 @@ class Context:
             kept = ListView(list(standing.view.wires), list(standing.view.positions))
         self.view, self._positions, self.listed_compactions = kept.wires, kept.positions, kept.compactions
         self._counted = self.session.weigh(self.view)
-
-
-async def _ended(prepared: asyncio.Task[_Made]) -> None:
-    """What was being prepared is not wanted any more, and is over: the next one reads in the same notebook."""
-    if prepared.cancel():
-        await asyncio.wait([prepared])
-    if not prepared.cancelled():
-        prepared.exception()  # nobody wants to hear of it any more

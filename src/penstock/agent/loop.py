@@ -38,7 +38,8 @@ from penstock.providers.exchange import Finish
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.agent.context import Context, ListCompacted
+    from penstock.agent.compactions import ListCompacted
+    from penstock.agent.context import Context
     from penstock.agent.events import AgentEvent
     from penstock.agent.status import Status
     from penstock.conversation.message import Message

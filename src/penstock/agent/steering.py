@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.agent.bookkeeping import books_for
-from penstock.agent.context import CompactionWish
+from penstock.agent.compactions import CompactionWish
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role
 from penstock.engine.auxiliary import summariser_for
@@ -17,7 +17,7 @@ from penstock.errors import EngineFailure, SettingsError, TargetTooSmall
 from penstock.providers.cache_plan import caching_for
 
 if TYPE_CHECKING:
-    from penstock.agent.context import ListCompacted
+    from penstock.agent.compactions import ListCompacted
     from penstock.agent.loop import Agent
     from penstock.engine.compressed import Compressed
     from penstock.providers.exchange import StreamingModel

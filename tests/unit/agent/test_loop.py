@@ -11,7 +11,7 @@ import pytest
 
 from penstock.agent.approval import Reply as Answer
 from penstock.agent.assembly import Place, make_agent
-from penstock.agent.context import CompactionWish
+from penstock.agent.compactions import CompactionWish
 from penstock.agent.events import (
     Compacted,
     Compacting,
@@ -381,6 +381,66 @@ def test_what_is_said_while_a_compaction_is_prepared_stands_behind_it(store, tmp
     context.append([{"role": ("user", "assistant")[n % 2], "content": TALK * 40} for n in range(30)])
     asyncio.run(go("second"))
     assert not model.violations
+
+
+def test_what_was_pinned_after_a_compaction_was_prepared_stays(store, tmp_path):
+    agent, _, events = agent_of(
+        [Reply(text="yes")], store, tmp_path, repeat_last=True, values={"model.context_length": 24_000}
+    )
+    context = agent.context
+    context.append(
+        [{"role": ("user", "assistant")[n % 2], "content": f"{n}: {TALK * 40}"} for n in range(40)]
+    )
+
+    async def go():
+        context._prepare()
+        await context._prepared
+        agent.session.pin("m9")
+        assert (await context.compact("it is time", context.tokens())) is not None
+        assert {"role": "user", "content": f"8: {TALK * 40}"} in context.view
+        assert any(isinstance(event, Compacting) for event in events)  # it had to be made anew
+
+    asyncio.run(go())
+
+
+def test_a_compaction_that_was_prepared_is_made_anew_where_too_much_came_since(store, tmp_path):
+    agent, _, events = agent_of(
+        [Reply(text="yes")], store, tmp_path, repeat_last=True, values={"model.context_length": 24_000}
+    )
+    context = agent.context
+    wordy = [{"role": ("user", "assistant")[n % 2], "content": f"{n}: {TALK * 40}"} for n in range(40)]
+    context.append(wordy)
+
+    async def go():
+        context._prepare()
+        await context._prepared
+        context.append(wordy)
+        assert (await context.compact("it is time", context.tokens())) is not None
+        assert context.counted < context.engine.threshold_tokens
+        assert any(isinstance(event, Compacting) for event in events)
+
+    asyncio.run(go())
+
+
+def test_memory_may_take_what_leaves_the_view_and_has_it_in_the_next_prompt(store, tmp_path):
+    taken = []
+    memory = tmp_path / "data" / "penstock" / "memory" / "MEMORY.md"
+
+    def take(facts):
+        taken.extend(facts)
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        memory.write_text("".join(f"- {fact.text}\n" for fact in facts if fact.kind == "constraint"))
+
+    model = ScriptedModel([Reply(text="yes")], repeat_last=True)
+    place = Place(folder=tmp_path, store=store, tell=lambda _event: None, yes=True, before_compaction=take)
+    agent = make_agent(place, model, settings_from({"model.context_length": 24_000}))
+    talk = [{"role": ("user", "assistant")[n % 2], "content": f"{n}: {TALK * 40}"} for n in range(40)]
+    talk[6] = {"role": "user", "content": "Never touch the migrations folder."}
+    agent.context.append(talk)
+    assert "migrations" not in agent.prompt.current.text
+    assert asyncio.run(agent.compact()) is not None
+    assert any("migrations" in fact.text for fact in taken)
+    assert "Never touch the migrations folder" in agent.prompt.current.text
 
 
 def test_what_another_process_logs_while_a_compaction_is_prepared_is_sent_too(store, tmp_path):
