@@ -49,7 +49,9 @@ def exported(store: Store, session_id: str, *, view: bool = False, dialect: str 
         return Exported(row.dialect, raws, missing=missing)
     source, target = dialect_named(row.dialect), dialect_named(dialect)
     converted = convert(decode_all(source, [parse_json(raw) for raw in raws]), source, target)
-    return Exported(target.name, [encode_wire(wire) for wire in converted.wires], converted.lost, missing)
+    # A view is to be sent, and what one dialect allows another may not: that an assistant speaks first.
+    wires = [one.wire for one in sendable(converted.wires, target)] if view else converted.wires
+    return Exported(target.name, [encode_wire(wire) for wire in wires], converted.lost, missing)
 
 
 def log_bytes(store: Store, session_id: str) -> list[bytes]:

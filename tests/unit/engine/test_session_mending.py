@@ -84,6 +84,17 @@ def test_what_is_not_broken_keeps_its_bytes(store):
     assert len(exported(store, session.id).messages) == 3
 
 
+@pytest.mark.parametrize("dialect", ["anthropic", "responses", "sharegpt"])
+def test_a_view_in_another_dialect_can_be_sent_there(store, dialect):
+    session = Session.create(store)
+    session.append(
+        [{"role": "assistant", "content": "Welcome."}, user("Run it."), calls("a"), user("Go on.")]
+    )
+    view = [json.loads(raw) for raw in exported(store, session.id, view=True, dialect=dialect).messages]
+    assert breaches(view, dialect) == []
+    assert len(exported(store, session.id, dialect=dialect).messages) == 4  # the log is what was said
+
+
 def test_what_is_counted_is_what_is_sent(store):
     session = Session.create(store)
     session.append([user("Run it."), calls("a"), user("Go on.")])
