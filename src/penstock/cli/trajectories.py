@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.cli.screen import Screen
-    from penstock.trajectories.metrics import Totals
     from penstock.trajectories.run import Finished, Run
 
 __all__ = ["run"]
@@ -98,7 +97,7 @@ def _figures(wanted: Run, finished: Finished, screen: Screen) -> Iterator[tuple[
         yield "sample", f"{share}; {plural(totals.left_out, 'row')} left out"
     if finished.resumed_rows:
         yield "resumed", f"{plural(finished.resumed_rows, 'row')} had been done before"
-    yield from _outcomes(totals, screen)
+    yield from _outcomes(finished, screen)
     yield "tokens", f"{totals.tokens_before:,} {screen.arrow} {totals.tokens_after:,} ({totals.ratio:.0%})"
     yield "turns", f"{totals.turns_before:,} {screen.arrow} {totals.turns_after:,}"
     if totals.model_calls:
@@ -115,11 +114,14 @@ def _figures(wanted: Run, finished: Finished, screen: Screen) -> Iterator[tuple[
         yield "report", printable(str(wanted.report))
 
 
-def _outcomes(totals: Totals, screen: Screen) -> Iterator[tuple[str, str]]:
+def _outcomes(finished: Finished, screen: Screen) -> Iterator[tuple[str, str]]:
+    totals = finished.totals
     yield "compressed", f"{totals.count(Outcome.COMPRESSED, Outcome.DEGRADED):,}"
     if degraded := totals.count(Outcome.DEGRADED):
         yield "degraded", f"{degraded:,} of them without the model's words"
-        for reason, number in sorted(totals.reasons.items(), key=lambda one: -one[1])[:_SHOWN_REASONS]:
+        elsewhere = {bad.reason for bad in finished.bad}  # told with the number of the row
+        reasons = [one for one in totals.reasons.items() if one[0] not in elsewhere]
+        for reason, number in sorted(reasons, key=lambda one: -one[1])[:_SHOWN_REASONS]:
             yield "", f"{number:,}: {screen.clip(printable(reason), _LABEL + 10)}"
     yield "under target", f"{totals.count(Outcome.UNDER_TARGET):,}, as they came"
     if totals.still_over_limit:

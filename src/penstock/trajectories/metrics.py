@@ -110,25 +110,14 @@ class Totals(msgspec.Struct, kw_only=True):
         self.cost_unknown_rows += one.cost is None
         self.row_seconds += one.seconds
         if one.reason:
-            reason = (
-                one.reason if one.reason in self.reasons or len(self.reasons) < _MOST_REASONS else "others"
-            )
-            self.reasons[reason] = self.reasons.get(reason, 0) + 1
+            self._because(one.reason, 1)
         if one.tokens_before:
             self.distribution_before[bisect_right(EDGES, one.tokens_before)] += 1
             self.distribution_after[bisect_right(EDGES, one.tokens_after)] += 1
 
     def merge(self, other: Totals) -> None:
         """Count the rows of another."""
-        for name in (
-            "rows",
-            "left_out",
-            "still_over_limit",
-            *_SUMMED,
-            "cost",
-            "cost_unknown_rows",
-            "row_seconds",
-        ):
+        for name in (*_COUNTED, *_SUMMED):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name, number in other.outcomes.items():
             self.outcomes[name] = self.outcomes.get(name, 0) + number
@@ -166,6 +155,7 @@ class Totals(msgspec.Struct, kw_only=True):
 
 
 _MOST_REASONS = 50
+_COUNTED = ("rows", "left_out", "still_over_limit", "cost", "cost_unknown_rows", "row_seconds")
 _SUMMED = (
     *("tokens_before", "tokens_after", "turns_before", "turns_after", "turns_summarised", "summary_tokens"),
     *("model_calls", "model_prompt_tokens", "model_output_tokens"),
