@@ -41,7 +41,7 @@ def commit(store, session, new_id, over):
 
 
 def write_until_killed(url, name, seed, acknowledged):
-    """Append, search, compact and undo, in the conversation that all share and in one of its own."""
+    """Append, search, compact, undo and delete, in the conversation that all share and in ones of its own."""
     store = open_store(url, wait_seconds=30)
     report = os.open(acknowledged, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     rng = random.Random(seed)
@@ -60,7 +60,9 @@ def write_until_killed(url, name, seed, acknowledged):
 
 def _one_thing(store, session, what, rng):
     choice = rng.random()
-    if choice < 0.1:
+    if choice < 0.05:
+        return f"delete\t{_come_and_gone(store, f'brief {what}')}"
+    if choice < 0.15:
         return f"search\t{len(store.search(what.split()[0], session_id=session))}"
     if choice < 0.7:
         texts = [f"{what} {n} {'long ' * rng.choice((1, 400))}" for n in range(rng.randint(1, 4))]
@@ -71,6 +73,15 @@ def _one_thing(store, session, what, rng):
         return f"commit\t{commit(store, session, f'by {what}', newest.key if newest else 0).session}"
     undone = store.undo(session, time.time())
     return f"undo\t{undone.session if undone else ''}"
+
+
+def _come_and_gone(store, name):
+    """A branch with a message of its own, indexed and deleted."""
+    store.branch("shared", store.log_tip("shared").length, NewSession(id=name, at=time.time()))
+    store.append(name, new_messages(f"fleeting {name}"), store.log_tip(name).id, time.time())
+    store.search("fleeting", session_id=name)
+    store.delete(name)
+    return name
 
 
 def compete(url, name, barrier, rounds):

@@ -21,14 +21,15 @@ import pytest
 import store_writers
 from store_writers import commit, new_messages
 
-from penstock.errors import StoreUnavailable
+from penstock.errors import StoreUnavailable, UnknownSession
 from penstock.stores.base import NewSession
+from penstock.stores.index import purge_some
 from penstock.stores.opening import open_store
 
 KILLS = int(os.environ.get("PENSTOCK_KILLS", "8"))
 ON_ONE_STORE = 8  # runs before the next begins with an empty one: checking it costs what it holds
 WRITERS = 4
-TRIED = {"append", "search", "commit", "undo"}
+TRIED = {"append", "search", "commit", "undo", "delete"}
 SEED = int(os.environ.get("PENSTOCK_SEED", "1" if KILLS == 8 else str(time.time_ns())))
 PROCESSES = multiprocessing.get_context("forkserver")
 
@@ -104,6 +105,10 @@ def checked(url, reports, where):
             lines = report.read_text().splitlines() if report.exists() else []
             for session, kind, what in (line.split("\t") for line in lines):
                 kinds[kind] += 1
+                if kind == "delete":
+                    with pytest.raises(UnknownSession):
+                        store.session(what)
+                    continue
                 ids.setdefault(session, frozenset(store.ids(session)))
                 rows = sessions.setdefault(session, {})
                 if not rows:
@@ -114,6 +119,10 @@ def checked(url, reports, where):
                     assert what in rows, where
                     undone.setdefault(session, set()).update({what} if kind == "undo" else ())
         store.index()  # what was killed on the way is indexed now, and once
+        assert not store.faults(), where
+        with store.database.writing() as do:
+            while purge_some(do):
+                pass
         assert not store.faults(), where
         for session, taken_back in undone.items():
             assert all(sessions[session][name].undone is not None for name in taken_back), where
