@@ -44,14 +44,14 @@ def run_undo(args: argparse.Namespace) -> int:
 
 def run_pin(args: argparse.Namespace) -> int:
     """Pin a message, or unpin it. Raises UnknownSession, UnknownHandle."""
-    pinned = args.action == "pin"
+    pinned, handle = args.action == "pin", args.handle.lower()
     with opened_store(args, is_there=True) as store:
         session = Session.resume(store, found_session(store, args.id).id)
-        whole = session.pin(args.handle) if pinned else True
+        whole = session.pin(handle) if pinned else True
         if not pinned:
-            session.unpin(args.handle)
+            session.unpin(handle)
         pins = [f"m{place + 1}" for place in sorted(store.pins(session.id))]
-    text = pinned_text(args.handle, whole=whole) if pinned else unpinned_text(args.handle)
+    text = pinned_text(handle, whole=whole) if pinned else unpinned_text(handle)
     more = {"whole_in_view": whole} if pinned else {}
     return _said(args, text, {"id": session.row.conversation, "pins": pins, **more})
 

@@ -23,17 +23,18 @@ if TYPE_CHECKING:
 
 __all__ = ["new_messages", "wires_of", "written"]
 
+_JSON = (str, bytes, bytearray)
+
 
 def wires_of(given: Sequence[Any]) -> list[Any]:
     """Messages as a caller hands them over, objects or their JSON, as objects.
 
     Raises InputError for what is no list of messages, MalformedJSON with the number of one whose JSON cannot be read.
     """
-    if isinstance(given, (str, bytes, Mapping)):
+    if isinstance(given, (*_JSON, Mapping)):
         raise InputError("messages are given as a list: put a single one into a list of its own")
     return [
-        _parsed(one, number) if isinstance(one, (bytes, str)) else one
-        for number, one in enumerate(given, start=1)
+        _parsed(one, number) if isinstance(one, _JSON) else one for number, one in enumerate(given, start=1)
     ]
 
 
@@ -44,19 +45,19 @@ def written(given: Sequence[Any], wires: Sequence[Any]) -> tuple[list[bytes], li
     is known by that.
     """
     raws = [
-        bytes(one) if isinstance(one, bytes) else encode_wire(wire)
+        bytes(one) if isinstance(one, (bytes, bytearray)) else encode_wire(wire)
         for one, wire in zip(given, wires, strict=True)
     ]
     read = [
-        wire if isinstance(one, (bytes, str)) else parse_json(raw)
+        wire if isinstance(one, _JSON) else parse_json(raw)
         for one, wire, raw in zip(given, wires, raws, strict=True)
     ]
     return raws, read
 
 
-def _parsed(text: str | bytes, number: int) -> Any:
+def _parsed(text: str | bytes | bytearray, number: int) -> Any:
     try:
-        return parse_json(text)
+        return parse_json(bytes(text) if isinstance(text, bytearray) else text)
     except ValueError as error:
         raise MalformedJSON(f"the message is not JSON: {error}", position=f"message {number}") from None
 

@@ -59,6 +59,14 @@ def test_without_a_compaction_the_view_is_the_log(session):
     assert len(session) == 20
 
 
+def test_bytes_of_any_kind(session, store):
+    raw = '{ "role":"user","content":"x" }'
+    session.append([raw, raw.encode(), bytearray(raw.encode())])
+    assert len({entry.raw for entry in store.read_from(session.id, 1)}) == 1
+    assert session.view() == [{"role": "user", "content": "x"}] * 3
+    assert store.faults() == []
+
+
 def test_bytes_are_kept(session, store):
     raw = b'{ "role":"user",  "content":"sp\\u0061ces", "x": 1.50 }'
     session.append([raw])
