@@ -29,7 +29,7 @@ from penstock.stores.postings import (
 from penstock.stores.rows import batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -48,6 +48,7 @@ __all__ = [
     "held_passages",
     "next_number",
     "purge_some",
+    "ranges_of",
     "within",
 ]
 
@@ -153,13 +154,17 @@ def damaged_blocks(do: Transaction) -> int:
     return found
 
 
-def within(numbers: Numbers, ranges: Sequence[Row]) -> NDArray[np.bool_]:
-    """Which of the numbers stand in one of the ranges, of a first number and how many each; no two of them overlap."""
-    table = np.array(sorted(ranges), np.int64).reshape(-1, 2)
-    if not len(table):
+def ranges_of(rows: Iterable[Row]) -> NDArray[np.int64]:
+    """Ranges of numbers, of a first one and how many each, for `within`. No two of them may overlap."""
+    return np.array(sorted(rows), np.int64).reshape(-1, 2)
+
+
+def within(numbers: Numbers, ranges: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of the numbers stand in one of the ranges."""
+    if not len(ranges):
         return np.zeros(len(numbers), np.bool_)
-    before = np.searchsorted(table[:, 0], numbers, side="right") - 1
-    found: NDArray[np.bool_] = (before >= 0) & (numbers < table[before].sum(axis=1))
+    before = np.searchsorted(ranges[:, 0], numbers, side="right") - 1
+    found: NDArray[np.bool_] = (before >= 0) & (numbers < ranges[before].sum(axis=1))
     return found
 
 
@@ -169,7 +174,7 @@ class Look:
     def __init__(self, do: Transaction) -> None:
         self._do = do
         self._blocks = [_Block(*row) for row in do.rows(f"{_BLOCK} ORDER BY first DESC")]
-        self._removed = do.rows("SELECT first, passages FROM removed")
+        self._removed = ranges_of(do.rows("SELECT first, passages FROM removed"))
         self._found: dict[tuple[int, str], Numbers] = {}
 
     def newest(self, terms: Terms, limit: int) -> Numbers:

@@ -20,7 +20,7 @@ from penstock.recall.originals import redacted
 from penstock.recall.passages import message_passages
 from penstock.recall.query import Statistics, read_query, with_surroundings
 from penstock.recall.ranking import Candidate, Wish, best_passages, rank, strongest_terms
-from penstock.stores.index import Look, Terms, within
+from penstock.stores.index import Look, Terms, ranges_of, within
 from penstock.stores.indexing import scope_term
 from penstock.stores.rows import batches, stretches
 from penstock.stores.search_tables import MESSAGE, RESULT
@@ -282,7 +282,7 @@ def _is_hidden(do: Transaction, numbers: NDArray[np.int64], scope: Scope) -> NDA
                 f"WHERE e.conversation = ? AND e.position IN ({marks})",
                 *(part, *some),
             )
-    return within(numbers, ranges)
+    return within(numbers, ranges_of(ranges))
 
 
 def _sources(do: Transaction, numbers: Sequence[int]) -> dict[int, tuple[Source, int]]:
