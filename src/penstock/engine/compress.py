@@ -219,6 +219,7 @@ class Begun(msgspec.Struct, frozen=True, eq=False):
     book: Notebook
     result: Compacted
     started: float
+    logged: bool = False
 
 
 def _listed(messages: Sequence[Any], request: Request, notebook: Notebook | None) -> _Opening:
@@ -241,12 +242,13 @@ def _begun(opening: _Opening, request: Request) -> Begun:
     with _no_collection():
         opened = open_it()
         result = compacted(opened, request, book)
-    return Begun(opened, book, result, started)
+    return Begun(opened, book, result, started, logged=request.numbers is not None)
 
 
 def finished(begun: Begun) -> Compressed:
     """What callers get."""
-    return Compressed(begun.opened, begun.result, time.perf_counter() - begun.started)
+    seconds = time.perf_counter() - begun.started
+    return Compressed(begun.opened, begun.result, seconds, logged=begun.logged)
 
 
 async def _with_model(
@@ -302,7 +304,7 @@ def noted(begun: Begun, result: Compacted, written: Written | None = None, **cha
             "summary_limits": msgspec.to_builtins(written.limits),
         }
     receipt = msgspec.structs.replace(result.receipt, **changes)
-    return Begun(begun.opened, begun.book, msgspec.structs.replace(result, receipt=receipt), begun.started)
+    return msgspec.structs.replace(begun, result=msgspec.structs.replace(result, receipt=receipt))
 
 
 def compacted(opened: Opened, request: Request, book: Notebook, prose: Prose | None = None) -> Compacted:

@@ -34,13 +34,27 @@ class Compressed:
     says what was done, `verdicts` what became of each message and why.
     """
 
-    __slots__ = ("_places", "_plan", "_transcript", "messages", "receipt")
+    __slots__ = (
+        "_numbers",
+        "_origins",
+        "_places",
+        "_plan",
+        "_read",
+        "_tokens",
+        "_transcript",
+        "messages",
+        "receipt",
+    )
 
-    def __init__(self, opened: Opened, result: Compacted, seconds: float) -> None:
+    def __init__(self, opened: Opened, result: Compacted, seconds: float, *, logged: bool = False) -> None:
         self.messages: list[Any] = result.encoded
         self.receipt: Receipt = msgspec.structs.replace(result.receipt, seconds=round(seconds, 6))
         self._plan = result.plan
-        self._transcript = opened.transcript
+        self._numbers = opened.transcript.numbers
+        self._read = opened.transcript.messages
+        self._tokens = opened.transcript.tokens
+        self._origins = opened.transcript.origins
+        self._transcript = opened.transcript if logged else None  # large: only a log has a use for it
         self._places = opened.places
 
     def __repr__(self) -> str:
@@ -50,13 +64,11 @@ class Compressed:
     def verdicts(self) -> tuple[Verdict, ...]:
         """What became of each message of the input, and why."""
         if self._plan is not None:
-            judged = verdicts(self._plan, self._transcript.numbers, self._transcript.tokens)
+            judged = verdicts(self._plan, self._numbers, self._tokens)
         else:
             judged = tuple(
                 Verdict(place, number, Fate.KEPT, "nothing to do", tokens, tokens)
-                for place, (number, tokens) in enumerate(
-                    zip(self._transcript.numbers, self._transcript.tokens, strict=True)
-                )
+                for place, (number, tokens) in enumerate(zip(self._numbers, self._tokens, strict=True))
             )
         return tuple(
             one if one.position == place else msgspec.structs.replace(one, position=place)
@@ -70,8 +82,8 @@ class Compressed:
         return self._plan
 
     @property
-    def transcript(self) -> Transcript:
-        """The input as it was read and mended."""
+    def transcript(self) -> Transcript | None:
+        """The input as it was read and mended; None unless the numbers of its messages were given, as those of a log."""
         return self._transcript
 
     @property
@@ -82,12 +94,12 @@ class Compressed:
     @property
     def originals(self) -> Iterable[tuple[int, Any]]:
         """Every message of the input with its number."""
-        return zip(self._transcript.numbers, self._transcript.origins, strict=True)
+        return zip(self._numbers, self._origins, strict=True)
 
     @property
     def read(self) -> Sequence[tuple[int, Message]]:
         """Every message of the input as it was read, with its number; 0 for a handoff."""
-        return tuple(zip(self._transcript.numbers, self._transcript.messages, strict=True))
+        return tuple(zip(self._numbers, self._read, strict=True))
 
     @property
     def handles(self) -> tuple[str, ...]:
@@ -98,11 +110,7 @@ class Compressed:
     def original(self, handle: str) -> Any:
         """The message that a stub stands for, as it was given; for "handoff" the list of all it stands for."""
         if handle == HANDOFF and self._plan is not None and self.receipt.summarised:
-            return [
-                origin
-                for place, origin in enumerate(self._transcript.origins)
-                if place not in self._plan.sizes
-            ]
+            return [origin for place, origin in enumerate(self._origins) if place not in self._plan.sizes]
         number = number_of(handle)
         for known, origin in self.originals:
             if known == number and origin is not None:

@@ -145,7 +145,7 @@ def recorded_facts(
     earlier: Sequence[FactRow],
 ) -> list[NewFact]:
     """The facts of the messages that a compaction takes out of this view. `earlier` are those that were kept before."""
-    if result.plan is None:
+    if result.plan is None or result.transcript is None:
         return []
     before = [
         KeptFact(KeptKind(fact.kind), fact.text, fact.position + 1)
