@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SqlStore"]
 
+_log = logging.getLogger("penstock")
 _MUCH = 8_000  # passages: the room that they had is worth having back at once
 
 
@@ -330,10 +332,12 @@ class SqlStore:
         The deletion stands. What cannot be done now, because somebody holds the store for long, is done by the next who index
         or delete.
         """
-        with suppress(StoreUnavailable):
+        try:
             while self._purge_one():
                 pass
             self._database.scrub()
+        except StoreError as error:
+            _log.warning("what was deleted has not left the files of the store yet: %s", error)
 
     def _purge_one(self) -> bool:
         with self._database.writing() as do:

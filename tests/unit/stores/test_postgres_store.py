@@ -127,7 +127,7 @@ def test_without_the_packages_the_way_to_get_them_is_told():
     assert 'pip install "penstock[postgres]"' in shown
 
 
-def test_a_conversation_is_deleted_though_somebody_holds_the_index(postgres_url):
+def test_a_conversation_is_deleted_though_somebody_holds_the_index(postgres_url, caplog):
     store = open_store(postgres_url, wait_seconds=0.3)
     store.create(NewSession(id="gone", at=1.0))
     add(store, "gone", "the last auk")
@@ -135,6 +135,7 @@ def test_a_conversation_is_deleted_though_somebody_holds_the_index(postgres_url)
     with psycopg.connect(postgres_url) as holder:
         holder.execute(store.database.words.hold_index[-1])
         assert store.delete("gone") == 1
+        assert "has not left the files" in caplog.text
         assert list(store.list()) == []
         assert rows(store, "SELECT count(*) FROM removed") == [(1,)]
     store.create(NewSession(id="next", at=2.0))

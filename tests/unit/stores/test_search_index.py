@@ -172,6 +172,20 @@ def test_a_damaged_page_is_told_and_made_anew(store, page):
     assert not store.faults()
 
 
+def test_a_damaged_index_does_not_keep_a_conversation_from_being_deleted(store, caplog):
+    store.create(NewSession(id="a", at=1.0))
+    add(store, "a", "a puffin", "a gannet")
+    store.index()
+    run(store, "UPDATE postings SET page = ?", b"\x07")
+    assert store.delete("a") == 2
+    assert "doctor --repair" in caplog.text
+    assert list(store.list()) == []
+    store.repair()
+    store.index()
+    assert rows(store, "SELECT count(*) FROM postings") == [(0,)]
+    assert not store.faults()
+
+
 def test_what_a_killed_process_left_in_the_index_is_not_found_and_goes_with_the_next(store):
     for name in ("stays", "gone"):
         store.create(NewSession(id=name, at=1.0))
