@@ -1,4 +1,4 @@
-"""A run on a Ray cluster of several nodes, of which one goes away in the middle. Writes what it saw as JSON.
+"""Runs on a Ray cluster of several nodes, of which one goes away in the middle. Writes what it saw as JSON.
 
     python ray_nodes_process.py ROWS OUT SEEN [ORDERS]
 
@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
+from cli_process import COMMAND
 from ray_sessions import processes_of
 
 from penstock.errors import RunBroken
@@ -73,6 +75,29 @@ class Troubles:
         self.seen["removed"] += 1
 
 
+def by_address(address, rows):
+    """The command, as people give it: from a folder of their own, to a cluster that runs."""
+    options = (
+        "--target-tokens",
+        "3000",
+        "--summary-tokens",
+        "400",
+        "--engine",
+        "ray",
+        "--ray-address",
+        address,
+    )
+    ran = subprocess.run(
+        [COMMAND, "trajectories", rows.name, "by-address.jsonl", *options],
+        cwd=rows.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return {"code": ran.returncode, "told": ran.stderr}
+
+
 def poisoned(source):
     """Whatever process asks for the first row is killed: the run must come to an end all the same."""
     asked = []
@@ -103,6 +128,7 @@ def main(rows, target, seen, orders=None):
         troubles = Troubles(cluster, nodes, long=orders is not None)
         finished = run(Run(source=rows, target=target, job=Job(options=OPTIONS)), engine, troubles)
         told = {**troubles.seen, "rows": finished.totals.rows, "shards": troubles._done}
+        told["by_address"] = by_address(cluster.address, rows)
         if orders is not None:
             told["poisoned"] = poisoned(orders)
         seen.write_text(json.dumps(told))

@@ -3,11 +3,13 @@
     python ray_process.py ROWS OUT MODEL_ROWS MODEL_OUT SEEN
 
 The first run is stopped after some shards and goes on, while a worker is killed. In the second a model writes, and the
-worker that asks it is killed. At last rows of a dataset are compressed, without a run.
+worker that asks it is killed. Then comes a file that cannot be read to its end, and at last rows of a dataset, without
+a run.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -19,6 +21,7 @@ from pathlib import Path
 from ray_sessions import processes_of
 
 from penstock import compress_trajectories
+from penstock.errors import InputError
 from penstock.testing import Reply, scripted_provider
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions
 from penstock.trajectories.ray_engine import RayEngine
@@ -61,6 +64,19 @@ def stopped(source, target):
     return {**seen, "resumed_rows": finished.resumed_rows, "rows": finished.totals.rows}
 
 
+def broken(source):
+    """A file that ends in the middle: what is told of it, and what is left."""
+    path = source.with_name("broken.jsonl.gz")
+    path.write_bytes(gzip.compress(source.read_bytes())[:-9])
+    try:
+        run(
+            Run(source=path, target=path.with_name("mended.jsonl.gz"), job=Job(options=OPTIONS), engine="ray")
+        )
+    except InputError as error:
+        return str(error)
+    return ""
+
+
 def dataset(ray, source):
     """Rows of a dataset of one's own, as the guide has it."""
     with source.open("rb") as lines:
@@ -98,5 +114,6 @@ if __name__ == "__main__":
     cluster = RayEngine(2).cluster
     with cluster.connected():  # one for all: a run takes the cluster that is connected
         scenes = {"stopped": stopped(rows, rows_out), "model": model(model_rows, model_out)}
+        scenes["broken"] = broken(model_rows)
         scenes["dataset"] = dataset(cluster.ray, rows)
     seen.write_text(json.dumps(scenes))
