@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from penstock.compaction.previews import limits_for_results
 from penstock.compaction.receipt import NOTHING_TO_DO
-from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.dialects import dialect_named
 from penstock.conversation.wire import parse_json
 from penstock.engine.branching import branch_off
-from penstock.engine.compress import Request, compress_list, new_notebook, run_sync, summarise_list
+from penstock.engine.compress import Request, compress_list, run_sync, summarise_list
 from penstock.engine.compressed import number_of
 from penstock.engine.drafts import Draft, Standing, drafted
 from penstock.engine.learned import notes_for
 from penstock.engine.logged import new_messages, wires_of, written
-from penstock.engine.metering import Meter, booked
+from penstock.engine.metered_session import MeteredSession
 from penstock.engine.pinned import stands_whole, with_pinned
 from penstock.engine.results import READ_FILE, ResultKeeper
 from penstock.engine.retention import honour_retention
@@ -40,8 +40,6 @@ from penstock.engine.summariser import summariser_of
 from penstock.engine.threads import in_thread
 from penstock.engine.writing import Memory
 from penstock.errors import UnknownHandle
-from penstock.measure.usage import Usage, normalise_usage
-from penstock.measure.weigh import weigh
 from penstock.recall.ranking import Wish
 from penstock.recall.semantic import embedder_for
 from penstock.recall.tools import Budget, answer, tool_schemas
@@ -57,41 +55,32 @@ from penstock.stores.base import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.compaction.notebook import Notebook
     from penstock.engine.compressed import Compressed
     from penstock.engine.summariser import Summariser
-    from penstock.errors import ErrorClass
-    from penstock.measure.windows import Window
     from penstock.recall.history import Finding, History
-    from penstock.stores.base import Entry, SessionRow, Store, UsageRow
+    from penstock.stores.base import Entry, SessionRow, Store
 
 __all__ = ["Session", "Standing"]
 
 LOSSLESS = "lossless"  # the engine whose handoffs are outlines
 
 
-class Session:
+class Session(MeteredSession):
     """One conversation in a store, at its tip. Not safe to share between threads; the store is.
 
     Handles are message numbers: `m1` is the first message of the log. `tool_limits` says for single tools from how many
     characters on `keep_results` stores their results, None for never. `recall_tool` names the tool by which the agent reads
     originals (`history_expand`), where it has one: stubs, previews and handoffs then name it. `endpoint` is the address that
     the session's model is at: what is learned of a model is kept by both. `listed_window` is the window that the provider's
-    list of models states for it, where a host has asked. Where `context.engine` of the settings is
-    `lossless`, handoffs are outlines, and their nodes can be described and read as messages can.
+    list of models states for it, where a host has asked. Where `context.engine` of the settings is `lossless`, handoffs are
+    outlines; nodes of outlines can be described and read as messages can, whatever the settings are now.
     """
 
     def __init__(self, store: Store, row: SessionRow, settings: Settings | None = None) -> None:
-        self.store = store
-        self.settings = settings or Settings()
-        self._row = row
-        self._notebook: Notebook = new_notebook(row.model or None, self.settings)
+        super().__init__(store, row, settings or Settings())
         self._tip = store.log_tip(row.id)
         self.tool_limits: dict[str, int | None] = {READ_FILE: None}
         self.recall_tool: str | None = None
-        self.endpoint = ""
-        self.listed_window: int | None = None
-        self._meter = Meter(store, row.model)
         self._history: SessionHistory | None = None
         self._nodes = SessionNodes(store, row.id)
 
@@ -170,92 +159,9 @@ class Session:
         kept = keeper.keep(wires)
         return [one if now is wire else now for one, wire, now in zip(messages, wires, kept, strict=True)]
 
-    @property
-    def window(self) -> Window:
-        """The window of the session's model, and how it is known."""
-        configured = self.settings.model.window_of(self._row.model)
-        return self._metered().window(configured, self.listed_window)
-
-    def estimate(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
-        """Tokens that the provider would report for a request with the present view, and with these tools beside it.
-
-        What it reported last counts, with what came since; before that, our own count, as far as it was seen to be off.
-        """
-        return self._metered().estimate(self.count(tools=tools, system=system))
-
-    def count(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
-        """Tokens of that request as we count them."""
-        outside = self.weigh_outside(tools=tools, system=system)
-        return outside + sum(self._notebook.weigh(self.view(), dialect_named(self._row.dialect)))
-
     def redact(self, text: str) -> str:
         """The text without secrets, by the settings."""
         return self._notebook.redactor.redact(text)
-
-    def weigh(self, messages: Sequence[Any]) -> int:
-        """Tokens of messages as we count them."""
-        decoded = decode_all(dialect_named(self._row.dialect), messages)
-        return sum(weigh(decoded, self._notebook.tokenizer))
-
-    def weigh_outside(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
-        """Tokens of what stands beside the messages of a request, as we count them."""
-        request = Request(tools=tools, system=system, settings=self.settings)
-        return request.goal(self._notebook.tokenizer).outside_tokens
-
-    def expected(self, counted_tokens: int) -> int:
-        """Tokens that the provider would report for a request of the view that we count so many in."""
-        return self._metered().estimate(counted_tokens)
-
-    def record_usage(
-        self,
-        usage: Usage | Mapping[str, Any],
-        counted_tokens: int = 0,
-        *,
-        model: str = "",
-        task: str = "turn",
-    ) -> UsageRow:
-        """Book what a request used and cost, and learn from it how the provider counts; what was booked.
-
-        `usage` is what the provider reported, in any shape. `counted_tokens` is what `count` gave for that request, where
-        it was one of the present view. `model` is the one that answered, where it is not the session's.
-        """
-        reported = usage if isinstance(usage, Usage) else normalise_usage(usage)
-        row = booked(self.id, reported, model or self._row.model, at=time.time(), task=task)
-        self._metered().record(row, counted_tokens)
-        return row
-
-    def forget_report(self) -> None:
-        """The view was replaced beside the store: what a provider reported last says nothing about the next request."""
-        self._meter.forget_report()
-
-    def learn_window(self, failure: ErrorClass) -> bool:
-        """Keep the window that a provider's error states for the session's model; whether it stated one.
-
-        `penstock.classify_error` reads errors.
-        """
-        if not failure.window_tokens or not self._row.model:
-            return False
-        self._metered().learned.learn_window(self._row.model, self.endpoint, failure.window_tokens)
-        return True
-
-    @property
-    def output_cap(self) -> int | None:
-        """The most tokens of an answer that the provider lets the session's model be asked for, as far as it has said so."""
-        return self._metered().learned.output_cap(self._row.model, self.endpoint) if self._row.model else None
-
-    def learn_output_cap(self, failure: ErrorClass) -> bool:
-        """Keep the most tokens of an answer that a provider's error states for the session's model; whether it stated any.
-
-        What an error leaves after the prompt is that of one request, and is not kept.
-        """
-        if not failure.output_cap_tokens or failure.window_tokens or not self._row.model:
-            return False
-        self._metered().learned.learn_output_cap(self._row.model, self.endpoint, failure.output_cap_tokens)
-        return True
-
-    def _metered(self) -> Meter:
-        self._meter.model, self._meter.endpoint = self._row.model, self.endpoint
-        return self._meter
 
     def is_behind(self) -> bool:
         """Whether somebody else has written to the conversation's log."""
