@@ -46,10 +46,8 @@ def require_version(do: Transaction) -> None:
     if row is not None and row[0] == INDEX_VERSION:
         return
     empty_index(do)
-    do.run("DELETE FROM indexed")
-    do.run("DELETE FROM vectors")
-    do.run("DELETE FROM vectors_made")
-    do.run("DELETE FROM unindexed")
+    for table in ("vectors", "vectors_made", "indexed", "unindexed"):
+        do.run(f"DELETE FROM {table}")
     for sources in _EVERYTHING:
         do.run(f"INSERT INTO unindexed (kind, source, conversation) {sources}")
     do.run("DELETE FROM index_version")
