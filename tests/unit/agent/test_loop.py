@@ -383,6 +383,25 @@ def test_what_is_said_while_a_compaction_is_prepared_stands_behind_it(store, tmp
     assert not model.violations
 
 
+def test_putting_a_prepared_compaction_in_place_reads_no_message_again(store, tmp_path):
+    agent, _, _ = agent_of(
+        [Reply(text="yes")], store, tmp_path, repeat_last=True, values={"model.context_length": 24_000}
+    )
+    context, opened = agent.context, []
+    context.append([{"role": ("user", "assistant")[n % 2], "content": TALK * 40} for n in range(40)])
+
+    async def go():
+        context._prepare()
+        await context._prepared
+        for book in (context.engine._notebook, agent.session._notebook):
+            book.open = lambda *_args, **_kwargs: opened.append(True)
+        assert (await context.compact("it is time", context.tokens())) is not None
+
+    asyncio.run(go())
+    assert not opened
+    assert agent.session.view() == context.view
+
+
 def test_what_was_pinned_after_a_compaction_was_prepared_stays(store, tmp_path):
     agent, _, events = agent_of(
         [Reply(text="yes")], store, tmp_path, repeat_last=True, values={"model.context_length": 24_000}
