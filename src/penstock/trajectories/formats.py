@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
+    "PARTS",
     "Compression",
     "DataFile",
     "compression_of",
@@ -25,6 +26,9 @@ __all__ = [
     "reading",
     "writing",
 ]
+
+PARTS = ".parts"
+"""How the name of the folder ends where what is done stands beside its output."""
 
 _LINES = (".jsonl", ".ndjson", ".json", ".jsonlines")
 _PARQUET = (".parquet", ".pq")
@@ -131,10 +135,13 @@ def _require_room(files: list[DataFile], source: Path, target: Path) -> None:
 
 def _found(folder: Path) -> list[Path]:
     """The data files in a folder, by their names in it."""
-    found = sorted(path for path in folder.rglob("*") if path.is_file() and _is_data(path))
+    inside = sorted(
+        path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and _is_data(path)
+    )
+    found = [path for path in inside if not any(part.endswith(PARTS) for part in path.parent.parts)]
     if not found:
         raise InputError(f"{folder}: no .jsonl, .jsonl.gz, .jsonl.zst or .parquet file is in this folder")
-    return [path.relative_to(folder) for path in found]
+    return found
 
 
 def _is_data(path: Path) -> bool:

@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 import msgspec
 
 from penstock.errors import SettingsError
+from penstock.trajectories.formats import PARTS
 from penstock.trajectories.kept import Kept
 from penstock.trajectories.metrics import Totals
 from penstock.trajectories.samples import Sample
@@ -42,7 +43,7 @@ _KEPT = msgspec.json.Decoder(tuple[int, Kept])
 
 def parts_folder(output: Path) -> Path:
     """Where the parts of an output stand."""
-    return output.with_name(f"{output.name}.parts")
+    return output.with_name(f"{output.name}{PARTS}")
 
 
 class Journal:

@@ -75,7 +75,7 @@ class RayEngine:
             job = msgspec.structs.replace(job, at_once=max(1, job.model.concurrency // most))
         dataset = self._dataset(shards, msgspec.structs.replace(job, parts=None), keeper, most)
         for row in dataset.iter_rows():
-            if "error" in row:
+            if row.get("error") is not None:
                 raise ray.cloudpickle.loads(row["error"])
             yield ray.get(keeper.take.remote(row["shard"]))
 

@@ -103,3 +103,10 @@ def test_metrics_and_report_take_the_place_of_nothing_else(kind, place, folder):
             run(one)
     assert (folder / "data" / "in.jsonl").read_bytes() == ROW
     assert [path.name for path in Path().iterdir()] == ["pipe"]
+
+
+def test_what_an_unfinished_run_left_is_no_data(folder):
+    parts = folder / "data" / "other.jsonl.parts"
+    parts.mkdir()
+    (parts / "journal.jsonl").write_bytes(b"{}\n")
+    assert done("../data", "out").files == ("in.jsonl",)
