@@ -118,9 +118,15 @@ class McpConnection:
                     await stop.wait()
         except ToolFailure as error:
             if not ready.done():
-                ready.set_exception(ToolFailure(f"{error} ({said.line})") if said.line else error)
+                ready.set_exception(self._not_started(error, said.line))
         finally:
             ready.cancel()
+
+    def _not_started(self, error: ToolFailure, last_words: str) -> ToolFailure:
+        text = (
+            f"the MCP server {self.name} ended before it answered" if isinstance(error, _Gone) else str(error)
+        )
+        return ToolFailure(f"{text} ({last_words})" if last_words else text)
 
     @contextlib.asynccontextmanager
     async def _client_of_server(self, complaints: TextIO) -> AsyncIterator[mcp.Client]:
@@ -161,6 +167,10 @@ class McpConnection:
             raise ToolFailure(f"the MCP server {self.name} needs the environment variable {name}; set it")
         return self._variables[name]
 
+    def _gone(self) -> ToolFailure:
+        self._client = None
+        return _Gone(f"the MCP server {self.name} has gone; the next call starts it again")
+
     @contextlib.contextmanager
     def _foreign_errors(self) -> Iterator[None]:
         """What the package and what it stands on raise, as ToolFailure. Its texts may quote what the server said."""
@@ -176,22 +186,29 @@ class McpConnection:
             yield
         except mcp.MCPError as error:
             if error.error.code == _CONNECTION_CLOSED:
-                self._client = None  # the next call starts it again
+                raise self._gone() from None
             raise ToolFailure(f"the MCP server {self.name}: {error.error.message}") from None
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
-            self._client = None
-            raise ToolFailure(f"the MCP server {self.name} has gone; the next call starts it again") from None
+            raise self._gone() from None
         except (OSError, ValueError, RuntimeError, httpx2.HTTPError) as error:
             said = str(error) or type(error).__name__
             raise ToolFailure(f"the MCP server {self.name} cannot be used: {said}") from None
         except ExceptionGroup as group:  # of the task groups in the package: the first one is the cause
-            raise ToolFailure(f"the MCP server {self.name} cannot be used: {_first(group)}") from None
+            cause = _first(group)
+            if isinstance(cause, mcp.MCPError) and cause.error.code == _CONNECTION_CLOSED:
+                raise self._gone() from None
+            said = str(cause) or type(cause).__name__
+            raise ToolFailure(f"the MCP server {self.name} cannot be used: {said}") from None
 
 
-def _first(error: Exception) -> str:
+class _Gone(ToolFailure):
+    """The connection to a server has ended."""
+
+
+def _first(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
-    return str(error) or type(error).__name__
+    return error
 
 
 def _as_text(block: Any) -> str:
