@@ -124,7 +124,9 @@ def _add_export(parser: argparse.ArgumentParser, dialects: Sequence[str]) -> Non
 
 
 def _add_import(parser: argparse.ArgumentParser, dialects: Sequence[str]) -> None:
-    parser.add_argument("files", metavar="FILE", nargs="+", help="files or folders to import; - for standard input")
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", help="files or folders to import; - for standard input"
+    )
     parser.add_argument(
         "--dialect",
         metavar="NAME",
