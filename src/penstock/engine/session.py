@@ -293,7 +293,7 @@ class Session(MeteredSession):
             at=time.time(),
             dialect=self._row.dialect,
             model=self._row.model,
-            title=self._row.title,
+            title=self.store.tip(self.id).title,  # as it is now: it may have been renamed
             kind=COMPRESSION,
         )
         row = self.store.commit(
