@@ -85,7 +85,8 @@ def progress_line(
         unknown = " and more" if summaries.cost_unknown else ""
         words = [f"{summaries.count:,} summaries", f"${summaries.cost:,.2f}{unknown}"]
     if progress is None:
-        return ", ".join([f"penstock: starting, {seconds:.0f} s", *words])
+        stage = "at work" if summaries is not None and summaries.count else "starting"
+        return ", ".join([f"penstock: {stage}, {seconds:.0f} s", *words])
     share = min(1.0, progress.read_bytes / progress.total_bytes) if progress.total_bytes else 1.0
     totals = progress.totals
     fresh = max(0, totals.rows - progress.resumed_rows)

@@ -49,7 +49,7 @@ def cut_table(file: DataFile, place: int, first_number: int, shard_bytes: int) -
                 meta = source.metadata.row_group(group)
                 rows = max(1, shard_bytes * meta.num_rows // max(1, meta.total_byte_size))
                 for batch in source.iter_batches(rows, row_groups=[group], use_threads=False):
-                    read = size * (row + batch.num_rows - 1) // total
+                    read = size * (row + batch.num_rows - 1) // total - size * (row - 1) // total
                     yield Shard(
                         number,
                         place,

@@ -152,7 +152,6 @@ class _Work:
         self._journal: Journal | None = None
         self._bad: list[BadRow] = []
         self._bytes = [file.source.stat().st_size for file in files]
-        self._read = [0] * len(files)
         self._left: dict[
             int, int
         ] = {}  # shards of a file that are to be done; below 0 while their number is not known
@@ -165,11 +164,10 @@ class _Work:
         self._journal = Journal(folder, self._command(), self._count, resume=self._wanted.resume)
         self._progress.resumed_rows = sum(done.row_count for done in self._journal.done.values())
         for place in self._journal.files:
-            self._read[place] = self._bytes[place]
             if not (target := self._files[place].target).exists():
                 raise SettingsError(f"{target} was finished and is gone; remove {folder} to begin anew")
         self._progress.resumed_tokens = self._progress.totals.tokens_before
-        self._progress.resumed_bytes = self._progress.read_bytes = sum(self._read)
+        self._progress.resumed_bytes = self._progress.read_bytes
 
     def do(self, workers: int, on_progress: Callable[[Progress], None]) -> None:
         """All shards that are not done."""
@@ -194,7 +192,6 @@ class _Work:
                 self._tell(done, done.rows)
             self._count(done)
             self._assemble_if_whole(done.file)
-            self._progress.read_bytes = sum(self._read)
             self._progress.seconds = self._now() - self._started
             on_progress(self._progress)
         if missing := [file.name for place, file in enumerate(self._files) if self._left.get(place, -1)]:
@@ -272,7 +269,7 @@ class _Work:
     def _count(self, done: Done) -> None:
         self._progress.totals.merge(done.totals)
         self._left[done.file] = self._left.get(done.file, 0) + done.last_of - 1
-        self._read[done.file] = max(self._read[done.file], done.read_bytes)
+        self._progress.read_bytes += done.read_bytes
         name = self._files[done.file].name
         if len(self._bad) < 2 * _MOST_BAD:
             self._bad += [BadRow(name, bad.row, bad.reason) for bad in done.bad]

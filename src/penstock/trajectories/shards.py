@@ -38,7 +38,7 @@ class Shard(msgspec.Struct, frozen=True, eq=False):
     group: int = 0
     """For Parquet, the row group of the file."""
     read_bytes: int = 0
-    """How far the file had been read."""
+    """How much of the file was read for it."""
     kept: tuple[Kept, ...] = ()
     last_of: int = 0
     """Of the last shard of a file, how many shards the file has; else 0."""
@@ -123,10 +123,12 @@ def _cut_text(file: DataFile, place: int, first_number: int, shard_bytes: int) -
     row = 1
     try:
         with reading(file.source) as (stream, below):
+            before = 0
             for number, data in enumerate(cut_lines(stream, shard_bytes), start=first_number):
                 rows = data.count(b"\n") + (not data.endswith(b"\n"))
-                yield Shard(number, place, row, rows, data, read_bytes=below.tell())
-                row += rows
+                now = below.tell()
+                yield Shard(number, place, row, rows, data, read_bytes=now - before)
+                row, before = row + rows, now
     except (OSError, EOFError, zlib.error) as error:
         raise _unreadable(file, row, error) from error
     except Exception as error:

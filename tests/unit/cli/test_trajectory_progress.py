@@ -40,7 +40,7 @@ def seen(folder, *costs):
 
 def test_summaries_and_their_cost_are_told_while_their_shards_are_on_their_way(tmp_path):
     known = seen(tmp_path, 1.0, 0.234).look()
-    assert progress_line(None, 70.0, PLAIN, known) == "penstock: starting, 70 s, 2 summaries, $1.23"
+    assert progress_line(None, 70.0, PLAIN, known) == "penstock: at work, 70 s, 2 summaries, $1.23"
     assert progress_line(progress(), 10.0, PLAIN, known).endswith(" left · 2 summaries · $1.23")
 
 

@@ -199,3 +199,14 @@ def test_what_a_process_loads_is_not_booked_on_its_first_row():
         "assert 'toktok' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_it_is_at_its_end_when_the_last_shard_is_done_in_whatever_order(tmp_path):
+    shares = []
+    source = tmp_path / "in.jsonl"
+    source.write_bytes(data(600))
+    wanted = Run(source=source, target=tmp_path / "out.jsonl", job=JOB, workers=1)
+    run(wanted, Backwards(), on_progress=lambda progress: shares.append(progress.read_bytes))
+    assert len(shares) > 1
+    assert shares == sorted(set(shares))
+    assert shares[-1] == source.stat().st_size
