@@ -35,14 +35,16 @@ MOST_CANDIDATES = 200
 WITH_NEIGHBOURS = 40
 MOST_LOOKUPS = 32
 MOST_FRAGMENTS = 1_300  # of about 2,000 at most: what has less to do with the query is not looked at closely
+_FARTHEST = 3  # passages
 _ALIKE = 3  # different scores: what two words can give
 
 _TEMPERATURE = 0.1  # of belief: a fragment a tenth of the best score behind is believed e times less
 _BY_ITSELF = 0.25  # what all fragments are worth beside their values
 _NEAR = 6  # messages: a turn that begins farther away is not next to another
 _MEANT = 4.0  # what is meant weighs against the words that were not found
+_BLOCK_CHARACTERS = 220
 _LEAST_MEANT = 0.15  # of nearness: what is less near is near by chance
-_DIGITS = 12  # of a score: the rest is how the sums came about
+_DIGITS = 4  # of a score: the rest depends on what else was looked at
 _FULL = 5  # the strongest words of a query together say what it asks
 
 
@@ -87,12 +89,18 @@ def strongest_terms(query: Query, statistics: Statistics, most: int = MOST_LOOKU
 
 
 def best_passages(scores: NDArray[np.float64], numbers: NDArray[np.int64]) -> list[int]:
-    """The numbers of the passages to look at: the best ones, and those beside the very best. Newer ones first."""
+    """The numbers of the passages to look at: the best ones, and those beside the very best. Newer ones first.
+
+    Where few are found, what stands farther around them is looked at, too.
+    """
     # Where one or two words are all there is to go by, most passages count the same: fewer of them say as much.
     share = 2 if len(np.unique(scores)) <= _ALIKE else 1
     order = np.lexsort((-numbers, -scores))[: MOST_CANDIDATES // share]
     best = numbers[order].tolist()
-    beside = [number + step for number in best[: WITH_NEIGHBOURS // share] for step in (-1, 1)]
+    reach = min(max(MOST_CANDIDATES // share // (2 * len(best) or 1), 1), _FARTHEST)
+    beside = [
+        number + step for number in best[: WITH_NEIGHBOURS // share] for step in range(-reach, reach + 1)
+    ]
     return sorted({*best, *(number for number in beside if number >= 0)})
 
 
@@ -137,8 +145,25 @@ def _meant(
     missing = sum(heapq.nlargest(_FULL, strengths)) - best
     if missing <= 0.0:
         return 0.0
-    near = meaning.nearness_of([fragment.text for fragment in fragments]).astype(np.float64)
-    return _MEANT * missing * np.maximum(near - _LEAST_MEANT, 0.0)
+    blocks = _blocks(fragments)
+    near = meaning.nearness_of(["\n".join(one.text for one in block) for block in blocks]).astype(np.float64)
+    of_each = np.repeat(near, list(map(len, blocks)))
+    return _MEANT * missing * np.maximum(of_each - _LEAST_MEANT, 0.0)
+
+
+def _blocks(fragments: Sequence[Fragment]) -> list[list[Fragment]]:
+    """The fragments in blocks of one voice: a line alone is too short to tell what it means from what it does not."""
+    blocks: list[list[Fragment]] = []
+    last, size = None, 0
+    for fragment in fragments:
+        place = fragment.origin.message, fragment.origin.voice, fragment.place
+        size += len(fragment.text)
+        if place != last or size > _BLOCK_CHARACTERS:
+            blocks.append([])
+            size = len(fragment.text)
+        blocks[-1].append(fragment)
+        last = (*place[:2], fragment.place + 1)
+    return blocks
 
 
 class _Stock(msgspec.Struct, frozen=True, eq=False):
@@ -203,7 +228,7 @@ class _Shelf:
         fragments = [self._stock.fragments[row] for row in rows]
         telling = self._stock.fragments[max(rows, key=self._stock.alone.__getitem__)]
         messages = dict.fromkeys([telling.origin.message, *(one.origin.message for one in fragments)])
-        return Hit(turn, tuple(messages), joined(fragments), round(added / (1.0 + _BY_ITSELF), _DIGITS))
+        return Hit(turn, tuple(messages), joined(fragments), _rounded(added / (1.0 + _BY_ITSELF)))
 
     def _show(self, rows: list[int]) -> None:
         """Take these fragments away, and their values from all others."""
@@ -212,6 +237,10 @@ class _Shelf:
         for row in {row for value in shown for row in self._holders[value]}:
             self._pieces.values[row] -= shown
             self._pieces.gains[row] = self._added(row)
+
+
+def _rounded(score: float) -> float:
+    return float(f"{score:.{_DIGITS}g}")
 
 
 def _distinct(stock: _Stock) -> list[int]:

@@ -161,4 +161,4 @@ def test_of_many_questions_in_other_words_most_are_answered(embedder):
             for text, hits in zip(said, found, strict=True)
         )
     assert answered[None] <= 8  # what stands beside something that was found
-    assert answered[embedder] >= 24
+    assert answered[embedder] >= 22
