@@ -22,6 +22,7 @@ import pytest
 from benchmarks.trajectory_rows import sharegpt_row
 from cli_process import COMMAND, assert_one_clear_error, environment, penstock
 from ray_sessions import processes_of
+from trajectory_runs import alive_in_session, has_done_a_shard, started, wait_for
 
 SIZES = (1_500, 2_500, 6_000, 9_000)
 TARGET = ("--target-tokens", "3000", "--summary-tokens", "400")
@@ -284,6 +285,26 @@ def test_several_nodes_make_the_same_file_while_one_goes_away_and_by_their_addre
         assert seen["workers"] >= 1
         assert "rows 1 to 10 of input file 1 is killed" in seen["poisoned"]["told"]
         assert seen["poisoned"]["asked"] == 4
+
+
+@needs_ray
+@pytest.mark.skipif(not LONG, reason="takes long: `make soak`")
+def test_an_interruption_ends_the_cluster_too_and_another_engine_goes_on(rows, tmp_path):
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_bytes(lines_of(rows) * 10)
+    process = started(("trajectories", source, target, *TARGET, "--workers", "2", "--engine", "ray"))
+    wait_for(lambda: has_done_a_shard(tmp_path / "out.jsonl.parts"), 120)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: Ray's processes too
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert_only_ours(told.decode())
+    assert told.decode().endswith("penstock: stopped; the same command with --resume goes on\n")
+    wait_for(lambda: not alive_in_session(process.pid), 30)
+    ran = penstock("trajectories", source, target, *TARGET, "--workers", "2", "--resume", "--json")
+    assert json.loads(ran.text)["resumed_rows"] > 0
+    (tmp_path / "once.jsonl").write_bytes(lines_of(rows))
+    assert penstock("trajectories", tmp_path / "once.jsonl", tmp_path / "local.jsonl", *TARGET).code == 0
+    assert target.read_bytes() == (tmp_path / "local.jsonl").read_bytes() * 10
 
 
 def wait_for_nodes(port, cluster, seconds=60):
