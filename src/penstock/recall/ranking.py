@@ -34,7 +34,7 @@ __all__ = ["Candidate", "Hit", "Wish", "best_passages", "rank", "strongest_terms
 MOST_CANDIDATES = 200
 WITH_NEIGHBOURS = 40
 MOST_LOOKUPS = 32
-MOST_FRAGMENTS = 1_300  # of about 2,000 at most: what has less to do with the query is not looked at closely
+MOST_FRAGMENTS = 1_000  # of up to 2,000: what has less to do with the query is not looked at closely
 _FARTHEST = 3  # passages
 _ALIKE = 3  # different scores: what two words can give
 
