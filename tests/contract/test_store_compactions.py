@@ -12,6 +12,7 @@ from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten
 from penstock.errors import StoreConflict, StoreError, UnknownSession
 from penstock.measure.usage import Usage
 from penstock.stores.base import SUBAGENT, NewCompaction, NewSession, StoredResult, UsageRow
+from penstock.stores.rows import session_of
 
 
 def test_a_compaction_ends_its_session_and_opens_the_continuation(store):
@@ -53,6 +54,22 @@ def test_the_second_of_two_compactions_of_one_view_is_refused(store):
     second = compact(store, "a2", "a4", over=first.key)
     assert second.over == first.key
     assert [row.key for row in store.compactions("a")] == [first.key, second.key]
+
+
+def test_who_writes_in_the_last_session_and_who_compacts_by_the_first_do_not_block_each_other(store):
+    """One holds the last session and will want the conversation; the other holds the conversation and ends that session."""
+    started(store, "a")
+    append(store, "a", "one", "two")
+    compact(store, "a", "a2")
+    append(store, "a2", "three")
+    compactor = threading.Thread(target=compact, args=(store, "a", "a3"))
+    with store.database.writing() as do:
+        _, _, conversation = session_of(do, "a2", store.database.words.hold_session)
+        compactor.start()
+        compactor.join(0.5)  # PostgreSQL looks for a deadlock after a second
+        do.run("UPDATE conversations SET updated = 3.0 WHERE key = ?", conversation)
+    compactor.join(10)
+    assert [row.session for row in store.compactions("a")] == ["a2", "a3"]
 
 
 def test_messages_that_arrive_meanwhile_stay_after_the_base(store):

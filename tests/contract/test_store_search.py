@@ -6,6 +6,7 @@ import pytest
 from tests.contract.store_talk import append, compact, messages, raw_message, started
 
 from penstock.conversation.wire import encode_wire
+from penstock.errors import StoreError
 from penstock.recall import Wish
 from penstock.stores.base import NewSession, StoredResult
 
@@ -302,3 +303,16 @@ def test_long_texts_are_indexed_a_few_at_a_time(store, monkeypatch):
     assert (store.unindexed(), store.index()) == (2, 2)
     assert store.unindexed() == 0
     assert {handles(store.search(f"pile{number}"))[0] for number in range(4)} == {"r-0", "r-1", "r-2", "r-3"}
+
+
+def test_a_damaged_message_or_result_does_not_stop_a_search(store):
+    started(store, "a")
+    append(store, "a", "the lighthouse of Skagen " * 40, "the lighthouse of Hanstholm")
+    store.put_result(StoredResult(id="r1", session="a", tool="t", text="a lighthouse " * 60, created=1.0))
+    with store.database.writing() as do:
+        do.run("UPDATE results SET raw = ?", b"\x78\x9c\x00\xff")
+        do.run("UPDATE messages SET raw = ? WHERE packed = 1", b"\x78\x9c\x00\xff")
+    found = store.search("lighthouse")
+    assert [hit.handles for hit in found] == [("m2",)]
+    with pytest.raises(StoreError, match="doctor"):
+        store.result("r1")

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.conversation.wire import parse_json
+from penstock.errors import StoreError
 from penstock.stores.base import COMPRESSION, Fault
 from penstock.stores.compactions import knows_its_positions, read_pieces
 from penstock.stores.log_checks import log_findings
+from penstock.stores.packing import unpack
 from penstock.stores.rows import tokens_of
 from penstock.stores.search_checks import MAKE_ANEW, search_faults
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["findings", "mend"]
 
+_RESULTS_AT_ONCE = 20  # each may have megabytes
 _ROUNDS = 5  # what one mends may show another: an entry that goes leaves a message that nothing leads to
 
 
@@ -52,6 +55,7 @@ def findings(do: Transaction) -> Iterator[Finding]:
         yield from _token_findings(do, row, log, where)
         yield from _compaction_findings(do, row, log, where)
         yield from _session_findings(do, row[0], where)
+    yield from _result_findings(do)
     yield from _orphans(do)
     yield from (_finding("search index", what, MAKE_ANEW) for what in search_faults(do))
 
@@ -174,6 +178,19 @@ def _session_findings(do: Transaction, conversation: int, where: str) -> Iterato
         if parent in continued:
             yield _finding(place, "the session that it continues has another continuation, too")
         continued.add(parent)
+
+
+def _result_findings(do: Transaction) -> Iterator[Finding]:
+    last = 0
+    while some := do.rows(
+        f"SELECT key, id, raw, packed FROM results WHERE key > ? ORDER BY key LIMIT {_RESULTS_AT_ONCE}", last
+    ):
+        last = some[-1][0]
+        for _, name, raw, packed in some:
+            try:
+                unpack(raw, packed)
+            except StoreError:
+                yield _finding(f"result {name}", "its bytes are damaged")
 
 
 def _orphans(do: Transaction) -> Iterator[Finding]:

@@ -81,9 +81,12 @@ def pin_message(do: Transaction, session_id: str, position: int, hold: str, *, p
     _, _, conversation = session_of(do, session_id, hold)
     if not 0 <= position < log_tip_of(do, conversation).length:
         raise StoreError(f"there is no message m{position + 1} in this conversation to pin")
-    do.run("DELETE FROM pins WHERE conversation = ? AND position = ?", conversation, position)
-    if pinned:
-        do.run("INSERT INTO pins (conversation, position) VALUES (?, ?)", conversation, position)
+    do.run(
+        "INSERT INTO pins (conversation, position) VALUES (?, ?) ON CONFLICT (conversation, position) DO NOTHING"
+        if pinned
+        else "DELETE FROM pins WHERE conversation = ? AND position = ?",
+        *(conversation, position),
+    )
 
 
 def _insert(do: Transaction, conversation: int, session: int, new: NewCompaction) -> CompactionRow:

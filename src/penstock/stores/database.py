@@ -32,7 +32,8 @@ class Words(msgspec.Struct, frozen=True):
     for_update: str
     """Behind a SELECT: hold the row until the transaction ends, where the transaction does not hold all anyway."""
     hold_session: str
-    """Behind a SELECT of sessions as `s`: hold them, as above."""
+    """Behind a SELECT of sessions as `s`: keep them from being deleted until the transaction ends. Others may change them: who
+    holds the conversation also ends its last session, which somebody may hold who waits for the conversation."""
     hold_all: str
     """A statement that keeps all other writers away until the transaction ends, or nothing."""
     hold_index: tuple[str, ...]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,7 +9,7 @@ import msgspec
 from penstock.conversation.dialects import DIALECTS, link_calls
 from penstock.conversation.identity import chain, content_digest
 from penstock.conversation.wire import parse_json
-from penstock.errors import InputError
+from penstock.errors import InputError, StoreError
 from penstock.stores.packing import unpack
 from penstock.stores.rows import fingerprint, ids_of, stretches
 
@@ -128,7 +127,7 @@ def _misread(do: Transaction, conversation: int, dialect: Dialect, positions: li
 def _unpacked(raw: bytes, packed: int) -> bytes | None:
     try:
         return unpack(raw, packed)
-    except zlib.error:
+    except StoreError:
         return None
 
 

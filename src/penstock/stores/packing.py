@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import zlib
 
+from penstock.errors import StoreError
+
 __all__ = ["pack", "unpack"]
 
 _WORTH_IT = 256  # bytes: below, there is little to save
@@ -19,5 +21,12 @@ def pack(data: bytes) -> tuple[bytes, int]:
 
 
 def unpack(data: bytes, packed: int) -> bytes:
-    """The bytes as they were given."""
-    return zlib.decompress(data) if packed else bytes(data)
+    """The bytes as they were given. Raises StoreError where they are damaged."""
+    if not packed:
+        return bytes(data)
+    try:
+        return zlib.decompress(data)
+    except zlib.error:
+        raise StoreError(
+            "what is kept here is damaged on disk: `penstock doctor` says what else is"
+        ) from None

@@ -58,7 +58,7 @@ class PostgresDatabase:
         blob="BYTEA",
         real="DOUBLE PRECISION",
         for_update="FOR NO KEY UPDATE",
-        hold_session="FOR NO KEY UPDATE OF s",
+        hold_session="FOR KEY SHARE OF s",
         hold_all="LOCK TABLE sessions IN EXCLUSIVE MODE",
         hold_index=(
             "LOCK TABLE sessions IN ROW SHARE MODE",

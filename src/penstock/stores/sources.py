@@ -119,7 +119,10 @@ def _results(do: Transaction, keys: Sequence[int], _: Mapping[int, Source]) -> I
     for key, raw, packed in do.rows(
         f"SELECT key, raw, packed FROM results WHERE key IN ({_marks(keys)})", *keys
     ):
-        text = unpack(raw, packed).decode("utf-8", "surrogatepass")
+        try:
+            text = unpack(raw, packed).decode("utf-8", "surrogatepass")
+        except (PenstockError, ValueError):
+            continue
         yield key, Message(Role.TOOL, (ToolResult("", text),))
 
 

@@ -103,6 +103,10 @@ BEYOND_MENDING = {
         ),
         "another continuation",
     ),
+    "a result whose bytes are damaged": (
+        "INSERT INTO results (id, session, tool, raw, packed, created) VALUES ('r', 1, '', x'789C00FF', 1, 1.0)",
+        "its bytes are damaged",
+    ),
     "a conversation without sessions": ("DELETE FROM sessions WHERE id = 'b'", "it has no session"),
 }
 
