@@ -24,10 +24,12 @@ from penstock.agent.list_view import (
     positions_after,
 )
 from penstock.compaction.economics import Weighed  # noqa: TC001 - a struct's field types are read at run time
+from penstock.conversation.dialects import dialect_named
 from penstock.conversation.wire import parse_json
 from penstock.engine.compressed import Compressed  # noqa: TC001 - as above
 from penstock.engine.compressor import ContextCompressor
 from penstock.engine.drafts import Draft  # noqa: TC001 - as above
+from penstock.engine.sendable import sendable
 from penstock.engine.threads import in_thread
 from penstock.errors import EngineFailure, PenstockError, StoreConflict
 
@@ -353,6 +355,12 @@ class Context:
         if kept is None:
             standing = self.session.standing()
             self.prefix_end = standing.prefix_end or None
-            kept = ListView(list(standing.view.wires), list(standing.view.positions))
+            # What a killed process left broken in the middle of the log is mended in the view, as in `Session.view`.
+            sent = sendable(standing.view.wires, dialect_named(self.session.row.dialect))
+            positions = standing.view.positions
+            kept = ListView(
+                [one.wire for one in sent],
+                [None if one.place is None else positions[one.place] for one in sent],
+            )
         self.view, self._positions, self.listed_compactions = kept.wires, kept.positions, kept.compactions
         self._counted = self.session.weigh(self.view)

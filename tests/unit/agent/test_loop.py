@@ -241,6 +241,25 @@ def test_a_session_is_resumed_where_it_was(store, tmp_path):
     assert "The word is heron." in json.dumps(model.received[-1].body)
 
 
+def test_a_log_that_is_broken_in_its_middle_is_sent_whole(store, tmp_path):
+    """As another agent leaves it that was killed in a call and then went on: its sessions can be imported."""
+    call = {"id": "c1", "type": "function", "function": {"name": "terminal", "arguments": "{}"}}
+    session = Session.create(store, dialect="chat")
+    session.append(
+        [
+            {"role": "user", "content": "Count the boats."},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "user", "content": "Are you still there?"},
+            {"role": "assistant", "content": "Yes."},
+        ]
+    )
+    agent, model, _ = agent_of([Reply(text="four")], store, tmp_path, session_id=session.id)
+    assert run(agent, "Go on.").reason == "done"
+    assert not model.violations
+    roles = [wire["role"] for wire in model.received[-1].body["messages"] if wire["role"] != "system"]
+    assert roles == ["user", "assistant", "tool", "user", "assistant", "user"]
+
+
 def test_a_provider_that_cuts_prompts_silently_is_noticed(store, tmp_path):
     from penstock.measure.usage import Usage
 
