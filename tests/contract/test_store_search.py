@@ -305,10 +305,13 @@ def test_long_texts_are_indexed_a_few_at_a_time(store, monkeypatch):
     assert {handles(store.search(f"pile{number}"))[0] for number in range(4)} == {"r-0", "r-1", "r-2", "r-3"}
 
 
-def test_a_damaged_message_or_result_does_not_stop_a_search(store):
+@pytest.mark.parametrize("indexed_before", [True, False])
+def test_a_damaged_message_or_result_does_not_stop_a_search(store, indexed_before):
     started(store, "a")
     append(store, "a", "the lighthouse of Skagen " * 40, "the lighthouse of Hanstholm")
     store.put_result(StoredResult(id="r1", session="a", tool="t", text="a lighthouse " * 60, created=1.0))
+    if indexed_before:
+        store.index()
     with store.database.writing() as do:
         do.run("UPDATE results SET raw = ?", b"\x78\x9c\x00\xff")
         do.run("UPDATE messages SET raw = ? WHERE packed = 1", b"\x78\x9c\x00\xff")
@@ -316,3 +319,14 @@ def test_a_damaged_message_or_result_does_not_stop_a_search(store):
     assert [hit.handles for hit in found] == [("m2",)]
     with pytest.raises(StoreError, match="doctor"):
         store.result("r1")
+
+
+@pytest.mark.parametrize("indexed_before", [True, False])
+def test_a_summary_that_was_taken_back_is_not_found(store, indexed_before):
+    started(store, "a")
+    append(store, "a", "one", "two")
+    compact(store, "a", "a2", text="The lighthouse stands at Skagen.")
+    if indexed_before:
+        assert [hit.handles for hit in store.search("lighthouse")] == [("s1",)]
+    store.undo("a2", 11.0)
+    assert store.search("lighthouse") == []

@@ -107,7 +107,10 @@ def _messages(
 def _summaries(
     do: Transaction, keys: Sequence[int], _: Mapping[int, Source]
 ) -> Iterator[tuple[int, Message]]:
-    for key, pieces in do.rows(f"SELECT key, pieces FROM compactions WHERE key IN ({_marks(keys)})", *keys):
+    """Those of compactions that hold: one that was taken back says nothing any more."""
+    for key, pieces in do.rows(
+        f"SELECT key, pieces FROM compactions WHERE undone IS NULL AND key IN ({_marks(keys)})", *keys
+    ):
         try:
             read = read_pieces(bytes(pieces))
         except ValueError:

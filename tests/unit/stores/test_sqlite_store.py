@@ -131,11 +131,20 @@ def test_what_is_no_store_is_said_to_be_none(tmp_path):
         open_store(f"sqlite:///{tmp_path}")
 
 
-@pytest.mark.parametrize("url", ["", "x.db", "sqlite:", "sqlite:///", "mysql://u:secret@h/d", "memory"])
+@pytest.mark.parametrize("url", ["", "sqlite:", "sqlite:///", "mysql://u:secret@h/d", "memory"])
 def test_an_address_that_is_none_is_refused_without_being_repeated(url):
     with pytest.raises(SettingsError, match="sqlite:///FILE") as caught:
         open_store(url)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "address"),
+    [("x.db", "sqlite:///x.db"), ("/tmp/a b.db", "sqlite:////tmp/a%20b.db")],
+)
+def test_who_gives_a_path_is_told_its_address(path, address):
+    with pytest.raises(SettingsError, match=f"use {address}$"):
+        open_store(path)
 
 
 def test_an_address_may_hold_escapes(tmp_path):
