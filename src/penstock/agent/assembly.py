@@ -11,7 +11,7 @@ from penstock.agent.approval import Approvals, read_rule
 from penstock.agent.bookkeeping import books_for
 from penstock.agent.context import Context
 from penstock.agent.events import Noticed
-from penstock.agent.loop import Agent, Equipment
+from penstock.agent.loop import Agent, Equipment, Limits
 from penstock.agent.mcp_servers import McpServers
 from penstock.agent.memory_files import MemoryFiles
 from penstock.agent.snapshot import FrozenPrompt, PromptParts, Snapshot
@@ -57,6 +57,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     ask: Ask | None = None
     yes: bool = False
     before_compaction: Callable[[Sequence[NewFact]], None] | None = None
+    limits: Limits = Limits()
 
 
 def make_agent(
@@ -100,6 +101,7 @@ def make_agent(
         prompt=prompt,
         caching=caching_for(model.name, base_url, provider, ttl=settings.model.cache_ttl),
         servers=_servers(settings, workspace),
+        limits=place.limits,
     )
     context.bookkeeper = books_for(model.name, equipment.caching, engine.threshold_tokens, settings)
     agent = Agent(context, model, equipment, place.tell)

@@ -22,6 +22,7 @@ from penstock.agent.events import (
     TurnEnded,
 )
 from penstock.agent.mcp_servers import McpServers  # noqa: TC001 - a struct's field types are read at run time
+from penstock.agent.model_limits import reserve_output
 from penstock.agent.snapshot import FrozenPrompt  # noqa: TC001 - a struct's field types are read at run time
 from penstock.agent.status import filling_of, status_of
 from penstock.agent.steering import compact, switch_model
@@ -97,6 +98,7 @@ class Agent:
         self._tell = tell
         self._running: asyncio.Task[Any] | None = None
         self._stopped = False
+        reserve_output(self)
         self.asking = Asking(self, tell)
         self.used_tools = ToolUse().after(self._decoded(context.logged()))
         self.asking.weighed_tools()

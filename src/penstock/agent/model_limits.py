@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from penstock.engine.compressor import ContextCompressor
 from penstock.engine.plugins import blaming
 from penstock.errors import PenstockError
 from penstock.providers.address import read_address
@@ -13,7 +14,7 @@ from penstock.providers.presets import PRESETS
 if TYPE_CHECKING:
     from penstock.agent.loop import Agent
 
-__all__ = ["WindowQuestion", "fit_window"]
+__all__ = ["WindowQuestion", "fit_window", "reserve_output"]
 
 _PATIENCE_SECONDS = 5.0
 _MOST_ASKED = 2  # a server that loads a model when it is first used knows no window before
@@ -51,6 +52,16 @@ def fit_window(agent: Agent, tokens: int) -> None:
         engine.update_model(agent.model.name, tokens, base_url=context.session.endpoint)
     if context.bookkeeper is not None:
         context.bookkeeper.limit(engine.threshold_tokens)
+
+
+def reserve_output(agent: Agent) -> None:
+    """Keep room for the answers that the host asks for. Engines of others know no such room."""
+    context, tokens = agent.context, agent.limits.max_output_tokens
+    if tokens is None or not isinstance(context.engine, ContextCompressor):
+        return
+    context.engine.reserve_output(tokens)
+    if context.bookkeeper is not None:
+        context.bookkeeper.limit(context.engine.threshold_tokens)
 
 
 def _is_open(agent: Agent) -> bool:

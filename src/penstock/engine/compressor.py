@@ -58,6 +58,8 @@ class ContextCompressor(ContextEngine):
 
     With a `store`, what is learned about models outlives the process: how they count and how large their windows are;
     and, for a session that the store knows, what a summariser noted on parts of it.
+
+    `reserved_output_tokens` is the `max_tokens` that requests ask for: budgets are those of what it leaves of the window.
     """
 
     threshold_percent = 0.50
@@ -77,6 +79,7 @@ class ContextCompressor(ContextEngine):
         on_notice: Callable[[Notice], None] | None = None,
         recall_tools: bool = False,
         store: Store | None = None,
+        reserved_output_tokens: int = 0,
     ) -> None:
         base = settings or Settings()
         wished = {
@@ -104,6 +107,7 @@ class ContextCompressor(ContextEngine):
         self._endpoint = ""
         self._notes: StoredNotes | None = None
         self._observed = (0, 0)  # of the last response: what was counted, and what was reported
+        self._reserved_output_tokens = reserved_output_tokens
         self._policy: Policy
         self._thrash: Thrash
         self._pressure: Pressure
@@ -291,6 +295,11 @@ class ContextCompressor(ContextEngine):
         self._given_summariser = summariser
         self._summariser = summariser or summariser_for(self.settings, None)
 
+    def reserve_output(self, tokens: int) -> None:
+        """Requests ask for answers of so many tokens from now on, which come off the window; guards are fresh."""
+        self._reserved_output_tokens = tokens
+        self._fit_window(self.context_length)
+
     def update_model(
         self,
         model: str,
@@ -354,7 +363,7 @@ class ContextCompressor(ContextEngine):
     def _request(self, focus: str | None, target: int | None) -> Request:
         return Request(
             target_tokens=target,
-            context_length=self.context_length,
+            context_length=self._policy.budgets.window_tokens,
             model=self._model,
             focus=focus,
             settings=self.settings,
@@ -381,12 +390,18 @@ class ContextCompressor(ContextEngine):
 
     def _in_emergency(self) -> bool:
         """Whether there is no time for a model: the request is close to the end of the window."""
-        return self.last_prompt_tokens >= self.settings.pressure.emergency * self.context_length
+        return (
+            self.last_prompt_tokens >= self.settings.pressure.emergency * self._policy.budgets.window_tokens
+        )
 
     def _fit_window(self, context_length: int) -> None:
         self.context_length = context_length
-        emergency = self.settings.pressure.emergency
-        self._policy = Policy.of(self.settings.compression, context_length, emergency=emergency)
+        self._policy = Policy.of(
+            self.settings.compression,
+            context_length,
+            self._reserved_output_tokens,
+            emergency=self.settings.pressure.emergency,
+        )
         self.threshold_tokens = self._policy.budgets.threshold_tokens
         self._thrash = Thrash(threshold_tokens=self.threshold_tokens)
         self._pressure = Pressure.of(

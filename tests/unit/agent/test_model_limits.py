@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from penstock.agent.assembly import Place, make_agent
 from penstock.agent.events import Asked
+from penstock.agent.loop import Limits
 from penstock.providers.connect import connect
 from penstock.settings import settings_from
 from penstock.stores.opening import open_store
-from penstock.testing import ScriptedProvider
+from penstock.testing import ScriptedModel, ScriptedProvider
 
 
 @pytest.fixture
@@ -72,3 +74,13 @@ def test_the_window_of_one_model_is_not_that_of_another(store, tmp_path):
     values = {"model": {"name": "gpt-4.1-mini", "context_length": 50_000}}
     assert windows(store, tmp_path, 1, values=values)[1] == "table"
     assert windows(store, tmp_path, 1, name="gpt-4.1-mini", values=values)[:2] == ([50_000], "config")
+
+
+def test_answers_that_the_host_asks_for_come_off_the_window(store, tmp_path):
+    place = Place(folder=tmp_path, store=store, tell=lambda _: None, yes=True)
+    settings = settings_from({"model.context_length": 200_000})
+    usual = make_agent(place, ScriptedModel(["Yes."]), settings).context
+    wide = msgspec.structs.replace(place, limits=Limits(max_output_tokens=60_000))
+    reserved = make_agent(wide, ScriptedModel(["Yes."]), settings).context
+    assert (usual.engine.threshold_tokens, reserved.engine.threshold_tokens) == (100_000, 70_000)
+    assert reserved.engine.context_length == 200_000  # the window that people are told

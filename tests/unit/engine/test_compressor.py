@@ -366,3 +366,12 @@ def test_a_copy_of_the_conversation_gives_the_same():
     second = engine.compact(copy.deepcopy(messages), target_tokens=3_000)
     assert first.messages == second.messages
     assert Settings() == ContextCompressor().settings
+
+
+def test_reserved_output_comes_off_the_window():
+    engine = ContextCompressor(200_000, reserved_output_tokens=60_000)
+    assert (engine.threshold_tokens, engine.context_length) == (70_000, 200_000)
+    engine.update_model("gpt-4o", 128_000)
+    assert engine.threshold_tokens == 57_800  # of the 68,000 that are left: the floor of small windows
+    engine.reserve_output(0)
+    assert engine.threshold_tokens == 64_000
