@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from agent_talk import DIALECTS, TALK, agent_of, run
 
 from penstock.agent.approval import Reply as Answer
 from penstock.agent.assembly import Place, make_agent
@@ -25,35 +26,7 @@ from penstock.agent.events import (
 from penstock.engine.session import Session
 from penstock.errors import ErrorKind, SettingsError
 from penstock.settings import settings_from
-from penstock.stores.opening import open_store
 from penstock.testing import PromptCache, Reply, ScriptedModel
-
-DIALECTS = ("chat", "responses", "anthropic")
-TALK = "please think about the harbour and its cranes "
-
-
-@pytest.fixture
-def store():
-    opened = open_store("memory:")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-
-
-def agent_of(replies, store, folder, *, session_id=None, dialect="chat", values=None, **options):
-    events = []
-    model = ScriptedModel(replies, dialect=dialect, **options)
-    settings = settings_from(values or {})
-    place = Place(folder=folder, store=store, tell=events.append, yes=True)
-    return make_agent(place, model, settings, session_id=session_id), model, events
-
-
-def run(agent, text):
-    return asyncio.run(agent.turn(text))
 
 
 async def until(happened):

@@ -7,7 +7,7 @@ import json
 import re
 
 import pytest
-from test_loop import agent_of, run
+from agent_talk import TALK, agent_of, run
 
 from penstock.agent.assembly import Place, make_agent
 from penstock.agent.events import Compacted, Recovering
@@ -16,22 +16,7 @@ from penstock.agent.recovery import GiveUp, LowerCap, Shrink, next_step
 from penstock.errors import ErrorClass, ErrorKind
 from penstock.providers.connect import connect
 from penstock.settings import settings_from
-from penstock.stores.opening import open_store
 from penstock.testing import PromptCache, Reply, ScriptedProvider
-
-TALK = "please think about the harbour and its cranes "
-
-
-@pytest.fixture
-def store():
-    opened = open_store("memory:")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
 
 def talked(agent, turns=6):

@@ -5,23 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
-import pytest
 
 from penstock.agent.assembly import Place, make_agent
 from penstock.agent.events import Asked
 from penstock.agent.loop import Limits
 from penstock.providers.connect import connect
 from penstock.settings import settings_from
-from penstock.stores.opening import open_store
 from penstock.testing import ScriptedModel, ScriptedProvider
-
-
-@pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    opened = open_store("memory:")
-    yield opened
-    opened.close()
 
 
 def windows(store, folder, turns, *, name="gpt-4.1", values=None, **options):

@@ -6,28 +6,15 @@ import asyncio
 import json
 
 import pytest
-from test_loop import DIALECTS, agent_of, run
+from agent_talk import DIALECTS, agent_of, run
 
 from penstock.agent.events import Noticed, ToolEnded
 from penstock.agent.wire import is_whole, sound_calls
 from penstock.engine.session import Session
 from penstock.providers.exchange import Called, Finish
-from penstock.stores.opening import open_store
 from penstock.testing import Reply
 
 HALF = '{"path": "a.txt", "content": "one\\ntw'
-
-
-@pytest.fixture
-def store():
-    opened = open_store("memory:")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -7,6 +7,7 @@ import json
 import sys
 
 import pytest
+from agent_talk import DIALECTS
 from tests.unit.engine.plugin_stage import LAST_TURNS, install, write_plugin
 
 from penstock.agent.assembly import Place, make_agent
@@ -15,19 +16,10 @@ from penstock.agent.list_engine import ListEngine
 from penstock.engine.session import Session
 from penstock.errors import EngineFailure, SettingsError
 from penstock.settings import settings_from
-from penstock.stores.opening import open_store
 from penstock.testing import Reply, ScriptedModel
 
-DIALECTS = ("chat", "responses", "anthropic")
 WINDOW = 12_000
 LONG = "word " * 1_500
-
-
-@pytest.fixture
-def store():
-    opened = open_store("memory:")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture(autouse=True)
