@@ -233,6 +233,16 @@ def test_a_file_that_is_no_model_is_told_in_the_words_of_the_engine(tmp_path):
 
 
 @needs_model
+def test_an_answer_has_an_end_though_nobody_set_one():
+    body = {"messages": [{"role": "user", "content": "Count."}], "ignore_eos": True}
+    with LocalServer(context_tokens=4_096) as server:
+        status, answer, _ = ask(server, "/v1/chat/completions", body)
+    assert status == 200
+    assert answer["choices"][0]["finish_reason"] == "length"
+    assert answer["usage"]["completion_tokens"] == 1_024
+
+
+@needs_model
 def test_waiting_for_a_model_has_an_end():
     server = LocalServer(context_tokens=256, threads=1, start_seconds=0.01)
 
