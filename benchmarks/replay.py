@@ -6,10 +6,10 @@ from benchmarks.clock import note
 from benchmarks.options import Options
 from benchmarks.report import Figure, Limit, Table, share
 from benchmarks.traces import generated_traces
-from penstock.compaction.economics import Caching, Terms, terms_of
+from penstock.compaction.economics import Caching, PriceTerms, terms_of
 from penstock.measure.prices import price_of
 from penstock.replay.bills import Case
-from penstock.replay.compare import Outcome, compare
+from penstock.replay.compare import PolicyOutcome, compare
 from penstock.replay.policies import BEST, GATED, LATE, NEVER, POLICIES, RULE
 from penstock.replay.traces import Trace, read_traces
 
@@ -134,14 +134,14 @@ def _policies(key: str, title: str, traces: Sequence[Trace]) -> Table:
     )
 
 
-def _compared(traces: Sequence[Trace], caching: Caching, window_tokens: int) -> dict[str, Outcome]:
+def _compared(traces: Sequence[Trace], caching: Caching, window_tokens: int) -> dict[str, PolicyOutcome]:
     case = Case(terms=_terms(caching), window_tokens=window_tokens, kept_tokens=KEPT_TOKENS)
     return {outcome.policy: outcome for outcome in compare(traces, case)}
 
 
-def _terms(caching: Caching) -> Terms:
+def _terms(caching: Caching) -> PriceTerms:
     price = price_of(MODEL)
     assert price is not None, f"the price table does not know {MODEL}"
     terms = terms_of(price, caching)
-    assert isinstance(terms, Terms), terms
+    assert isinstance(terms, PriceTerms), terms
     return terms

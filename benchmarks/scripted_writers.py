@@ -10,7 +10,7 @@ from itertools import chain, count, cycle, product
 from typing import NamedTuple
 
 from benchmarks.needles import values_in
-from penstock.compaction.handoff import Section
+from penstock.compaction.handoff import HandoffSection
 from penstock.measure.tokens import tokenizer_for
 
 __all__ = ["PLANTED", "SECRETS", "WRITERS", "good_faith"]
@@ -60,7 +60,7 @@ def empty(_: Material) -> str:
 
 
 def headings(_: Material) -> str:
-    return "\n\n".join(f"## {section.value}" for section in Section)
+    return "\n\n".join(f"## {section.value}" for section in HandoffSection)
 
 
 def invented(given: Material) -> str:
@@ -153,10 +153,14 @@ def good_faith(given: Material) -> str:
     ]
     room = given.tokens
     sections = {
-        Section.GOAL: _within((f"- {_first(turn)} (m{turn.number})" for turn in asked[:1]), room // 6),
-        Section.STATE: _within((f"- {_first(turn)} (m{turn.number})" for turn in said[:-6:-1]), room // 5),
-        Section.BLOCKED: _within((f"- {turn.text} (m{turn.number})" for turn in trouble[:-4:-1]), room // 8),
-        Section.COMPLETED: _within(
+        HandoffSection.GOAL: _within((f"- {_first(turn)} (m{turn.number})" for turn in asked[:1]), room // 6),
+        HandoffSection.STATE: _within(
+            (f"- {_first(turn)} (m{turn.number})" for turn in said[:-6:-1]), room // 5
+        ),
+        HandoffSection.BLOCKED: _within(
+            (f"- {turn.text} (m{turn.number})" for turn in trouble[:-4:-1]), room // 8
+        ),
+        HandoffSection.COMPLETED: _within(
             (
                 f"- {turn.label.removeprefix('call of ')} {_clipped(turn.text, 240)} (m{turn.number})"
                 for turn in reversed(calls)

@@ -10,7 +10,7 @@ from benchmarks.options import Options
 from benchmarks.report import Cell, Figure, Table
 from benchmarks.scripted_writers import WRITERS
 from benchmarks.speed import WINDOW_TOKENS, warm
-from penstock.compaction.compact import Compacted, Goal, compact
+from penstock.compaction.compact import CompactionResult, Goal, compact
 from penstock.compaction.notebook import Notebook, Opened
 from penstock.compaction.plan import Wishes
 from penstock.compaction.prose import Prose, read_prose
@@ -71,7 +71,7 @@ def _written(session: list[dict[str, object]], tokens: int, name: str) -> str:
     return said[-1]
 
 
-def _planned(opened: Opened, book: Notebook, tokens: int, prose: Prose | None) -> Compacted:
+def _planned(opened: Opened, book: Notebook, tokens: int, prose: Prose | None) -> CompactionResult:
     return compact(
         opened,
         Goal(None, tokens),

@@ -19,7 +19,7 @@ from benchmarks.trajectory_rows import rows_of, write_rows
 from penstock.conversation.dialects import decode_all
 from penstock.conversation.dialects.sharegpt import SHAREGPT
 from penstock.conversation.rules.pairs import Pairs
-from penstock.trajectories.compress import Compressed, Compressor, Draft
+from penstock.trajectories.compress import CompressedTrajectory, Compressor, TrajectoryDraft
 from penstock.trajectories.needs import Finder, texts_of
 from penstock.trajectories.options import TrajectoryOptions
 from penstock.trajectories.rows import read_line
@@ -80,7 +80,9 @@ def _measured(lines: Sequence[bytes]) -> Seen:
     return seen
 
 
-def _judged(seen: Seen, before: list, after: list, done: Compressed, compressor: Compressor) -> Seen:
+def _judged(
+    seen: Seen, before: list, after: list, done: CompressedTrajectory, compressor: Compressor
+) -> Seen:
     kept = [turn for turn in after if turn in before]
     broken = len(Pairs(SHAREGPT.pairing).violations(decode_all(SHAREGPT, after)))
     had = len(Pairs(SHAREGPT.pairing).violations(decode_all(SHAREGPT, before)))
@@ -94,7 +96,7 @@ def _judged(seen: Seen, before: list, after: list, done: Compressed, compressor:
         unmarked=seen.unmarked + (over and _could_be_smaller(before, compressor)),
     )
     planned = compressor.plan(before)
-    if not isinstance(planned, Draft) or done.summary is None:
+    if not isinstance(planned, TrajectoryDraft) or done.summary is None:
         return seen
     finder = Finder(planned.writer.needed or ["\x00"])
     gone = [text for message in planned.writer.spoken for text in texts_of(message)]

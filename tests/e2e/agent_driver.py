@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from penstock.agent.assembly import Place, make_agent
+from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.agent.events import Compacted, Recovering
 from penstock.config import SecretText
 from penstock.providers.connect import ConnectOptions, connect
@@ -46,7 +46,7 @@ async def _work(base_url: str, database: str, folder: Path, turns: int, switch_a
             case Recovering(what=what):
                 print(json.dumps({"recovering": what}), file=notes, flush=True)
 
-    place = Place(folder=folder, store=store, tell=tell, yes=True)
+    place = AgentPlace(folder=folder, store=store, tell=tell, yes=True)
     rows = store.list(limit=1)
     model = _model(base_url, "scripted-a")
     agent = make_agent(place, model, settings, session_id=rows[0].tip.id if rows else None)

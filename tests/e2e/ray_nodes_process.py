@@ -23,7 +23,7 @@ from penstock.testing import Reply, scripted_provider
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions
 from penstock.trajectories.ray_engine import RayEngine
 from penstock.trajectories.run import Run, run
-from penstock.trajectories.working import Job
+from penstock.trajectories.working import ShardJob
 
 OPTIONS = TrajectoryOptions(target_tokens=3_000, summary_tokens=400)
 HERE = {"node_ip_address": "127.0.0.1", "object_store_memory": 96 << 20, "num_cpus": 1}
@@ -110,7 +110,7 @@ def poisoned(source):
 
     with scripted_provider(answer) as server:
         model = ModelOptions(name="writer-1", base_url=server.base_url, window_tokens=32_000, concurrency=1)
-        job = Job(options=TrajectoryOptions(target_tokens=900, summary_tokens=300), model=model)
+        job = ShardJob(options=TrajectoryOptions(target_tokens=900, summary_tokens=300), model=model)
         try:
             run(Run(source=source, target=source.with_suffix(".out.jsonl"), job=job, engine="ray"))
         except RunBroken as error:
@@ -126,7 +126,7 @@ def main(rows, target, seen, orders=None):
         nodes = [cluster.add_node(**HERE) for _ in range(2)]
         ray.init(address=cluster.address, log_to_driver=False, logging_level="CRITICAL")
         troubles = Troubles(cluster, nodes, long=orders is not None)
-        finished = run(Run(source=rows, target=target, job=Job(options=OPTIONS)), engine, troubles)
+        finished = run(Run(source=rows, target=target, job=ShardJob(options=OPTIONS)), engine, troubles)
         told = {**troubles.seen, "rows": finished.totals.rows, "shards": troubles._done}
         told["by_address"] = by_address(cluster.address, rows)
         if orders is not None:

@@ -26,7 +26,7 @@ from penstock.testing import Reply, scripted_provider
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions
 from penstock.trajectories.ray_engine import RayEngine
 from penstock.trajectories.run import Run, run
-from penstock.trajectories.working import Job
+from penstock.trajectories.working import ShardJob
 
 OPTIONS = TrajectoryOptions(target_tokens=3_000, summary_tokens=400)
 
@@ -43,7 +43,9 @@ def workers():
 
 
 def stopped(source, target):
-    wanted = Run(source=source, target=target, job=Job(options=OPTIONS), engine="ray", workers=2, resume=True)
+    wanted = Run(
+        source=source, target=target, job=ShardJob(options=OPTIONS), engine="ray", workers=2, resume=True
+    )
     seen = {"before": 0, "killed": 0}
 
     def stop(progress):
@@ -70,7 +72,12 @@ def broken(source):
     path.write_bytes(gzip.compress(source.read_bytes())[:-9])
     try:
         run(
-            Run(source=path, target=path.with_name("mended.jsonl.gz"), job=Job(options=OPTIONS), engine="ray")
+            Run(
+                source=path,
+                target=path.with_name("mended.jsonl.gz"),
+                job=ShardJob(options=OPTIONS),
+                engine="ray",
+            )
         )
     except InputError as error:
         return str(error)
@@ -104,7 +111,7 @@ def model(source, target):
 
     with scripted_provider(answer) as server:
         options = ModelOptions(name="writer-1", base_url=server.base_url, window_tokens=32_000, concurrency=1)
-        job = Job(options=TrajectoryOptions(target_tokens=900, summary_tokens=300), model=options)
+        job = ShardJob(options=TrajectoryOptions(target_tokens=900, summary_tokens=300), model=options)
         finished = run(Run(source=source, target=target, job=job, engine="ray", workers=1))
     return {"asked": asked, "outcomes": finished.totals.outcomes, "reasons": finished.totals.reasons}
 

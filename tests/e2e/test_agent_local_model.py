@@ -7,9 +7,9 @@ from contextlib import aclosing
 
 import msgspec
 
-from penstock.agent.assembly import Place, make_agent
+from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.agent.events import ToolEnded
-from penstock.agent.loop import Limits
+from penstock.agent.loop import TurnLimits
 from penstock.agent.tools.list_files import ListFiles
 from penstock.agent.tools.toolbox import Toolbox
 from penstock.config import SecretText
@@ -74,10 +74,10 @@ def test_a_real_model_goes_through_a_whole_tool_turn(local_model, tmp_path, monk
             options=ConnectOptions(api_key=SecretText("none")),
         )
         settings = settings_from({"model.context_length": local_model.context_tokens})
-        place = Place(folder=work, store=store, tell=events.append, yes=True)
+        place = AgentPlace(folder=work, store=store, tell=events.append, yes=True)
         agent = make_agent(place, Calling(model), settings)
         agent.toolbox = Toolbox.of([ListFiles()])
-        agent.limits = Limits(steps=3, max_output_tokens=96)
+        agent.limits = TurnLimits(steps=3, max_output_tokens=96)
         ended = await agent.turn("Which files are here? Call list_files.")
         await agent.aclose()
         await model.aclose()

@@ -12,7 +12,7 @@ from golden_conversations import CODING, SERVICE
 
 from penstock.conversation.dialects import DIALECTS
 from penstock.conversation.message import Summary
-from penstock.engine.compress import Request, compress_list
+from penstock.engine.compress import CompressRequest, compress_list
 
 HERE = Path(__file__).parent
 CASES = {"coding": (CODING, 1_600), "service": (SERVICE, 700)}
@@ -20,7 +20,7 @@ CASES = {"coding": (CODING, 1_600), "service": (SERVICE, 700)}
 
 def compacted(name):
     wires, target = CASES[name]
-    result = compress_list(wires, Request(target_tokens=target, dialect="chat"))
+    result = compress_list(wires, CompressRequest(target_tokens=target, dialect="chat"))
     return result, msgspec.structs.replace(result.receipt, seconds=0.0)
 
 
@@ -71,7 +71,7 @@ def test_the_view_and_the_verdicts_are_the_same(name):
 
 
 def test_a_receipt_of_nothing_to_do_says_why():
-    result = compress_list(CODING, Request(target_tokens=100_000, dialect="chat"))
+    result = compress_list(CODING, CompressRequest(target_tokens=100_000, dialect="chat"))
     agree("nothing.receipt.txt", str(result.receipt))
 
 

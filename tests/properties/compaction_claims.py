@@ -16,7 +16,7 @@ from penstock.compaction.plan import Fate
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import Summary, ToolCall
 from penstock.conversation.rules import check
-from penstock.engine.compress import Request, compress_list, redactor_of_process
+from penstock.engine.compress import CompressRequest, compress_list, redactor_of_process
 from penstock.errors import TargetTooSmall
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import weigh
@@ -54,7 +54,7 @@ class Case(NamedTuple):
     target: int
 
     def compress(self, target=None, **wishes):
-        request = Request(target_tokens=target or self.target, dialect=self.name, **wishes)
+        request = CompressRequest(target_tokens=target or self.target, dialect=self.name, **wishes)
         return Seen(self.name, self.wires, compress_list(self.wires, request))
 
     def fitting(self, **wishes):

@@ -18,9 +18,9 @@ from penstock.testing.provider_wire.served import Served
 from penstock.testing.scripted import Reply
 
 READ = {
-    "chat": (chat.answer_from_body, chat_stream.Accumulator),
-    "responses": (responses.answer_from_body, responses.Accumulator),
-    "anthropic": (anthropic.answer_from_body, anthropic.Accumulator),
+    "chat": (chat.answer_from_body, chat_stream.ChatAccumulator),
+    "responses": (responses.answer_from_body, responses.ResponsesAccumulator),
+    "anthropic": (anthropic.answer_from_body, anthropic.AnthropicAccumulator),
 }
 DIALECTS = sorted(READ)
 TEXT = st.text(alphabet="ab é漢🙂\n\r:{}\"'\\", max_size=40)

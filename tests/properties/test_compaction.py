@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.compaction.plan import Fate
 from penstock.conversation.document import read_document
 from penstock.conversation.message import Summary
-from penstock.engine.compress import Request, compress_document, compress_list
+from penstock.engine.compress import CompressRequest, compress_document, compress_list
 from penstock.engine.compressor import ContextCompressor
 from penstock.errors import TargetTooSmall
 from penstock.testing.long_sessions import long_conversations
@@ -107,14 +107,14 @@ def test_what_is_kept_of_a_document_has_the_same_bytes(name, data, spaced):
     written = json.dumps(case.wires, indent=1 if spaced else None, ensure_ascii=spaced).encode()
     document = read_document(written, name)
     try:
-        result = compress_document(document, Request(target_tokens=case.target))
+        result = compress_document(document, CompressRequest(target_tokens=case.target))
     except TargetTooSmall as error:
-        result = compress_document(document, Request(target_tokens=told_target(error)))
+        result = compress_document(document, CompressRequest(target_tokens=told_target(error)))
     again = read_document(document.with_messages(result.messages), name)
     assert (
         again.wires
         == compress_list(
-            case.wires, Request(target_tokens=result.receipt.target_tokens, dialect=name)
+            case.wires, CompressRequest(target_tokens=result.receipt.target_tokens, dialect=name)
         ).messages
     )
     left = [verdict for verdict in result.verdicts if verdict.fate is not Fate.SUMMARISED]

@@ -10,7 +10,7 @@ from compaction_claims import NAMES, REDACTOR, Case, cases, claim, is_quoted, is
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.compaction.handoff import Section
+from penstock.compaction.handoff import HandoffSection
 from penstock.errors import TargetTooSmall
 from penstock.settings import Settings, settings_from
 from penstock.testing.long_sessions import long_turns
@@ -25,7 +25,7 @@ each_dialect = pytest.mark.parametrize("name", NAMES)
 def test_every_excerpt_stands_in_the_message_that_its_header_names(name, data):
     seen = data.draw(cases(name, shares=(0.05, 0.9))).fitting()
     for entry in seen.entries:
-        if entry.section is Section.CONTEXT:
+        if entry.section is HandoffSection.CONTEXT:
             texts = quotable(name, seen.wires[entry.number - 1])
             for line in entry.text.split("\n"):
                 assert is_quoted(line, texts), (entry.number, line)
@@ -40,7 +40,7 @@ def test_a_handoff_is_one_marked_text_that_says_what_it_is(name, data):
     for summary in seen.summaries:
         assert "for reference" in summary.text.split("\n")[0]
         assert "Answer" in summary.text.split("\n")[0]
-        numbers = [entry.number for entry in seen.entries if entry.section is Section.CONTEXT]
+        numbers = [entry.number for entry in seen.entries if entry.section is HandoffSection.CONTEXT]
         assert numbers == sorted(numbers)
 
 
@@ -193,7 +193,7 @@ def test_constraints_of_the_first_turns_are_still_in_the_view(name, data):
     except TargetTooSmall:
         return
     view = " ".join(seen.text.split())
-    listed = [entry.text for entry in seen.entries if entry.section is Section.CONSTRAINTS]
+    listed = [entry.text for entry in seen.entries if entry.section is HandoffSection.CONSTRAINTS]
     gone = next(at for at, wire in enumerate(wires) if is_request(name, wire)) not in {
         verdict.position for verdict, _ in seen.standing
     }

@@ -23,9 +23,9 @@ from compaction_claims import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.compaction.handoff import Section
+from penstock.compaction.handoff import HandoffSection
 from penstock.compaction.notebook import Notebook
-from penstock.engine.compress import Request, compress_list, redactor_of_process
+from penstock.engine.compress import CompressRequest, compress_list, redactor_of_process
 from penstock.engine.compressor import ContextCompressor
 from penstock.errors import TargetTooSmall
 from penstock.measure.tokens import tokenizer_for
@@ -52,10 +52,10 @@ def rounds(name, portions, share):
         log, view = log + portion, view + portion
         target = max(1, int(share * tokens(name, view)))
         try:
-            result = compress_list(view, Request(target_tokens=target, dialect=name), notebook)
+            result = compress_list(view, CompressRequest(target_tokens=target, dialect=name), notebook)
         except TargetTooSmall as error:
             target = told_target(error)
-            result = compress_list(view, Request(target_tokens=target, dialect=name), notebook)
+            result = compress_list(view, CompressRequest(target_tokens=target, dialect=name), notebook)
         seen = Seen(name, view, result)
         yield Round(log, seen, target)
         if result.receipt.summarised and not seen.summaries:
@@ -108,7 +108,7 @@ def test_what_later_handoffs_quote_still_stands_in_the_messages_they_name(name, 
             if handle != "handoff":
                 said.setdefault(int(handle[1:]), []).extend(quotable(name, seen.result.original(handle)))
         for entry in seen.entries:
-            if entry.section is Section.CONTEXT:
+            if entry.section is HandoffSection.CONTEXT:
                 texts = [*quotable(name, log[entry.number - 1]), *said.get(entry.number, ())]
                 for line in entry.text.split("\n"):
                     assert is_quoted(line, texts), (entry.number, line)

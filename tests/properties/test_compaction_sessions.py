@@ -16,8 +16,8 @@ from compaction_claims import NAMES, Case, claim, is_quoted, last_request, quota
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.compaction.handoff import Section
-from penstock.engine.compress import Request, compress_list
+from penstock.compaction.handoff import HandoffSection
+from penstock.engine.compress import CompressRequest, compress_list
 
 SHARES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.95)
 
@@ -42,7 +42,7 @@ def test_a_long_session_fits_every_target_between_tight_and_loose(kind, name, sh
     asked = wires[last_request(name, wires)]
     assert any(wire is asked for wire in seen.result.messages) or " ".join(quotable(name, asked)) in seen.text
     for entry in seen.entries:
-        if entry.section is Section.CONTEXT:
+        if entry.section is HandoffSection.CONTEXT:
             texts = quotable(name, wires[entry.number - 1])
             assert all(is_quoted(line, texts) for line in entry.text.split("\n"))
 
@@ -53,7 +53,9 @@ def test_a_larger_target_keeps_no_fewer_facts(kind, name):
     wires = session(kind, name)
     total = tokens(name, wires)
     kept = [
-        compress_list(wires, Request(target_tokens=int(share * total), dialect=name)).receipt.facts_kept
+        compress_list(
+            wires, CompressRequest(target_tokens=int(share * total), dialect=name)
+        ).receipt.facts_kept
         for share in (0.1, 0.3, 0.6, 0.9)
     ]
     assert kept == sorted(kept)
@@ -67,7 +69,7 @@ def test_a_larger_target_keeps_no_fewer_facts(kind, name):
 )
 def test_a_window_without_a_target_is_never_exceeded(window, kind, name):
     wires = session(kind, name)
-    result = compress_list(wires, Request(context_length=window, dialect=name))
+    result = compress_list(wires, CompressRequest(context_length=window, dialect=name))
     assert tokens(name, result.messages) == result.receipt.tokens_after
     assert result.receipt.tokens_after <= window or result.receipt.outcome == "nothing_to_do"
 
@@ -101,5 +103,5 @@ def test_processes_with_other_hash_seeds_write_the_same():
 def test_a_session_is_not_changed_by_its_compaction():
     wires = session("coding", "chat")
     before = json.dumps(wires)
-    compress_list(wires, Request(target_tokens=2_000, dialect="chat"))
+    compress_list(wires, CompressRequest(target_tokens=2_000, dialect="chat"))
     assert json.dumps(wires) == before

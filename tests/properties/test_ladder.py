@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock
-from penstock.compaction.handoff import Section
+from penstock.compaction.handoff import HandoffSection
 from penstock.engine.summariser import Summariser, SummaryLimits
 from penstock.errors import ErrorKind, TargetTooSmall
 from penstock.providers.exchange import Finish
@@ -25,7 +25,7 @@ from penstock.testing.strategies import texts
 
 NAMES = ("chat", "responses", "anthropic")
 GHOST = "ghost_module_9917"
-TITLES = [section.value for section in Section]
+TITLES = [section.value for section in HandoffSection]
 
 
 @cache

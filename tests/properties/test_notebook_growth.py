@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.compaction.notebook import Notebook
 from penstock.conversation.dialects import DIALECTS
-from penstock.engine.compress import Request, compress_list, redactor_of_process
+from penstock.engine.compress import CompressRequest, compress_list, redactor_of_process
 from penstock.errors import TargetTooSmall
 from penstock.measure.tokens import tokenizer_for
 from penstock.testing.long_sessions import long_conversations
@@ -77,7 +77,7 @@ def test_what_it_knew_before_does_not_change_a_result(name, data, share):
     at = data.draw(st.integers(0, len(wires)))
     book = notebook()
     total = sum(book.weigh(wires, DIALECTS[name]))
-    request = Request(target_tokens=max(1, int(share * total)), dialect=name)
+    request = CompressRequest(target_tokens=max(1, int(share * total)), dialect=name)
     results = []
     for prepared in (book, notebook()):
         try:

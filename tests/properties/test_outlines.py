@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from outline_claims import NOTHING_KNOWN, DialectEngine, numbers, outline, short_segments
 
-from penstock.compaction.handoff import Section, parse_handoff
+from penstock.compaction.handoff import HandoffSection, parse_handoff
 from penstock.compaction.outline import parse_outline, render_outline
 from penstock.compaction.plan import Fate
 from penstock.compaction.segments import children_of, spot_of
@@ -83,7 +83,7 @@ def test_an_outline_reads_back_as_it_was_written(name, data):
     for summary in seen.summaries:
         nodes = parse_outline(summary.text)
         assert render_outline(nodes) in summary.text
-        quoted = [entry for entry in parse_handoff(summary.text) if entry.section is Section.CONTEXT]
+        quoted = [entry for entry in parse_handoff(summary.text) if entry.section is HandoffSection.CONTEXT]
         told = "\n".join(node.text for node in nodes)
         for entry in quoted:
             if entry.number in {number for node in nodes for number in numbers(node)}:

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compaction.economics import Books, Request, Terms, book, step
+from penstock.compaction.economics import Books, PricedRequest, PriceTerms, book, step
 from penstock.replay.bills import Case, bill_of, course_of, views_of
 from penstock.replay.compare import compare
 from penstock.replay.hindsight import in_hindsight
-from penstock.replay.policies import BEST, GATED, NEVER, POLICIES, Policy, at_size, by_rule
+from penstock.replay.policies import BEST, GATED, NEVER, POLICIES, ReplayPolicy, at_size, by_rule
 from penstock.replay.traces import Trace
 
 SOME = settings(max_examples=60, deadline=None)
 TERMS = (
-    Terms(0.1, 1.25, 5.0, 300.0),
-    Terms(0.1, 2.0, 5.0, 3_600.0),
-    Terms(0.25, 1.0, 4.0, 300.0),
-    Terms(1.0, 1.0, 5.0, 0.0),
+    PriceTerms(0.1, 1.25, 5.0, 300.0),
+    PriceTerms(0.1, 2.0, 5.0, 3_600.0),
+    PriceTerms(0.25, 1.0, 4.0, 300.0),
+    PriceTerms(1.0, 1.0, 5.0, 0.0),
 )
 KEPT = 8_000
 
@@ -58,7 +58,7 @@ def test_the_twins_bill_and_ours_are_exact_whatever_is_decided(trace, case, data
     books, view, compacted = Books(case.terms, case.window_tokens, "on"), trace.static_tokens, []
     for at, (appended, warm) in enumerate(zip(trace.appended, course.warm.tolist(), strict=True)):
         view += appended
-        request = Request(view, appended, trace.static_tokens, KEPT, warm, case.summary_tokens)
+        request = PricedRequest(view, appended, trace.static_tokens, KEPT, warm, case.summary_tokens)
         compacts = request.droppable_tokens > 0 and data.draw(st.booleans())
         after = trace.static_tokens + KEPT if compacts else None
         books = book(books, request, after, summary_tokens=case.summary_tokens if compacts else 0)
@@ -90,7 +90,7 @@ def test_our_bill_is_at_most_the_twins_after_every_request(trace, case):
     books, view = Books(case.terms, case.window_tokens, "gated"), trace.static_tokens
     for appended, warm in zip(trace.appended, course.warm.tolist(), strict=True):
         view += appended
-        books, weighed = step(books, Request(view, appended, trace.static_tokens, KEPT, warm))
+        books, weighed = step(books, PricedRequest(view, appended, trace.static_tokens, KEPT, warm))
         view = trace.static_tokens + KEPT if weighed.compact else view
         assert books.bill <= books.twin_bill * (1 + 1e-12)
 
@@ -144,4 +144,4 @@ def test_a_policy_that_compacts_at_a_size_does_so_at_once():
     course = course_of(trace, case.terms)
     assert at_size(course, case, 19_000) == [2, 4]
     assert views_of(course, case, [2, 4]).tolist() == [9_000, 14_000, 12_000, 17_000, 12_000, 17_000]
-    assert Policy(name="x", flat_tokens=19_000).schedule(course, case) == [2, 4]
+    assert ReplayPolicy(name="x", flat_tokens=19_000).schedule(course, case) == [2, 4]

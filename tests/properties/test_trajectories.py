@@ -20,7 +20,7 @@ from penstock.measure.tokens import tokenizer_named
 from penstock.testing.long_sessions import long_conversations
 from penstock.testing.strategies import broken_conversations, conversations
 from penstock.trajectories.compress import Compressor, compress_trajectory
-from penstock.trajectories.metrics import Outcome
+from penstock.trajectories.metrics import TrajectoryOutcome
 from penstock.trajectories.options import TrajectoryOptions
 from penstock.trajectories.rows import read_line
 from penstock.trajectories.shards import cut_lines
@@ -79,7 +79,7 @@ def test_turns_that_stay_are_the_objects_given_in_their_order_with_one_summary_a
     own = [turn for turn in after if id(turn) not in place_of]
     places = [place_of[id(turn)] for turn in after if id(turn) in place_of]
     assert places == sorted(set(places))
-    changed = metrics.outcome is Outcome.COMPRESSED
+    changed = metrics.outcome is TrajectoryOutcome.COMPRESSED
     assert len(own) == int(changed)
     assert all(is_summary(turn) for turn in own)
     assert metrics.turns_before == len(turns)
@@ -120,7 +120,7 @@ def test_a_result_is_within_its_target_unless_what_must_stay_is_not(name, kind, 
     assert metrics.summary_tokens <= options["summary_tokens"]
     assert metrics.tokens_after <= metrics.tokens_before
     if metrics.tokens_before <= options["target_tokens"]:
-        assert metrics.outcome is Outcome.UNDER_TARGET
+        assert metrics.outcome is TrajectoryOutcome.UNDER_TARGET
         assert after == turns
     if metrics.still_over_limit:
         # Nothing more could have given way: what is left beside the summary is protected, each with its segment.

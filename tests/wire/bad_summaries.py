@@ -2,7 +2,7 @@
 
 from summary_cases import CLOUD_KEY, PASSWORD, TOKEN, needle
 
-from penstock.compaction.handoff import Section
+from penstock.compaction.handoff import HandoffSection
 
 INVENTED = (
     "src/ghost/phantom.py",
@@ -42,11 +42,11 @@ def blank():
 
 
 def headings():
-    return "\n\n".join(f"## {section.value}" for section in Section)
+    return "\n\n".join(f"## {section.value}" for section in HandoffSection)
 
 
 def headings_with_nothing():
-    return "\n\n".join(f"## {section.value}\n- None" for section in Section)
+    return "\n\n".join(f"## {section.value}\n- None" for section in HandoffSection)
 
 
 def invented():

@@ -27,7 +27,7 @@ from summary_cases import (
 )
 
 import penstock
-from penstock.compaction.handoff import Section, parse_handoff
+from penstock.compaction.handoff import HandoffSection, parse_handoff
 from penstock.compaction.sections import PROSE_SHARE
 from penstock.compaction.verify import STRUCK
 from penstock.engine.summariser import Summariser, summariser_of
@@ -56,15 +56,21 @@ def test_a_good_handoff_stands_in_the_result_beside_the_facts(provider):
     assert receipt.model_output_tokens > 50
     assert server.violations == ()
     said = entries_of(talk, result)
-    by_section = {section: [entry.text for entry in said if entry.section is section] for section in Section}
-    assert by_section[Section.GOAL] == [
+    by_section = {
+        section: [entry.text for entry in said if entry.section is section] for section in HandoffSection
+    }
+    assert by_section[HandoffSection.GOAL] == [
         "The user wants every shelf of the warehouse checked, in plain words."
     ]
-    assert by_section[Section.COMPLETED][0] == f"Read shelf 1 with read_shelf: it holds {needle(1)} in box 3."
     assert (
-        "All shelves up to 100 were read; nothing unusual was seen in any aisle." in by_section[Section.STATE]
+        by_section[HandoffSection.COMPLETED][0]
+        == f"Read shelf 1 with read_shelf: it holds {needle(1)} in box 3."
     )
-    assert by_section[Section.CONTEXT], "excerpts stand beside the model's words"
+    assert (
+        "All shelves up to 100 were read; nothing unusual was seen in any aisle."
+        in by_section[HandoffSection.STATE]
+    )
+    assert by_section[HandoffSection.CONTEXT], "excerpts stand beside the model's words"
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -74,7 +80,7 @@ def test_the_latest_request_is_quoted_by_us_whatever_the_model_says_it_is(provid
         "## Active Task\nm2", "## Active Task\nm2: the user wants a poem about boxes"
     )
     result, _ = ask_server(provider, talk, [text])
-    tasks = [entry.text for entry in entries_of(talk, result) if entry.section is Section.ACTIVE_TASK]
+    tasks = [entry.text for entry in entries_of(talk, result) if entry.section is HandoffSection.ACTIVE_TASK]
     assert tasks[-1] == "Tell me what is on it, and what you saw on shelf 30."
     assert "poem" not in written_text(talk, result)
 
@@ -159,7 +165,7 @@ def test_an_invention_beside_what_is_true_is_struck(said, invented_part):
     true = f"read_shelf, shelf 1, box 3, {', '.join(needle(n) for n in range(1, 6))}"
     model = ScriptedModel([f"## Active State\n- {true} and {said} came up.\n"])
     result = penstock.compress(talk.wires, target_tokens=talk.target, summariser=model)
-    (state,) = [entry.text for entry in entries_of(talk, result) if entry.section is Section.STATE]
+    (state,) = [entry.text for entry in entries_of(talk, result) if entry.section is HandoffSection.STATE]
     assert state.startswith(f"{true} and ")
     assert invented_part not in state.removeprefix(true)
     assert STRUCK in state
@@ -186,7 +192,7 @@ def test_a_model_that_copies_secrets_is_redacted_by_pattern_and_by_what_the_conv
     said = "\n".join(
         entry.text
         for entry in entries_of(talk, result)
-        if entry.section in {Section.STATE, Section.CONSTRAINTS}
+        if entry.section in {HandoffSection.STATE, HandoffSection.CONSTRAINTS}
     )
     assert said.count(REDACTED) >= 6
     assert result.receipt.redacted >= 6

@@ -24,7 +24,7 @@ from summary_cases import (
 )
 
 import penstock
-from penstock.compaction.handoff import Section, parse_handoff
+from penstock.compaction.handoff import HandoffSection, parse_handoff
 from penstock.engine.summariser import MemoryNotes, Summariser
 from penstock.testing.provider_server import ScriptedProvider
 from penstock.testing.scripted import Reply
@@ -102,7 +102,7 @@ def test_values_that_only_the_first_handoff_holds_are_not_struck(provider):
     )
     second, _ = ask_server(provider, later, [update()])
     said = parse_handoff(handoff_text(later.dialect, second.messages))
-    done = [entry.text for entry in said if entry.section is Section.COMPLETED]
+    done = [entry.text for entry in said if entry.section is HandoffSection.COMPLETED]
     assert second.receipt.facts_struck == 0
     assert done[1] == f"Read shelf 2 with read_shelf: it holds {needle(2)} in box 6."
     assert done[2] == f"Read shelf 120 with read_shelf: it holds {needle(120)} in box 360."

@@ -22,7 +22,7 @@ from penstock.testing import Reply, scripted_provider
 from penstock.trajectories.engines import SerialEngine
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions
 from penstock.trajectories.run import Run, run
-from penstock.trajectories.working import Job
+from penstock.trajectories.working import ShardJob
 
 COMMAND = str(Path(sys.executable).parent / "penstock")
 OPTIONS = TrajectoryOptions(target_tokens=900, summary_tokens=300)
@@ -70,7 +70,7 @@ def compress_file(folder, server, count, *, concurrency=4, timeout_seconds=20.0)
     wanted = Run(
         source=source,
         target=folder / "out.jsonl",
-        job=Job(options=OPTIONS, model=model),
+        job=ShardJob(options=OPTIONS, model=model),
         workers=1,
         metrics=folder / "metrics.json",
     )

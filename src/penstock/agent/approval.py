@@ -24,7 +24,17 @@ import msgspec
 from penstock.agent.globs import glob_regex
 from penstock.errors import SettingsError
 
-__all__ = ["Access", "Approvals", "Ask", "Decision", "Permission", "Reply", "Rule", "decide", "read_rule"]
+__all__ = [
+    "Access",
+    "ApprovalReply",
+    "ApprovalRule",
+    "Approvals",
+    "Ask",
+    "Decision",
+    "Permission",
+    "decide",
+    "read_rule",
+]
 
 _RULE = re.compile(r"(?P<tool>[\w*-]+)(?:\((?P<pattern>.+)\))?", re.DOTALL)
 _CHAINS = re.compile(r"[;|&<>$`\n\r\\]|[({]")
@@ -52,12 +62,12 @@ class Permission(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> ApprovalRule:
         """The rule that allows this very thing again."""
-        return Rule(self.tool, self.subject, exact=True)
+        return ApprovalRule(self.tool, self.subject, exact=True)
 
 
-class Rule(msgspec.Struct, frozen=True):
+class ApprovalRule(msgspec.Struct, frozen=True):
     """Allows a tool, or what it does to subjects that the pattern matches. An `exact` pattern is no pattern."""
 
     tool: str
@@ -86,7 +96,7 @@ class Decision(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Reply(StrEnum):
+class ApprovalReply(StrEnum):
     """What a person says when asked."""
 
     ONCE = "once"
@@ -94,20 +104,20 @@ class Reply(StrEnum):
     NO = "no"
 
 
-Ask: TypeAlias = Callable[[Permission], Awaitable[Reply]]
+Ask: TypeAlias = Callable[[Permission], Awaitable[ApprovalReply]]
 
 
-def read_rule(text: str) -> Rule:
+def read_rule(text: str) -> ApprovalRule:
     """A rule as people write it. Raises SettingsError for what is none."""
     match = _RULE.fullmatch(text.strip())
     if match is None:
         raise SettingsError(
             f"{text!r} is no rule of approval; write a tool, or a tool and a pattern such as terminal(git status*)"
         )
-    return Rule(match["tool"], match["pattern"])
+    return ApprovalRule(match["tool"], match["pattern"])
 
 
-def decide(asked: Permission, rules: tuple[Rule, ...], *, yes: bool = False) -> Decision | None:
+def decide(asked: Permission, rules: tuple[ApprovalRule, ...], *, yes: bool = False) -> Decision | None:
     """What can be decided without a person; None where one has to be asked."""
     if asked.access is Access.READ and not asked.why:
         return Decision(allowed=True, reason="reading is free")
@@ -125,9 +135,11 @@ class Approvals:
     Without `ask` (a script, a pipe) what no rule allows is refused. One question is asked at a time.
     """
 
-    def __init__(self, *, rules: tuple[Rule, ...] = (), yes: bool = False, ask: Ask | None = None) -> None:
+    def __init__(
+        self, *, rules: tuple[ApprovalRule, ...] = (), yes: bool = False, ask: Ask | None = None
+    ) -> None:
         self.rules = rules
-        self.remembered: tuple[Rule, ...] = ()
+        self.remembered: tuple[ApprovalRule, ...] = ()
         self._yes = yes
         self._ask = ask
         self._asking = asyncio.Lock()
@@ -148,17 +160,17 @@ class Approvals:
                 return decision
             return self._taken(asked, await self._ask(asked))
 
-    def remember(self, rule: Rule) -> None:
+    def remember(self, rule: ApprovalRule) -> None:
         """Allow what the rule says from now on, in this session."""
         self.remembered = (*self.remembered, rule)
 
     def _decided(self, asked: Permission) -> Decision | None:
         return decide(asked, (*self.rules, *self.remembered), yes=self._yes)
 
-    def _taken(self, asked: Permission, reply: Reply) -> Decision:
-        if reply is Reply.SESSION:
+    def _taken(self, asked: Permission, reply: ApprovalReply) -> Decision:
+        if reply is ApprovalReply.SESSION:
             self.remember(asked.rule)
             return Decision(allowed=True, reason="the user allowed it for this session")
-        if reply is Reply.ONCE:
+        if reply is ApprovalReply.ONCE:
             return Decision(allowed=True, reason="the user allowed it")
         return Decision(allowed=False, reason="the user said no")

@@ -11,7 +11,7 @@ from penstock.agent.approval import Approvals, read_rule
 from penstock.agent.bookkeeping import books_for
 from penstock.agent.context import Context
 from penstock.agent.events import Noticed
-from penstock.agent.loop import Agent, Equipment, Limits
+from penstock.agent.loop import Agent, Equipment, TurnLimits
 from penstock.agent.mcp_servers import McpServers
 from penstock.agent.memory_files import MemoryFiles
 from penstock.agent.snapshot import FrozenPrompt, PromptParts, Snapshot
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from penstock.settings import Settings
     from penstock.stores.base import NewFact, Store
 
-__all__ = ["Place", "make_agent"]
+__all__ = ["AgentPlace", "make_agent"]
 
 _PROMPT = "prompt"  # the name of the notes that hold frozen prompts
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class AgentPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Where an agent works and who watches: a folder, a store, how a person is asked (None: nobody), what hears events.
 
     `before_compaction` is given the facts of the messages that are about to leave the view, so that memory can take what
@@ -57,11 +57,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     ask: Ask | None = None
     yes: bool = False
     before_compaction: Callable[[Sequence[NewFact]], None] | None = None
-    limits: Limits = Limits()
+    limits: TurnLimits = TurnLimits()
 
 
 def make_agent(
-    place: Place,
+    place: AgentPlace,
     model: StreamingModel,
     settings: Settings,
     *,
@@ -135,7 +135,7 @@ def _reported(session: Session) -> int | None:
     return max(turns[-1], session.estimate()) if turns else None
 
 
-def _engine(session: Session, model: StreamingModel, place: Place, provider: str) -> ContextEngine:
+def _engine(session: Session, model: StreamingModel, place: AgentPlace, provider: str) -> ContextEngine:
     settings, window = session.settings, session.window.tokens
     engine = engine_named(
         settings.context.engine,
@@ -154,7 +154,7 @@ def _engine(session: Session, model: StreamingModel, place: Place, provider: str
 
 
 def _tools(
-    session: Session, workspace: Workspace, memory: MemoryFiles, settings: Settings, place: Place
+    session: Session, workspace: Workspace, memory: MemoryFiles, settings: Settings, place: AgentPlace
 ) -> ToolContext:
     rules = tuple(map(read_rule, settings.agent.allow or ()))
     approvals = Approvals(rules=rules, yes=place.yes, ask=place.ask)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.compaction.economics import Books, Request, book, settle, terms_of, weigh
+from penstock.compaction.economics import Books, PricedRequest, book, settle, terms_of, weigh
 from penstock.measure.prices import Unknown, price_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Bookkeeper:
         self._clock = clock
         self._last: float | None = None
         self._sent_tokens = 0
-        self._pending: Request | None = None
+        self._pending: PricedRequest | None = None
         price = price_of(model)
         terms = Unknown("no price") if price is None else terms_of(price, caching)
         mode = settings.context.economics
@@ -59,7 +59,7 @@ class Bookkeeper:
         now = self._clock()
         warm = self._last is not None and self.books.terms.warm(now - self._last)
         appended = view_tokens if self._last is None else max(0, view_tokens - self._sent_tokens)
-        self._pending = Request(
+        self._pending = PricedRequest(
             view_tokens, min(appended, view_tokens), static_tokens, kept_tokens, warm, summary_tokens
         )
         return weigh(self.books, self._pending)

@@ -11,7 +11,7 @@ from penstock.compaction.economics import Weighed  # noqa: TC001 - a struct's fi
 from penstock.compaction.receipt import COMPACTED, Receipt
 from penstock.conversation.wire import encode_wire
 from penstock.engine.compressed import Compressed  # noqa: TC001 - as above
-from penstock.engine.drafts import Draft  # noqa: TC001 - as above
+from penstock.engine.drafts import CompactionDraft  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ class Made(msgspec.Struct, frozen=True, eq=False):
     """
 
     result: Compressed
-    draft: Draft | None
+    draft: CompactionDraft | None
     tokens: int
     length: int
     pins: frozenset[int]

@@ -28,7 +28,7 @@ from penstock.conversation.dialects import dialect_named
 from penstock.conversation.wire import parse_json
 from penstock.engine.compressed import Compressed  # noqa: TC001 - as above
 from penstock.engine.compressor import ContextCompressor
-from penstock.engine.drafts import Draft  # noqa: TC001 - as above
+from penstock.engine.drafts import CompactionDraft  # noqa: TC001 - as above
 from penstock.engine.sendable import sendable
 from penstock.engine.threads import in_thread
 from penstock.errors import EngineFailure, PenstockError, StoreConflict
@@ -338,7 +338,7 @@ class Context:
             self._prepared.cancel()
             self._dropped, self._prepared = self._prepared, None
 
-    def _take(self, draft: Draft, tokens: int) -> None:
+    def _take(self, draft: CompactionDraft, tokens: int) -> None:
         """The view of a compaction that was committed, and behind it what was said since it was begun."""
         since = len(self.session) - draft.base.tip.length
         if self.session.is_behind():  # another process has said something: what is sent is what is logged

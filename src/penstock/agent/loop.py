@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from penstock.engine.session import Session
     from penstock.providers.exchange import Answer, StreamingModel
 
-__all__ = ["Agent", "Equipment", "Limits"]
+__all__ = ["Agent", "Equipment", "TurnLimits"]
 
 _INTERRUPTED = "[interrupted by the user]"
 _CUT_OFF = "[cut off: the answer did not come to its end]"
@@ -58,7 +58,7 @@ _NOT_RUN = (
 _GRACE_SECONDS = 3.0  # for a command that was interrupted to end, and to say how far it came
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How many requests a turn may take, and how many tokens an answer may have (None: the provider's own limit)."""
 
     steps: int = 200
@@ -73,7 +73,7 @@ class Equipment(msgspec.Struct, frozen=True, kw_only=True):
     prompt: FrozenPrompt
     caching: CachePlan
     servers: McpServers | None = None
-    limits: Limits = Limits()
+    limits: TurnLimits = TurnLimits()
 
 
 class Agent:

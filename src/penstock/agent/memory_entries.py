@@ -12,14 +12,14 @@ import msgspec
 
 from penstock.errors import ToolFailure
 
-__all__ = ["Entry", "added", "entries_of", "removed", "replaced"]
+__all__ = ["MemoryEntry", "added", "entries_of", "removed", "replaced"]
 
 _ITEM = re.compile(r"[-*+] +")
 _MARKERS = re.compile(r"\A(?:[-*+](?:\s+|\Z)|#+\s*)+")
 _SHOWN_CHARS = 80
 
 
-class Entry(msgspec.Struct, frozen=True):
+class MemoryEntry(msgspec.Struct, frozen=True):
     """An entry: its words, and the lines it takes, the last one left out."""
 
     text: str
@@ -32,15 +32,15 @@ class Entry(msgspec.Struct, frozen=True):
         return _key(self.text)
 
 
-def entries_of(text: str) -> tuple[Entry, ...]:
+def entries_of(text: str) -> tuple[MemoryEntry, ...]:
     """The entries of a file, in order."""
-    entries: list[Entry] = []
+    entries: list[MemoryEntry] = []
     words: list[str] = []
     first = 0
 
     def close(end: int) -> None:
         if words:
-            entries.append(Entry("\n".join(words), first, end))
+            entries.append(MemoryEntry("\n".join(words), first, end))
             words.clear()
 
     for number, line in enumerate(lines := text.split("\n")):
@@ -79,7 +79,7 @@ def removed(text: str, old: str) -> str:
     return "\n".join([*lines[: found.first], *lines[found.end :]])
 
 
-def _named(entries: tuple[Entry, ...], old: str) -> Entry:
+def _named(entries: tuple[MemoryEntry, ...], old: str) -> MemoryEntry:
     """The one entry that is `old`, or else holds it. Raises ToolFailure where there is none, or more than one."""
     key = _key(old)
     if not key:
@@ -94,7 +94,7 @@ def _named(entries: tuple[Entry, ...], old: str) -> Entry:
     raise ToolFailure(f"no entry has these words; there are:\n{_listed(entries) or '(none)'}")
 
 
-def _refuse_known(entries: tuple[Entry, ...] | list[Entry], entry: str) -> None:
+def _refuse_known(entries: tuple[MemoryEntry, ...] | list[MemoryEntry], entry: str) -> None:
     key = _key(entry)
     if not key:
         raise ToolFailure("text is empty; give the entry")
@@ -116,7 +116,7 @@ def _words_of(entry: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def _listed(entries: tuple[Entry, ...] | list[Entry]) -> str:
+def _listed(entries: tuple[MemoryEntry, ...] | list[MemoryEntry]) -> str:
     lines = (" ".join(one.text.split()) for one in entries)
     return "\n".join(
         f"- {line if len(line) <= _SHOWN_CHARS else line[:_SHOWN_CHARS] + '…'}" for line in lines

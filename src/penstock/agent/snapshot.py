@@ -25,8 +25,8 @@ __all__ = [
     "IDENTITY",
     "FrozenPrompt",
     "PromptParts",
+    "PromptSource",
     "Snapshot",
-    "Source",
     "instruction_files",
     "take_snapshot",
 ]
@@ -44,7 +44,7 @@ INSTRUCTION_NAMES = ("AGENTS.md", "CLAUDE.md", "GEMINI.md")
 _MOST_CHARS = 24_000  # of all project instructions
 
 
-class Source(msgspec.Struct, frozen=True):
+class PromptSource(msgspec.Struct, frozen=True):
     """A file that is part of a snapshot, and how many characters of it."""
 
     path: str
@@ -56,7 +56,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     text: str
     digest: str
-    sources: tuple[Source, ...] = ()
+    sources: tuple[PromptSource, ...] = ()
 
 
 class PromptParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class FrozenPrompt:
 def take_snapshot(parts: PromptParts) -> Snapshot:
     """Read the files as they are now. The same files give the same text: no time, nothing of chance."""
     texts = [parts.identity.strip(), f"Working folder: {parts.workspace.root}"]
-    sources: list[Source] = []
+    sources: list[PromptSource] = []
     room = _MOST_CHARS
     for path in instruction_files(parts.workspace.root):
         text = _beginning(path)
@@ -95,13 +95,13 @@ def take_snapshot(parts: PromptParts) -> Snapshot:
         if not shown:
             continue
         room -= len(shown)
-        sources.append(Source(str(path), len(shown)))
+        sources.append(PromptSource(str(path), len(shown)))
         texts.append(_section(f"Project instructions from {path}", shown))
     for name, title in _MEMORY_TITLES.items():
         text = parts.memory.text(name).strip() if parts.memory is not None else ""
         if text and parts.memory is not None:
             shown = capped(text, 2 * parts.memory.limit(name))  # edited by hand, it may be over its limit
-            sources.append(Source(str(parts.memory.path(name)), len(shown)))
+            sources.append(PromptSource(str(parts.memory.path(name)), len(shown)))
             texts.append(_section(title, shown))
     whole = "\n\n".join(texts)
     digest = hashlib.sha256(whole.encode(errors="surrogatepass")).hexdigest()

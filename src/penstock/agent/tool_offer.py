@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.conversation.message import Message
     from penstock.measure.tokens import Tokenizer
 
-__all__ = ["LOAD_TOOLS", "Offer", "ToolUse", "load_schema", "loaded_text", "make_offer"]
+__all__ = ["LOAD_TOOLS", "ToolOffer", "ToolUse", "load_schema", "loaded_text", "make_offer"]
 
 LOAD_TOOLS = "load_tools"
 WINDOW_SHARE = 0.10
@@ -56,7 +56,7 @@ class ToolUse(msgspec.Struct, frozen=True):
         return ToolUse(tuple(loaded), dict(calls), pending)
 
 
-class Offer(msgspec.Struct, frozen=True):
+class ToolOffer(msgspec.Struct, frozen=True):
     """The schemas to send, and the names of the tools that are only named."""
 
     schemas: tuple[Mapping[str, Any], ...]
@@ -77,7 +77,7 @@ def make_offer(
     tokenizer: Tokenizer,
     always: Iterable[str] = (),
     past_calls: Mapping[str, int] | None = None,
-) -> Offer:
+) -> ToolOffer:
     """The offer for a request.
 
     `schemas` are OpenAI function tools, in order. Those in `always` are never only named. The others fill the
@@ -87,7 +87,7 @@ def make_offer(
     items = [_Item(_name(one), one, tools_tokens([one], tokenizer)) for one in schemas]
     room = int(window_tokens * WINDOW_SHARE)
     if sum(item.tokens for item in items) <= room:
-        return Offer(tuple(schemas))
+        return ToolOffer(tuple(schemas))
     fixed = set(always)
     fitting = _fitting(items, fixed, room, past_calls or {}, tokenizer)
     prunable = [item for item in items if item.name not in fitting]
@@ -95,7 +95,7 @@ def make_offer(
     by_name = {item.name: item for item in prunable}
     order = [*use.loaded, *(item.name for item in prunable)]
     later = [by_name[name] for name in dict.fromkeys(order) if name in wanted and name in by_name]
-    return Offer(
+    return ToolOffer(
         schemas=(
             *(item.schema for item in items if item.name in fitting),
             load_schema([item.schema for item in prunable]),

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.cli.layout import plural
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import screen_of
 from penstock.cli.source import read_bytes
 from penstock.cli.stored import conversations, found_session, opened_store
@@ -35,7 +35,7 @@ _NOTHING = (
 def run(args: argparse.Namespace) -> int:
     """Look up, and show how often it was found. Raises InputError, StoreError."""
     total = Lookups()
-    with Progress("looking up") as progress:
+    with ProgressLine("looking up") as progress:
         for number, messages in enumerate(_of_files(args.files) if args.files else _of_store(args), start=1):
             total += look_up(messages)
             progress.now(f"looking up, {plural(number, 'conversation')} read")

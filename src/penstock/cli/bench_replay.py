@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.cli.layout import aligned, plural, printable, wrapped
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, screen_of
 from penstock.cli.source import read_bytes, settings_of
 from penstock.cli.stored import conversations, found_session, money, opened_store
-from penstock.compaction.economics import Caching, Terms, terms_of
+from penstock.compaction.economics import Caching, PriceTerms, terms_of
 from penstock.errors import InputError, SettingsError
 from penstock.measure.prices import Unknown, price_of
 from penstock.replay.bills import Case, course_of
-from penstock.replay.compare import Outcome, compare, has_room
+from penstock.replay.compare import PolicyOutcome, compare, has_room
 from penstock.replay.needles import Recalled
 from penstock.replay.policies import GATED, POLICIES, RULE
 from penstock.replay.traces import Trace, read_traces, stored_trace, turns_of
@@ -53,7 +53,7 @@ class Replayed(msgspec.Struct, frozen=True):
 
     caching: Caching
     case: Case
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[PolicyOutcome, ...]
     without_room: int = 0
 
 
@@ -74,7 +74,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 def run(args: argparse.Namespace) -> int:
     """Replay, and show it. Raises InputError, SettingsError, StoreError."""
     _check(args)
-    with Progress("reading") as progress, ExitStack() as opened:
+    with ProgressLine("reading") as progress, ExitStack() as opened:
         store = None if args.traces else opened.enter_context(opened_store(args))
         traces, left_out, used = _of_files(args) if store is None else _of_store(args, store)
         if not traces:
@@ -160,7 +160,7 @@ def _recall(
     return total
 
 
-def _terms(model: str, caching: Caching) -> Terms:
+def _terms(model: str, caching: Caching) -> PriceTerms:
     price = price_of(model)
     terms = Unknown(f"no price for {model!r}") if price is None else terms_of(price, caching)
     if isinstance(terms, Unknown):
@@ -280,12 +280,12 @@ def _millions(tokens: int) -> str:
     return f"{tokens / _MILLION:,.{1 if tokens < 100 * _MILLION else 0}f}M"
 
 
-def _cost(outcome: Outcome, terms: Terms) -> str:
+def _cost(outcome: PolicyOutcome, terms: PriceTerms) -> str:
     usd = _usd(outcome, terms)
     return money(usd) if usd is None or usd < 100 else f"${usd:,.0f}"
 
 
-def _usd(outcome: Outcome, terms: Terms) -> float | None:
+def _usd(outcome: PolicyOutcome, terms: PriceTerms) -> float | None:
     return None if terms.unit_usd is None else outcome.bill.units * terms.unit_usd
 
 

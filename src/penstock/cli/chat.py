@@ -23,7 +23,7 @@ from penstock.errors import SettingsError, UnknownSession
 if TYPE_CHECKING:
     import argparse
 
-    from penstock.cli.chat_model import Choice
+    from penstock.cli.chat_model import ModelChoice
     from penstock.settings import Settings
     from penstock.stores.base import SessionRow, Store
 
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _talk(
-    args: argparse.Namespace, office: Office, choice: Choice, prompt: str, session_id: str | None
+    args: argparse.Namespace, office: Office, choice: ModelChoice, prompt: str, session_id: str | None
 ) -> int:
     try:
         if prompt:

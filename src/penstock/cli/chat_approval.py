@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.agent.approval import Access, Reply
+from penstock.agent.approval import Access, ApprovalReply
 from penstock.cli.layout import plural, printable
 from penstock.cli.screen import screen_of
 
@@ -24,11 +24,11 @@ _QUESTION_OF_A_PART = "allow it? [v]iew all of it, [y]es, [a]lways in this sessi
 _VIEW = "v"
 _MOST_TYPED = 4_096
 _KEYS = "yan"
-_REPLIES = {"y": Reply.ONCE, "a": Reply.SESSION, "n": Reply.NO}
+_REPLIES = {"y": ApprovalReply.ONCE, "a": ApprovalReply.SESSION, "n": ApprovalReply.NO}
 _SAID = {
-    Reply.ONCE: "allowed, this once",
-    Reply.SESSION: "allowed, and the same again in this session",
-    Reply.NO: "not allowed",
+    ApprovalReply.ONCE: "allowed, this once",
+    ApprovalReply.SESSION: "allowed, and the same again in this session",
+    ApprovalReply.NO: "not allowed",
 }
 _WANTS = {Access.RUN: "wants to run", Access.WRITE: "wants to write", Access.READ: "wants to read"}
 
@@ -62,10 +62,10 @@ def _coloured(line: str, screen: Screen) -> str:
 
 def asking_with(
     key: Callable[[str, str], Awaitable[str]],
-) -> Callable[[Permission, Screen, int], Awaitable[Reply]]:
+) -> Callable[[Permission, Screen, int], Awaitable[ApprovalReply]]:
     """Asks by single keys."""
 
-    async def ask(asked: Permission, screen: Screen, rows: int) -> Reply:
+    async def ask(asked: Permission, screen: Screen, rows: int) -> ApprovalReply:
         for line in permission_lines(asked, screen, rows):
             screen.say(line)
         said = _VIEW
@@ -81,7 +81,7 @@ def asking_with(
     return ask
 
 
-async def ask_on_lines(asked: Permission) -> Reply:
+async def ask_on_lines(asked: Permission) -> ApprovalReply:
     """Asks on standard error and reads a line: for a terminal that is not taken over. No answer means no."""
     screen = screen_of(sys.stderr)
     for line in permission_lines(asked, screen, asked.detail.count("\n") + 1):
@@ -92,7 +92,7 @@ async def ask_on_lines(asked: Permission) -> Reply:
     except asyncio.CancelledError:
         print(file=sys.stderr)  # so that what is said next has a line of its own
         raise
-    return _REPLIES.get(said.strip().lower()[:1], Reply.NO)
+    return _REPLIES.get(said.strip().lower()[:1], ApprovalReply.NO)
 
 
 async def _typed_line(descriptor: int) -> str:

@@ -31,11 +31,11 @@ from penstock.recall.semantic import embedder_for
 
 if TYPE_CHECKING:
     from penstock.cli.chat_desk import Desk
-    from penstock.cli.chat_model import Choice
+    from penstock.cli.chat_model import ModelChoice
     from penstock.cli.screen import Screen
     from penstock.stores.base import SessionRow
 
-__all__ = ["COMMANDS", "Command", "Parsed", "parse", "recap", "run_command"]
+__all__ = ["COMMANDS", "Parsed", "SlashCommand", "parse", "recap", "run_command"]
 
 _COMMAND = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
 _HERE = re.compile(r"here(?:\s+(\d{1,4}))?")
@@ -48,7 +48,7 @@ _RECAP_CHARS = 300
 Act = Callable[["Desk", str, "Screen"], Awaitable[list[str]]]
 
 
-class Command(NamedTuple):
+class SlashCommand(NamedTuple):
     """A command: what may follow it, what it does in a few words, and what does it.
 
     `works` says that it may take long and is told by events, so that it is shown as a turn is.
@@ -66,7 +66,7 @@ class Parsed(NamedTuple):
 
     word: str
     argument: str
-    command: Command | None
+    command: SlashCommand | None
 
 
 def parse(line: str) -> Parsed | None:
@@ -186,7 +186,7 @@ async def _resume(desk: Desk, argument: str, screen: Screen) -> list[str]:
     return [*recap(desk, screen), *wrapped(told, screen.columns)] if told else recap(desk, screen)
 
 
-def _own_model(desk: Desk, row: SessionRow) -> tuple[Choice, str]:
+def _own_model(desk: Desk, row: SessionRow) -> tuple[ModelChoice, str]:
     """The model that a conversation had; the present one where that cannot be had, and why. Raises SettingsError."""
     now = desk.choice
     if (row.model, row.dialect) == (now.model.name, now.model.dialect):
@@ -257,25 +257,25 @@ async def _exit(_desk: Desk, _argument: str, _screen: Screen) -> list[str]:
 COMMANDS = {
     command.name: command
     for command in (
-        Command(
+        SlashCommand(
             "compress",
             "[FOCUS|here N]",
             "make room now; keep a topic, or the last N exchanges",
             _compress,
             works=True,
         ),
-        Command("undo", "", "take back the last compaction", _undo),
-        Command("pin", "HANDLE", "keep a message whole in every compaction", _pin),
-        Command("unpin", "HANDLE", "let it go with the others again", _unpin),
-        Command("context", "", "what fills the window", _context),
-        Command("usage", "", "what it used and cost, and what compaction saved", _usage),
-        Command("insights", "[DAYS]", "the last days, by model and by day", _insights),
-        Command("new", "", "begin a new conversation; this one is kept", _new),
-        Command("model", "[NAME]", "go on with another model", _model, works=True),
-        Command("resume", "[ID]", "go back to another conversation, or to the one before", _resume),
-        Command("sessions", "", "list conversations", _sessions),
-        Command("search", "QUERY", "search everything that was ever said", _search),
-        Command("help", "", "this list", _help),
-        Command("exit", "", "leave", _exit),
+        SlashCommand("undo", "", "take back the last compaction", _undo),
+        SlashCommand("pin", "HANDLE", "keep a message whole in every compaction", _pin),
+        SlashCommand("unpin", "HANDLE", "let it go with the others again", _unpin),
+        SlashCommand("context", "", "what fills the window", _context),
+        SlashCommand("usage", "", "what it used and cost, and what compaction saved", _usage),
+        SlashCommand("insights", "[DAYS]", "the last days, by model and by day", _insights),
+        SlashCommand("new", "", "begin a new conversation; this one is kept", _new),
+        SlashCommand("model", "[NAME]", "go on with another model", _model, works=True),
+        SlashCommand("resume", "[ID]", "go back to another conversation, or to the one before", _resume),
+        SlashCommand("sessions", "", "list conversations", _sessions),
+        SlashCommand("search", "QUERY", "search everything that was ever said", _search),
+        SlashCommand("help", "", "this list", _help),
+        SlashCommand("exit", "", "leave", _exit),
     )
 }

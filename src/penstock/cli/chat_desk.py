@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.agent.assembly import Place, make_agent
+from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.agent.events import Compacted, Noticed, TurnEnded, Used
 from penstock.cli.chat_feedback import SECOND_COMPACTION, tidied_line
 from penstock.cli.chat_status import summary_lines
 from penstock.cli.chat_wanted import keep_reached
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressLine
 from penstock.cli.spending import Compactions, compactions_of, spent
 from penstock.cli.stored import SHORT, conversations, found_session
 from penstock.errors import SettingsError, UnknownSession
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.agent.events import AgentEvent
     from penstock.agent.loop import Agent
     from penstock.agent.status import Status
-    from penstock.cli.chat_model import Choice, ModelChooser
+    from penstock.cli.chat_model import ModelChoice, ModelChooser
     from penstock.cli.spending import Spending
     from penstock.settings import Settings
     from penstock.stores.base import SessionRow, Store, UsageRow
@@ -61,7 +61,7 @@ class Desk:
     agent: Agent
     tidied: str
 
-    def __init__(self, office: Office, choice: Choice, host: Host) -> None:
+    def __init__(self, office: Office, choice: ModelChoice, host: Host) -> None:
         self.office = office
         self.store = office.store
         self.choice = choice
@@ -81,9 +81,11 @@ class Desk:
         office, host = self.office, self._host
         if session_id is not None:
             self.check_dialect(self.store.session(session_id))
-        place = Place(folder=office.folder, store=self.store, tell=self._hear, ask=host.ask, yes=host.yes)
+        place = AgentPlace(
+            folder=office.folder, store=self.store, tell=self._hear, ask=host.ask, yes=host.yes
+        )
         choice, opened = self.choice, time.time()
-        with Progress("opening the conversation"):
+        with ProgressLine("opening the conversation"):
             agent = make_agent(
                 place,
                 choice.model,
@@ -120,7 +122,7 @@ class Desk:
                 return row.tip.id
         raise UnknownSession("there is no earlier conversation to go on with; see penstock sessions list")
 
-    async def use(self, choice: Choice) -> None:
+    async def use(self, choice: ModelChoice) -> None:
         """Go on with another model; one with a smaller window has the conversation compacted first.
 
         Raises SettingsError where it speaks another dialect and something was said already.

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from penstock.agent.steering import BY_HAND
-from penstock.cli.chat_status import Fragment
+from penstock.cli.chat_status import StatusFragment
 from penstock.cli.layout import clipped, printable, width_of
 from penstock.compaction.receipt import DEGRADED
 
@@ -79,7 +79,7 @@ def ending_line(event: TurnEnded) -> str:
             return printable(event.what) or "the turn failed"
 
 
-def tool_line(event: ToolEnded, about: str, columns: int, *, unicode: bool = True) -> list[Fragment]:
+def tool_line(event: ToolEnded, about: str, columns: int, *, unicode: bool = True) -> list[StatusFragment]:
     """A call in one line: name, main argument, result, seconds."""
     mark = ("✗" if event.is_error else "✓") if unicode else ("x" if event.is_error else "+")
     arrow = " → " if unicode else " -> "
@@ -94,12 +94,12 @@ def tool_line(event: ToolEnded, about: str, columns: int, *, unicode: bool = Tru
     shown = f" {clipped(shown, room, unicode)}" if shown and room >= 8 else ""
     look = "bad" if event.is_error else "good"
     return [
-        Fragment(look, f"{mark} "),
-        Fragment("strong", printable(event.name)),
-        Fragment("plain", shown),
-        Fragment("dim", arrow),
-        Fragment("bad" if event.is_error else "plain", summary),
-        Fragment("dim", seconds),
+        StatusFragment(look, f"{mark} "),
+        StatusFragment("strong", printable(event.name)),
+        StatusFragment("plain", shown),
+        StatusFragment("dim", arrow),
+        StatusFragment("bad" if event.is_error else "plain", summary),
+        StatusFragment("dim", seconds),
     ]
 
 

@@ -15,14 +15,14 @@ from penstock.cli.chat_feedback import tame
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-__all__ = ["Answer", "markdown"]
+__all__ = ["AnswerMarkdown", "markdown"]
 
 _PARSER = MarkdownIt().enable("table").disable("inline")  # where blocks begin is all that is asked
 _MOST_COLUMNS = 250  # of a row that is drawn anew ten times a second
 _FENCES = ("```", "~~~")
 
 
-class Answer:
+class AnswerMarkdown:
     """An answer as it comes. Blocks that nothing can change any more are taken off, the last one waits."""
 
     def __init__(self) -> None:

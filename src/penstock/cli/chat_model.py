@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.cli.chat_wanted import LOCAL, SINGLE, Reached, Wanted
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressLine
 from penstock.config import read_secret
 from penstock.engine.auxiliary import provider_of
 from penstock.errors import SettingsError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.providers.model import ProviderModel
     from penstock.stores.base import SessionRow
 
-__all__ = ["Choice", "ModelChooser", "NoModel"]
+__all__ = ["ModelChoice", "ModelChooser", "NoModel"]
 
 _LOCAL_WINDOW_TOKENS = 8_192
 
@@ -49,7 +49,7 @@ class NoModel(SettingsError):
     """Nothing was named and nothing is there. The text has several lines."""
 
 
-class Choice(msgspec.Struct, frozen=True, eq=False):
+class ModelChoice(msgspec.Struct, frozen=True, eq=False):
     """A model, and where it was found: a provider's name, or `local`, whose window is known. `note` is for the person.
 
     `base_url` is an address that was given; empty for the provider's own.
@@ -82,7 +82,7 @@ class ModelChooser:
         for model in self._opened:
             await model.aclose()
 
-    def first(self, resumed: SessionRow | None = None, reached: Reached | None = None) -> Choice:
+    def first(self, resumed: SessionRow | None = None, reached: Reached | None = None) -> ModelChoice:
         """The model to begin with; for a conversation that goes on, the one it had, reached as it was.
 
         Raises SettingsError where there is none, and where a key or an address is missing.
@@ -90,12 +90,12 @@ class ModelChooser:
         wanted = self._wanted if resumed is None else self._wanted.resuming(resumed, reached)
         return self._begun(wanted, resumed.dialect if resumed else "")
 
-    def own(self, resumed: SessionRow, reached: Reached | None) -> Choice:
+    def own(self, resumed: SessionRow, reached: Reached | None) -> ModelChoice:
         """The model that a conversation had, whichever was named for the one before. Raises SettingsError."""
         anything = msgspec.structs.replace(self._wanted, model="")
         return self._begun(anything.resuming(resumed, reached), resumed.dialect)
 
-    def _begun(self, wanted: Wanted, dialect: str) -> Choice:
+    def _begun(self, wanted: Wanted, dialect: str) -> ModelChoice:
         name = wanted.model or wanted.usual
         if wanted.provider == LOCAL or self._is_local(name):
             return self._local()
@@ -115,7 +115,7 @@ class ModelChooser:
         note = "no key is set: the small model on this machine answers, which is good to try things out and no more"
         return msgspec.structs.replace(self._local(), note=note)
 
-    def other(self, name: str, now: Choice) -> Choice:
+    def other(self, name: str, now: ModelChoice) -> ModelChoice:
         """The model that `/model NAME` means: of the present provider, unless the name says another.
 
         `PROVIDER:NAME` names a provider, and `local` is the model on this machine.
@@ -127,7 +127,7 @@ class ModelChooser:
             return self._connected(provider, rest)
         own, home = provider_of(name), self._home
         if now.base_url or now.provider not in SINGLE or own == SINGLE[now.provider]:
-            return Choice(now.model.sibling(name), now.provider, base_url=now.base_url)
+            return ModelChoice(now.model.sibling(name), now.provider, base_url=now.base_url)
         if now.provider == LOCAL and home.base_url:
             return self._connected(home.provider, name)
         return self._connected(own, name)
@@ -143,24 +143,24 @@ class ModelChooser:
         file = bundled_model()
         return bool(name) and file is not None and name == file.stem
 
-    def _connected(self, provider: str, name: str) -> Choice:
+    def _connected(self, provider: str, name: str) -> ModelChoice:
         given = self._home if provider == self._home.provider else Wanted()
         model = connect(provider, name, base_url=given.base_url, api_key_env=given.api_key_env)
         self._opened.append(model)
-        return Choice(model, provider, base_url=given.base_url or "")
+        return ModelChoice(model, provider, base_url=given.base_url or "")
 
-    def _local(self) -> Choice:
+    def _local(self) -> ModelChoice:
         """The model on this machine, which is started once."""
         if (lacking := missing()) is not None:
             raise SettingsError(lacking)
         if self._server is None:
             server = LocalServer(context_tokens=_LOCAL_WINDOW_TOKENS)
-            with Progress("starting the model on this machine"):
+            with ProgressLine("starting the model on this machine"):
                 self._stack.enter_context(server)
             self._server = server
         model = connect("llamacpp", self._server.model, base_url=self._server.base_url)
         self._opened.append(model)
-        return Choice(model, LOCAL, _LOCAL_WINDOW_TOKENS)
+        return ModelChoice(model, LOCAL, _LOCAL_WINDOW_TOKENS)
 
 
 def _provider_for(name: str, wanted: Wanted, dialect: str) -> str:

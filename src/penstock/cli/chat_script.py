@@ -34,7 +34,7 @@ from penstock.errors import InputError
 if TYPE_CHECKING:
     from penstock.agent.events import AgentEvent, TurnEnded
     from penstock.cli.chat_desk import Office
-    from penstock.cli.chat_model import Choice
+    from penstock.cli.chat_model import ModelChoice
 
 __all__ = ["UNANSWERED", "ScriptChat", "prompt_of", "talks_to_a_person"]
 
@@ -85,7 +85,7 @@ def _something_comes() -> bool:
 class ScriptChat:
     """One turn without a conversation around it."""
 
-    def __init__(self, office: Office, choice: Choice, *, yes: bool, as_json: bool) -> None:
+    def __init__(self, office: Office, choice: ModelChoice, *, yes: bool, as_json: bool) -> None:
         reachable = (
             sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()
         )

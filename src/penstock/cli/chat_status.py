@@ -13,53 +13,53 @@ if TYPE_CHECKING:
     from penstock.agent.status import Status
     from penstock.cli.spending import Compactions, Spending
 
-__all__ = ["Fragment", "short_tokens", "status_line", "summary_lines"]
+__all__ = ["StatusFragment", "short_tokens", "status_line", "summary_lines"]
 
 _BAR_COLUMNS = 16
 _NEAR = 0.85  # of the way to the threshold: from here on the bar warns
 
 
-class Fragment(NamedTuple):
+class StatusFragment(NamedTuple):
     """A text and how it looks: `dim`, `bar`, `warn`, `plain`."""
 
     look: str
     text: str
 
 
-def status_line(status: Status, columns: int, *, unicode: bool = True) -> list[Fragment]:
+def status_line(status: Status, columns: int, *, unicode: bool = True) -> list[StatusFragment]:
     """Model, how full the window is, cost and cache hits; what does not fit is left out, the least needed first."""
     full = status.prompt_tokens / status.window_tokens if status.window_tokens else 0.0
     share = f"{full:.0%} of {short_tokens(status.window_tokens)}"
     parts = [
-        [Fragment("plain", printable(status.model))],
-        [*_bar(status, unicode=unicode), Fragment("plain", f" {share}")],
+        [StatusFragment("plain", printable(status.model))],
+        [*_bar(status, unicode=unicode), StatusFragment("plain", f" {share}")],
         [
-            Fragment(
+            StatusFragment(
                 "dim",
                 "cost unknown" if status.cost is None and status.requests else money(status.cost or 0.0),
             )
         ],
     ]
     if status.cache_hit is not None:
-        parts.append([Fragment("dim", f"cache {status.cache_hit:.0%}")])
+        parts.append([StatusFragment("dim", f"cache {status.cache_hit:.0%}")])
     if status.compactions:
-        parts.append([Fragment("dim", plural(status.compactions, "compaction"))])
+        parts.append([StatusFragment("dim", plural(status.compactions, "compaction"))])
     while len(parts) > 1 and _width(parts) > columns:
         parts.pop()
     if _width(parts) > columns:
-        return [Fragment("plain", share[: max(0, columns)])]
-    gap = Fragment("dim", "  ·  " if unicode else "  |  ")
+        return [StatusFragment("plain", share[: max(0, columns)])]
+    gap = StatusFragment("dim", "  ·  " if unicode else "  |  ")
     line = list(parts[0])
     for part in parts[1:]:
         line += [gap, *part]
     return line
 
 
-def _width(parts: Iterable[Iterable[Fragment]]) -> int:
+def _width(parts: Iterable[Iterable[StatusFragment]]) -> int:
     return sum(sum(width_of(one.text) for one in part) + 5 for part in parts) - 5
 
 
-def _bar(status: Status, *, unicode: bool) -> Iterator[Fragment]:
+def _bar(status: Status, *, unicode: bool) -> Iterator[StatusFragment]:
     """How full the window is, with a mark where it is compacted."""
     window = max(1, status.window_tokens)
     filled = min(_BAR_COLUMNS, round(status.prompt_tokens / window * _BAR_COLUMNS))
@@ -68,9 +68,9 @@ def _bar(status: Status, *, unicode: bool) -> Iterator[Fragment]:
     mark = min(_BAR_COLUMNS - 1, round(status.threshold_tokens / window * _BAR_COLUMNS))
     on, off, cross = ("━", "─", "┼") if unicode else ("#", "-", "|")
     look = "warn" if status.prompt_tokens >= _NEAR * status.threshold_tokens else "bar"
-    yield Fragment(look, on * filled)
+    yield StatusFragment(look, on * filled)
     rest = "".join(cross if place == mark else off for place in range(filled, _BAR_COLUMNS))
-    yield Fragment("dim", rest)
+    yield StatusFragment("dim", rest)
 
 
 def short_tokens(count: int) -> str:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from penstock import __version__
-from penstock.agent.approval import Reply
+from penstock.agent.approval import ApprovalReply
 from penstock.cli.chat_approval import asking_with
 from penstock.cli.chat_commands import parse, recap, run_command
 from penstock.cli.chat_desk import Desk, Host
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from penstock.agent.approval import Permission
     from penstock.cli.chat_commands import Parsed
     from penstock.cli.chat_desk import Office
-    from penstock.cli.chat_model import Choice
-    from penstock.cli.chat_status import Fragment
+    from penstock.cli.chat_model import ModelChoice
+    from penstock.cli.chat_status import StatusFragment
     from penstock.cli.screen import Screen
 
 __all__ = ["TerminalChat"]
@@ -47,7 +47,7 @@ _ROWS_BESIDE_A_QUESTION = 8
 class TerminalChat:
     """A chat with a person at a terminal."""
 
-    def __init__(self, office: Office, choice: Choice, *, yes: bool) -> None:
+    def __init__(self, office: Office, choice: ModelChoice, *, yes: bool) -> None:
         self._unicode = screen_of(sys.stdout).unicode
         self._desk = Desk(office, choice, Host(tell=self._hear, ask=self._ask, yes=yes))
         self._view = TurnView(
@@ -99,7 +99,7 @@ class TerminalChat:
     def _hear(self, event: Any) -> None:
         self._view(event)
 
-    def _status(self, columns: int) -> list[Fragment]:
+    def _status(self, columns: int) -> list[StatusFragment]:
         return status_line(self._desk.status, columns, unicode=self._unicode)
 
     def _ids(self) -> Sequence[tuple[str, str]]:
@@ -210,14 +210,14 @@ class TerminalChat:
             await asyncio.sleep(_TICK_SECONDS)
             self._view.tick()
 
-    async def _ask(self, asked: Permission) -> Reply:
+    async def _ask(self, asked: Permission) -> ApprovalReply:
         """Ask the person; what goes on stands still meanwhile."""
         self._view.pause()
         rows = max(3, shutil.get_terminal_size().lines - _ROWS_BESIDE_A_QUESTION)
         try:
             return await self._asking(asked, self._screen, rows)
         except EOFError:
-            return Reply.NO
+            return ApprovalReply.NO
         finally:
             self._view.start()
 

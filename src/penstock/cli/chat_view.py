@@ -27,7 +27,7 @@ from penstock.agent.events import (
     TurnEnded,
 )
 from penstock.cli.chat_feedback import compaction_lines, ending_line, tame, tool_line
-from penstock.cli.chat_markdown import Answer, markdown
+from penstock.cli.chat_markdown import AnswerMarkdown, markdown
 from penstock.cli.layout import clipped, printable, wrapped
 from penstock.compaction.pressure import Level
 from penstock.config import colour_is_wanted
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType, RenderResult
 
     from penstock.agent.events import AgentEvent
-    from penstock.cli.chat_status import Fragment
+    from penstock.cli.chat_status import StatusFragment
 
 __all__ = ["LOOKS", "TurnView", "console_for"]
 
@@ -90,13 +90,13 @@ class TurnView:
     """Hears the events of turns and shows them. `status` gives the status line for so many columns."""
 
     def __init__(
-        self, console: Console, status: Callable[[int], list[Fragment]], *, unicode: bool = True
+        self, console: Console, status: Callable[[int], list[StatusFragment]], *, unicode: bool = True
     ) -> None:
         self._console = console
         self._status = status
         self._unicode = unicode
         self._live: Live | None = None
-        self._answer = Answer()
+        self._answer = AnswerMarkdown()
         self._running: dict[str, _Running] = {}
         self._doing = ""
         self._since = 0.0
@@ -294,7 +294,7 @@ class TurnView:
         return self._text(self._status(columns - 1))
 
     @staticmethod
-    def _text(fragments: list[Fragment]) -> Text:
+    def _text(fragments: list[StatusFragment]) -> Text:
         return Text.assemble(*((one.text, LOOKS[one.look]) for one in fragments), no_wrap=True)
 
     def _frame(self) -> str:

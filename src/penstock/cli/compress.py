@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.layout import printable
 from penstock.cli.output import write_file, write_stdout
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressLine
 from penstock.cli.report import receipt_json, report_lines
 from penstock.cli.screen import screen_of
 from penstock.cli.source import read_given
@@ -22,7 +22,7 @@ __all__ = ["run"]
 def run(args: argparse.Namespace) -> int:
     """Compress the file. Raises what `read_given` and `summarise_given` raise, and OSError."""
     given = read_given(args)
-    with Progress("compressing") as progress:
+    with ProgressLine("compressing") as progress:
         from penstock.cli.engine import compressed_bytes, summarise_given  # noqa: PLC0415 - see there
 
         result = summarise_given(given, args, progress.now)

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Shown", "lines", "run", "shown_settings"]
+__all__ = ["ShownSetting", "lines", "run", "shown_settings"]
 
 NOT_SHOWN = "(set, not shown)"
 
 
-class Shown(msgspec.Struct, frozen=True):
+class ShownSetting(msgspec.Struct, frozen=True):
     """A setting as it may be shown."""
 
     key: str
@@ -50,17 +50,17 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def shown_settings(given: dict[str, Sourced], redactor: Redactor) -> list[Shown]:
+def shown_settings(given: dict[str, Sourced], redactor: Redactor) -> list[ShownSetting]:
     """Every setting in the order of the reference."""
     return [
-        Shown(name, _shown_value(key, given[name].value, redactor), given[name].source)
+        ShownSetting(name, _shown_value(key, given[name].value, redactor), given[name].source)
         if name in given
-        else Shown(name, key.default, "default")
+        else ShownSetting(name, key.default, "default")
         for name, key in known_keys().items()
     ]
 
 
-def lines(shown: Sequence[Shown], screen: Screen) -> Iterator[str]:
+def lines(shown: Sequence[ShownSetting], screen: Screen) -> Iterator[str]:
     """One line for each setting; what was given stands out."""
     rows = [[one.key, _text(one.value), printable(one.source)] for one in shown]
     for cells, one in zip(aligned(rows), shown, strict=True):

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.cli.layout import plural, printable
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import screen_of
 from penstock.cli.stored import opened_store
 
 if TYPE_CHECKING:
     import argparse
 
-    from penstock.stores.base import Fault
+    from penstock.stores.base import StoreFault
 
 __all__ = ["FAULTS_REMAIN", "run"]
 
@@ -26,9 +26,9 @@ FAULTS_REMAIN = 1
 def run(args: argparse.Namespace) -> int:
     """Check the store, with `--repair` mend it. The exit code is 1 where faults remain."""
     with opened_store(args, as_it_is=True, is_there=True) as store:
-        with Progress("mending" if args.repair else "checking"):
+        with ProgressLine("mending" if args.repair else "checking"):
             mended = list(store.repair()) if args.repair else []
-        with Progress("checking"):
+        with ProgressLine("checking"):
             faults = list(store.faults())
         url = store.url
     screen = screen_of(sys.stdout)
@@ -51,5 +51,5 @@ def run(args: argparse.Namespace) -> int:
     return FAULTS_REMAIN
 
 
-def _told(fault: Fault) -> str:
+def _told(fault: StoreFault) -> str:
     return printable(f"{fault.where}: {fault.what}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli.target import target_tokens
-from penstock.engine.compress import Request, compress_document, run_sync, summarise_document
+from penstock.engine.compress import CompressRequest, compress_document, run_sync, summarise_document
 from penstock.engine.summariser import Summariser
 from penstock.errors import SettingsError
 from penstock.providers.connect import connect
@@ -58,8 +58,8 @@ def _summariser(given: Given, args: argparse.Namespace) -> Summariser | None:
     return Summariser(model, window_tokens=auxiliary.context_length, timeout_seconds=auxiliary.timeout)
 
 
-def _request(given: Given, args: argparse.Namespace) -> Request:
-    return Request(
+def _request(given: Given, args: argparse.Namespace) -> CompressRequest:
+    return CompressRequest(
         target_tokens=target_tokens(args.target_tokens, given),
         context_length=args.context_length,
         model=given.model,

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
     from penstock.settings import Settings
 
-__all__ = ["Listed", "lines", "listed", "run"]
+__all__ = ["ListedEngine", "lines", "listed", "run"]
 
 _HEADINGS = ["name", "kind", "from"]
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
+class ListedEngine(msgspec.Struct, frozen=True, kw_only=True):
     """An engine as it is shown; `problem` says why it cannot be loaded."""
 
     name: str
@@ -56,11 +56,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def listed(settings: Settings) -> list[Listed]:
+def listed(settings: Settings) -> list[ListedEngine]:
     """All engines, each loaded to see whether it can be. An engine's code runs for that."""
     redact = Redactor(own_secrets()).redact
     active = settings.context.engine
-    shown: list[Listed] = []
+    shown: list[ListedEngine] = []
     for offer in offers(settings):
         first = offer.name not in {one.name for one in shown}
         try:
@@ -71,7 +71,7 @@ def listed(settings: Settings) -> list[Listed]:
         else:
             problem = ""
         shown.append(
-            Listed(
+            ListedEngine(
                 name=offer.name,
                 kind=offer.kind,
                 where=offer.where,
@@ -82,7 +82,7 @@ def listed(settings: Settings) -> list[Listed]:
     return shown
 
 
-def lines(shown: Sequence[Listed], screen: Screen) -> Iterator[str]:
+def lines(shown: Sequence[ListedEngine], screen: Screen) -> Iterator[str]:
     """The table; the active engine has a star, and what is wrong with one stands below it."""
     rows = [_HEADINGS, *([printable(one.name), one.kind, printable(one.where)] for one in shown)]
     marks = [" ", *("*" if one.active else " " for one in shown)]
@@ -95,7 +95,7 @@ def lines(shown: Sequence[Listed], screen: Screen) -> Iterator[str]:
                 yield screen.paint(part, "yellow")
 
 
-def _require_active(shown: Sequence[Listed], name: str) -> None:
+def _require_active(shown: Sequence[ListedEngine], name: str) -> None:
     active = next((one for one in shown if one.active), None)
     if active is None:
         raise SettingsError(
@@ -105,7 +105,7 @@ def _require_active(shown: Sequence[Listed], name: str) -> None:
         raise SettingsError(f"context.engine is {name!r}, and that engine cannot be used: {active.problem}")
 
 
-def _as_json(shown: Sequence[Listed], settings: Settings, folder: str, trouble: str) -> dict[str, Any]:
+def _as_json(shown: Sequence[ListedEngine], settings: Settings, folder: str, trouble: str) -> dict[str, Any]:
     return {
         "active": settings.context.engine,
         "folder": folder,

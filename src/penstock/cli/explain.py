@@ -10,9 +10,9 @@ from penstock.cli.labels import Label, labels_of, mending_of
 from penstock.cli.layout import aligned, clipped, width_of, wrapped
 from penstock.cli.original import find_original, lines
 from penstock.cli.output import write_stdout
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressLine
 from penstock.cli.report import receipt_json, report_lines
-from penstock.cli.runs import OLDER, REPAIRED, Entry, entries_of, grouped
+from penstock.cli.runs import OLDER, REPAIRED, VerdictEntry, entries_of, grouped
 from penstock.cli.screen import Screen, screen_of
 from penstock.cli.source import read_given
 from penstock.compaction.plan import Fate
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     given = read_given(args)
     if args.handle is not None:
         return _show_original(given, args)
-    with Progress("planning"):
+    with ProgressLine("planning"):
         from penstock.cli.engine import compress_given  # noqa: PLC0415 - see there
 
         result = compress_given(given, args)
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def table(entries: Sequence[Entry], screen: Screen) -> Iterator[str]:
+def table(entries: Sequence[VerdictEntry], screen: Screen) -> Iterator[str]:
     """One line for each entry, under a heading, then notes, and a blank line at the end of each."""
     if not entries:
         return
@@ -94,7 +94,7 @@ def _show_original(given: Given, args: argparse.Namespace) -> int:
     return 0
 
 
-def _entries(given: Given, result: Compressed) -> list[Entry]:
+def _entries(given: Given, result: Compressed) -> list[VerdictEntry]:
     """A line for each message of the input. Verdicts are on the mended list, so each is told by its place."""
     messages = given.document.messages
     mending = mending_of(given.document)
@@ -104,7 +104,7 @@ def _entries(given: Given, result: Compressed) -> list[Entry]:
     return entries_of(labels, result.verdicts, mending, dict(zip(out, tokens, strict=True)))
 
 
-def _cells(entries: Sequence[Entry], screen: Screen) -> list[list[str]]:
+def _cells(entries: Sequence[VerdictEntry], screen: Screen) -> list[list[str]]:
     """The columns of the heading and of each line but for the reason; tools where there is room for them."""
     sizes = _sizes(entries, screen.arrow)
     names = [_names(entry) for entry in entries]
@@ -130,7 +130,7 @@ def _cells(entries: Sequence[Entry], screen: Screen) -> list[list[str]]:
     ]
 
 
-def _names(entry: Entry) -> tuple[str, str, str]:
+def _names(entry: VerdictEntry) -> tuple[str, str, str]:
     """Handle, role and tools; of a run its first and last handle, how many they are, and all their tools."""
     label = entry.label
     if entry.count == 1:
@@ -139,7 +139,7 @@ def _names(entry: Entry) -> tuple[str, str, str]:
     return f"{label.handle}–{entry.last}", f"{entry.count:,} messages", many
 
 
-def _sizes(entries: Sequence[Entry], arrow: str) -> list[str]:
+def _sizes(entries: Sequence[VerdictEntry], arrow: str) -> list[str]:
     """The tokens of the heading and of each line: before, and after where that is something else."""
     before = ["tokens", *(f"{entry.before:,}" for entry in entries)]
     after = ["", *(f"{entry.after:,}" if _is_changed(entry) else "" for entry in entries)]
@@ -150,11 +150,11 @@ def _sizes(entries: Sequence[Entry], arrow: str) -> list[str]:
     ]
 
 
-def _is_changed(entry: Entry) -> bool:
+def _is_changed(entry: VerdictEntry) -> bool:
     return entry.after != entry.before or entry.fate in {Fate.ELIDED, Fate.SUMMARISED}
 
 
-def _as_json(entry: Entry) -> dict[str, Any]:
+def _as_json(entry: VerdictEntry) -> dict[str, Any]:
     return {
         "handle": entry.label.handle,
         "role": entry.label.role,

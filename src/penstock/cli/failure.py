@@ -10,19 +10,19 @@ from penstock import __version__
 from penstock.cli.layout import printable
 from penstock.errors import IllegalResult, InputError, PenstockError, TargetTooSmall
 
-__all__ = ["BAD_INPUT", "FAULT", "TOO_SMALL", "Failure", "failure_of"]
+__all__ = ["BAD_INPUT", "FAULT", "TOO_SMALL", "CommandFailure", "failure_of"]
 
 FAULT, BAD_INPUT, TOO_SMALL = 1, 2, 3
 
 
-class Failure(NamedTuple):
+class CommandFailure(NamedTuple):
     """What to say and the exit code to leave with."""
 
     text: str
     code: int
 
 
-def failure_of(error: Exception, file: str | None = None) -> Failure:
+def failure_of(error: Exception, file: str | None = None) -> CommandFailure:
     """The failure that an exception stands for. `file` is the input, named where it is at fault."""
     match error:
         case TargetTooSmall():
@@ -42,7 +42,7 @@ def failure_of(error: Exception, file: str | None = None) -> Failure:
             text, code = f"{where} cannot be written: {why}; choose another place for it", BAD_INPUT
         case _:
             text, code = f"unexpected {type(error).__name__}{_place(error)}. {_report_it()}", FAULT
-    return Failure(printable(text), code)
+    return CommandFailure(printable(text), code)
 
 
 def _report_it() -> str:

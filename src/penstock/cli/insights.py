@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.cli.layout import plural
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, screen_of
 from penstock.cli.spending import Compactions, Spending, by, compactions_of, spent
 from penstock.cli.stored import conversations, money, opened_store
@@ -40,7 +40,7 @@ class Insights(msgspec.Struct, frozen=True):
 
 def run(args: argparse.Namespace) -> int:
     """Show the last days."""
-    with opened_store(args, is_there=True) as store, Progress("adding up"):
+    with opened_store(args, is_there=True) as store, ProgressLine("adding up"):
         found = insights(store, args.days, time.time())
     screen = screen_of(sys.stdout)
     if args.json:

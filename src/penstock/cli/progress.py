@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["Progress"]
+__all__ = ["ProgressLine"]
 
 _PATIENCE_SECONDS = 1.0
 _STEP_SECONDS = 0.2
 _CLEAR = "\r\x1b[K"
 
 
-class Progress:
+class ProgressLine:
     """While the block runs, says on standard error what is being done and for how long; then wipes the line.
 
     Nothing is written in the first second, nor where standard error is no terminal.

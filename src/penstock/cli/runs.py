@@ -13,7 +13,7 @@ from penstock.compaction.plan import Fate, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
-__all__ = ["OLDER", "REPAIRED", "Entry", "entries_of", "grouped"]
+__all__ = ["OLDER", "REPAIRED", "VerdictEntry", "entries_of", "grouped"]
 
 OLDER = "older than the tail: "  # how the reason of every summarised message begins
 REPAIRED = "repaired"  # beside the fates: what becomes of a message that had to be mended or left out
@@ -23,7 +23,7 @@ _SHORTEST_RUN = 3
 _COMMON = ("system prompt", "tail", "head", "small enough to stay", "nothing to do")
 
 
-class Entry(msgspec.Struct, frozen=True):
+class VerdictEntry(msgspec.Struct, frozen=True):
     """A line of the table: one message, or a run of `count` of them from `label` to `last`."""
 
     label: Label
@@ -39,29 +39,31 @@ class Entry(msgspec.Struct, frozen=True):
 
 def entries_of(
     labels: Sequence[Label], verdicts: Iterable[Verdict], mending: Mending, left_out: dict[int, int]
-) -> list[Entry]:
+) -> list[VerdictEntry]:
     """A line for each message, in order, and for what was mended. `left_out` has the tokens of those, by place."""
     by_place = {one.position: one for one in verdicts}
     put_in = sorted(mending.added.items(), reverse=True)
-    entries: list[Entry] = []
+    entries: list[VerdictEntry] = []
     for place, number in enumerate(mending.numbers):
         while put_in and number and put_in[-1][0] < number:
             entries.append(_put_in(*put_in.pop()))
         if number is None:
             why = "left out by repair"
-            entries.append(Entry(labels[place], None, left_out[place], 0, REPAIRED, why))
+            entries.append(VerdictEntry(labels[place], None, left_out[place], 0, REPAIRED, why))
         elif (one := by_place.get(place)) is not None:
             why = f"{one.reason}; {REPAIRED} first" if place in mending.changed else one.reason
             fate = one.fate.value
-            entries.append(Entry(labels[place], number, one.tokens_before, one.tokens_after, fate, why))
+            entries.append(
+                VerdictEntry(labels[place], number, one.tokens_before, one.tokens_after, fate, why)
+            )
     return entries + [_put_in(*one) for one in reversed(put_in)]
 
 
-def _put_in(number: int, role: str) -> Entry:
-    return Entry(Label(f"m{number}", role, ()), number, 0, 0, REPAIRED, "put in by repair")
+def _put_in(number: int, role: str) -> VerdictEntry:
+    return VerdictEntry(Label(f"m{number}", role, ()), number, 0, 0, REPAIRED, "put in by repair")
 
 
-def grouped(entries: Sequence[Entry]) -> list[Entry]:
+def grouped(entries: Sequence[VerdictEntry]) -> list[VerdictEntry]:
     """The same in few lines: what is notable on its own, long runs together. As few as fit a screen, if they can."""
     lines = _runs(entries, _kind)
     if len(lines) > _SCREEN_ROWS:
@@ -71,7 +73,7 @@ def grouped(entries: Sequence[Entry]) -> list[Entry]:
     return lines
 
 
-def _kind(entry: Entry) -> Hashable:
+def _kind(entry: VerdictEntry) -> Hashable:
     """What a run has in common; None for a message that stands alone."""
     key = entry.reason.partition(":")[0]
     if entry.fate == Fate.SUMMARISED:
@@ -79,12 +81,12 @@ def _kind(entry: Entry) -> Hashable:
     return (Fate.KEPT, key) if entry.fate == Fate.KEPT and key in _COMMON else None
 
 
-def _coarse_kind(entry: Entry) -> Hashable:
+def _coarse_kind(entry: VerdictEntry) -> Hashable:
     """As `_kind`, and elided messages by their reason."""
     return (Fate.ELIDED, entry.reason) if _is_elided(entry) else _kind(entry)
 
 
-def _coarsest_kind(entry: Entry) -> Hashable:
+def _coarsest_kind(entry: VerdictEntry) -> Hashable:
     """As `_coarse_kind`, but old results and what stands between them, or the whole tail, are one run."""
     kind = _kind(entry)
     if _is_elided(entry):
@@ -94,25 +96,25 @@ def _coarsest_kind(entry: Entry) -> Hashable:
     return kind
 
 
-def _is_elided(entry: Entry) -> bool:
+def _is_elided(entry: VerdictEntry) -> bool:
     return entry.fate == Fate.ELIDED and "request" not in entry.reason and "handoff" not in entry.reason
 
 
-def _runs(entries: Sequence[Entry], kind: Callable[[Entry], Hashable]) -> list[Entry]:
-    lines: list[Entry] = []
+def _runs(entries: Sequence[VerdictEntry], kind: Callable[[VerdictEntry], Hashable]) -> list[VerdictEntry]:
+    lines: list[VerdictEntry] = []
     for key, same in groupby(enumerate(entries), lambda pair: _key(pair[0], pair[1], kind)):
         run = [entry for _, entry in same]
         lines += [_joined(run)] if key[0] is not None and len(run) >= _SHORTEST_RUN else run
     return lines
 
 
-def _key(at: int, entry: Entry, kind: Callable[[Entry], Hashable]) -> tuple[Hashable, int]:
+def _key(at: int, entry: VerdictEntry, kind: Callable[[VerdictEntry], Hashable]) -> tuple[Hashable, int]:
     """A run also ends where numbers are missing: its first and last handle must say all of it."""
     found = kind(entry) if entry.number else None
     return found, (at - entry.number if found is not None and entry.number else at)
 
 
-def _joined(run: Sequence[Entry]) -> Entry:
+def _joined(run: Sequence[VerdictEntry]) -> VerdictEntry:
     first, last = run[0], run[-1]
     fates = tuple(dict.fromkeys(entry.fate for entry in run))
     tools: dict[str, int] = {}
@@ -120,7 +122,7 @@ def _joined(run: Sequence[Entry]) -> Entry:
         for tool in entry.label.tools:
             tools[tool] = tools.get(tool, 0) + 1
     often = sorted(tools, key=lambda tool: -tools[tool])
-    return Entry(
+    return VerdictEntry(
         first.label,
         first.number,
         sum(entry.before for entry in run),
@@ -133,7 +135,7 @@ def _joined(run: Sequence[Entry]) -> Entry:
     )
 
 
-def _reason(run: Sequence[Entry], fates: tuple[str, ...]) -> str:
+def _reason(run: Sequence[VerdictEntry], fates: tuple[str, ...]) -> str:
     if len(fates) > 1:
         elided = [entry for entry in run if entry.fate == Fate.ELIDED]
         return f"{len(elided):,} elided: {elided[0].reason}; {len(run) - len(elided):,} kept"

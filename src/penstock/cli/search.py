@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.cli.layout import plural, printable
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import screen_of
 from penstock.cli.session_list import title_of
 from penstock.cli.source import settings_of
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from penstock.recall.history import Finding
     from penstock.stores.base import Store
 
-__all__ = ["Found", "findings_of", "lines", "run"]
+__all__ = ["FoundMessages", "findings_of", "lines", "run"]
 
 _AT_ONCE = 2_000  # messages that are indexed between two looks at the progress
 _WORD = re.compile(r"\w+")
 
 
-class Found(NamedTuple):
+class FoundMessages(NamedTuple):
     """What was found, best first, and the titles of the conversations it is in."""
 
     hits: tuple[Finding, ...]
@@ -62,19 +62,19 @@ def findings_of(
     wish: Wish,
     session_id: str | None = None,
     embedder: Embedder | None = None,
-) -> Found:
+) -> FoundMessages:
     """Search a conversation, or all; what is new is indexed first."""
     _index(store, embedder)
     redact = redactor().redact
     hits = tuple(store.search(query, wish, session_id=session_id, redact=redact, embedder=embedder))
-    return Found(hits, {one.session: _title(store, one.session) for one in hits})
+    return FoundMessages(hits, {one.session: _title(store, one.session) for one in hits})
 
 
 def _index(store: Store, embedder: Embedder | None) -> None:
     """Index what is new, and say how far that is."""
     if not store.unindexed(embedder=embedder):
         return
-    with Progress("indexing what is new") as progress:
+    with ProgressLine("indexing what is new") as progress:
         done = 0
         while some := store.index(_AT_ONCE, embedder=embedder):
             done += some
@@ -90,7 +90,7 @@ def _title(store: Store, session: str) -> str:
     return title_of(store, tip, row.title)
 
 
-def lines(found: Found, query: str, screen: Screen) -> Iterator[str]:
+def lines(found: FoundMessages, query: str, screen: Screen) -> Iterator[str]:
     """What was found, with the words that were asked for in colour."""
     if not found.hits:
         yield "nothing found: try other words, or a name, path or number that stood there"

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.layout import aligned, plural
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import screen_of
 from penstock.cli.session_change import DECLINED, agreed
 from penstock.cli.source import settings_of
@@ -37,7 +37,7 @@ def run_expire(args: argparse.Namespace) -> int:
             if not args.yes and not agreed(f"delete {_counted(gone)} not used for {plural(days, 'day')}?"):
                 print("penstock: nothing was deleted", file=sys.stderr)
                 return DECLINED
-            with Progress("deleting"):
+            with ProgressLine("deleting"):
                 gone = expire(store, now, days)
     screen = screen_of(sys.stdout)
     if args.json:

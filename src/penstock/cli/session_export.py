@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.layout import plural, printable
 from penstock.cli.output import write_file, write_stdout
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import screen_of
 from penstock.cli.stored import found_session, opened_store
 from penstock.engine.exporting import as_document, exported
@@ -21,7 +21,7 @@ __all__ = ["run_export"]
 
 def run_export(args: argparse.Namespace) -> int:
     """Write the conversation. Raises UnknownSession, and OSError where it cannot be written."""
-    with Progress("exporting"), opened_store(args, is_there=True) as store:
+    with ProgressLine("exporting"), opened_store(args, is_there=True) as store:
         session = found_session(store, args.id)
         found = exported(store, session.id, view=args.view, dialect=args.dialect)
     data = as_document(found.messages, args.format)

@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.cli.failure import BAD_INPUT, failure_of
 from penstock.cli.layout import plural, printable
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, screen_of
 from penstock.cli.source import read_bytes, settings_of
 from penstock.cli.stored import SHORT, opened_store
@@ -65,7 +65,7 @@ def run_import(args: argparse.Namespace) -> int:
     settings = settings_of(args)
     taken: list[_Taken] = []
     try:
-        with Progress("importing") as progress, opened_store(args) as store:
+        with ProgressLine("importing") as progress, opened_store(args) as store:
             waiting: list[_Waiting] = []
             files = [file for given in args.files for file in _files_of(given)]
             for number, file in enumerate(files, start=1):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.stores.base import ConversationRow, SessionRow, Store
 
-__all__ = ["Listed", "lines", "listed", "run_list", "title_of", "view_tokens"]
+__all__ = ["ListedConversation", "lines", "listed", "run_list", "title_of", "view_tokens"]
 
 _COLUMNS = 80  # where the output is no terminal
 _FIRST = 12  # messages among which the first request is looked for
@@ -32,7 +32,7 @@ _GIVE_WAY = (4, 5, 2, 3)  # columns of the table that go where it is too narrow 
 _HEADINGS = ["id", "last used", "msgs", "tokens", "comp", "cost", "title"]
 
 
-class Listed(msgspec.Struct, frozen=True):
+class ListedConversation(msgspec.Struct, frozen=True):
     """A conversation in the list, with a title as it may be shown."""
 
     row: ConversationRow
@@ -56,9 +56,9 @@ def run_list(args: argparse.Namespace) -> int:
     return 0
 
 
-def listed(store: Store, row: ConversationRow) -> Listed:
+def listed(store: Store, row: ConversationRow) -> ListedConversation:
     """The row with a title."""
-    return Listed(row, title_of(store, row.tip, row.title))
+    return ListedConversation(row, title_of(store, row.tip, row.title))
 
 
 def title_of(store: Store, tip: SessionRow, title: str) -> str:
@@ -66,7 +66,7 @@ def title_of(store: Store, tip: SessionRow, title: str) -> str:
     return " ".join(redacted(title or _first_words(store, tip)).split())[:_TITLE_CHARS]
 
 
-def lines(shown: Sequence[Listed], screen: Screen) -> Iterator[str]:
+def lines(shown: Sequence[ListedConversation], screen: Screen) -> Iterator[str]:
     """The table, no wider than the screen: on a narrow one, columns give way to the title."""
     columns = screen.columns or _COLUMNS
     rows = [_HEADINGS[:-1], *(_cells(one) for one in shown)]
@@ -103,7 +103,7 @@ def _first_words(store: Store, tip: SessionRow) -> str:
     )
 
 
-def _cells(one: Listed) -> list[str]:
+def _cells(one: ListedConversation) -> list[str]:
     row = one.row
     cost = "-" if row.cost is None and not row.usage.total_tokens else money(row.cost)
     return [
@@ -122,7 +122,7 @@ def _short(count: int) -> str:
     return f"{count / 1_000:.0f}k" if count < 1_000_000 else f"{count / 1_000_000:.1f}M"
 
 
-def _as_json(one: Listed) -> dict[str, Any]:
+def _as_json(one: ListedConversation) -> dict[str, Any]:
     row = one.row
     return {
         "id": row.id,

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from penstock.stores.base import CompactionRow, FactRow, SessionRow, Store, UsageRow
 
-__all__ = ["Shown", "lines", "run_show", "shown"]
+__all__ = ["ShownConversation", "lines", "run_show", "shown"]
 
 
-class Shown(msgspec.Struct, frozen=True):
+class ShownConversation(msgspec.Struct, frozen=True):
     """A conversation: the sessions it went through, who branched off or worked for it, and its sizes."""
 
     lineage: list[SessionRow]
@@ -66,12 +66,12 @@ def run_show(args: argparse.Namespace) -> int:
     return 0
 
 
-def shown(store: Store, tip: SessionRow, *, facts: bool = False) -> Shown:
+def shown(store: Store, tip: SessionRow, *, facts: bool = False) -> ShownConversation:
     """Everything there is to show of the conversation with that tip, its facts only if they are wanted."""
     lineage = _lineage(store, tip)
     children = [child for row in lineage for child in store.children(row.id)]
     entries = store.read_from(tip.id, 0)
-    return Shown(
+    return ShownConversation(
         lineage=lineage,
         relatives=[row for row in children if row.kind != COMPRESSION],
         compactions=store.compactions(tip.id, undone=True),
@@ -86,7 +86,7 @@ def shown(store: Store, tip: SessionRow, *, facts: bool = False) -> Shown:
     )
 
 
-def lines(found: Shown, screen: Screen) -> Iterator[str]:
+def lines(found: ShownConversation, screen: Screen) -> Iterator[str]:
     """The report."""
     first, tip = found.lineage[0], found.lineage[-1]
     yield screen.paint(screen.clip(f"{first.id}  {printable(found.title)}".rstrip(), 0), "bold")
@@ -159,7 +159,7 @@ def _receipt_line(row: CompactionRow) -> str:
     return str(receipt).splitlines()[0]
 
 
-def _as_json(found: Shown) -> dict[str, Any]:
+def _as_json(found: ShownConversation) -> dict[str, Any]:
     return {
         "id": found.lineage[0].id,
         "title": found.title,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressLine
 from penstock.config import load_settings
 from penstock.conversation.document import Document, read_document
 from penstock.conversation.wire import json_text
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.measure.tokens import Tokenizer
     from penstock.settings import Settings
 
-__all__ = ["Beside", "Given", "beside_tokens", "read_bytes", "read_given", "settings_of"]
+__all__ = ["Given", "RequestOverhead", "beside_tokens", "read_bytes", "read_given", "settings_of"]
 
 
 class Given(msgspec.Struct, frozen=True, eq=False):
@@ -39,7 +39,7 @@ class Given(msgspec.Struct, frozen=True, eq=False):
 def read_given(args: argparse.Namespace) -> Given:
     """Read the file, or standard input for `-`. Raises InputError for what cannot be read, SettingsError."""
     settings = settings_of(args)
-    with Progress("reading"):
+    with ProgressLine("reading"):
         data = read_bytes(args.file)
         document = read_document(data, args.dialect)
     envelope = document.envelope
@@ -61,17 +61,17 @@ def _model(args: argparse.Namespace, named: str | None) -> str | None:
     return args.model or named
 
 
-class Beside(NamedTuple):
+class RequestOverhead(NamedTuple):
     """Tokens of a request that are not in the list of messages."""
 
     system: int
     tools: int
 
 
-def beside_tokens(given: Given, tokenizer: Tokenizer) -> Beside:
+def beside_tokens(given: Given, tokenizer: Tokenizer) -> RequestOverhead:
     """What stands beside the messages, weighed as the engine weighs it. Raises InputError for a schema that is no JSON."""
     system = tokenizer.count(given.system) + MESSAGE_FRAME if given.system else 0
-    return Beside(system, tools_tokens(given.tools, tokenizer))
+    return RequestOverhead(system, tools_tokens(given.tools, tokenizer))
 
 
 def settings_of(args: argparse.Namespace) -> Settings:

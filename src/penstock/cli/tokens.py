@@ -11,9 +11,9 @@ import msgspec
 from penstock.cli.fill import Fill, fill_of
 from penstock.cli.labels import Label, labels_of, mending_of
 from penstock.cli.layout import aligned, clipped, plural, printable, width_of, wrapped
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, screen_of
-from penstock.cli.source import Beside, Given, beside_tokens, read_given
+from penstock.cli.source import Given, RequestOverhead, beside_tokens, read_given
 from penstock.measure.tokens import Tokenizer, tokenizer_for
 from penstock.measure.windows import Window, resolve_window
 
@@ -37,7 +37,7 @@ class Measured(msgspec.Struct, frozen=True, eq=False):
     window: Window
     fill: Fill
     labels: list[Label]
-    beside: Beside
+    beside: RequestOverhead
 
     @property
     def beside_tokens(self) -> int:
@@ -54,7 +54,7 @@ class Measured(msgspec.Struct, frozen=True, eq=False):
 def run(args: argparse.Namespace) -> int:
     """Measure the file. Raises what `read_given` raises."""
     given = read_given(args)
-    with Progress("counting"):
+    with ProgressLine("counting"):
         measured = _measured(given, args)
     screen = screen_of(sys.stdout)
     if args.json:

@@ -16,7 +16,7 @@ from penstock.cli.screen import screen_of
 from penstock.cli.trajectory_options import run_of
 from penstock.cli.trajectory_progress import RunProgress
 from penstock.trajectories.journal import SummariesSeen, parts_folder
-from penstock.trajectories.metrics import Outcome
+from penstock.trajectories.metrics import TrajectoryOutcome
 from penstock.trajectories.run import run as run_all
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _lines(wanted: Run, finished: Finished, screen: Screen) -> Iterator[str]:
     for bad in finished.bad[:_SHOWN_BAD]:
         where = f"{bad.file}, row {bad.row:,}" if len(finished.files) > 1 else f"row {bad.row:,}"
         yield f"    {printable(where)}: {screen.clip(printable(bad.reason), len(where) + 6)}"
-    if (more := totals.count(Outcome.BAD, Outcome.FAILED) - _SHOWN_BAD) > 0:
+    if (more := totals.count(TrajectoryOutcome.BAD, TrajectoryOutcome.FAILED) - _SHOWN_BAD) > 0:
         yield f"    and {more:,} more: --metrics FILE has them all"
 
 
@@ -116,18 +116,18 @@ def _figures(wanted: Run, finished: Finished, screen: Screen) -> Iterator[tuple[
 
 def _outcomes(finished: Finished, screen: Screen) -> Iterator[tuple[str, str]]:
     totals = finished.totals
-    yield "compressed", f"{totals.count(Outcome.COMPRESSED, Outcome.DEGRADED):,}"
-    if degraded := totals.count(Outcome.DEGRADED):
+    yield "compressed", f"{totals.count(TrajectoryOutcome.COMPRESSED, TrajectoryOutcome.DEGRADED):,}"
+    if degraded := totals.count(TrajectoryOutcome.DEGRADED):
         yield "degraded", f"{degraded:,} of them without the model's words"
         elsewhere = {bad.reason for bad in finished.bad}  # told with the number of the row
         reasons = [one for one in totals.reasons.items() if one[0] not in elsewhere]
         for reason, number in sorted(reasons, key=lambda one: -one[1])[:_SHOWN_REASONS]:
             yield "", f"{number:,}: {screen.clip(printable(reason), _LABEL + 10)}"
-    yield "under target", f"{totals.count(Outcome.UNDER_TARGET):,}, as they came"
+    yield "under target", f"{totals.count(TrajectoryOutcome.UNDER_TARGET):,}, as they came"
     if totals.still_over_limit:
-        kept = totals.count(Outcome.NOT_COMPRESSIBLE)
+        kept = totals.count(TrajectoryOutcome.NOT_COMPRESSIBLE)
         yield "still over", f"{totals.still_over_limit:,}: what must stay is too much ({kept:,} as they came)"
-    if bad := totals.count(Outcome.BAD):
+    if bad := totals.count(TrajectoryOutcome.BAD):
         yield "bad rows", f"{bad:,}, copied as they are"
-    if failed := totals.count(Outcome.FAILED):
+    if failed := totals.count(TrajectoryOutcome.FAILED):
         yield "failed", f"{failed:,}, copied as they are: faults in Penstock, please report them"

@@ -13,7 +13,7 @@ from penstock.cli.parser import build_parser
 from penstock.errors import SettingsError
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions
 from penstock.trajectories.run import Run
-from penstock.trajectories.working import Job
+from penstock.trajectories.working import ShardJob
 
 __all__ = ["run_of"]
 
@@ -32,7 +32,7 @@ def run_of(args: argparse.Namespace) -> Run:
     dry_run = bool(given.get("dry_run"))
     if args.output is None and not dry_run:
         raise SettingsError("no output was named; give a file or folder after the input, or --dry-run")
-    job = Job(
+    job = ShardJob(
         options=TrajectoryOptions(**{name: given[name] for name in _ALGORITHM if name in given}),
         model=_model(given),
         column=given.get("column"),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.screen import Screen
     from penstock.trajectories.journal import SummariesSeen
-    from penstock.trajectories.run import Progress
+    from penstock.trajectories.run import ShardProgress
 
 __all__ = ["RunProgress", "progress_line"]
 
@@ -32,12 +32,12 @@ class RunProgress:
         self._screen = screen_of(sys.stderr)
         self._summaries = summaries
         self._plain_seconds = plain_seconds
-        self._latest: Progress | None = None
+        self._latest: ShardProgress | None = None
         self._started = time.monotonic()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._tell, daemon=True, name="penstock-progress")
 
-    def update(self, progress: Progress) -> None:
+    def update(self, progress: ShardProgress) -> None:
         """Note how far it is."""
         self._latest = progress
 
@@ -74,7 +74,7 @@ class RunProgress:
 
 
 def progress_line(
-    progress: Progress | None, seconds: float, screen: Screen, summaries: SummariesSeen | None = None
+    progress: ShardProgress | None, seconds: float, screen: Screen, summaries: SummariesSeen | None = None
 ) -> str:
     """The line: a bar where there can be one, rows, rows and tokens in a second, time left, summaries, cost so far.
 

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from penstock.cli.layout import aligned, fitting, plural, printable
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, screen_of
 from penstock.cli.spending import HEADINGS, Compactions, Spending, by, cells, compactions_of, spent
 from penstock.cli.stored import conversations, found_session, money, opened_store
@@ -26,7 +26,7 @@ _GIVE_WAY = (3, 4, 1)  # cached, output, requests: what goes where the screen is
 
 def run(args: argparse.Namespace) -> int:
     """Show it by model, and what compactions cost beside it. Raises UnknownSession."""
-    with opened_store(args, is_there=True) as store, Progress("adding up"):
+    with opened_store(args, is_there=True) as store, ProgressLine("adding up"):
         session_id = found_session(store, args.id).id if args.id else None
         rows = store.usage(session_id=session_id)
         tips = [session_id] if session_id else [one.tip.id for one in conversations(store)]

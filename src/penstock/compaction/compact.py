@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from penstock.compaction.limits import limits_for_target, limits_for_window
-from penstock.compaction.plan import Limits, NothingToDo, Plan, Wishes
+from penstock.compaction.plan import NothingToDo, Plan, PlanLimits, Wishes
 from penstock.compaction.planner import make_plan
 from penstock.compaction.policy import worth_it
 from penstock.compaction.receipt import ALL_STRUCK, COMPACTED, DEGRADED, NOTHING_TO_DO, Receipt
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.redaction import Redactor
     from penstock.settings import CompressionSettings
 
-__all__ = ["Compacted", "Goal", "compact"]
+__all__ = ["CompactionResult", "Goal", "compact"]
 
 
 class Goal(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class Goal(msgspec.Struct, frozen=True):
     forced: bool = False
 
 
-class Compacted(msgspec.Struct, frozen=True, eq=False):
+class CompactionResult(msgspec.Struct, frozen=True, eq=False):
     """The new list on the wire, the plan that made it (None where nothing was to do), and the receipt."""
 
     encoded: list[Any]
@@ -61,7 +61,7 @@ def compact(  # noqa: PLR0913 - what one compaction needs, the last three by nam
     redactor: Redactor,
     prose: Prose | None = None,
     nodes: NodeTexts | None = None,
-) -> Compacted:
+) -> CompactionResult:
     """Compact the conversation. Raises TargetTooSmall, or IllegalResult where a rule would be broken.
 
     `prose` is what a model wrote for the handoff; it is checked against the conversation here. With `nodes` the handoff
@@ -86,7 +86,7 @@ def compact(  # noqa: PLR0913 - what one compaction needs, the last three by nam
     return _unchanged(opened, planned.reason, limits, tokenizer)
 
 
-def _carried_out(opened: Opened, plan: Plan, limits: Limits, tokenizer: Tokenizer) -> Compacted:
+def _carried_out(opened: Opened, plan: Plan, limits: PlanLimits, tokenizer: Tokenizer) -> CompactionResult:
     transcript = opened.transcript
     encoded = encode(plan.pieces, transcript, transcript.dialect)
     _require_legal(plan, transcript, encoded)
@@ -113,16 +113,16 @@ def _carried_out(opened: Opened, plan: Plan, limits: Limits, tokenizer: Tokenize
         tokenizer=tokenizer.name,
         dialect=transcript.dialect.name,
     )
-    return Compacted(encoded, plan, receipt)
+    return CompactionResult(encoded, plan, receipt)
 
 
-def _without_prose(result: Compacted) -> Compacted:
+def _without_prose(result: CompactionResult) -> CompactionResult:
     """The result of a compaction whose model said nothing that the conversation says."""
     receipt = msgspec.structs.replace(result.receipt, outcome=DEGRADED, reason=ALL_STRUCK)
     return msgspec.structs.replace(result, receipt=receipt)
 
 
-def _unchanged(opened: Opened, reason: str, limits: Limits, tokenizer: Tokenizer) -> Compacted:
+def _unchanged(opened: Opened, reason: str, limits: PlanLimits, tokenizer: Tokenizer) -> CompactionResult:
     transcript = opened.transcript
     pieces = [Kept(place) for place in range(len(transcript.messages))]
     encoded = encode(pieces, transcript, transcript.dialect) if opened.repairs else opened.came
@@ -141,7 +141,7 @@ def _unchanged(opened: Opened, reason: str, limits: Limits, tokenizer: Tokenizer
         tokenizer=tokenizer.name,
         dialect=transcript.dialect.name,
     )
-    return Compacted(encoded, None, receipt)
+    return CompactionResult(encoded, None, receipt)
 
 
 def _require_legal(plan: Plan, transcript: Transcript, encoded: list[Any]) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.compaction.index import Index
     from penstock.measure.tokens import Tokenizer
 
-__all__ = ["Choice"]
+__all__ = ["ExcerptChoice"]
 
 _BARE = 0.5  # what a value without plain words beside it is worth
 _WORDS = 2  # that many plain words make it usable
@@ -39,7 +39,7 @@ _NOTHING = 1e-9
 _AT_ONCE = 100_000  # excerpts
 
 
-class Choice:
+class ExcerptChoice:
     """Excerpts chosen so far, and what they cover. `order` is the order in which they were chosen.
 
     `header` gives the line that stands above the excerpts of a source; None where they need no header.

@@ -25,8 +25,8 @@ __all__ = [
     "LEAST_DROPPED_TOKENS",
     "Books",
     "Caching",
-    "Request",
-    "Terms",
+    "PriceTerms",
+    "PricedRequest",
     "Weighed",
     "Why",
     "book",
@@ -47,7 +47,7 @@ Mode: TypeAlias = Literal["off", "gated", "on"]
 _TTL_SECONDS = {"5m": 300.0, "1h": 3_600.0, "automatic": 300.0, "none": 0.0}
 
 
-class Terms(msgspec.Struct, frozen=True):
+class PriceTerms(msgspec.Struct, frozen=True):
     """What tokens cost, in units, and for how many seconds a prefix stays cached.
 
     `write` is what a token costs that was not in the cache, `output` one that the model writes. `unit_usd` is what a
@@ -77,7 +77,7 @@ class Terms(msgspec.Struct, frozen=True):
         return (self.read if warm else 1.0) * view_tokens + self.output * summary_tokens
 
 
-def terms_of(price: ModelPrice, caching: Caching, *, prompt_tokens: int = 0) -> Terms | Unknown:
+def terms_of(price: ModelPrice, caching: Caching, *, prompt_tokens: int = 0) -> PriceTerms | Unknown:
     """The terms of a model's price; `prompt_tokens` decides where prices depend on the size of the prompt."""
     if price.input is None or price.output is None:
         return Unknown(f"no price for {price.model!r}")
@@ -94,7 +94,7 @@ def terms_of(price: ModelPrice, caching: Caching, *, prompt_tokens: int = 0) -> 
         write = price.cache_write_1h or price.input
     elif caching == "none":
         read = price.input
-    return Terms(
+    return PriceTerms(
         read=float(read.at(prompt_tokens) / unit),
         write=float(write.at(prompt_tokens) / unit),
         output=float(price.output.at(prompt_tokens) / unit),
@@ -112,7 +112,7 @@ def caching_seen(usage: Usage, assumed: Caching) -> Caching:
     return "none" if assumed in ("5m", "1h") and usage.prompt_tokens else assumed
 
 
-class Request(msgspec.Struct, frozen=True, gc=False):
+class PricedRequest(msgspec.Struct, frozen=True, gc=False):
     """A request that is about to be sent.
 
     `view_tokens` is all of it, `appended_tokens` what was not in the one before, `static_tokens` the system prompt and
@@ -221,7 +221,7 @@ class Weighed(msgspec.Struct, frozen=True, gc=False):
 class _Entry(msgspec.Struct, frozen=True, gc=False):
     """The last request as it was booked, so that a report can correct it."""
 
-    request: Request
+    request: PricedRequest
     own: float
     twin: float
     carried: float
@@ -237,7 +237,7 @@ class Books(msgspec.Struct, frozen=True, gc=False):
     cost since the last compaction; `bill` and `twin_bill` are all prompts and summaries so far, ours and the twin's.
     """
 
-    terms: Terms
+    terms: PriceTerms
     limit_tokens: int
     mode: Mode = "gated"
     carried: float = 0.0
@@ -258,14 +258,14 @@ class Books(msgspec.Struct, frozen=True, gc=False):
         return None if self.terms.unit_usd is None else self.saved * self.terms.unit_usd
 
 
-def step(books: Books, request: Request) -> tuple[Books, Weighed]:
+def step(books: Books, request: PricedRequest) -> tuple[Books, Weighed]:
     """Decide before a request, and book it as decided: `weigh`, then `book`."""
     weighed = weigh(books, request)
     after = request.static_tokens + request.kept_tokens if weighed.compact else None
     return book(books, request, after, summary_tokens=weighed.summary_tokens), weighed
 
 
-def weigh(books: Books, request: Request) -> Weighed:
+def weigh(books: Books, request: PricedRequest) -> Weighed:
     """Whether to compact before this request, and why. Below the limit, `gated` asks no model for a summary."""
     terms, warm, dropped = books.terms, request.warm, request.droppable_tokens
     at_limit = request.view_tokens >= books.limit_tokens
@@ -291,7 +291,7 @@ def weigh(books: Books, request: Request) -> Weighed:
 
 
 def book(
-    books: Books, request: Request, after_tokens: int | None = None, *, summary_tokens: int = 0
+    books: Books, request: PricedRequest, after_tokens: int | None = None, *, summary_tokens: int = 0
 ) -> Books:
     """The books after a request was sent: as it was, or compacted to a view of `after_tokens`.
 
@@ -348,13 +348,13 @@ def settle(books: Books, usage: Usage) -> Books:
     return book(undone, again, entry.after_tokens, summary_tokens=entry.summary_tokens)
 
 
-def _compacted(terms: Terms, after_tokens: int, request: Request) -> float:
+def _compacted(terms: PriceTerms, after_tokens: int, request: PricedRequest) -> float:
     """What the prompt costs once it is compacted: the static prefix is still cached, the rest is new."""
     fresh = after_tokens - request.static_tokens
     return terms.prompt(after_tokens, fresh, warm=request.warm)
 
 
-def _twin(books: Books, request: Request) -> tuple[float, int]:
+def _twin(books: Books, request: PricedRequest) -> tuple[float, int]:
     """What this request costs the twin, and the tokens of its view: it compacts at the limit and nowhere else."""
     terms, warm = books.terms, request.warm
     begins = not books.twin_tokens  # the twin begins as we are

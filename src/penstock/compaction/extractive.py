@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from penstock.compaction.coverage import Choice
-from penstock.compaction.handoff import Entry, Section, header_of, render_handoff
+from penstock.compaction.coverage import ExcerptChoice
+from penstock.compaction.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
 from penstock.compaction.importance import Live, score_values
 from penstock.compaction.reading import Speaker
 from penstock.compaction.sections import Sections, words_of
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     Measure: TypeAlias = Callable[[str], int]
 
-__all__ = ["Beside", "Extract", "Extractor", "live_of"]
+__all__ = ["Extract", "Extractor", "Surroundings", "live_of"]
 
 _PEOPLE_SHARE = 0.1
 _FOCUS_SHARE = 0.65
@@ -58,7 +58,7 @@ class Extract(msgspec.Struct, frozen=True, eq=False):
     nodes: tuple[Node, ...] = ()
 
 
-class Beside(msgspec.Struct, frozen=True, eq=False):
+class Surroundings(msgspec.Struct, frozen=True, eq=False):
     """What the view holds beside the handoff.
 
     `stays` are the positions that stand in it, `whole` those that stand as they came, and `visible` the texts of the
@@ -112,13 +112,13 @@ class Extractor:
         """Whether a model wrote sections of the handoff, now or in the one that it follows."""
         return self._sections.has_prose
 
-    def choice(self, live: Live, *, headers: bool = True) -> Choice:
+    def choice(self, live: Live, *, headers: bool = True) -> ExcerptChoice:
         """An empty choice among all excerpts."""
         index = self._transcript.index
         weights = score_values(index, live, self._transcript.tokens_after())
-        return Choice(index, weights, self._tokenizer, self._header if headers else None)
+        return ExcerptChoice(index, weights, self._tokenizer, self._header if headers else None)
 
-    def write(self, budget: int, measure: Measure, beside: Beside) -> Extract:
+    def write(self, budget: int, measure: Measure, beside: Surroundings) -> Extract:
         """A handoff of at most `budget` tokens as `measure` counts them."""
         entries, struck = self._sections.write(budget, beside.request, beside.whole)
         choice = self._covered(entries, beside)
@@ -128,7 +128,7 @@ class Extractor:
         text, entries = self._fitted(entries, choice, budget, measure)
         return Extract(text, self._quoted(entries, choice), struck)
 
-    def _covered(self, entries: Sequence[Entry], beside: Beside) -> Choice:
+    def _covered(self, entries: Sequence[HandoffEntry], beside: Surroundings) -> ExcerptChoice:
         """An empty choice that knows what stands in the view already."""
         index = self._transcript.index
         choice = self.choice(live_of(self._transcript, beside.request, beside.focus))
@@ -145,21 +145,26 @@ class Extractor:
         return np.isin(self._transcript.index.message_of_source, np.array(sorted(places), np.int32))
 
     def _choose(
-        self, choice: Choice, shut: NDArray[np.bool_], room: int, entries: Sequence[Entry], focus: str
+        self,
+        choice: ExcerptChoice,
+        shut: NDArray[np.bool_],
+        room: int,
+        entries: Sequence[HandoffEntry],
+        focus: str,
     ) -> None:
         """Fill the choice up to `room` tokens with excerpts of sources that are not shut."""
         allowed = ~shut[self._transcript.index.source_of]
         taken, left = choice.tokens, max(0, room - choice.tokens)
         people = int(left * _PEOPLE_SHARE)
-        goals = {entry.number for entry in entries if entry.section is Section.GOAL}
+        goals = {entry.number for entry in entries if entry.section is HandoffSection.GOAL}
         choice.take(self._people(shut, people, goals), taken + people)
         if focus:
             choice.fill(allowed & self._about(focus), taken + int(left * _FOCUS_SHARE))
         choice.fill(allowed, room)
 
     def _fitted(
-        self, entries: list[Entry], choice: Choice, budget: int, measure: Measure
-    ) -> tuple[str, list[Entry]]:
+        self, entries: list[HandoffEntry], choice: ExcerptChoice, budget: int, measure: Measure
+    ) -> tuple[str, list[HandoffEntry]]:
         """The text of all of it within the budget, and the entries in it. Nothing where not even one line fits."""
         text = self._render(entries, choice)
         for _ in range(_REFILLS):
@@ -230,7 +235,7 @@ class Extractor:
             np.bool_,
         )
 
-    def _render(self, entries: Sequence[Entry], choice: Choice) -> str:
+    def _render(self, entries: Sequence[HandoffEntry], choice: ExcerptChoice) -> str:
         index = self._transcript.index
         by_header: dict[tuple[int, str], list[str]] = {}
         for number in sorted(choice.chosen):
@@ -238,12 +243,12 @@ class Extractor:
             header = self._heading(source)
             by_header.setdefault(header, []).append(index.excerpt(number))
         context = [
-            Entry(Section.CONTEXT, number, "\n".join(lines), label)
+            HandoffEntry(HandoffSection.CONTEXT, number, "\n".join(lines), label)
             for (number, label), lines in by_header.items()
         ]
         return render_handoff([*entries, *sorted(context, key=lambda entry: entry.number)])
 
-    def _quoted(self, entries: Sequence[Entry], choice: Choice) -> dict[int, int]:
+    def _quoted(self, entries: Sequence[HandoffEntry], choice: ExcerptChoice) -> dict[int, int]:
         index = self._transcript.index
         place_of = {number: place for place, number in enumerate(self._transcript.numbers)}
         quoted: dict[int, int] = {}

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = [
     "NODE_HEADER",
     "OUTLINE",
-    "Entry",
-    "Section",
+    "HandoffEntry",
+    "HandoffSection",
     "escaped",
     "header_of",
     "parse_handoff",
@@ -38,7 +38,7 @@ NODE_HEADER = re.compile(r"\[(n\d{1,9}(?: n\d{1,9})*) m(\d{1,9}[\d -]*)\]$")
 _NOTES = "notes"
 
 
-class Section(StrEnum):
+class HandoffSection(StrEnum):
     """The sections of a handoff, in the order in which they stand."""
 
     ACTIVE_TASK = "Active Task"
@@ -56,13 +56,13 @@ class Section(StrEnum):
     CONTEXT = "Critical Context"
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class HandoffEntry(msgspec.Struct, frozen=True, gc=False):
     """Lines about one message. `label` says who or what spoke, where that is not plain.
 
     The number is 0 where a model stated something and named no message for it.
     """
 
-    section: Section
+    section: HandoffSection
     number: int
     text: str
     label: str = ""
@@ -74,26 +74,26 @@ _HEADER = re.compile(r"\[m(\d+)(?: ([^\]\n]*))?\]$")
 _SPECIAL = re.compile(r"^(?=\[[mn]\d|## |(?:-|\d+\.) m\d|\\)", re.MULTILINE)
 _SPECIAL_IN_ITEM = re.compile(r"(?<=\n)(?=## |(?:-|\d+\.) |\\)|^(?=m\d+ |\\)")
 _BACKSLASH = r"\\"
-_SECTIONS = {section.value: section for section in Section} | {OUTLINE: Section.CONTEXT}
-_ORDER = {section: place for place, section in enumerate(Section)}
+_SECTIONS = {section.value: section for section in HandoffSection} | {OUTLINE: HandoffSection.CONTEXT}
+_ORDER = {section: place for place, section in enumerate(HandoffSection)}
 
 
-def render_handoff(entries: Iterable[Entry]) -> str:
+def render_handoff(entries: Iterable[HandoffEntry]) -> str:
     """The entries as text, by section, in the order given within each."""
     lines: list[str] = []
-    section: Section | None = None
+    section: HandoffSection | None = None
     item = 0
     for entry in sorted(entries, key=lambda entry: _ORDER[entry.section]):
         if entry.section is not section:
             section = entry.section
             lines.append(f"## {section.value}")
             item = 0
-        if section is Section.CONTEXT:
+        if section is HandoffSection.CONTEXT:
             lines.append(header_of(entry.number, entry.label))
             lines.append(escaped(entry.text))
         else:
             item += 1
-            bullet = f"{item}." if section is Section.COMPLETED else "-"
+            bullet = f"{item}." if section is HandoffSection.COMPLETED else "-"
             turn = f"m{entry.number} " if entry.number else ""
             lines.append(f"{bullet} {turn}{_SPECIAL_IN_ITEM.sub(_BACKSLASH, entry.text)}")
     return "\n".join(lines)
@@ -104,25 +104,25 @@ def header_of(number: int, label: str) -> str:
     return f"[m{number} {label}]" if label else f"[m{number}]"
 
 
-def parse_handoff(text: str) -> tuple[Entry, ...]:
+def parse_handoff(text: str) -> tuple[HandoffEntry, ...]:
     """The entries of a handoff that we rendered. Text in no entry (a model's prose) is left out."""
     return tuple(_entries(text))
 
 
-def _entries(text: str) -> Iterator[Entry]:
-    section: Section | None = None
+def _entries(text: str) -> Iterator[HandoffEntry]:
+    section: HandoffSection | None = None
     head: tuple[int, str] | None = None
     held: list[str] = []
     for line in text.split("\n"):
         title = _TITLE.match(line)
-        item = _ITEM.match(line) if section is not Section.CONTEXT else None
-        header = _HEADER.match(line) if section is Section.CONTEXT else None
-        node = NODE_HEADER.match(line) if section is Section.CONTEXT else None
+        item = _ITEM.match(line) if section is not HandoffSection.CONTEXT else None
+        header = _HEADER.match(line) if section is HandoffSection.CONTEXT else None
+        node = NODE_HEADER.match(line) if section is HandoffSection.CONTEXT else None
         if title is None and item is None and header is None and node is None:
             held.append(line.removeprefix("\\"))
             continue
         if section is not None and head is not None and (held or head[1] != _NOTES):
-            yield Entry(section, head[0], "\n".join(held), head[1])
+            yield HandoffEntry(section, head[0], "\n".join(held), head[1])
         head, held = None, []
         if title is not None:
             section = _SECTIONS.get(title[1])
@@ -133,7 +133,7 @@ def _entries(text: str) -> Iterator[Entry]:
         elif node is not None:
             head = (int(re.split(r"\D", node[2], maxsplit=1)[0]), _NOTES)
     if section is not None and head is not None and (held or head[1] != _NOTES):
-        yield Entry(section, head[0], "\n".join(held), head[1])
+        yield HandoffEntry(section, head[0], "\n".join(held), head[1])
 
 
 def escaped(text: str) -> str:

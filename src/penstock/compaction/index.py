@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.compaction.reading import Reading, Source
+    from penstock.compaction.reading import Reading, SpokenSource
     from penstock.compaction.vocabulary import Vocabulary
 
 __all__ = ["Index"]
@@ -35,7 +35,7 @@ class Index:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.messages = 0
-        self.sources: list[Source] = []
+        self.sources: list[SpokenSource] = []
         self.tags: list[str] = []
         self.message_of_source = np.zeros(0, np.int32)
         self.speakers = np.zeros(0, np.int8)
@@ -65,7 +65,7 @@ class Index:
             self._add(readings[start : start + _AT_ONCE])
 
     def _add(self, readings: Sequence[Reading]) -> None:
-        fresh: list[Source] = []
+        fresh: list[SpokenSource] = []
         at: list[int] = []
         for offset, reading in enumerate(readings):
             fresh.extend(reading.sources)
@@ -90,7 +90,7 @@ class Index:
         """The values of an excerpt."""
         return self.ids[self.starts[number] : self.starts[number + 1]]
 
-    def _add_excerpts(self, fresh: list[Source]) -> None:
+    def _add_excerpts(self, fresh: list[SpokenSource]) -> None:
         sizes = [source.end_excerpt - source.first_excerpt for source in fresh]
         first = len(self.sources)
         self.source_of = np.concatenate(
@@ -104,7 +104,7 @@ class Index:
         self.ids = np.concatenate([self.ids, *(source.ids for source in fresh)])
         self.starts = np.concatenate([self.starts, self.starts[-1] + np.cumsum(counts, dtype=np.int32)])
 
-    def _add_values(self, fresh: list[Source], at: NDArray[np.int32]) -> None:
+    def _add_values(self, fresh: list[SpokenSource], at: NDArray[np.int32]) -> None:
         self._grow(len(self.vocabulary))
         total = len(self.in_sources)
         sizes = np.array([source.end_distinct - source.first_distinct for source in fresh])

@@ -19,7 +19,7 @@ from penstock.measure.weigh import message_tokens
 
 if TYPE_CHECKING:
     from penstock.compaction.elide import Elider
-    from penstock.compaction.plan import Limits, Wishes
+    from penstock.compaction.plan import PlanLimits, Wishes
     from penstock.compaction.transcript import Transcript
     from penstock.measure.tokens import Tokenizer
 
@@ -59,7 +59,7 @@ class LayoutMaker:
     def __init__(
         self,
         transcript: Transcript,
-        limits: Limits,
+        limits: PlanLimits,
         wishes: Wishes,
         elider: Elider,
         tokenizer: Tokenizer,

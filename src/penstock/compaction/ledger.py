@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.compaction.stubs import Tool, arguments_of, exit_status, main_argument, shorten, tool_family
+from penstock.compaction.stubs import (
+    ToolFamily,
+    arguments_of,
+    exit_status,
+    main_argument,
+    shorten,
+    tool_family,
+)
 from penstock.compaction.values import sub_words
 from penstock.conversation.message import Message, Role, Text, ToolCall, ToolResult
 
@@ -42,7 +49,7 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     text: str
     number: int = 0
     call_id: str = ""
-    family: Tool = Tool.OTHER
+    family: ToolFamily = ToolFamily.OTHER
     label: str = ""
     status: int | None = None
     failed: bool = False
@@ -177,7 +184,7 @@ def _outcome(result: ToolResult, redactor: Redactor) -> Fact:
 
 
 _Pairs = list[tuple[Fact, Fact | None]]
-_EFFECTS = {Tool.WRITE: "wrote", Tool.PATCH: "patched", Tool.TERMINAL: "ran"}
+_EFFECTS = {ToolFamily.WRITE: "wrote", ToolFamily.PATCH: "patched", ToolFamily.TERMINAL: "ran"}
 _QUIET_COMMAND = re.compile(
     r"^(?:cd [^&;|]+&& ?)?(?:ls|cat|head|tail|grep|rg|find|pwd|which|sed -n|wc|echo|tree)\b"
 )
@@ -208,7 +215,11 @@ def _result_words(outcome: Fact | None) -> str:
 def _files(calls: _Pairs) -> Iterator[Fact]:
     """Each file once, with what was done to it, in the order in which it was last touched."""
     done: dict[str, dict[str, int]] = {}
-    verbs: dict[Tool, str] = {Tool.READ: "read", Tool.WRITE: "written", Tool.PATCH: "patched"}
+    verbs: dict[ToolFamily, str] = {
+        ToolFamily.READ: "read",
+        ToolFamily.WRITE: "written",
+        ToolFamily.PATCH: "patched",
+    }
     for call, _ in calls:
         verb = verbs.get(call.family)
         if verb and call.text and len(call.text.split()) == 1:

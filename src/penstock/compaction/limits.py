@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.compaction.cut import leading_system
-from penstock.compaction.plan import Limits
+from penstock.compaction.plan import PlanLimits
 from penstock.compaction.policy import budgets, summary_budget
 
 if TYPE_CHECKING:
@@ -20,7 +20,9 @@ _TAIL_SLOPE = 0.45
 _TAIL_MOST = 0.16
 
 
-def limits_for_target(transcript: Transcript, target_tokens: int, settings: CompressionSettings) -> Limits:
+def limits_for_target(
+    transcript: Transcript, target_tokens: int, settings: CompressionSettings
+) -> PlanLimits:
     """Limits for a named target, which bounds the whole list.
 
     With its ceiling the tail takes up to a quarter of what the system prompt leaves, less where the target is a
@@ -31,7 +33,7 @@ def limits_for_target(transcript: Transcript, target_tokens: int, settings: Comp
     room = max(0, target_tokens - system)
     rest = max(1, transcript.total_tokens - system)
     share = min(_TAIL_MOST, _TAIL_LEAST + _TAIL_SLOPE * room / rest)
-    return Limits(
+    return PlanLimits(
         target_tokens=target_tokens,
         tail_tokens=int(room * share),
         tail_ceiling_tokens=int(room * share * 1.5),
@@ -45,7 +47,7 @@ def limits_for_target(transcript: Transcript, target_tokens: int, settings: Comp
 
 def limits_for_window(
     transcript: Transcript, window_tokens: int, settings: CompressionSettings, *, outside_tokens: int = 0
-) -> Limits:
+) -> PlanLimits:
     """Limits for a context window: head + summary ceiling + 1.5 × tail.
 
     `outside_tokens` is what stands in the window beside the list (tool schemas, a separate system prompt).
@@ -58,7 +60,7 @@ def limits_for_window(
     head = cuts.tokens(0, head_end)
     compacted = max(0, transcript.total_tokens - head - allowed.tail_tokens)
     target = min(allowed.target_tokens(head), max(1, window_tokens - outside_tokens))
-    return Limits(
+    return PlanLimits(
         target_tokens=target,
         tail_tokens=allowed.tail_tokens,
         tail_ceiling_tokens=allowed.tail_ceiling_tokens,

@@ -24,7 +24,7 @@ from penstock.compaction.segments import collapsed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from penstock.compaction.handoff import Entry
+    from penstock.compaction.handoff import HandoffEntry
 
 __all__ = ["Node", "NodeTexts", "header_of_node", "parse_outline", "render_outline"]
 
@@ -53,7 +53,7 @@ class NodeTexts(msgspec.Struct, frozen=True, eq=False):
     """
 
     known: Callable[[str], str | None]
-    notes: Mapping[str, Sequence[Entry]] = {}
+    notes: Mapping[str, Sequence[HandoffEntry]] = {}
     notes_tokens: int = 0
 
 

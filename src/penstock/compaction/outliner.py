@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from penstock.compaction.extractive import Extract, Extractor
-from penstock.compaction.handoff import Entry, Section, escaped, header_of, render_handoff
+from penstock.compaction.handoff import HandoffEntry, HandoffSection, escaped, header_of, render_handoff
 from penstock.compaction.outline import Node, header_of_node, parse_outline, render_outline
 from penstock.compaction.reading import Speaker
 from penstock.compaction.runs import Runs, gaps_between, joined_runs, runs_of
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.compaction.coverage import Choice
-    from penstock.compaction.extractive import Beside, Measure
+    from penstock.compaction.coverage import ExcerptChoice
+    from penstock.compaction.extractive import Measure, Surroundings
     from penstock.compaction.outline import NodeTexts
     from penstock.compaction.transcript import Transcript
     from penstock.conversation.message import ToolCall
@@ -67,7 +67,7 @@ class _Part(msgspec.Struct, eq=False):
     key: str = ""
     raw_tokens: int = 0
     below: tuple[_Part, ...] = ()
-    notes: tuple[Entry, ...] = ()
+    notes: tuple[HandoffEntry, ...] = ()
     text_tokens: int = 0
     header_tokens: int = 0
 
@@ -119,7 +119,7 @@ class Outliner(Extractor):
         self._part_of_source = np.zeros(0, np.int32)
         self._number_of_source = self._numbers_of_sources()
 
-    def write(self, budget: int, measure: Measure, beside: Beside) -> Extract:
+    def write(self, budget: int, measure: Measure, beside: Surroundings) -> Extract:
         """A handoff of at most `budget` tokens: the outline first, which stays, then the sections, which do not."""
         entries, struck = self._sections.write(budget, beside.request, beside.whole)
         everything = self._all_parts(beside.stays)
@@ -259,7 +259,7 @@ class Outliner(Extractor):
         inside = self._number_of_source <= lasts[nearest]
         return np.where(inside, places[nearest], -1).astype(np.int32)
 
-    def _shut(self, choice: Choice, beside: Beside) -> NDArray[np.bool_]:
+    def _shut(self, choice: ExcerptChoice, beside: Surroundings) -> NDArray[np.bool_]:
         """The sources whose lines are not to be chosen: they stand in the view, or in a node that is written."""
         index = self._transcript.index
         written = np.array([part.text is not None for part in self._parts] + [False], np.bool_)
@@ -272,7 +272,7 @@ class Outliner(Extractor):
         choice.cover(index.vocabulary.known_in(noted), bare=True)
         return in_written | self._of(beside.whole)
 
-    def _tell_parents(self, choice: Choice, shut: NDArray[np.bool_]) -> None:
+    def _tell_parents(self, choice: ExcerptChoice, shut: NDArray[np.bool_]) -> None:
         """Choose the lines of nodes that take the place of others, each within its share of what those took."""
         index = self._transcript.index
         for place, part in enumerate(self._parts):
@@ -283,12 +283,12 @@ class Outliner(Extractor):
 
     # The text.
 
-    def _render(self, entries: Sequence[Entry], choice: Choice) -> str:
+    def _render(self, entries: Sequence[HandoffEntry], choice: ExcerptChoice) -> str:
         nodes, loose = self._laid_out(choice)
         sections = render_handoff([*entries, *loose])
         return "\n".join(filter(None, [render_outline(nodes), sections]))
 
-    def _laid_out(self, choice: Choice) -> tuple[list[Node], list[Entry]]:
+    def _laid_out(self, choice: ExcerptChoice) -> tuple[list[Node], list[HandoffEntry]]:
         """The nodes with their texts, and the lines of messages that stay, but not whole."""
         index = self._transcript.index
         lines: dict[int, dict[tuple[int, str], list[str]]] = {}
@@ -301,13 +301,13 @@ class Outliner(Extractor):
             for place, part in enumerate(self._parts)
         ]
         loose = [
-            Entry(Section.CONTEXT, number, "\n".join(some), label)
+            HandoffEntry(HandoffSection.CONTEXT, number, "\n".join(some), label)
             for (number, label), some in sorted(lines.get(-1, {}).items())
         ]
         return nodes, loose
 
     def _made(
-        self, everything: Sequence[_Part], as_told: Mapping[tuple[int, ...], Node], choice: Choice
+        self, everything: Sequence[_Part], as_told: Mapping[tuple[int, ...], Node], choice: ExcerptChoice
     ) -> tuple[Node, ...]:
         """The nodes that stand in the outline, and all that others took the place of; none has lost its text."""
         nodes, _ = self._laid_out(choice)
@@ -351,7 +351,7 @@ def _level_of_group(parts: Sequence[_Part], start: int) -> int | None:
     return level if children_of(parent) == tuple(part.handles[0] for part in group) else None
 
 
-def _text_of(notes: Sequence[Entry], lines: Mapping[tuple[int, str], Sequence[str]]) -> str:
+def _text_of(notes: Sequence[HandoffEntry], lines: Mapping[tuple[int, str], Sequence[str]]) -> str:
     """The text of a node: a model's notes, then the lines of its messages, in their order."""
     told = [_noted(notes)] if notes else []
     for (number, label), some in sorted(lines.items()):
@@ -359,7 +359,7 @@ def _text_of(notes: Sequence[Entry], lines: Mapping[tuple[int, str], Sequence[st
     return "\n".join(told)
 
 
-def _noted(notes: Iterable[Entry]) -> str:
+def _noted(notes: Iterable[HandoffEntry]) -> str:
     return "\n".join(
         f"- {f'm{note.number} ' if note.number else ''}{' '.join(note.text.split())}" for note in notes
     )

@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 
     from penstock.compaction.outline import Node
 
-__all__ = ["Fate", "Limits", "NothingToDo", "Plan", "Planned", "Standing", "Verdict", "Wishes", "verdicts"]
+__all__ = [
+    "Fate",
+    "KeptReasons",
+    "NothingToDo",
+    "Plan",
+    "PlanLimits",
+    "Planned",
+    "Verdict",
+    "Wishes",
+    "verdicts",
+]
 
 
 class Fate(StrEnum):
@@ -41,7 +51,7 @@ class Verdict(msgspec.Struct, frozen=True):
     tokens_after: int
 
 
-class Limits(msgspec.Struct, frozen=True):
+class PlanLimits(msgspec.Struct, frozen=True):
     """How many tokens each part of the result may take. `explicit` when the caller named the target."""
 
     target_tokens: int
@@ -62,7 +72,7 @@ class Wishes(msgspec.Struct, frozen=True):
     recall_tool: str | None = None
 
 
-class Standing(msgspec.Struct, frozen=True):
+class KeptReasons(msgspec.Struct, frozen=True):
     """Why messages stay: what `verdicts` needs to say so."""
 
     system_end: int
@@ -85,7 +95,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     pieces: tuple[Piece, ...]
     sizes: dict[int, int]
     quoted: dict[int, int]
-    standing: Standing
+    standing: KeptReasons
     tokens_after: int
     handoff_tokens: int = 0
     handoff_room: int = 0
@@ -129,7 +139,7 @@ def _verdict(place: int, number: int, before: int, plan: Plan, changed: frozense
     return Verdict(place, number, fate, _reason(place, plan.standing, fate, before < after), before, after)
 
 
-def _reason(place: int, standing: Standing, fate: Fate, grown: bool) -> str:
+def _reason(place: int, standing: KeptReasons, fate: Fate, grown: bool) -> str:
     if fate is Fate.ELIDED:
         if grown:
             return "the handoff stands in front of it"

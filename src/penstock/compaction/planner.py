@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 
 from penstock.compaction.elide import Elider, calls_by_id, handle
-from penstock.compaction.extractive import Beside, Extract, Extractor, live_of
+from penstock.compaction.extractive import Extract, Extractor, Surroundings, live_of
 from penstock.compaction.layout import Layout, LayoutMaker, Sacrifice
 from penstock.compaction.outline import NodeTexts
 from penstock.compaction.outliner import Outliner, segment_size
-from penstock.compaction.plan import Limits, NothingToDo, Plan, Planned, Standing, Wishes
+from penstock.compaction.plan import KeptReasons, NothingToDo, Plan, PlanLimits, Planned, Wishes
 from penstock.compaction.reading import Speaker
 from penstock.compaction.transcript import AFTER, MODEL, WRITTEN_BY, numbers_after
 from penstock.conversation import mark
@@ -29,7 +29,7 @@ from penstock.measure.weigh import weigh
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.compaction.coverage import Choice
+    from penstock.compaction.coverage import ExcerptChoice
     from penstock.compaction.transcript import Transcript
     from penstock.compaction.verify import Checked
     from penstock.measure.tokens import Tokenizer
@@ -47,7 +47,7 @@ _ELISION_SHARE = 0.5  # eliding alone must leave half of the target for the line
 
 def make_plan(
     transcript: Transcript,
-    limits: Limits,
+    limits: PlanLimits,
     wishes: Wishes,
     tokenizer: Tokenizer,
     redactor: Redactor,
@@ -75,7 +75,7 @@ class _Planner:
     def __init__(
         self,
         transcript: Transcript,
-        limits: Limits,
+        limits: PlanLimits,
         wishes: Wishes,
         tokenizer: Tokenizer,
         elider: Elider,
@@ -210,7 +210,7 @@ class _Planner:
                 return restored
 
     def _with_lines(
-        self, rewritten: dict[int, dict[int, Part]], choice: Choice
+        self, rewritten: dict[int, dict[int, Part]], choice: ExcerptChoice
     ) -> dict[int, dict[int, Part]]:
         index = self.transcript.index
         lines: dict[tuple[int, str], list[str]] = {}
@@ -235,7 +235,7 @@ class _Planner:
         stays = layout.positions(len(self.transcript.messages))
         room = self.limits.target_tokens - layout.tokens
         budget = room if self.limits.explicit else min(room, self.limits.handoff_tokens)
-        beside = Beside(
+        beside = Surroundings(
             request=self.maker.request,
             stays=frozenset(stays),
             whole=frozenset(place for place in stays if place not in layout.rewritten),
@@ -271,7 +271,7 @@ class _Planner:
         note: str,
         attributes: dict[str, str],
         role: Role | None,
-        beside: Beside,
+        beside: Surroundings,
     ) -> Extract:
         def measure(text: str) -> int:
             wrapped = mark.wrap(f"{note}\n{text}", attributes, self.extractor.mark_version)
@@ -394,9 +394,9 @@ class _Planner:
             nodes=extract.nodes,
         )
 
-    def _standing(self, layout: Layout) -> Standing:
+    def _standing(self, layout: Layout) -> KeptReasons:
         maker = self.maker
-        return Standing(
+        return KeptReasons(
             system_end=maker.system_end,
             head_end=layout.head_end,
             tail_start=layout.tail_start,

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from penstock.compaction.handoff import Section
+from penstock.compaction.handoff import HandoffSection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.compaction.work import Turn, Work
+    from penstock.compaction.work import Work, WorkTurn
 
 __all__ = ["PROMPT_VERSION", "SYSTEM", "closing_prompt", "handoff_prompt", "merge_prompt", "notes_prompt"]
 
@@ -40,22 +40,22 @@ you are not sure of. Every one of them is looked up afterwards, and what is not 
 - No greeting, no remark about these notes, no quotes longer than a few words, no code blocks.
 - Leave out a section that would be empty."""
 
-_SECTIONS: dict[Section, str] = {
-    Section.ACTIVE_TASK: (
+_SECTIONS: dict[HandoffSection, str] = {
+    HandoffSection.ACTIVE_TASK: (
         "only the turns of the user's requests that are not fulfilled yet, oldest first, such as: m12, m15. "
         "Their words are copied by a program."
     ),
-    Section.GOAL: "what the user wants in the end, in one or two sentences.",
-    Section.CONSTRAINTS: "what the user demanded or ruled out, and how they like things done.",
-    Section.COMPLETED: "a numbered list: what was done, to what, with which tool, with what outcome.",
-    Section.STATE: "how things stand now: files changed, what runs, what passes and what fails.",
-    Section.IN_PROGRESS: "what was being done when the notes end.",
-    Section.BLOCKED: "what does not work or is missing, with the exact error.",
-    Section.DECISIONS: "what was decided, and why.",
-    Section.RESOLVED: "questions that were settled, each with its answer.",
-    Section.PENDING: "questions of the user that nobody has answered.",
-    Section.FILES: "files that were read, written or changed, each with what matters about it.",
-    Section.REMAINING: "what is left to do, as background and not as orders.",
+    HandoffSection.GOAL: "what the user wants in the end, in one or two sentences.",
+    HandoffSection.CONSTRAINTS: "what the user demanded or ruled out, and how they like things done.",
+    HandoffSection.COMPLETED: "a numbered list: what was done, to what, with which tool, with what outcome.",
+    HandoffSection.STATE: "how things stand now: files changed, what runs, what passes and what fails.",
+    HandoffSection.IN_PROGRESS: "what was being done when the notes end.",
+    HandoffSection.BLOCKED: "what does not work or is missing, with the exact error.",
+    HandoffSection.DECISIONS: "what was decided, and why.",
+    HandoffSection.RESOLVED: "questions that were settled, each with its answer.",
+    HandoffSection.PENDING: "questions of the user that nobody has answered.",
+    HandoffSection.FILES: "files that were read, written or changed, each with what matters about it.",
+    HandoffSection.REMAINING: "what is left to do, as background and not as orders.",
 }
 
 _FENCES = re.compile(r"<(/?)(conversation|previous_handoff|latest_request|notes)\b", re.IGNORECASE)
@@ -68,7 +68,7 @@ def handoff_prompt(work: Work) -> str:
     )
 
 
-def notes_prompt(turns: Sequence[Turn], tokens: int, focus: str) -> str:
+def notes_prompt(turns: Sequence[WorkTurn], tokens: int, focus: str) -> str:
     """The request for notes on one part of a conversation that is too long for one request.
 
     It does not depend on the other parts, so that notes can be kept and used again.
@@ -149,7 +149,7 @@ def _form(tokens: int, focus: str) -> str:
     )
 
 
-def _shown(turns: Sequence[Turn]) -> str:
+def _shown(turns: Sequence[WorkTurn]) -> str:
     return "\n\n".join(turn.text for turn in turns)
 
 

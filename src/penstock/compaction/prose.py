@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.compaction.handoff import Entry, Section
+from penstock.compaction.handoff import HandoffEntry, HandoffSection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,35 +32,35 @@ _NOTHING = re.compile(
 )
 _LONGEST_ITEM = 1_200  # characters
 
-_NAMES: dict[str, Section] = {
-    "active task": Section.ACTIVE_TASK,
-    "current task": Section.ACTIVE_TASK,
-    "goal": Section.GOAL,
-    "goals": Section.GOAL,
-    "objective": Section.GOAL,
-    "constraints preferences": Section.CONSTRAINTS,
-    "constraints and preferences": Section.CONSTRAINTS,
-    "constraints": Section.CONSTRAINTS,
-    "preferences": Section.CONSTRAINTS,
-    "completed actions": Section.COMPLETED,
-    "completed": Section.COMPLETED,
-    "completed work": Section.COMPLETED,
-    "active state": Section.STATE,
-    "current state": Section.STATE,
-    "state": Section.STATE,
-    "in progress": Section.IN_PROGRESS,
-    "blocked": Section.BLOCKED,
-    "blockers": Section.BLOCKED,
-    "key decisions": Section.DECISIONS,
-    "decisions": Section.DECISIONS,
-    "resolved questions": Section.RESOLVED,
-    "pending user asks": Section.PENDING,
-    "pending asks": Section.PENDING,
-    "relevant files": Section.FILES,
-    "files": Section.FILES,
-    "remaining work": Section.REMAINING,
-    "next steps": Section.REMAINING,
-    "critical context": Section.STATE,
+_NAMES: dict[str, HandoffSection] = {
+    "active task": HandoffSection.ACTIVE_TASK,
+    "current task": HandoffSection.ACTIVE_TASK,
+    "goal": HandoffSection.GOAL,
+    "goals": HandoffSection.GOAL,
+    "objective": HandoffSection.GOAL,
+    "constraints preferences": HandoffSection.CONSTRAINTS,
+    "constraints and preferences": HandoffSection.CONSTRAINTS,
+    "constraints": HandoffSection.CONSTRAINTS,
+    "preferences": HandoffSection.CONSTRAINTS,
+    "completed actions": HandoffSection.COMPLETED,
+    "completed": HandoffSection.COMPLETED,
+    "completed work": HandoffSection.COMPLETED,
+    "active state": HandoffSection.STATE,
+    "current state": HandoffSection.STATE,
+    "state": HandoffSection.STATE,
+    "in progress": HandoffSection.IN_PROGRESS,
+    "blocked": HandoffSection.BLOCKED,
+    "blockers": HandoffSection.BLOCKED,
+    "key decisions": HandoffSection.DECISIONS,
+    "decisions": HandoffSection.DECISIONS,
+    "resolved questions": HandoffSection.RESOLVED,
+    "pending user asks": HandoffSection.PENDING,
+    "pending asks": HandoffSection.PENDING,
+    "relevant files": HandoffSection.FILES,
+    "files": HandoffSection.FILES,
+    "remaining work": HandoffSection.REMAINING,
+    "next steps": HandoffSection.REMAINING,
+    "critical context": HandoffSection.STATE,
 }
 
 
@@ -70,7 +70,7 @@ class Prose(msgspec.Struct, frozen=True):
     An entry's number is the turn that the model gave for it, 0 where it gave none.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[HandoffEntry, ...]
     open_turns: tuple[int, ...] = ()
 
 
@@ -79,19 +79,19 @@ def read_prose(text: str) -> Prose | None:
     sections = list(_sections(_FENCE.sub("", _THOUGHTS.sub("", text))))
     if not any(known for _, known, _ in sections):
         return None
-    entries: list[Entry] = []
+    entries: list[HandoffEntry] = []
     open_turns: list[int] = []
     for section, _, lines in sections:
-        if section is Section.ACTIVE_TASK:
+        if section is HandoffSection.ACTIVE_TASK:
             open_turns += [int(turn) for turn in _TURN.findall("\n".join(lines))]
             continue
         entries += [_entry(section, item) for item in _items(lines)]
     return Prose(tuple(entries), tuple(dict.fromkeys(open_turns)))
 
 
-def _sections(text: str) -> Iterator[tuple[Section, bool, list[str]]]:
+def _sections(text: str) -> Iterator[tuple[HandoffSection, bool, list[str]]]:
     """Each section with whether its heading is one of ours, and its lines."""
-    section, known, lines = Section.STATE, False, list[str]()
+    section, known, lines = HandoffSection.STATE, False, list[str]()
     for line in text.splitlines():
         heading = _HEADING.match(line)
         if heading is None:
@@ -99,7 +99,7 @@ def _sections(text: str) -> Iterator[tuple[Section, bool, list[str]]]:
             continue
         yield section, known, lines
         found = _NAMES.get(_plain(heading[1] or heading[2] or heading[3]))
-        section, known, lines = found or Section.STATE, found is not None, []
+        section, known, lines = found or HandoffSection.STATE, found is not None, []
     yield section, known, lines
 
 
@@ -122,11 +122,11 @@ def _items(lines: list[str]) -> Iterator[str]:
         held = [line[bullet.end() :].strip()] if bullet is not None else []
 
 
-def _entry(section: Section, item: str) -> Entry:
+def _entry(section: HandoffSection, item: str) -> HandoffEntry:
     turn = _TURN.search(item)
     text = _LEADING_TURN.sub("", item, count=1) if _LEADING_TURN.match(item) else item
     if turn and len(_TURN.findall(text)) == 1:
         text = _CLOSING_TURN.sub("", text)  # it stands in front of the entry
     if len(text) > _LONGEST_ITEM:
         text = text[:_LONGEST_ITEM].rsplit(" ", 1)[0] + " …"
-    return Entry(section, int(turn[1]) if turn else 0, text)
+    return HandoffEntry(section, int(turn[1]) if turn else 0, text)

@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 
 from penstock.compaction.excerpts import excerpts, lay_out
-from penstock.compaction.handoff import Entry, Section, parse_handoff
+from penstock.compaction.handoff import HandoffEntry, HandoffSection, parse_handoff
 from penstock.compaction.ledger import Fact, facts_in
-from penstock.compaction.vocabulary import Found, Vocabulary, sorted_distinct
+from penstock.compaction.vocabulary import FoundValues, Vocabulary, sorted_distinct
 from penstock.conversation.message import (
     Message,
     Opaque,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from penstock.redaction import Redactor
 
-__all__ = ["Reader", "Reading", "Source", "Speaker"]
+__all__ = ["Reader", "Reading", "Speaker", "SpokenSource"]
 
 _BLOCK = 1_000_000  # characters that go through the vocabulary together
 _TYPICAL_EXCERPT = 80
@@ -65,7 +65,7 @@ class _Block(msgspec.Struct, frozen=True, eq=False):
     distinct: NDArray[np.int32]
 
 
-class Source(msgspec.Struct, frozen=True, eq=False, gc=False):
+class SpokenSource(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One voice in one message: a text, a call or a result, cut into excerpts.
 
     The excerpts stand one after the other in `text`, with a line break between them.
@@ -115,10 +115,10 @@ class Reading(msgspec.Struct, eq=False, gc=False):
     from a handoff the number and the label of the entry; other sources have none.
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[SpokenSource, ...]
     tags: tuple[str, ...]
     is_handoff: bool = False
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[HandoffEntry, ...] = ()
     _facts: tuple[Fact, ...] | None = None
 
     def facts(self, message: Message, redactor: Redactor) -> tuple[Fact, ...]:
@@ -134,7 +134,7 @@ class _Draft(msgspec.Struct, eq=False):
     speaker: Speaker
     excerpts: tuple[str, ...]
     keys: frozenset[str]
-    source: Source | None = None
+    source: SpokenSource | None = None
 
 
 class Reader:
@@ -148,7 +148,7 @@ class Reader:
     def read(self, messages: Sequence[Message]) -> list[Reading]:
         """What each message says."""
         readings: list[Reading] = []
-        block: list[tuple[Message, list[_Draft], tuple[str, ...], tuple[Entry, ...]]] = []
+        block: list[tuple[Message, list[_Draft], tuple[str, ...], tuple[HandoffEntry, ...]]] = []
         characters = 0
         for message in messages:
             drafts, tags, entries = self._draft(message)
@@ -161,7 +161,7 @@ class Reader:
         return readings
 
     def _finished(
-        self, block: list[tuple[Message, list[_Draft], tuple[str, ...], tuple[Entry, ...]]]
+        self, block: list[tuple[Message, list[_Draft], tuple[str, ...], tuple[HandoffEntry, ...]]]
     ) -> Iterator[Reading]:
         """The readings of a block of drafts, whose values are found together."""
         fresh = [draft for _, drafts, _, _ in block for draft in drafts if draft.source is None]
@@ -175,10 +175,10 @@ class Reader:
                 entries,
             )
 
-    def _draft(self, message: Message) -> tuple[list[_Draft], tuple[str, ...], tuple[Entry, ...]]:
+    def _draft(self, message: Message) -> tuple[list[_Draft], tuple[str, ...], tuple[HandoffEntry, ...]]:
         drafts: list[_Draft] = []
         tags: list[str] = []
-        entries: list[Entry] = []
+        entries: list[HandoffEntry] = []
         for speaker, tag, text in _voices(message, entries):
             if text and not text.isspace():
                 draft = self._cut(speaker, text)
@@ -222,7 +222,7 @@ class Reader:
         borders = [0, *ends.tolist()]
         spans = found.starts[borders].tolist()
         for place, draft in enumerate(block):
-            draft.source = Source(
+            draft.source = SpokenSource(
                 draft.speaker,
                 "\n".join(draft.excerpts),
                 values,
@@ -236,14 +236,16 @@ class Reader:
             draft.excerpts = ()
 
 
-def _find_in_pieces(vocabulary: Vocabulary, texts: list[str]) -> Found:
+def _find_in_pieces(vocabulary: Vocabulary, texts: list[str]) -> FoundValues:
     """The values of the texts, a limited amount of text at a time: one message may be larger than any block."""
     if sum(map(len, texts)) <= 2 * _BLOCK:
         return vocabulary.find(texts)
     step = _BLOCK // _TYPICAL_EXCERPT
     pieces = [vocabulary.find(texts[start : start + step]) for start in range(0, len(texts), step)]
     counts = np.concatenate([np.diff(piece.starts) for piece in pieces])
-    return Found(np.concatenate([piece.ids for piece in pieces]), np.concatenate([[0], np.cumsum(counts)]))
+    return FoundValues(
+        np.concatenate([piece.ids for piece in pieces]), np.concatenate([[0], np.cumsum(counts)])
+    )
 
 
 def _readable(text: str) -> str:
@@ -255,7 +257,7 @@ def _readable(text: str) -> str:
     return text[:head] + "\n" + text[tail if tail > 0 else len(text) - _LONGEST_TEXT * 2 // 5 :]
 
 
-def _voices(message: Message, entries: list[Entry]) -> Iterator[tuple[Speaker, str, str]]:
+def _voices(message: Message, entries: list[HandoffEntry]) -> Iterator[tuple[Speaker, str, str]]:
     """Who says what in a message, with the tag. Entries of an older handoff are added to `entries`."""
     for part in message.parts:
         match part:
@@ -272,7 +274,7 @@ def _voices(message: Message, entries: list[Entry]) -> Iterator[tuple[Speaker, s
             case Summary(text=text):
                 for entry in parse_handoff(text):
                     entries.append(entry)
-                    if entry.section is Section.CONTEXT:  # the others are taken over as they are
+                    if entry.section is HandoffSection.CONTEXT:  # the others are taken over as they are
                         yield Speaker.HANDOFF, f"{entry.number} {entry.label}", entry.text
             case _:
                 pass

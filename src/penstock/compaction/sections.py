@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from penstock.compaction.elide import clip
-from penstock.compaction.handoff import Entry, Section
+from penstock.compaction.handoff import HandoffEntry, HandoffSection
 from penstock.compaction.ledger import Fact, Ledger
 from penstock.compaction.reading import Speaker
 from penstock.compaction.transcript import MODEL, WRITTEN_BY
@@ -34,14 +34,26 @@ _SECTIONS_SHARE = 0.06
 _CONSTRAINTS_SHARE = 0.08
 _CONSTRAINTS_LEAST = 200  # tokens, where that is not more than a third
 PROSE_SHARE = 0.35  # of a handoff: what a model may write; the rest is facts, in the conversation's own words
-_IN_USERS_WORDS = frozenset({Section.ACTIVE_TASK, Section.CONSTRAINTS})
+_IN_USERS_WORDS = frozenset({HandoffSection.ACTIVE_TASK, HandoffSection.CONSTRAINTS})
 _NEED = {
     section: place
     for place, section in enumerate(
         (
-            *(Section.ACTIVE_TASK, Section.GOAL, Section.STATE, Section.IN_PROGRESS, Section.BLOCKED),
-            *(Section.CONSTRAINTS, Section.PENDING, Section.REMAINING, Section.DECISIONS, Section.FILES),
-            *(Section.COMPLETED, Section.RESOLVED, Section.CONTEXT),
+            *(
+                HandoffSection.ACTIVE_TASK,
+                HandoffSection.GOAL,
+                HandoffSection.STATE,
+                HandoffSection.IN_PROGRESS,
+                HandoffSection.BLOCKED,
+            ),
+            *(
+                HandoffSection.CONSTRAINTS,
+                HandoffSection.PENDING,
+                HandoffSection.REMAINING,
+                HandoffSection.DECISIONS,
+                HandoffSection.FILES,
+            ),
+            *(HandoffSection.COMPLETED, HandoffSection.RESOLVED, HandoffSection.CONTEXT),
         )
     )
 }
@@ -70,7 +82,7 @@ class Sections:
         """Whether a model wrote sections of the handoff, now or in the one that it follows."""
         return self._prose is not None and bool(self._prose.entries)
 
-    def write(self, budget: int, request: int | None, kept: frozenset[int]) -> tuple[list[Entry], int]:
+    def write(self, budget: int, request: int | None, kept: frozenset[int]) -> tuple[list[HandoffEntry], int]:
         """The entries within their share of the budget, and how many values had to be struck in them.
 
         `kept` are the positions of messages that stand whole in the view, `request` is that of the live request.
@@ -86,10 +98,10 @@ class Sections:
         marks = [part.attributes for one in handoffs for part in one.parts if isinstance(part, Summary)]
         if not any(mark.get(WRITTEN_BY) == MODEL for mark in marks):
             return None
-        ours = {Section.ACTIVE_TASK, Section.CONTEXT}
+        ours = {HandoffSection.ACTIVE_TASK, HandoffSection.CONTEXT}
         return Checked(tuple(entry for entry in self._older() if entry.section not in ours), 0)
 
-    def _with_prose(self, entries: list[Entry], budget: int) -> list[Entry]:
+    def _with_prose(self, entries: list[HandoffEntry], budget: int) -> list[HandoffEntry]:
         """A model's entries, within their share, in place of our own where it wrote a section.
 
         What the user asked and demanded stays in the user's own words, before the model's.
@@ -101,7 +113,7 @@ class Sections:
         told = {entry.section for entry in taken} - _IN_USERS_WORDS
         return [*(entry for entry in entries if entry.section not in told), *taken]
 
-    def fitting(self, entries: Sequence[Entry], share: int) -> list[Entry]:
+    def fitting(self, entries: Sequence[HandoffEntry], share: int) -> list[HandoffEntry]:
         """The entries that fit the share, in their order; where not all fit, the sections needed most come first."""
         costs = self._tokenizer.count_many([f"- m{entry.number} {entry.text}\n" for entry in entries])
         ranked = sorted(range(len(entries)), key=lambda place: (_NEED[entries[place].section], place))
@@ -113,7 +125,7 @@ class Sections:
                 share -= cost
         return [entries[place] for place in sorted(taken)]
 
-    def _verified(self, entries: list[Entry]) -> tuple[list[Entry], int]:
+    def _verified(self, entries: list[HandoffEntry]) -> tuple[list[HandoffEntry], int]:
         """The entries without values that the conversation does not hold, and how many those were.
 
         Excerpts need no such check: they are the conversation. Entries of an older handoff were checked when it
@@ -131,16 +143,16 @@ class Sections:
         ]
         return clean, sum(len(one.struck) for one in checked)
 
-    def _entries(self, budget: int, request: int | None, kept: frozenset[int]) -> list[Entry]:
+    def _entries(self, budget: int, request: int | None, kept: frozenset[int]) -> list[HandoffEntry]:
         """The entries of all sections but the last, most needed first within their share."""
         transcript = self._transcript
         ledger = Ledger.of(transcript.facts(self._redactor))
         older = self._older()
         gone = {n for place, n in enumerate(transcript.numbers) if place not in kept}
         constraints = [
-            *(entry for entry in older if entry.section is Section.CONSTRAINTS),
+            *(entry for entry in older if entry.section is HandoffSection.CONSTRAINTS),
             *(
-                Entry(Section.CONSTRAINTS, fact.number, _constraint(fact))
+                HandoffEntry(HandoffSection.CONSTRAINTS, fact.number, _constraint(fact))
                 for fact in ledger.constraints
                 if fact.number in gone
             ),
@@ -154,68 +166,77 @@ class Sections:
         taken += self._within(self._history(ledger, older, gone, request), share)
         return taken
 
-    def _older(self) -> list[Entry]:
+    def _older(self) -> list[HandoffEntry]:
         """The entries of earlier handoffs."""
         readings = self._transcript.readings
         return [entry for place in self._transcript.handoffs for entry in readings[place].entries]
 
-    def _task(self, request: int | None, budget: int) -> list[Entry]:
+    def _task(self, request: int | None, budget: int) -> list[HandoffEntry]:
         """The live request in short (it stands whole after the handoff) and, where it says no more than
         "continue", the one before it; then the first request, as the goal.
         """
         transcript = self._transcript
         index = transcript.index
         spoken = np.unique(index.message_of_source[index.speakers == Speaker.USER]).tolist()
-        entries: list[Entry] = []
+        entries: list[HandoffEntry] = []
         if request is not None:
-            entries.append(self._quote(Section.ACTIVE_TASK, request, max(24, budget // 100)))
+            entries.append(self._quote(HandoffSection.ACTIVE_TASK, request, max(24, budget // 100)))
             earlier = [place for place in spoken[-20:] if place < request]
             entries += self._named_requests(spoken, request, budget)
             if not entries[1:] and earlier and _GO_ON.match(words_of(transcript, request)):
-                entries.append(self._quote(Section.ACTIVE_TASK, earlier[-1], max(60, budget // 12)))
-        entries += [entry for entry in self._older() if entry.section is Section.GOAL]
+                entries.append(self._quote(HandoffSection.ACTIVE_TASK, earlier[-1], max(60, budget // 12)))
+        entries += [entry for entry in self._older() if entry.section is HandoffSection.GOAL]
         if spoken and spoken[0] != request and not transcript.handoffs:
-            entries.append(self._quote(Section.GOAL, spoken[0], max(40, budget // 25)))
+            entries.append(self._quote(HandoffSection.GOAL, spoken[0], max(40, budget // 25)))
         return entries
 
-    def _named_requests(self, spoken: Sequence[int], request: int, budget: int) -> list[Entry]:
+    def _named_requests(self, spoken: Sequence[int], request: int, budget: int) -> list[HandoffEntry]:
         """The requests that a model named as unfulfilled, in the user's own words."""
         named = set(self._prose.open_turns) if self._prose is not None else set()
         places = [place for place in spoken if self._transcript.numbers[place] in named and place != request]
-        return [self._quote(Section.ACTIVE_TASK, place, max(60, budget // 30)) for place in places[-4:]]
+        return [
+            self._quote(HandoffSection.ACTIVE_TASK, place, max(60, budget // 30)) for place in places[-4:]
+        ]
 
-    def _quote(self, section: Section, place: int, limit: int) -> Entry:
+    def _quote(self, section: HandoffSection, place: int, limit: int) -> HandoffEntry:
         text = " ".join(self._redactor.redact(words_of(self._transcript, place)).split())
         number = self._transcript.numbers[place]
-        return Entry(
+        return HandoffEntry(
             section, number, clip(text, limit, self._tokenizer.count, f"m{number}").replace("\n", " ")
         )
 
     def _history(
-        self, ledger: Ledger, older: Sequence[Entry], gone: set[int], request: int | None
-    ) -> list[Entry]:
+        self, ledger: Ledger, older: Sequence[HandoffEntry], gone: set[int], request: int | None
+    ) -> list[HandoffEntry]:
         """What was done, is broken, was decided and touched, the newest of each first."""
         asked = self._transcript.numbers[request] if request is not None else 0
         done = ledger.actions[-8:]
         named = "\n".join(fact.text for fact in done)
         fresh = [
-            *((Section.BLOCKED, fact) for fact in ledger.open_errors[-2:]),
-            *((Section.PENDING, fact) for fact in ledger.questions if fact.number > asked),
-            *((Section.COMPLETED, fact) for fact in done),
-            *((Section.FILES, fact) for fact in ledger.files[-10:] if fact.label not in named),
-            *((Section.DECISIONS, fact) for fact in ledger.decisions[-3:]),
+            *((HandoffSection.BLOCKED, fact) for fact in ledger.open_errors[-2:]),
+            *((HandoffSection.PENDING, fact) for fact in ledger.questions if fact.number > asked),
+            *((HandoffSection.COMPLETED, fact) for fact in done),
+            *((HandoffSection.FILES, fact) for fact in ledger.files[-10:] if fact.label not in named),
+            *((HandoffSection.DECISIONS, fact) for fact in ledger.decisions[-3:]),
         ]
         entries = [
-            Entry(section, fact.number, fact.text) for section, fact in reversed(fresh) if fact.number in gone
+            HandoffEntry(section, fact.number, fact.text)
+            for section, fact in reversed(fresh)
+            if fact.number in gone
         ]
-        kept_sections = {Section.COMPLETED, Section.FILES, Section.DECISIONS, Section.BLOCKED}
+        kept_sections = {
+            HandoffSection.COMPLETED,
+            HandoffSection.FILES,
+            HandoffSection.DECISIONS,
+            HandoffSection.BLOCKED,
+        }
         entries += [entry for entry in reversed(older) if entry.section in kept_sections]
         return entries
 
-    def _within(self, entries: Sequence[Entry], share: int) -> list[Entry]:
+    def _within(self, entries: Sequence[HandoffEntry], share: int) -> list[HandoffEntry]:
         """The first entries that fit the share, no text twice, in the order of their messages."""
         costs = self._tokenizer.count_many([f"- m{entry.number} {entry.text}\n" for entry in entries])
-        taken: dict[str, Entry] = {}
+        taken: dict[str, HandoffEntry] = {}
         for entry, cost in zip(entries, costs, strict=True):
             key = f"{entry.section} {entry.text}"
             if cost <= share and key not in taken:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.conversation.message import ToolCall, ToolResult
 
 __all__ = [
-    "Tool",
+    "ToolFamily",
     "arguments_of",
     "describe",
     "exit_status",
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-class Tool(StrEnum):
+class ToolFamily(StrEnum):
     """What a tool does, as far as its name tells."""
 
     TERMINAL = "terminal"
@@ -47,26 +47,26 @@ class Tool(StrEnum):
     OTHER = "other"
 
 
-_FAMILIES: tuple[tuple[Tool, re.Pattern[str]], ...] = (
+_FAMILIES: tuple[tuple[ToolFamily, re.Pattern[str]], ...] = (
     (
-        Tool.TERMINAL,
+        ToolFamily.TERMINAL,
         re.compile(r"terminal|bash|shell|exec|run_?command|run_?in|powershell|cmd$", re.IGNORECASE),
     ),
-    (Tool.PATCH, re.compile(r"patch|edit|replace|insert|modify_file|update_file", re.IGNORECASE)),
-    (Tool.WRITE, re.compile(r"write|create_?file|save_?file", re.IGNORECASE)),
-    (Tool.FETCH, re.compile(r"fetch|browse|download|http|web_?search|open_?url", re.IGNORECASE)),
-    (Tool.SEARCH, re.compile(r"grep|search|find|glob|\brg\b", re.IGNORECASE)),
-    (Tool.LIST, re.compile(r"^ls$|list_?(?:files|dir)|tree", re.IGNORECASE)),
-    (Tool.READ, re.compile(r"read|view|^cat$|open_?file|get_?file", re.IGNORECASE)),
+    (ToolFamily.PATCH, re.compile(r"patch|edit|replace|insert|modify_file|update_file", re.IGNORECASE)),
+    (ToolFamily.WRITE, re.compile(r"write|create_?file|save_?file", re.IGNORECASE)),
+    (ToolFamily.FETCH, re.compile(r"fetch|browse|download|http|web_?search|open_?url", re.IGNORECASE)),
+    (ToolFamily.SEARCH, re.compile(r"grep|search|find|glob|\brg\b", re.IGNORECASE)),
+    (ToolFamily.LIST, re.compile(r"^ls$|list_?(?:files|dir)|tree", re.IGNORECASE)),
+    (ToolFamily.READ, re.compile(r"read|view|^cat$|open_?file|get_?file", re.IGNORECASE)),
 )
-_MAIN_KEYS: dict[Tool, tuple[str, ...]] = {
-    Tool.TERMINAL: ("command", "cmd", "script", "code", "input"),
-    Tool.READ: ("file_path", "path", "filename", "file", "uri"),
-    Tool.WRITE: ("file_path", "path", "filename", "file", "uri"),
-    Tool.PATCH: ("file_path", "path", "filename", "file", "uri", "patch", "input"),
-    Tool.SEARCH: ("pattern", "query", "regex", "q", "search", "glob"),
-    Tool.LIST: ("path", "directory", "dir", "folder"),
-    Tool.FETCH: ("url", "uri", "query", "q"),
+_MAIN_KEYS: dict[ToolFamily, tuple[str, ...]] = {
+    ToolFamily.TERMINAL: ("command", "cmd", "script", "code", "input"),
+    ToolFamily.READ: ("file_path", "path", "filename", "file", "uri"),
+    ToolFamily.WRITE: ("file_path", "path", "filename", "file", "uri"),
+    ToolFamily.PATCH: ("file_path", "path", "filename", "file", "uri", "patch", "input"),
+    ToolFamily.SEARCH: ("pattern", "query", "regex", "q", "search", "glob"),
+    ToolFamily.LIST: ("path", "directory", "dir", "folder"),
+    ToolFamily.FETCH: ("url", "uri", "query", "q"),
 }
 _EXIT = re.compile(
     r"(?:exit(?:ed)?(?: with)?(?:[ _-]?(?:code|status))?|return ?code)[^\w-]{0,4}(-?\d{1,3})\b", re.IGNORECASE
@@ -76,9 +76,9 @@ _LONGEST_ARGUMENT = 120
 
 
 @lru_cache(maxsize=1_000)
-def tool_family(name: str) -> Tool:
+def tool_family(name: str) -> ToolFamily:
     """What the tool does."""
-    return next((family for family, pattern in _FAMILIES if pattern.search(name)), Tool.OTHER)
+    return next((family for family, pattern in _FAMILIES if pattern.search(name)), ToolFamily.OTHER)
 
 
 def arguments_of(call: ToolCall) -> dict[str, Any]:
@@ -92,14 +92,14 @@ def arguments_of(call: ToolCall) -> dict[str, Any]:
     return {"input": call.arguments} if call.arguments.strip() else {}
 
 
-def main_argument(family: Tool, arguments: dict[str, Any]) -> str:
+def main_argument(family: ToolFamily, arguments: dict[str, Any]) -> str:
     """What the call was about, on one line and whole, or the first arguments of an unknown tool."""
     for key in _MAIN_KEYS.get(family, ()):
         value = arguments.get(key)
         if isinstance(value, list):
             value = " ".join(map(str, value))
         if isinstance(value, str) and value.strip():
-            patched = _PATCHED_FILE.findall(value) if family is Tool.PATCH else []
+            patched = _PATCHED_FILE.findall(value) if family is ToolFamily.PATCH else []
             return _one_line(" ".join(patched) if patched else value)
     first = [f"{key} {_brief(value)}" for key, value in list(arguments.items())[:3]]
     return _one_line(", ".join(first))
@@ -122,29 +122,29 @@ def shorten(line: str, longest: int = _LONGEST_ARGUMENT) -> str:
 def describe(call: ToolCall | None, result: ToolResult, redact: Callable[[str], str]) -> str:
     """The line that stands for a result; arguments go through `redact`."""
     if call is None:
-        return f"[tool] {_size(result.text, Tool.OTHER)}"
+        return f"[tool] {_size(result.text, ToolFamily.OTHER)}"
     family = tool_family(call.name)
     arguments = arguments_of(call)
     about = shorten(redact(main_argument(family, arguments)))
     outcome = _outcome(result, family)
     head = f"[{call.name}] {about}".rstrip()
-    if family is Tool.READ:
+    if family is ToolFamily.READ:
         start = arguments.get("offset", arguments.get("start_line", 1))
         line = start if isinstance(start, int) else 1
         return f"{head} from line {line}, {outcome}"
     return f"{head} → {outcome}"
 
 
-def _outcome(result: ToolResult, family: Tool) -> str:
+def _outcome(result: ToolResult, family: ToolFamily) -> str:
     size = _size(result.text, family)
-    status = exit_status(result.text) if family is Tool.TERMINAL else None
+    status = exit_status(result.text) if family is ToolFamily.TERMINAL else None
     if status is not None:
         return f"exit {status}, {size}"
     return f"failed, {size}" if result.is_error else size
 
 
-def _size(text: str, family: Tool) -> str:
-    if family in {Tool.TERMINAL, Tool.SEARCH, Tool.LIST}:
+def _size(text: str, family: ToolFamily) -> str:
+    if family in {ToolFamily.TERMINAL, ToolFamily.SEARCH, ToolFamily.LIST}:
         lines = text.count("\n") + 1 if text.strip() else 0
         return f"{lines:,} line{'' if lines == 1 else 's'}"
     return f"{len(text):,} chars"

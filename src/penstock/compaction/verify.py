@@ -18,11 +18,11 @@ from penstock.redaction import REDACTED
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
-    from penstock.compaction.handoff import Entry
+    from penstock.compaction.handoff import HandoffEntry
     from penstock.compaction.prose import Prose
     from penstock.redaction import Redactor
 
-__all__ = ["STRUCK", "Checked", "Source", "Verified", "check_prose", "strike_unknown"]
+__all__ = ["STRUCK", "Checked", "KnownSource", "Verified", "check_prose", "strike_unknown"]
 
 STRUCK = "[struck]"
 _HANDLE = re.compile(r"m\d+")
@@ -58,12 +58,12 @@ class Checked(msgspec.Struct, frozen=True):
     `open_turns` are the messages that the model named as requests not fulfilled yet.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[HandoffEntry, ...]
     struck: int
     open_turns: tuple[int, ...] = ()
 
 
-class Source(msgspec.Struct, frozen=True, eq=False):
+class KnownSource(msgspec.Struct, frozen=True, eq=False):
     """What a model's text is held to: the values of the conversation, its texts, its messages and its secrets.
 
     `texts` are looked through only for what is not among the values.
@@ -106,7 +106,7 @@ def strike_unknown(text: str, known: Container[str], *, phrases: bool = True) ->
     return _struck(text, {value for value in found if value not in known and not _HANDLE.fullmatch(value)})
 
 
-def check_prose(prose: Prose, source: Source, redactor: Redactor) -> Checked:
+def check_prose(prose: Prose, source: KnownSource, redactor: Redactor) -> Checked:
     """What a model wrote, without what it invented and without secrets.
 
     A value that the source does not hold is struck. An entry that loses half of what it claims, or more, goes as
@@ -121,7 +121,7 @@ def check_prose(prose: Prose, source: Source, redactor: Redactor) -> Checked:
         for claim in some
         if _HANDLE.fullmatch(claim) and int(claim[1:]) not in source.numbers
     }
-    kept: list[Entry] = []
+    kept: list[HandoffEntry] = []
     struck = 0
     for entry, some in zip(clean, claims, strict=True):
         lost = some & missing
@@ -133,7 +133,7 @@ def check_prose(prose: Prose, source: Source, redactor: Redactor) -> Checked:
     return Checked(tuple(_numbered(entry, source.numbers) for entry in kept), struck, prose.open_turns)
 
 
-def _without_secrets(entry: Entry, secrets: frozenset[str], redactor: Redactor) -> Entry:
+def _without_secrets(entry: HandoffEntry, secrets: frozenset[str], redactor: Redactor) -> HandoffEntry:
     text = redactor.redact(entry.text)
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
@@ -214,6 +214,6 @@ def _without(token: str, lost: set[str]) -> str:
     return token
 
 
-def _numbered(entry: Entry, numbers: Container[int]) -> Entry:
+def _numbered(entry: HandoffEntry, numbers: Container[int]) -> HandoffEntry:
     """The entry without a number that names no message."""
     return entry if entry.number in numbers else msgspec.structs.replace(entry, number=0)

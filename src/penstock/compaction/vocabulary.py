@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Found", "Kind", "Vocabulary", "sorted_distinct"]
+__all__ = ["FoundValues", "Kind", "Vocabulary", "sorted_distinct"]
 
 
 class Kind(IntEnum):
@@ -103,7 +103,7 @@ class _Tokens(dict[str, int]):
         return number
 
 
-class Found(msgspec.Struct, frozen=True, eq=False):
+class FoundValues(msgspec.Struct, frozen=True, eq=False):
     """The distinct values of each text: `ids[starts[t]:starts[t + 1]]` are those of text t."""
 
     ids: NDArray[np.int32]
@@ -129,7 +129,7 @@ class Vocabulary:
     def __contains__(self, value: object) -> bool:
         return isinstance(value, str) and len(self.numbers_of([value])) > 0
 
-    def find(self, texts: Sequence[str]) -> Found:
+    def find(self, texts: Sequence[str]) -> FoundValues:
         """The values of each text. New ones get numbers."""
         if len(self._tokens) > _REMEMBERED:
             self._tokens.forget()
@@ -143,7 +143,7 @@ class Vocabulary:
         size = max(1, len(self))
         distinct = sorted_distinct(texts_of * size + numbers)
         per_text = np.bincount(distinct // size, minlength=len(texts))[: len(texts)]
-        return Found((distinct % size).astype(np.int32), np.concatenate([[0], np.cumsum(per_text)]))
+        return FoundValues((distinct % size).astype(np.int32), np.concatenate([[0], np.cumsum(per_text)]))
 
     def _values_of(self, tokens: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """The numbers of the tokens' values, each with the text it is of; an end token leads to the next text."""

@@ -15,7 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["BUCKETS", "Words", "bucket", "words_of"]
+__all__ = ["BUCKETS", "ValueWords", "bucket", "words_of"]
 
 BUCKETS = 1 << 16
 _OTHER, _UPPER, _LOWER, _DIGIT, _HIGH = range(5)
@@ -38,7 +38,7 @@ def _classes() -> NDArray[np.uint8]:
 _CLASSES = _classes()
 
 
-class Words(NamedTuple):
+class ValueWords(NamedTuple):
     """The number of each word, and the place of the value it is in."""
 
     buckets: NDArray[np.uint16]
@@ -51,7 +51,7 @@ def bucket(word: str) -> int:
     return int(_numbers(data, np.zeros(1, np.int64), np.arange(len(data)))[0]) if len(data) else 0
 
 
-def words_of(joined: str) -> Words:
+def words_of(joined: str) -> ValueWords:
     """The words of all values in a text of which each line is one value and the last is empty."""
     data = np.frombuffer(joined.encode(errors="replace"), np.uint8)
     lowered = np.frombuffer(joined.lower().encode(errors="replace"), np.uint8)
@@ -65,13 +65,13 @@ def words_of(joined: str) -> Words:
     begins[1:] -= (kinds[1:] == _LOWER) & (kinds[:-1] == _UPPER) & (lengths[:-1] <= 2)
     wanted = np.flatnonzero(lengths >= _LEAST_BYTES[kinds])
     if not len(wanted):
-        return Words(np.zeros(0, np.uint16), np.zeros(0, np.int32))
+        return ValueWords(np.zeros(0, np.uint16), np.zeros(0, np.int32))
     begins, ends = begins[wanted], starts[wanted] + lengths[wanted]
     sizes = np.minimum(ends - begins, _LONGEST)
     firsts = np.cumsum(sizes) - sizes
     within = np.arange(int(sizes.sum())) - np.repeat(firsts, sizes)
     owners = np.searchsorted(np.flatnonzero(data == ord("\n")), begins).astype(np.int32)
-    return Words(_numbers(lowered[np.repeat(begins, sizes) + within], firsts, within), owners)
+    return ValueWords(_numbers(lowered[np.repeat(begins, sizes) + within], firsts, within), owners)
 
 
 def _numbers(

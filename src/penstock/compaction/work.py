@@ -16,7 +16,7 @@ from penstock.compaction.elide import calls_by_id, clip
 from penstock.compaction.extractive import Extractor, live_of
 from penstock.compaction.handoff import header_of
 from penstock.compaction.reading import Speaker
-from penstock.compaction.verify import Source
+from penstock.compaction.verify import KnownSource
 from penstock.conversation.message import Image, Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
 
-__all__ = ["Turn", "Work", "WorkMaker", "source_of"]
+__all__ = ["Work", "WorkMaker", "WorkTurn", "source_of"]
 
 _FIRST_WORDS = 80  # characters of a user's message in the list of what was asked
 _MOST_ASKED = 40
@@ -36,7 +36,7 @@ _REQUEST_TOKENS = 800
 _PART_TOKENS = (800, 300, 120, 40)  # what a part that is no result is clipped to, tried in turn
 
 
-class Turn(msgspec.Struct, frozen=True, gc=False):
+class WorkTurn(msgspec.Struct, frozen=True, gc=False):
     """One message as a summariser reads it, under a header with its number."""
 
     number: int
@@ -51,7 +51,7 @@ class Work(msgspec.Struct, frozen=True, eq=False):
     first words. `prose_tokens` is what the model's part of the handoff may take.
     """
 
-    turns: tuple[Turn, ...]
+    turns: tuple[WorkTurn, ...]
     previous: str
     request: str
     asked: tuple[tuple[int, str], ...]
@@ -105,7 +105,7 @@ class WorkMaker:
 
     def trimmed(self, work: Work, room_tokens: int) -> Work:
         """The work with turns that take at most `room_tokens`, which is less than they take whole."""
-        turns: list[Turn] = []
+        turns: list[WorkTurn] = []
         for limit in _PART_TOKENS:
             turns = list(self._turns(partial(self._clipped, limit=limit, lines={})))
             left = room_tokens - sum(turn.tokens for turn in turns)
@@ -115,12 +115,12 @@ class WorkMaker:
                 break
         return msgspec.structs.replace(work, turns=_newest(turns, room_tokens))
 
-    def _turns(self, parts_of: Callable[[int], Iterable[str]]) -> Iterator[Turn]:
+    def _turns(self, parts_of: Callable[[int], Iterable[str]]) -> Iterator[WorkTurn]:
         texts = ["\n".join(parts_of(place)) for place in self._gone]
         numbers = [self._transcript.numbers[place] for place in self._gone]
         counts = self._tokenizer.count_many(texts)
         for number, text, tokens in zip(numbers, texts, counts, strict=True):
-            yield Turn(number, text, tokens + 2)
+            yield WorkTurn(number, text, tokens + 2)
 
     def _parts(self, place: int) -> Iterator[str]:
         message, number = self._transcript.messages[place], self._transcript.numbers[place]
@@ -206,7 +206,7 @@ class WorkMaker:
         return tuple(reversed(asked))
 
 
-def source_of(transcript: Transcript, redactor: Redactor) -> Source:
+def source_of(transcript: Transcript, redactor: Redactor) -> KnownSource:
     """What a model's text is held to: the whole conversation, with the handoffs that stand in it."""
     raw = [
         text
@@ -219,7 +219,7 @@ def source_of(transcript: Transcript, redactor: Redactor) -> Source:
     }
     laid_out = [source.text for source in transcript.index.sources]
     secrets = frozenset(text[found.start : found.end] for text in raw for found in redactor.find(text))
-    return Source(
+    return KnownSource(
         known=transcript.index.vocabulary,
         texts=(*raw, *laid_out, "\n".join(sorted(names))),
         numbers=range(1, max(transcript.numbers, default=0) + 1),
@@ -227,9 +227,9 @@ def source_of(transcript: Transcript, redactor: Redactor) -> Source:
     )
 
 
-def _newest(turns: Sequence[Turn], room: int) -> tuple[Turn, ...]:
+def _newest(turns: Sequence[WorkTurn], room: int) -> tuple[WorkTurn, ...]:
     """The newest turns that fit the room."""
-    kept: list[Turn] = []
+    kept: list[WorkTurn] = []
     for turn in reversed(turns):
         room -= turn.tokens
         if room < 0:

@@ -22,7 +22,7 @@ from penstock.errors import InputError, MalformedJSON, UnknownDialect
 if TYPE_CHECKING:
     from penstock.conversation.message import Message
 
-__all__ = ["Document", "Shape", "read_document"]
+__all__ = ["Document", "DocumentShape", "read_document"]
 
 _LIST_KEYS = ("messages", "input", "conversations")
 _BOM = b"\xef\xbb\xbf"
@@ -31,7 +31,7 @@ _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class Shape(StrEnum):
+class DocumentShape(StrEnum):
     """How the messages stand in the bytes."""
 
     ARRAY = "array"
@@ -43,7 +43,7 @@ class Shape(StrEnum):
 class _Frame(msgspec.Struct, frozen=True):
     """What stands around the messages."""
 
-    shape: Shape
+    shape: DocumentShape
     envelope: dict[str, Any] = {}
     key: str = ""
     fields: dict[str, bytes] = {}
@@ -72,7 +72,7 @@ class Document(msgspec.Struct, frozen=True):
     frame: _Frame
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> DocumentShape:
         """How the messages stood in the bytes."""
         return self.frame.shape
 
@@ -84,15 +84,15 @@ class Document(msgspec.Struct, frozen=True):
     def with_messages(self, encoded: Sequence[bytes | Mapping[str, Any]]) -> bytes:
         """The same document with these messages: bytes are put in exactly, objects as compact JSON."""
         slices = [item if isinstance(item, bytes) else encode_wire(item) for item in encoded]
-        if self.shape is Shape.LINES:
+        if self.shape is DocumentShape.LINES:
             # A line end inside a message can only be blank space between its tokens.
             lines = b"\n".join(item.replace(b"\n", b" ") for item in slices)
             return lines + b"\n" if lines and self.frame.ends_line else lines
         array = b"[" + b",".join(slices) + b"]"
-        if self.shape is Shape.ARRAY:
+        if self.shape is DocumentShape.ARRAY:
             return array
         key, fields = self.frame.key, self.frame.fields
-        if self.shape is Shape.STRING and slices == self.raws:
+        if self.shape is DocumentShape.STRING and slices == self.raws:
             array = fields[key]
         written = {**fields, key: array}
         return b"{" + b",".join(encode_wire(name) + b":" + value for name, value in written.items()) + b"}"
@@ -112,7 +112,7 @@ def read_document(data: bytes, dialect: str = "auto") -> Document:
         raise InputError("the input is UTF-16: save the file as UTF-8", position="byte 0, line 1")
     try:
         if start == b"[":
-            return _document(asked, _Frame(Shape.ARRAY), _slices(body, skipped))
+            return _document(asked, _Frame(DocumentShape.ARRAY), _slices(body, skipped))
         if start == b"{":
             return _read_braces(asked, body, skipped)
     except UnicodeDecodeError:  # found in one message: what helps is the place in the whole
@@ -152,7 +152,7 @@ def _read_braces(asked: Dialect | None, body: bytes, skipped: int) -> Document:
         lines = _lines(body, skipped)
         if len(lines) < 2 or not _is_object(lines[0].text):
             raise
-        return _read_lines(asked, lines, _Frame(Shape.LINES, ends_line=body.endswith(b"\n")))
+        return _read_lines(asked, lines, _Frame(DocumentShape.LINES, ends_line=body.endswith(b"\n")))
     key = _list_key(fields)
     if key is not None:
         return _read_envelope(asked, fields, key)
@@ -163,7 +163,7 @@ def _read_braces(asked: Dialect | None, body: bytes, skipped: int) -> Document:
             f"{seen} is neither a message nor an object with a list of messages under {', '.join(_LIST_KEYS)}: "
             "check that the file is a conversation"
         )
-    return _document(asked, _Frame(Shape.LINES, ends_line=body.endswith(b"\n")), [raw])
+    return _document(asked, _Frame(DocumentShape.LINES, ends_line=body.endswith(b"\n")), [raw])
 
 
 def _list_key(fields: Mapping[str, bytes]) -> str | None:
@@ -178,10 +178,10 @@ def _list_key(fields: Mapping[str, bytes]) -> str | None:
 def _read_envelope(asked: Dialect | None, fields: dict[str, bytes], key: str) -> Document:
     envelope = {name: _envelope_value(name, raw) for name, raw in fields.items() if name != key}
     if fields[key][:1] == b"[":
-        return _document(asked, _Frame(Shape.OBJECT, envelope, key, fields), _slices(fields[key]))
+        return _document(asked, _Frame(DocumentShape.OBJECT, envelope, key, fields), _slices(fields[key]))
     message = {"role": "user", "content": parse_json(fields[key])}
     asked = asked or dialect_named("responses")
-    return _document(asked, _Frame(Shape.STRING, envelope, key, fields), [encode_wire(message)])
+    return _document(asked, _Frame(DocumentShape.STRING, envelope, key, fields), [encode_wire(message)])
 
 
 def _envelope_value(name: str, raw: bytes) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
-from penstock.compaction.compact import Compacted, Goal, compact
+from penstock.compaction.compact import CompactionResult, Goal, compact
 from penstock.compaction.notebook import Notebook, Opened
 from penstock.compaction.outline import NodeTexts  # noqa: TC001 - a struct's field types are read at run time
 from penstock.compaction.plan import Wishes
@@ -27,7 +27,7 @@ from penstock.conversation.wire import json_text
 from penstock.engine.compressed import Compressed
 from penstock.engine.summariser import summariser_of
 from penstock.engine.threads import in_thread
-from penstock.engine.writing import Conversation, Job, Memory
+from penstock.engine.writing import Conversation, WriterMemory, WritingJob
 from penstock.errors import InputError, SettingsError
 from penstock.measure.prices import Money, Unknown
 from penstock.measure.tokens import tokenizer_for
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Begun",
-    "Request",
+    "CompressRequest",
     "acompress",
     "begin_list",
     "compacted",
@@ -68,7 +68,7 @@ _Opening: TypeAlias = "tuple[Notebook, Callable[[], Opened]]"
 _LEAST_PROSE = 80  # tokens
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What `compress` was asked for, beside the messages. `recall_tool` reads originals, where the agent has such a tool."""
 
     target_tokens: int | None = None
@@ -81,7 +81,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings = Settings()
     pins: frozenset[int] = frozenset()
     numbers: Sequence[int] | None = None  # of the messages given, where they are not to be counted
-    memory: Memory = Memory()
+    memory: WriterMemory = WriterMemory()
     recall_tool: str | None = None
     nodes: NodeTexts | None = None  # makes the handoff an outline
 
@@ -159,7 +159,7 @@ async def acompress(  # noqa: PLR0913  # the public signature
     settings: Settings | Mapping[str, Any] | None = None,
 ) -> Compressed:
     """As `compress`, without blocking the event loop. Cancelling it stops a model that is being asked."""
-    request = Request(
+    request = CompressRequest(
         target_tokens=target_tokens,
         context_length=context_length,
         model=model,
@@ -174,24 +174,26 @@ async def acompress(  # noqa: PLR0913  # the public signature
     return await summarise_list(messages, request, summariser_of(summariser))
 
 
-def compress_list(messages: Sequence[Any], request: Request, notebook: Notebook | None = None) -> Compressed:
+def compress_list(
+    messages: Sequence[Any], request: CompressRequest, notebook: Notebook | None = None
+) -> Compressed:
     """One compaction of a list of wire objects. A notebook makes a later one of the same conversation cheap."""
     return finished(begin_list(messages, request, notebook))
 
 
-def begin_list(messages: Sequence[Any], request: Request, notebook: Notebook | None = None) -> Begun:
+def begin_list(messages: Sequence[Any], request: CompressRequest, notebook: Notebook | None = None) -> Begun:
     """The list opened, and compacted without a model: what a compaction with one begins with."""
     return _begun(_listed(messages, request, notebook), request)
 
 
-def compress_document(document: Document, request: Request) -> Compressed:
+def compress_document(document: Document, request: CompressRequest) -> Compressed:
     """One compaction of a document: `messages` of the result are the exact bytes of what was kept, and new objects."""
     return finished(_begun(_documented(document, request), request))
 
 
 async def summarise_list(
     messages: Sequence[Any],
-    request: Request,
+    request: CompressRequest,
     summariser: Summariser,
     notebook: Notebook | None = None,
     on_step: Callable[[str], None] | None = None,
@@ -203,7 +205,7 @@ async def summarise_list(
 
 async def summarise_document(
     document: Document,
-    request: Request,
+    request: CompressRequest,
     summariser: Summariser,
     on_step: Callable[[str], None] | None = None,
 ) -> Compressed:
@@ -217,12 +219,12 @@ class Begun(msgspec.Struct, frozen=True, eq=False):
 
     opened: Opened
     book: Notebook
-    result: Compacted
+    result: CompactionResult
     started: float
     logged: bool = False
 
 
-def _listed(messages: Sequence[Any], request: Request, notebook: Notebook | None) -> _Opening:
+def _listed(messages: Sequence[Any], request: CompressRequest, notebook: Notebook | None) -> _Opening:
     if isinstance(messages, (str, bytes, Mapping)):
         raise InputError("messages must be a list of message objects, not one object or text")
     wires = list(messages)
@@ -231,12 +233,12 @@ def _listed(messages: Sequence[Any], request: Request, notebook: Notebook | None
     return book, lambda: book.open(wires, dialect, numbers=request.numbers)
 
 
-def _documented(document: Document, request: Request) -> _Opening:
+def _documented(document: Document, request: CompressRequest) -> _Opening:
     book = new_notebook(request.model, request.settings)
     return book, lambda: book.open(document.wires, document.dialect, document.raws)
 
 
-def _begun(opening: _Opening, request: Request) -> Begun:
+def _begun(opening: _Opening, request: CompressRequest) -> Begun:
     started = time.perf_counter()
     book, open_it = opening
     with _no_collection():
@@ -252,7 +254,7 @@ def finished(begun: Begun) -> Compressed:
 
 
 async def _with_model(
-    begun: Begun, request: Request, summariser: Summariser, on_step: Callable[[str], None] | None
+    begun: Begun, request: CompressRequest, summariser: Summariser, on_step: Callable[[str], None] | None
 ) -> Compressed:
     """The compaction with a model's prose in its handoff, or the one without where there is none to be had."""
     plan = begun.result.plan
@@ -270,7 +272,7 @@ async def _with_model(
     return finished(noted(begun, result, written))
 
 
-def _job(begun: Begun, plan: Plan, request: Request, prose_tokens: int) -> Job:
+def _job(begun: Begun, plan: Plan, request: CompressRequest, prose_tokens: int) -> WritingJob:
     opened, book = begun.opened, begun.book
     transcript = opened.transcript
     maker = WorkMaker(transcript, plan, wishes_of(request), book.tokenizer, book.redactor)
@@ -285,10 +287,12 @@ def _job(begun: Begun, plan: Plan, request: Request, prose_tokens: int) -> Job:
         waits=bool(plan.standing.open) or is_reasoning_item(transcript.messages[-1]),
     )
     reusable = not opened.repairs and request.settings.model.cache_ttl != "off"
-    return Job(maker.work(prose_tokens), maker.trimmed, conversation if reusable else None, request.memory)
+    return WritingJob(
+        maker.work(prose_tokens), maker.trimmed, conversation if reusable else None, request.memory
+    )
 
 
-def noted(begun: Begun, result: Compacted, written: Written | None = None, **changes: Any) -> Begun:
+def noted(begun: Begun, result: CompactionResult, written: Written | None = None, **changes: Any) -> Begun:
     """With what the model did, in the receipt."""
     if written is not None:
         usage, cost = written.usage, written.cost
@@ -307,7 +311,9 @@ def noted(begun: Begun, result: Compacted, written: Written | None = None, **cha
     return msgspec.structs.replace(begun, result=msgspec.structs.replace(result, receipt=receipt))
 
 
-def compacted(opened: Opened, request: Request, book: Notebook, prose: Prose | None = None) -> Compacted:
+def compacted(
+    opened: Opened, request: CompressRequest, book: Notebook, prose: Prose | None = None
+) -> CompactionResult:
     """One compaction of an opened conversation, as the request says."""
     return compact(
         opened,
@@ -321,7 +327,7 @@ def compacted(opened: Opened, request: Request, book: Notebook, prose: Prose | N
     )
 
 
-def wishes_of(request: Request) -> Wishes:
+def wishes_of(request: CompressRequest) -> Wishes:
     """What the planner is told of the request."""
     return Wishes(focus=request.focus or "", pins=request.pins, recall_tool=request.recall_tool)
 

@@ -14,7 +14,7 @@ from penstock.errors import UnknownHandle
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.compaction.compact import Compacted
+    from penstock.compaction.compact import CompactionResult
     from penstock.compaction.notebook import Opened
     from penstock.compaction.plan import Plan
     from penstock.compaction.receipt import Receipt
@@ -46,7 +46,9 @@ class Compressed:
         "receipt",
     )
 
-    def __init__(self, opened: Opened, result: Compacted, seconds: float, *, logged: bool = False) -> None:
+    def __init__(
+        self, opened: Opened, result: CompactionResult, seconds: float, *, logged: bool = False
+    ) -> None:
         self.messages: list[Any] = result.encoded
         self.receipt: Receipt = msgspec.structs.replace(result.receipt, seconds=round(seconds, 6))
         self._plan = result.plan

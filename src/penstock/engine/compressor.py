@@ -13,14 +13,14 @@ from penstock.compaction.receipt import NOTHING_TO_DO
 from penstock.config import SecretText
 from penstock.conversation.dialects import detect
 from penstock.engine.auxiliary import provider_of, summariser_for
-from penstock.engine.compress import Request, compress_list, new_notebook, run_sync, summarise_list
+from penstock.engine.compress import CompressRequest, compress_list, new_notebook, run_sync, summarise_list
 from penstock.engine.compressed import Compressed, number_of
 from penstock.engine.contract import ContextEngine
 from penstock.engine.learned import Learned, notes_for
 from penstock.engine.recollection import Recollection
 from penstock.engine.summariser import summariser_of
 from penstock.engine.threads import in_thread
-from penstock.engine.writing import Memory
+from penstock.engine.writing import WriterMemory
 from penstock.errors import SettingsError, UnknownHandle
 from penstock.measure.calibration import Calibration
 from penstock.measure.tokens import tokenizer_for
@@ -334,12 +334,12 @@ class ContextCompressor(ContextEngine):
             self._recollection.took(result)
         return result
 
-    def _extractive(self, messages: Sequence[dict[str, Any]], request: Request) -> Compressed:
+    def _extractive(self, messages: Sequence[dict[str, Any]], request: CompressRequest) -> Compressed:
         """A compaction without a model."""
         return compress_list(messages, request, self._notebook)
 
     async def _written(
-        self, messages: Sequence[dict[str, Any]], request: Request, summariser: Summariser
+        self, messages: Sequence[dict[str, Any]], request: CompressRequest, summariser: Summariser
     ) -> Compressed:
         """A compaction with a model's words in it."""
         return await summarise_list(messages, request, summariser, self._notebook)
@@ -360,8 +360,8 @@ class ContextCompressor(ContextEngine):
             return None
         return summariser_for(self.settings, main, context_length)
 
-    def _request(self, focus: str | None, target: int | None) -> Request:
-        return Request(
+    def _request(self, focus: str | None, target: int | None) -> CompressRequest:
+        return CompressRequest(
             target_tokens=target,
             context_length=self._policy.budgets.window_tokens,
             model=self._model,
@@ -369,7 +369,7 @@ class ContextCompressor(ContextEngine):
             settings=self.settings,
             pins=frozenset(self.pins),
             recall_tool=None if self._recollection is None else EXPAND,
-            memory=Memory(self._notes, self._learned),
+            memory=WriterMemory(self._notes, self._learned),
         )
 
     def _calibration(self) -> Calibration:

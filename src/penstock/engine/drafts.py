@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from penstock.redaction import Redactor
     from penstock.stores.base import CompactionRow, LogTip, NewFact, SessionRow, Store
 
-__all__ = ["Draft", "Standing", "drafted"]
+__all__ = ["CompactionDraft", "ViewBase", "drafted"]
 
 
-class Standing(msgspec.Struct, frozen=True, eq=False):
+class ViewBase(msgspec.Struct, frozen=True, eq=False):
     """A view, the end of the log that it reaches to, and the compaction that it rests on."""
 
     view: StoredView
@@ -34,10 +34,10 @@ class Standing(msgspec.Struct, frozen=True, eq=False):
         return 0 if self.newest is None else max(0, len(self.view.wires) - later)
 
 
-class Draft(msgspec.Struct, frozen=True, eq=False):
+class CompactionDraft(msgspec.Struct, frozen=True, eq=False):
     """A compaction that only has to be committed. `wires` is the view it gives, up to the end of the log it was made of."""
 
-    base: Standing
+    base: ViewBase
     compaction: Compaction
     receipt: Mapping[str, Any]
     facts: Sequence[NewFact]
@@ -45,12 +45,12 @@ class Draft(msgspec.Struct, frozen=True, eq=False):
 
 
 def drafted(
-    standing: Standing, result: Compressed, store: Store, row: SessionRow, redactor: Redactor
-) -> Draft:
+    standing: ViewBase, result: Compressed, store: Store, row: SessionRow, redactor: Redactor
+) -> CompactionDraft:
     """All that is to be recorded of a compaction of this view. Nothing is written."""
     tip = standing.tip
     compaction = Compaction(tip.id, tip.length, recorded_pieces(standing.view, result))
-    return Draft(
+    return CompactionDraft(
         base=standing,
         compaction=compaction,
         receipt=result.receipt.to_dict(),

@@ -11,7 +11,7 @@ from penstock.config import plugins_folder
 from penstock.engine.compressor import ContextCompressor
 from penstock.engine.contract import ContextEngine
 from penstock.engine.lossless import LosslessEngine
-from penstock.engine.plugins import Offer, blaming, files_in, installed, taken, trouble_with
+from penstock.engine.plugins import EngineOffer, blaming, files_in, installed, taken, trouble_with
 from penstock.errors import EngineFailure, SettingsError
 from penstock.settings import Settings, nearest
 
@@ -45,20 +45,20 @@ def engine_named(name: str, settings: Settings | None = None, **options: Any) ->
     raise SettingsError(f"context.engine is {name!r}, and there is no such engine; {_hint(name, settings)}")
 
 
-def offers(settings: Settings) -> Iterator[Offer]:
+def offers(settings: Settings) -> Iterator[EngineOffer]:
     """All engines: those built in, those of packages, those of the plugin folder. Of one name the first counts.
 
     The others are offers that cannot be loaded, and say why. Raises SettingsError for a folder that is no whole path.
     """
-    seen: dict[str, Offer] = {}
+    seen: dict[str, EngineOffer] = {}
     for offer in _all(settings):
         first = seen.setdefault(offer.name, offer)
         yield offer if first is offer else msgspec.structs.replace(offer, load=partial(_refuse, first))
 
 
-def _all(settings: Settings) -> Iterator[Offer]:
+def _all(settings: Settings) -> Iterator[EngineOffer]:
     for name, engine in ENGINES.items():
-        yield Offer(name=name, kind=BUILT_IN, where="penstock", load=partial(_itself, engine))
+        yield EngineOffer(name=name, kind=BUILT_IN, where="penstock", load=partial(_itself, engine))
     yield from installed()
     yield from files_in(plugins_folder(settings.plugins.folder))
 
@@ -67,12 +67,12 @@ def _itself(engine: type[ContextEngine]) -> type[ContextEngine]:
     return engine
 
 
-def _refuse(first: Offer) -> type[ContextEngine]:
+def _refuse(first: EngineOffer) -> type[ContextEngine]:
     by = "a built-in engine" if first.kind == BUILT_IN else first.where
     raise EngineFailure(f"the name {first.name!r} is taken by {by}; choose another name for this one")
 
 
-def _made(offer: Offer, options: dict[str, Any]) -> ContextEngine:
+def _made(offer: EngineOffer, options: dict[str, Any]) -> ContextEngine:
     factory = offer.load()
     with blaming(offer.name, quote=True):
         made = factory(**taken(factory, options))

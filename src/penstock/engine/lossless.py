@@ -25,7 +25,7 @@ from penstock.recall.semantic import embedder_for
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.engine.compress import Request
+    from penstock.engine.compress import CompressRequest
     from penstock.engine.compressed import Compressed
     from penstock.engine.shelf import NodeShelf
     from penstock.engine.summariser import Summariser
@@ -115,14 +115,14 @@ class LosslessEngine(ContextCompressor):
             embedder_for(self.settings),
         )
 
-    def _request(self, focus: str | None, target: int | None) -> Request:
+    def _request(self, focus: str | None, target: int | None) -> CompressRequest:
         return msgspec.structs.replace(super()._request(focus, target), nodes=NodeTexts(self._tree.text))
 
-    def _extractive(self, messages: Sequence[dict[str, Any]], request: Request) -> Compressed:
+    def _extractive(self, messages: Sequence[dict[str, Any]], request: CompressRequest) -> Compressed:
         return self._kept(finished(begin_list(messages, request, self._notebook)))
 
     async def _written(
-        self, messages: Sequence[dict[str, Any]], request: Request, summariser: Summariser
+        self, messages: Sequence[dict[str, Any]], request: CompressRequest, summariser: Summariser
     ) -> Compressed:
         begun = await in_thread(begin_list, messages, request, self._notebook)
         return self._kept(await with_notes(begun, request, summariser, self._tree))

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from penstock.conversation.dialects import decode_all, dialect_named
-from penstock.engine.compress import Request, new_notebook
+from penstock.engine.compress import CompressRequest, new_notebook
 from penstock.engine.metering import Meter, booked
 from penstock.measure.usage import Usage, normalise_usage
 from penstock.measure.weigh import weigh
@@ -69,7 +69,7 @@ class MeteredSession(ABC):
 
     def weigh_outside(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
         """Tokens of what stands beside the messages of a request, as we count them."""
-        request = Request(tools=tools, system=system, settings=self.settings)
+        request = CompressRequest(tools=tools, system=system, settings=self.settings)
         return request.goal(self._notebook.tokenizer).outside_tokens
 
     def expected(self, counted_tokens: int) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.compaction.outline import header_of_node
 from penstock.compaction.runs import numbers_in
 from penstock.errors import UnknownHandle
-from penstock.recall.history import Place
+from penstock.recall.history import HistoryPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -65,7 +65,7 @@ class NodeHistory:
                     seen.update(finding.handles)
         return found[: wish.hits]
 
-    def describe(self, handle: str) -> Place:
+    def describe(self, handle: str) -> HistoryPlace:
         """What the handle stands for; inside a node are its children, inside a leaf its messages."""
         number = node_number(handle)
         if not number:
@@ -78,7 +78,7 @@ class NodeHistory:
             if children
             else tuple(f"m{message}" for message in numbers)
         )
-        return Place(
+        return HistoryPlace(
             handle=handle,
             kind="segment",
             turn=numbers[0],

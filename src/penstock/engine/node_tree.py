@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.compaction.handoff import Entry
+from penstock.compaction.handoff import HandoffEntry
 from penstock.compaction.outline import Node
 from penstock.compaction.runs import Runs, joined_runs, numbers_in
 from penstock.compaction.segments import children_of
@@ -21,7 +21,7 @@ __all__ = ["NodeTree"]
 
 _MOST_NUMBERS = 100_000
 _NODE = msgspec.msgpack.Decoder(Node)
-_NOTES = msgspec.msgpack.Decoder(tuple[Entry, ...])
+_NOTES = msgspec.msgpack.Decoder(tuple[HandoffEntry, ...])
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -37,12 +37,12 @@ class NodeTree:
         kept = self._shelf.get(key)
         return kept.decode(errors="surrogatepass") if kept is not None else None
 
-    def notes(self, key: str) -> Sequence[Entry] | None:
+    def notes(self, key: str) -> Sequence[HandoffEntry] | None:
         """What a model wrote for a key, or None."""
         kept = self._shelf.get(f"notes-{key}")
         return _NOTES.decode(kept) if kept is not None else None
 
-    def keep_notes(self, key: str, notes: Iterable[Entry]) -> None:
+    def keep_notes(self, key: str, notes: Iterable[HandoffEntry]) -> None:
         """Keep what a model wrote, before anything else can go wrong."""
         self._shelf.put(f"notes-{key}", _encode(tuple(notes)))
 

@@ -17,20 +17,20 @@ from penstock.compaction.runs import numbers_in
 from penstock.compaction.sections import PROSE_SHARE
 from penstock.compaction.segments import children_of
 from penstock.compaction.verify import check_prose
-from penstock.compaction.work import Turn, Work, WorkMaker, source_of
+from penstock.compaction.work import Work, WorkMaker, WorkTurn, source_of
 from penstock.engine.compress import compacted, finished, noted, wishes_of
 from penstock.engine.summariser import SummaryLimits, Written
 from penstock.engine.threads import in_thread
-from penstock.engine.writing import Job
+from penstock.engine.writing import WritingJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.compaction.handoff import Entry
+    from penstock.compaction.handoff import HandoffEntry
     from penstock.compaction.outline import Node
     from penstock.compaction.plan import Plan
-    from penstock.compaction.verify import Source
-    from penstock.engine.compress import Begun, Request
+    from penstock.compaction.verify import KnownSource
+    from penstock.engine.compress import Begun, CompressRequest
     from penstock.engine.compressed import Compressed
     from penstock.engine.node_tree import NodeTree
     from penstock.engine.summariser import Summariser
@@ -43,7 +43,7 @@ _AT_ONCE = 3
 
 async def with_notes(
     begun: Begun,
-    request: Request,
+    request: CompressRequest,
     summariser: Summariser,
     tree: NodeTree,
     on_step: Callable[[str], None] | None = None,
@@ -76,13 +76,13 @@ async def with_notes(
 class _Desk:
     """Where the notes on the nodes of one plan are gathered."""
 
-    def __init__(self, begun: Begun, request: Request, plan: Plan, tree: NodeTree) -> None:
+    def __init__(self, begun: Begun, request: CompressRequest, plan: Plan, tree: NodeTree) -> None:
         self._begun = begun
         self._request = request
         self._plan = plan
         self._tree = tree
         self._told: Mapping[tuple[int, ...], Node] = {node.handles: node for node in plan.nodes}
-        self.notes: dict[str, Sequence[Entry]] = {}
+        self.notes: dict[str, Sequence[HandoffEntry]] = {}
         self.struck = 0
 
     async def ask(
@@ -115,7 +115,7 @@ class _Desk:
 
         return list(await asyncio.gather(*map(one, open_nodes)))
 
-    def _take(self, node: Node, written: Written, source: Source) -> None:
+    def _take(self, node: Node, written: Written, source: KnownSource) -> None:
         if written.prose is None:
             return
         checked = check_prose(written.prose, source, self._begun.book.redactor)
@@ -124,7 +124,7 @@ class _Desk:
             self.notes[node.key] = checked.entries
             self._tree.keep_notes(node.key, checked.entries)
 
-    def _job(self, node: Node, tokens: int) -> Job:
+    def _job(self, node: Node, tokens: int) -> WritingJob:
         """What is asked for one node: notes on its messages, or on the texts of its children where those are gone.
 
         Nothing else of the conversation is in it, so that the same messages always make the same request.
@@ -139,7 +139,7 @@ class _Desk:
         texts = [f"{header_of_node(child)}\n{child.text}" for child in below if child.text]
         counts = book.tokenizer.count_many(texts)
         told = tuple(
-            Turn(child.runs[0][0], text, count)
+            WorkTurn(child.runs[0][0], text, count)
             for child, text, count in zip([one for one in below if one.text], texts, counts, strict=True)
         )
         work = Work(
@@ -155,7 +155,7 @@ class _Desk:
             smaller = maker.trimmed(whole, max(0, room - sum(counts)))
             return msgspec.structs.replace(whole, turns=(*told, *smaller.turns))
 
-        return Job(work, trimmed, memory=self._request.memory)
+        return WritingJob(work, trimmed, memory=self._request.memory)
 
 
 def _share(limits: SummaryLimits, nodes: int) -> SummaryLimits:

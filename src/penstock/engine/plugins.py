@@ -30,7 +30,7 @@ __all__ = [
     "ENTRY_POINT",
     "FILE",
     "GROUP",
-    "Offer",
+    "EngineOffer",
     "blaming",
     "files_in",
     "installed",
@@ -49,7 +49,7 @@ _ROOT = 0
 _REASON_CHARS = 300
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class EngineOffer(msgspec.Struct, frozen=True, kw_only=True):
     """An engine that could be chosen by `name`: what kind of offer it is, and where it comes from, for people.
 
     `load` gives the class or function that makes it, and raises EngineFailure with the reason where it cannot.
@@ -61,15 +61,15 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     load: Callable[[], Factory]
 
 
-def installed() -> Iterator[Offer]:
+def installed() -> Iterator[EngineOffer]:
     """The engines of installed packages, by name."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - takes time that the built-in engines need not
 
     for point in sorted(entry_points(group=GROUP), key=lambda one: (one.name, one.value)):
-        yield Offer(name=point.name, kind=ENTRY_POINT, where=_package(point), load=_loader(point))
+        yield EngineOffer(name=point.name, kind=ENTRY_POINT, where=_package(point), load=_loader(point))
 
 
-def files_in(folder: Path) -> Iterator[Offer]:
+def files_in(folder: Path) -> Iterator[EngineOffer]:
     """The engines of a plugin folder, by name: one for each `.py` file that does not begin with `_` or `.`.
 
     The name is that of the file, with `-` for `_`. A folder that is not there, or cannot be read, has none.
@@ -80,7 +80,9 @@ def files_in(folder: Path) -> Iterator[Offer]:
         return
     for path in paths:
         if not path.name.startswith(("_", ".")):
-            yield Offer(name=path.stem.replace("_", "-"), kind=FILE, where=str(path), load=_file_loader(path))
+            yield EngineOffer(
+                name=path.stem.replace("_", "-"), kind=FILE, where=str(path), load=_file_loader(path)
+            )
 
 
 def trouble_with(folder: Path) -> str:

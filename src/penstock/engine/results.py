@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from penstock.compaction.previews import LargeResult, preview, to_store
-from penstock.compaction.stubs import Tool, arguments_of, tool_family
+from penstock.compaction.stubs import ToolFamily, arguments_of, tool_family
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Message, ToolCall, ToolResult
 from penstock.conversation.wire import parse_json
@@ -125,7 +125,7 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the call reads what was stored: by a recall tool, or as a file that has a result's handle for its name."""
         if call.name in TOOL_NAMES:
             return True
-        if tool_family(call.name) is not Tool.READ:
+        if tool_family(call.name) is not ToolFamily.READ:
             return False
         names = [PurePath(value).stem for value in arguments_of(call).values() if isinstance(value, str)]
         return any(

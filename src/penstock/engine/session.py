@@ -23,9 +23,9 @@ from penstock.compaction.receipt import NOTHING_TO_DO
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.wire import parse_json
 from penstock.engine.branching import branch_off
-from penstock.engine.compress import Request, compress_list, run_sync, summarise_list
+from penstock.engine.compress import CompressRequest, compress_list, run_sync, summarise_list
 from penstock.engine.compressed import number_of
-from penstock.engine.drafts import Draft, Standing, drafted
+from penstock.engine.drafts import CompactionDraft, ViewBase, drafted
 from penstock.engine.learned import notes_for
 from penstock.engine.logged import new_messages, wires_of, written
 from penstock.engine.metered_session import MeteredSession
@@ -38,7 +38,7 @@ from penstock.engine.session_nodes import SessionNodes
 from penstock.engine.stored_view import read_view
 from penstock.engine.summariser import summariser_of
 from penstock.engine.threads import in_thread
-from penstock.engine.writing import Memory
+from penstock.engine.writing import WriterMemory
 from penstock.errors import UnknownHandle
 from penstock.recall.ranking import Wish
 from penstock.recall.semantic import embedder_for
@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from penstock.engine.compressed import Compressed
     from penstock.engine.summariser import Summariser
     from penstock.recall.history import Finding, History
-    from penstock.stores.base import Entry, SessionRow, Store
+    from penstock.stores.base import LogEntry, SessionRow, Store
 
-__all__ = ["Session", "Standing"]
+__all__ = ["Session", "ViewBase"]
 
 LOSSLESS = "lossless"  # the engine whose handoffs are outlines
 
@@ -219,7 +219,7 @@ class Session(MeteredSession):
     ) -> Compressed:
         """As `compact`, without blocking the event loop. Where it is cancelled, nothing is committed."""
         standing = await in_thread(self.standing, with_pins=True)
-        request = Request(
+        request = CompressRequest(
             target_tokens=target_tokens,
             context_length=context_length or self.window.tokens,
             model=self._row.model or None,
@@ -231,7 +231,7 @@ class Session(MeteredSession):
             recall_tool=self.recall_tool,
             pins=frozenset(position + 1 for position in self.store.pins(self.id)),
             numbers=standing.view.numbers,
-            memory=Memory(
+            memory=WriterMemory(
                 notes_for(self.store, self.id, self._notebook.redactor.redact), self._meter.learned
             ),
         )
@@ -241,7 +241,7 @@ class Session(MeteredSession):
         return result
 
     async def _compacted(
-        self, wires: Sequence[Any], request: Request, writer: Summariser | None
+        self, wires: Sequence[Any], request: CompressRequest, writer: Summariser | None
     ) -> Compressed:
         if self.settings.context.engine == LOSSLESS:
             return await self._nodes.compacted(wires, request, self._notebook, writer)
@@ -249,7 +249,7 @@ class Session(MeteredSession):
             return await in_thread(compress_list, wires, request, self._notebook)
         return await summarise_list(wires, request, writer, self._notebook)
 
-    def standing(self, *, with_pins: bool = False) -> Standing:
+    def standing(self, *, with_pins: bool = False) -> ViewBase:
         """The view as it is now, for a compaction that is made elsewhere and committed later.
 
         `with_pins` has pinned messages whole in it again that an earlier compaction took out: what a compaction is to be
@@ -260,10 +260,10 @@ class Session(MeteredSession):
         compaction = newest.compaction if newest is not None else None
         if with_pins:
             compaction = with_pinned(compaction, self.store.pins(self.id), self.store, self._row)
-        return Standing(read_view(self.store, self._row, compaction, tip.length), tip, newest)
+        return ViewBase(read_view(self.store, self._row, compaction, tip.length), tip, newest)
 
     def commit(
-        self, standing: Standing, result: Compressed, decision: Mapping[str, Any] | None = None
+        self, standing: ViewBase, result: Compressed, decision: Mapping[str, Any] | None = None
     ) -> bool:
         """Commit a compaction of that view, whatever was appended since; False where there was nothing to do.
 
@@ -276,7 +276,7 @@ class Session(MeteredSession):
             self.commit_draft(draft, decision)
         return draft is not None
 
-    def draft(self, standing: Standing, result: Compressed) -> Draft | None:
+    def draft(self, standing: ViewBase, result: Compressed) -> CompactionDraft | None:
         """What `commit` would record of a compaction of that view, to be committed later; None where there is nothing to do.
 
         Reads the store and writes nothing. All the work is here: `commit_draft` only writes.
@@ -285,7 +285,7 @@ class Session(MeteredSession):
             return None
         return drafted(standing, result, self.store, self._row, self._notebook.redactor)
 
-    def commit_draft(self, draft: Draft, decision: Mapping[str, Any] | None = None) -> None:
+    def commit_draft(self, draft: CompactionDraft, decision: Mapping[str, Any] | None = None) -> None:
         """As `commit`."""
         over = draft.base.newest
         new = NewSession(
@@ -399,7 +399,7 @@ class Session(MeteredSession):
             raise UnknownHandle(f"there is no original {handle!r} in this conversation")
         return position
 
-    def _entry(self, handle: str) -> Entry:
+    def _entry(self, handle: str) -> LogEntry:
         entries = self.store.read(self.id, [self._position(handle)])
         if not entries:
             raise UnknownHandle(f"the content of {handle} is not in the store any more: run penstock doctor")

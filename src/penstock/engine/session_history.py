@@ -13,7 +13,7 @@ from penstock.conversation.view import Handoff, Kept
 from penstock.conversation.wire import parse_json
 from penstock.engine.stored_view import read_view
 from penstock.errors import UnknownHandle
-from penstock.recall.history import Place
+from penstock.recall.history import HistoryPlace
 from penstock.recall.originals import original_text, original_title
 from penstock.recall.passages import message_passages
 from penstock.recall.query import talked_about, values_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.recall.embedding import Embedder
     from penstock.recall.history import Finding
     from penstock.recall.ranking import Wish
-    from penstock.stores.base import CompactionRow, Entry, Store, StoredResult
+    from penstock.stores.base import CompactionRow, LogEntry, Store, StoredResult
 
 __all__ = ["SessionHistory"]
 
@@ -73,7 +73,7 @@ class SessionHistory:
             embedder=self._embedder,
         )
 
-    def describe(self, handle: str) -> Place:
+    def describe(self, handle: str) -> HistoryPlace:
         """What the handle stands for."""
         named = _HANDLE.fullmatch(handle)
         if named is not None and named[1] == "m":
@@ -91,11 +91,11 @@ class SessionHistory:
             return _summary_text(self._compaction(handle, int(named[2])))
         return self._result(handle).text
 
-    def _describe_message(self, handle: str, position: int) -> Place:
+    def _describe_message(self, handle: str, position: int) -> HistoryPlace:
         entry = self._entry(handle, position)
         message = self._message(entry)
         newest = self._store.newest_compaction(self.session_id)
-        return Place(
+        return HistoryPlace(
             handle=handle,
             kind="message",
             turn=self._turn(position),
@@ -109,12 +109,12 @@ class SessionHistory:
             or Kept(position) in newest.compaction.pieces,
         )
 
-    def _describe_summary(self, handle: str, row: CompactionRow) -> Place:
+    def _describe_summary(self, handle: str, row: CompactionRow) -> HistoryPlace:
         handoffs = [piece for piece in row.compaction.pieces if isinstance(piece, Handoff)]
         covers = sorted({place for piece in handoffs for place in piece.covers})
         text = _summary_text(row)
         newest = self._store.newest_compaction(self.session_id)
-        return Place(
+        return HistoryPlace(
             handle=handle,
             kind="summary",
             turn=covers[0] + 1 if covers else 0,
@@ -127,11 +127,11 @@ class SessionHistory:
             inside=tuple(f"m{place + 1}" for place in covers),
         )
 
-    def _describe_result(self, handle: str) -> Place:
+    def _describe_result(self, handle: str) -> HistoryPlace:
         result = self._result(handle)
         text = result.text
         first = next(iter(self._redact(text).split("\n")), "")
-        return Place(
+        return HistoryPlace(
             handle=handle,
             kind="result",
             turn=0,
@@ -142,13 +142,13 @@ class SessionHistory:
             at=result.created,
         )
 
-    def _entry(self, handle: str, position: int) -> Entry:
+    def _entry(self, handle: str, position: int) -> LogEntry:
         entries = self._store.read(self.session_id, [position])
         if not entries:
             raise _unknown(handle)
         return entries[0]
 
-    def _message(self, entry: Entry) -> Message:
+    def _message(self, entry: LogEntry) -> Message:
         return self._dialect().decode(parse_json(entry.raw))
 
     def _turn(self, position: int) -> int:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.compaction.notebook import Notebook
-    from penstock.engine.compress import Request
+    from penstock.engine.compress import CompressRequest
     from penstock.engine.compressed import Compressed
     from penstock.engine.summariser import Summariser
     from penstock.recall.history import History
@@ -38,7 +38,7 @@ class SessionNodes:
         self._tree = NodeTree(LazyShelf(lambda: StoreShelf(store, session_id)))
 
     async def compacted(
-        self, wires: Sequence[Any], request: Request, book: Notebook, summariser: Summariser | None
+        self, wires: Sequence[Any], request: CompressRequest, book: Notebook, summariser: Summariser | None
     ) -> Compressed:
         """A compaction whose handoff is an outline; its nodes are kept."""
         request = msgspec.structs.replace(request, nodes=NodeTexts(self._tree.text))

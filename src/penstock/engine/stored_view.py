@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.conversation.view import Compaction, Piece
     from penstock.engine.compressed import Compressed
     from penstock.redaction import Redactor
-    from penstock.stores.base import Entry, FactRow, SessionRow, Store
+    from penstock.stores.base import FactRow, LogEntry, SessionRow, Store
 
 __all__ = ["StoredView", "read_view", "recorded_facts", "recorded_pieces"]
 
@@ -72,7 +72,7 @@ def _wanted_positions(compaction: Compaction | None, length: int) -> list[int]:
     return [*standing, *range(compaction.length, length)]
 
 
-def _view_of(compaction: Compaction | None, entries: Sequence[Entry], dialect_name: str) -> StoredView:
+def _view_of(compaction: Compaction | None, entries: Sequence[LogEntry], dialect_name: str) -> StoredView:
     """The view that is made of these messages of the log."""
     dialect = dialect_named(dialect_name)
     by_position = {entry.position: entry for entry in entries}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import msgspec
 
 from penstock.engine.cooldown import Cooldown
-from penstock.engine.writing import Allowance, Job, Memory, NotesCache, Writer, Writing
+from penstock.engine.writing import Allowance, NotesCache, Writer, WriterMemory, Writing, WritingJob
 from penstock.errors import ErrorClass, ErrorKind, NotWritten, ProviderError, SettingsError
 from penstock.measure.prices import Cost, Money, cost_of, total_cost
 from penstock.measure.usage import Usage
@@ -167,7 +167,7 @@ class Summariser:
 
     async def write(
         self,
-        job: Job,
+        job: WritingJob,
         on_step: Callable[[str], None] | None = None,
         limits: SummaryLimits | None = None,
     ) -> Written:
@@ -201,7 +201,7 @@ class Summariser:
                 break
         return Written(None, tuple(attempts), limits)
 
-    def _rungs(self, writers: list[Writer], job: Job, spent: set[str]) -> Iterator[tuple[Writer, str]]:
+    def _rungs(self, writers: list[Writer], job: WritingJob, spent: set[str]) -> Iterator[tuple[Writer, str]]:
         """Whom to ask in which way, best first. `spent` are those who cannot be asked any more."""
         for writer in writers:
             if self._writing(writer, job, _Run(self._limits, self._now)).fits_conversation:
@@ -218,7 +218,7 @@ class Summariser:
                 )
 
     async def _try(
-        self, writer: Writer, way: str, job: Job, run: _Run, spent: set[str]
+        self, writer: Writer, way: str, job: WritingJob, run: _Run, spent: set[str]
     ) -> tuple[Prose | None, Attempt]:
         run.begin(writer.model.name)
         writing = self._writing(writer, job, run)
@@ -251,10 +251,10 @@ class Summariser:
         )
         return prose, attempt
 
-    def _writing(self, writer: Writer, job: Job, run: _Run) -> Writing:
+    def _writing(self, writer: Writer, job: WritingJob, run: _Run) -> Writing:
         return Writing(writer, job, run, job.memory.notes or self._notes)
 
-    async def _writer(self, model: Model, place: int, memory: Memory) -> Writer:
+    async def _writer(self, model: Model, place: int, memory: WriterMemory) -> Writer:
         """The model with its window: given, learned, stated by its provider, or from the table."""
         bare = Writer(model, 0, self._timeout_seconds, model is self._main)
         if bare.key not in self._windows:

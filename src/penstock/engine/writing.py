@@ -28,11 +28,20 @@ from penstock.providers.exchange import Answer, Ask, Finish
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from penstock.compaction.work import Turn, Work
+    from penstock.compaction.work import Work, WorkTurn
     from penstock.measure.tokens import Tokenizer
     from penstock.providers.exchange import Model
 
-__all__ = ["Allowance", "Books", "Conversation", "Job", "Memory", "NotesCache", "Writer", "Writing"]
+__all__ = [
+    "Allowance",
+    "CallBudget",
+    "Conversation",
+    "NotesCache",
+    "Writer",
+    "WriterMemory",
+    "Writing",
+    "WritingJob",
+]
 
 _T = TypeVar("_T")
 
@@ -79,20 +88,20 @@ class Windows(Protocol):
         """Keep a window that the provider stated."""
 
 
-class Memory(msgspec.Struct, frozen=True, eq=False):
+class WriterMemory(msgspec.Struct, frozen=True, eq=False):
     """What outlives a summariser, where somebody keeps it: notes on the conversation, windows of models."""
 
     notes: NotesCache | None = None
     windows: Windows | None = None
 
 
-class Job(msgspec.Struct, frozen=True, eq=False):
+class WritingJob(msgspec.Struct, frozen=True, eq=False):
     """What is to be written, how to make it smaller where it does not fit, and the conversation it is from."""
 
     work: Work
     trim: Callable[[Work, int], Work]
     conversation: Conversation | None = None
-    memory: Memory = Memory()
+    memory: WriterMemory = WriterMemory()
 
 
 class Writer(msgspec.Struct, frozen=True, eq=False):
@@ -125,7 +134,7 @@ class Allowance(NamedTuple):
     requests: int
 
 
-class Books(Protocol):
+class CallBudget(Protocol):
     """Keeps count of requests: says before each what is left for it, and is told what it used."""
 
     def require(self, requests: int, prompt_tokens: int) -> None:
@@ -141,7 +150,7 @@ class Books(Protocol):
 class Writing:
     """One try with one writer."""
 
-    def __init__(self, writer: Writer, job: Job, books: Books, cache: NotesCache) -> None:
+    def __init__(self, writer: Writer, job: WritingJob, books: CallBudget, cache: NotesCache) -> None:
         self._writer = writer
         self._job = job
         self._books = books
@@ -188,7 +197,7 @@ class Writing:
         notes = await _all(self._notes(part, tokens, gate) for part in parts)
         return _handoff(await self._write(merge_prompt(work, notes), work.prose_tokens))
 
-    async def _notes(self, turns: Sequence[Turn], tokens: int, gate: asyncio.Semaphore) -> str:
+    async def _notes(self, turns: Sequence[WorkTurn], tokens: int, gate: asyncio.Semaphore) -> str:
         prompt = notes_prompt(turns, tokens, self._job.work.focus)
         key = _digest(self._writer.key, PROMPT_VERSION, prompt)
         known = self._cache.get(key)
@@ -278,12 +287,12 @@ def _handoff(text: str) -> Prose:
     return prose
 
 
-def _parts(turns: Sequence[Turn], room: int, tokenizer: Tokenizer) -> list[list[Turn]]:
+def _parts(turns: Sequence[WorkTurn], room: int, tokenizer: Tokenizer) -> list[list[WorkTurn]]:
     """The turns in parts of at most `room` tokens and about the same size; one that is larger alone is cut."""
     pieces = [piece for turn in turns for piece in _pieces(turn, room, tokenizer)]
     total = sum(piece.tokens for piece in pieces)
     even = min(room, int(total / -(-total // room) * 1.1) + 1)
-    parts: list[list[Turn]] = [[]]
+    parts: list[list[WorkTurn]] = [[]]
     size = 0
     for piece in pieces:
         if parts[-1] and (size + piece.tokens > room or size >= even):
@@ -294,7 +303,7 @@ def _parts(turns: Sequence[Turn], room: int, tokenizer: Tokenizer) -> list[list[
     return parts
 
 
-def _pieces(turn: Turn, room: int, tokenizer: Tokenizer) -> Iterable[Turn]:
+def _pieces(turn: WorkTurn, room: int, tokenizer: Tokenizer) -> Iterable[WorkTurn]:
     if turn.tokens <= room:
         yield turn
         return

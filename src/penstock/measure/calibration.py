@@ -32,7 +32,7 @@ _BASIS_TOKENS = 1_000  # counted tokens from which a ratio is evidence against a
 _SMALLEST_CUT_TOKENS = 512  # no window is so small that a prompt under this is cut
 
 
-class Sample(msgspec.Struct, frozen=True, array_like=True):
+class CalibrationSample(msgspec.Struct, frozen=True, array_like=True):
     """One response: what we counted and what the provider reported for the same prompt."""
 
     counted: int
@@ -49,14 +49,14 @@ class Calibration(msgspec.Struct, frozen=True):
 
     ratio: float = 1.0
     samples: int = 0
-    recent: tuple[Sample, ...] = ()
-    suspects: tuple[Sample, ...] = ()
+    recent: tuple[CalibrationSample, ...] = ()
+    suspects: tuple[CalibrationSample, ...] = ()
 
     def observe(self, counted: int, reported: int) -> Calibration:
         """The calibration after one more response. Counts that are not positive teach nothing."""
         if counted <= 0 or reported <= 0:
             return self
-        sample = Sample(counted, reported)
+        sample = CalibrationSample(counted, reported)
         if self._believes(sample):
             return self._with((*self.recent, sample)[-_KEPT_SAMPLES:], added=1)
         suspects = self._suspects_with(sample)
@@ -73,14 +73,14 @@ class Calibration(msgspec.Struct, frozen=True):
         """Whether enough was counted for the ratio to speak against a report."""
         return sum(sample.counted for sample in self.recent) >= _BASIS_TOKENS
 
-    def _believes(self, sample: Sample) -> bool:
+    def _believes(self, sample: CalibrationSample) -> bool:
         if looks_truncated(self, sample.counted, sample.reported):
             return False
         if not self.has_basis:
             return _LOWEST_RATIO <= sample.ratio <= _HIGHEST_RATIO
         return abs(sample.ratio / self.ratio - 1) <= _BAND
 
-    def _suspects_with(self, sample: Sample) -> tuple[Sample, ...]:
+    def _suspects_with(self, sample: CalibrationSample) -> tuple[CalibrationSample, ...]:
         """The suspects with one more; those that it contradicts are forgotten.
 
         The first of them is kept longest, so that slow growth of the prompts still shows.
@@ -90,7 +90,7 @@ class Calibration(msgspec.Struct, frozen=True):
         first, *others = self.suspects
         return (first, *others[-(_KEPT_SUSPECTS - 2) :], sample)
 
-    def _is_change(self, suspects: tuple[Sample, ...]) -> bool:
+    def _is_change(self, suspects: tuple[CalibrationSample, ...]) -> bool:
         if len(suspects) < _CHANGE_AFTER:
             return False
         if not any(looks_truncated(self, sample.counted, sample.reported) for sample in suspects):
@@ -98,7 +98,7 @@ class Calibration(msgspec.Struct, frozen=True):
         sizes = [sample.counted for sample in suspects]
         return max(sizes) > min(sizes) * (1 + _SIZES_DIFFER)
 
-    def _with(self, recent: tuple[Sample, ...], *, added: int) -> Calibration:
+    def _with(self, recent: tuple[CalibrationSample, ...], *, added: int) -> Calibration:
         counted = sum(sample.counted for sample in recent)
         reported = sum(sample.reported for sample in recent)
         return Calibration(ratio=reported / counted, samples=self.samples + added, recent=recent)

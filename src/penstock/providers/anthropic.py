@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.providers.quirks import Quirks
     from penstock.providers.sse import ServerEvent
 
-__all__ = ["PATH", "VERSION", "Accumulator", "answer_from_body", "counting_body", "request_body"]
+__all__ = ["PATH", "VERSION", "AnthropicAccumulator", "answer_from_body", "counting_body", "request_body"]
 
 PATH = "/messages"
 VERSION = "2023-06-01"
@@ -121,7 +121,7 @@ def _arguments(block: _Block) -> str:
     return json_text({} if block.input is None else block.input)
 
 
-class Accumulator:
+class AnthropicAccumulator:
     """Takes the events of one stream and becomes the body that would have come without streaming."""
 
     def __init__(self) -> None:

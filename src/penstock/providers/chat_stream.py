@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from penstock.providers.exchange import Answer, Event
     from penstock.providers.sse import ServerEvent
 
-__all__ = ["Accumulator"]
+__all__ = ["ChatAccumulator"]
 
 _TEXTS = ("refusal", "reasoning_content", "reasoning")
 
 
-class Accumulator:
+class ChatAccumulator:
     """Takes the events of one stream and becomes the body that would have come without streaming."""
 
     def __init__(self) -> None:

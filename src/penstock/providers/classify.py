@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import ErrorClass, ErrorKind
-from penstock.providers.error_body import Said, read_body
+from penstock.providers.error_body import ErrorBody, read_body
 from penstock.providers.error_table import BY_STATUS, ROWS, Figures, Row
 from penstock.providers.error_text import read_number
 from penstock.providers.retry_after import lower_headers, retry_after_seconds
@@ -61,7 +61,7 @@ def classify_error(
     )
 
 
-def _effective_status(status: int | None, said: Said) -> int | None:
+def _effective_status(status: int | None, said: ErrorBody) -> int | None:
     """The status that counts: one written into the body where the error came with none of its own."""
     if status is None or status < 300:
         return said.status if said.status is not None else status
@@ -99,7 +99,7 @@ def _kind_by_status(haystack: str, status: int | None) -> ErrorKind:
     return ErrorKind.OVERLOAD if haystack or status is not None else ErrorKind.NETWORK
 
 
-def _window(kind: ErrorKind, figures: dict[str, int], said: Said) -> int | None:
+def _window(kind: ErrorKind, figures: dict[str, int], said: ErrorBody) -> int | None:
     if kind not in _SIZE_KINDS:
         return None
     window = figures.get("window", said.window_tokens)
@@ -117,7 +117,7 @@ def _code(codes: tuple[str, ...], redactor: Redactor) -> str:
     return redactor.redact(next(names, ""))
 
 
-def _message(said: Said, redactor: Redactor) -> str:
+def _message(said: ErrorBody, redactor: Redactor) -> str:
     """The provider's own words on one line, the relay's first, free of secrets and short."""
     words = " ".join(" · ".join(said.texts)[:_QUOTED_CHARS].split())
     text = "".join(char for char in redactor.redact(words) if char.isprintable())

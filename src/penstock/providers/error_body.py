@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.conversation.wire import parse_json
 
-__all__ = ["Said", "read_body"]
+__all__ = ["ErrorBody", "read_body"]
 
 _JSON_BYTES: Final = 1 << 18  # no provider writes a longer error; what is longer is only looked at in part
 _PART: Final = 1 << 15  # of a longer body: as much of its start and of its end
@@ -65,7 +65,7 @@ _TAG: Final = re.compile(r"<[^<>]{0,500}>")
 _PAGE_STATUS: Final = re.compile(r"\b([45]\d\d)\b")
 
 
-class Said(msgspec.Struct, frozen=True):
+class ErrorBody(msgspec.Struct, frozen=True):
     """What a body says: the provider's own words and codes, outermost first, and the numbers it gives apart.
 
     `status` is a status written into the body, `waits` are what it states of waiting, `headers` those that a
@@ -81,7 +81,7 @@ class Said(msgspec.Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def read_body(body: bytes | str | Mapping[Any, Any] | Sequence[Any] | None) -> Said:
+def read_body(body: bytes | str | Mapping[Any, Any] | Sequence[Any] | None) -> ErrorBody:
     """What the body says. Never raises: what cannot be understood says nothing, or is a text."""
     found = _Found()
     if isinstance(body, bytes | bytearray | memoryview):
@@ -119,8 +119,8 @@ class _Found:
     def add_number(self, name: str, value: int) -> None:
         self.numbers.setdefault(name, value)
 
-    def said(self) -> Said:
-        return Said(
+    def said(self) -> ErrorBody:
+        return ErrorBody(
             texts=tuple(self.texts),
             codes=tuple(self.codes),
             status=self.numbers.get("status"),

@@ -59,12 +59,12 @@ class _Dialect(msgspec.Struct, frozen=True):
 
 
 _DIALECTS = {
-    "chat": _Dialect(chat.PATH, chat.request_body, chat.answer_from_body, chat_stream.Accumulator),
+    "chat": _Dialect(chat.PATH, chat.request_body, chat.answer_from_body, chat_stream.ChatAccumulator),
     "responses": _Dialect(
-        responses.PATH, responses.request_body, responses.answer_from_body, responses.Accumulator
+        responses.PATH, responses.request_body, responses.answer_from_body, responses.ResponsesAccumulator
     ),
     "anthropic": _Dialect(
-        anthropic.PATH, anthropic.request_body, anthropic.answer_from_body, anthropic.Accumulator
+        anthropic.PATH, anthropic.request_body, anthropic.answer_from_body, anthropic.AnthropicAccumulator
     ),
 }
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.providers.quirks import Quirks
     from penstock.providers.sse import ServerEvent
 
-__all__ = ["PATH", "Accumulator", "answer_from_body", "request_body"]
+__all__ = ["PATH", "ResponsesAccumulator", "answer_from_body", "request_body"]
 
 PATH = "/responses"
 
@@ -131,7 +131,7 @@ def _finish(body: _Body, calls: tuple[Called, ...]) -> Finish:
     return Finish.TOOL_CALLS if calls else Finish.STOP
 
 
-class Accumulator:
+class ResponsesAccumulator:
     """Takes the events of one stream. The last of them carries the whole answer, which is what counts."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from penstock.recall.ranking import Wish
 
-__all__ = ["Finding", "History", "Place", "PlaceKind"]
+__all__ = ["Finding", "History", "HistoryPlace", "PlaceKind"]
 
 PlaceKind = Literal["message", "summary", "segment", "result"]
 
@@ -36,7 +36,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryPlace(msgspec.Struct, frozen=True, kw_only=True):
     """What a handle stands for: what it is, who said it, how long it is, and which handles are inside it."""
 
     handle: str
@@ -57,7 +57,7 @@ class History(Protocol):
     def search(self, query: str, wish: Wish) -> Sequence[Finding]:
         """The best findings, never of what stands in the view."""
 
-    def describe(self, handle: str) -> Place:
+    def describe(self, handle: str) -> HistoryPlace:
         """What the handle stands for."""
 
     def text(self, handle: str) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from penstock.conversation.message import Message, Role, ToolCall, ToolResult
 from penstock.errors import UnknownHandle
 from penstock.measure.tokens import tokenizer_for
-from penstock.recall.history import Finding, Place, PlaceKind
+from penstock.recall.history import Finding, HistoryPlace, PlaceKind
 from penstock.recall.memory_index import MemoryIndex
 from penstock.recall.originals import original_text, original_title, redacted
 from penstock.recall.passages import message_passages
@@ -139,14 +139,14 @@ class MemoryHistory:
             for hit in hits
         ]
 
-    def describe(self, handle: str) -> Place:
+    def describe(self, handle: str) -> HistoryPlace:
         """What the handle stands for."""
         text = self.text(handle)
         if handle in self._summaries:
             return self._describe_summary(handle, text)
         number = self._number(handle)
         message = self._message(number)
-        return Place(
+        return HistoryPlace(
             handle=handle,
             kind="message",
             turn=self._turn(number),
@@ -164,12 +164,12 @@ class MemoryHistory:
             return self._summaries[handle].text
         return original_text(self._message(self._number(handle)))
 
-    def _describe_summary(self, handle: str, text: str) -> Place:
+    def _describe_summary(self, handle: str, text: str) -> HistoryPlace:
         summary = self._summaries[handle]
         first = handle
         while first in self._summaries and self._summaries[first].inside:
             first = self._summaries[first].inside[0]
-        return Place(
+        return HistoryPlace(
             handle=handle,
             kind=summary.kind,
             turn=int(first[1:]) if _HANDLE.fullmatch(first) else 0,

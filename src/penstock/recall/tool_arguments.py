@@ -12,7 +12,7 @@ from penstock.compaction.stubs import shorten
 from penstock.conversation.wire import parse_json
 from penstock.errors import InputError
 
-__all__ = ["Describe", "Expand", "Search", "handle_in", "object_in", "read_arguments"]
+__all__ = ["DescribeHistory", "ExpandHistory", "SearchHistory", "handle_in", "object_in", "read_arguments"]
 
 _Natural = Annotated[int, msgspec.Meta(ge=0)]
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -25,20 +25,20 @@ _WHERE = re.compile(r" - at `\$\.?(\w*)`")
 _SHOWN = 60  # characters of what a model sent that go back to it
 
 
-class Search(msgspec.Struct, frozen=True):
+class SearchHistory(msgspec.Struct, frozen=True):
     """Arguments of `history_search`."""
 
     query: str | int | float
     limit: _Positive | None = None
 
 
-class Describe(msgspec.Struct, frozen=True):
+class DescribeHistory(msgspec.Struct, frozen=True):
     """Arguments of `history_describe`."""
 
     handle: str | int
 
 
-class Expand(msgspec.Struct, frozen=True):
+class ExpandHistory(msgspec.Struct, frozen=True):
     """Arguments of `history_expand`: offset and limit count characters."""
 
     handle: str | int

@@ -23,12 +23,19 @@ from penstock.compaction.stubs import shorten
 from penstock.conversation.wire import encode_wire
 from penstock.errors import InputError, PenstockError, SettingsError, UnknownHandle
 from penstock.recall.ranking import Wish
-from penstock.recall.tool_arguments import Describe, Expand, Search, handle_in, read_arguments, shown
+from penstock.recall.tool_arguments import (
+    DescribeHistory,
+    ExpandHistory,
+    SearchHistory,
+    handle_in,
+    read_arguments,
+    shown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from penstock.recall.history import Finding, History, Place
+    from penstock.recall.history import Finding, History, HistoryPlace
 
 __all__ = ["DESCRIBE", "EXPAND", "SEARCH", "TOOL_NAMES", "Budget", "answer", "tool_schemas"]
 
@@ -115,7 +122,7 @@ class _Desk(msgspec.Struct, frozen=True):
     budget: Budget
     redact: Callable[[str], str]
 
-    def search(self, wanted: Search) -> str:
+    def search(self, wanted: SearchHistory) -> str:
         hits = min(wanted.limit or _HITS, _MOST_HITS)
         least, most = _EXCERPT
         characters = max(least, min(most, self.budget.tokens * _PER_TOKEN // hits))
@@ -126,7 +133,7 @@ class _Desk(msgspec.Struct, frozen=True):
             return self._first_that_fits([{"found": [], "hint": _NOTHING_FOUND}])
         return self._first_that_fits(_fewer(entries))
 
-    def describe(self, wanted: Describe) -> str:
+    def describe(self, wanted: DescribeHistory) -> str:
         place = self.history.describe(handle_in(wanted.handle))
         about = {
             "handle": place.handle,
@@ -142,7 +149,7 @@ class _Desk(msgspec.Struct, frozen=True):
         titled = [self._titled(handle) for handle in place.inside[:_MOST_TITLED]]
         return self._first_that_fits(_with_inside(about, titled, place.inside))
 
-    def expand(self, wanted: Expand) -> str:
+    def expand(self, wanted: ExpandHistory) -> str:
         handle, start = handle_in(wanted.handle), wanted.offset or 0
         place, text = self.history.describe(handle), self.history.text(handle)
         if start >= len(text) > 0:
@@ -180,7 +187,7 @@ class _Desk(msgspec.Struct, frozen=True):
         time = _utc(finding.at)
         return {**entry, **({"time": time} if time else {}), "excerpt": self.redact(finding.excerpt)}
 
-    def _about(self, place: Place) -> dict[str, Any]:
+    def _about(self, place: HistoryPlace) -> dict[str, Any]:
         known = {"time": _utc(place.at), "role": shorten(place.role, 20)}
         return {"turn": place.turn, **{key: value for key, value in known.items() if value}}
 
@@ -202,10 +209,10 @@ class _Tool(NamedTuple):
 
 
 _TOOLS = {
-    SEARCH: _Tool(Search, _Desk.search, f"{SEARCH} takes query (text), and limit (1 to {_MOST_HITS})"),
-    DESCRIBE: _Tool(Describe, _Desk.describe, f'{DESCRIBE} takes handle (such as "m12")'),
+    SEARCH: _Tool(SearchHistory, _Desk.search, f"{SEARCH} takes query (text), and limit (1 to {_MOST_HITS})"),
+    DESCRIBE: _Tool(DescribeHistory, _Desk.describe, f'{DESCRIBE} takes handle (such as "m12")'),
     EXPAND: _Tool(
-        Expand,
+        ExpandHistory,
         _Desk.expand,
         f'{EXPAND} takes handle (such as "m12"), and offset (from 0) and limit (from 1), in characters',
     ),

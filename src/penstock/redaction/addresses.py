@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from penstock.redaction.secret import Rule, Secret
+from penstock.redaction.secret import RedactionRule, Secret
 from penstock.redaction.value import is_masked, looks_random
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ def _signature(text: str, _start: int, end: int) -> Iterator[Secret]:
 
 
 RULES = (
-    Rule(("://",), _userinfo),
-    Rule(("@tcp(", "@unix("), _go_address),
-    Rule(
+    RedactionRule(("://",), _userinfo),
+    RedactionRule(("@tcp(", "@unix("), _go_address),
+    RedactionRule(
         ("?sig=", "&sig=", "-Signature=", "&Signature=", "?Signature=", "SharedAccessSignature=", "&hmac="),
         _signature,
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from penstock.redaction.secret import Find, Rule, Secret
+from penstock.redaction.secret import Find, RedactionRule, Secret
 from penstock.redaction.value import is_masked
 
 if TYPE_CHECKING:
@@ -41,11 +41,13 @@ def _after(pattern: re.Pattern[str], *commands: str) -> Find:
 
 
 RULES = (
-    Rule((" -u", " --user"), _after(_USER_AND_PASSWORD, "curl", "http ", "wget")),
-    Rule((" -p",), _after(_ATTACHED, "mysql", "mariadb")),
-    Rule((" -p",), _after(_NEXT, "sshpass", "docker login", "az login", "podman login", "helm registry")),
-    Rule((" -P",), _after(_NEXT, "sqlcmd", "bcp ", "tsql")),
-    Rule((" -a",), _after(_NEXT, "redis-cli")),
-    Rule(("IDENTIFIED BY", "identified by"), _after(_QUOTED)),
-    Rule((":5432:",), _after(_PGPASS)),
+    RedactionRule((" -u", " --user"), _after(_USER_AND_PASSWORD, "curl", "http ", "wget")),
+    RedactionRule((" -p",), _after(_ATTACHED, "mysql", "mariadb")),
+    RedactionRule(
+        (" -p",), _after(_NEXT, "sshpass", "docker login", "az login", "podman login", "helm registry")
+    ),
+    RedactionRule((" -P",), _after(_NEXT, "sqlcmd", "bcp ", "tsql")),
+    RedactionRule((" -a",), _after(_NEXT, "redis-cli")),
+    RedactionRule(("IDENTIFIED BY", "identified by"), _after(_QUOTED)),
+    RedactionRule((":5432:",), _after(_PGPASS)),
 )

@@ -6,7 +6,7 @@ import binascii
 import re
 from typing import TYPE_CHECKING
 
-from penstock.redaction.secret import Rule, Secret
+from penstock.redaction.secret import RedactionRule, Secret
 from penstock.redaction.value import is_literal, is_masked, looks_random
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def _is_session(name: str, value: str) -> bool:
 
 
 RULES = (
-    Rule(("Authorization", "authorization", "AUTHORIZATION"), _authorization),
-    Rule(("Bearer", "bearer", "BEARER"), _bearer),
-    Rule(("Basic", "basic"), _basic),
-    Rule(("Cookie", "cookie", "COOKIE"), _cookies),
+    RedactionRule(("Authorization", "authorization", "AUTHORIZATION"), _authorization),
+    RedactionRule(("Bearer", "bearer", "BEARER"), _bearer),
+    RedactionRule(("Basic", "basic"), _basic),
+    RedactionRule(("Cookie", "cookie", "COOKIE"), _cookies),
 )

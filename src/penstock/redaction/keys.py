@@ -6,7 +6,7 @@ import binascii
 import re
 from typing import TYPE_CHECKING
 
-from penstock.redaction.secret import Rule, Secret
+from penstock.redaction.secret import RedactionRule, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,7 @@ def _encoded(text: str, start: int, _end: int) -> Iterator[Secret]:
 
 
 RULES = (
-    Rule(("--BEGIN", "-- BEGIN"), _armoured),
-    Rule(("Private-Lines: ",), _putty),
-    Rule(("LS0tLS1CRUdJTi",), _encoded),
+    RedactionRule(("--BEGIN", "-- BEGIN"), _armoured),
+    RedactionRule(("Private-Lines: ",), _putty),
+    RedactionRule(("LS0tLS1CRUdJTi",), _encoded),
 )

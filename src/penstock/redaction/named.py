@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.redaction.names import Tells, is_telling, spellings
-from penstock.redaction.secret import Find, Rule, Secret
+from penstock.redaction.secret import Find, RedactionRule, Secret
 from penstock.redaction.value import is_literal, looks_chosen, looks_random
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ class _Site(msgspec.Struct, frozen=True):
         return _LINE_END.match(self.text, self.end) is not None and _LINE_HEAD.search(head) is not None
 
 
-def _rule(tells: Tells) -> Rule:
-    return Rule(spellings(tells), _finder(tells))
+def _rule(tells: Tells) -> RedactionRule:
+    return RedactionRule(spellings(tells), _finder(tells))
 
 
 def _finder(tells: Tells) -> Find:

@@ -10,7 +10,7 @@ from ahocorasick_rs import AhoCorasick, Implementation
 
 from penstock.redaction import addresses, commands, headers, keys, named, tokens
 from penstock.redaction.environment import forms
-from penstock.redaction.secret import REDACTED, Detector, Find, Rule, Secret
+from penstock.redaction.secret import REDACTED, Detector, Find, RedactionRule, Secret
 from penstock.redaction.spans import apart, blank, unblank
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Redactor"]
 
-_RULES: tuple[Rule, ...] = (
+_RULES: tuple[RedactionRule, ...] = (
     *keys.RULES,
     *headers.RULES,
     *addresses.RULES,
@@ -104,17 +104,17 @@ class Redactor:
                 )
 
 
-def _own_rules(values: Iterable[str]) -> list[Rule]:
+def _own_rules(values: Iterable[str]) -> list[RedactionRule]:
     return [
         _own_rule(form)
         for form in sorted({form for value in values if len(value) >= _SHORTEST for form in forms(value)})
     ]
 
 
-def _own_rule(form: str) -> Rule:
+def _own_rule(form: str) -> RedactionRule:
     def find(text: str, start: int, _end: int) -> Iterator[Secret]:
         if text.startswith(form, start):
             yield Secret(start, start + len(form), "own-variable")
 
     # Long values are known by their beginning: a whole key as an anchor would swell the automaton.
-    return Rule((_SURROGATE.sub("\ufffd", form[:48]),), find)
+    return RedactionRule((_SURROGATE.sub("\ufffd", form[:48]),), find)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-__all__ = ["REDACTED", "Detector", "Find", "Rule", "Secret"]
+__all__ = ["REDACTED", "Detector", "Find", "RedactionRule", "Secret"]
 
 REDACTED = "[REDACTED]"
 
@@ -27,7 +27,7 @@ Detector: TypeAlias = Callable[[str], Iterable[Secret]]
 """A detector from elsewhere: all the secrets that it sees in a text."""
 
 
-class Rule(msgspec.Struct, frozen=True):
+class RedactionRule(msgspec.Struct, frozen=True):
     """Literal strings without which there can be no such secret, and what to do where one stands.
 
     `find` looks only near the anchor and reads a bounded number of characters unless it finds something, so

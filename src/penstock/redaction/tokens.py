@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.redaction.secret import Rule, Secret
+from penstock.redaction.secret import RedactionRule, Secret
 from penstock.redaction.value import is_masked, looks_random
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def _is_filled(token: str) -> bool:
     return len(set(token)) >= 9 and not is_masked(token)
 
 
-def _rule(shape: _Shape) -> Rule:
+def _rule(shape: _Shape) -> RedactionRule:
     is_secret = looks_random if shape.vague else _is_filled
     led_to = "(?P<v>" in shape.pattern
 
@@ -229,7 +229,7 @@ def _rule(shape: _Shape) -> Rule:
                     match.start("v" if led_to else 0), rest.end() if rest else match.end(), shape.kind
                 )
 
-    return Rule(tuple(shape.anchors.split()), find)
+    return RedactionRule(tuple(shape.anchors.split()), find)
 
 
 RULES = tuple(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from penstock.compaction.economics import Terms  # noqa: TC001 - a struct's field types are read at run time
+from penstock.compaction.economics import PriceTerms  # noqa: TC001 - a struct's field types are read at run time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     asked). No view reaches `window_tokens`: there the session is compacted in any case.
     """
 
-    terms: Terms
+    terms: PriceTerms
     window_tokens: int
     kept_tokens: int
     summary_tokens: int = 0
@@ -60,7 +60,7 @@ class Bill(msgspec.Struct, frozen=True):
         return Bill(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
 
-def course_of(trace: Trace, terms: Terms) -> Course:
+def course_of(trace: Trace, terms: PriceTerms) -> Course:
     """The trace under these terms. The first request finds no cache."""
     appended = np.array(trace.appended, dtype=np.float64)
     warm = np.array(trace.gaps) <= terms.ttl_seconds

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.replay.bills import Case
-    from penstock.replay.policies import Policy
+    from penstock.replay.policies import ReplayPolicy
     from penstock.replay.traces import Trace
 
-__all__ = ["Outcome", "compare", "has_room"]
+__all__ = ["PolicyOutcome", "compare", "has_room"]
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class PolicyOutcome(msgspec.Struct, frozen=True):
     """All sessions under one policy.
 
     `of_never` is the bill against that of the first policy. `below` counts the sessions that never reach the size at
@@ -50,7 +50,9 @@ def has_room(trace: Trace, case: Case) -> bool:
     return trace.static_tokens + case.kept_tokens < case.window_tokens
 
 
-def compare(traces: Sequence[Trace], case: Case, policies: Sequence[Policy] = POLICIES) -> list[Outcome]:
+def compare(
+    traces: Sequence[Trace], case: Case, policies: Sequence[ReplayPolicy] = POLICIES
+) -> list[PolicyOutcome]:
     """What the sessions cost under each policy; the first one is what `of_never` is measured by.
 
     Only sessions that `has_room` are compared. SettingsError where none is left.
@@ -74,5 +76,7 @@ def compare(traces: Sequence[Trace], case: Case, policies: Sequence[Policy] = PO
         below = [at for at, size in enumerate(largest) if size < limit]
         dearer = sum(own[at].units > bills[0][at].units * (1 + 1e-12) for at in below)
         total = sum(own, Bill())
-        found.append(Outcome(policy.name, total, total.units / never if never else 1.0, len(below), dearer))
+        found.append(
+            PolicyOutcome(policy.name, total, total.units / never if never else 1.0, len(below), dearer)
+        )
     return found

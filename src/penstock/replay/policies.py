@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import numpy as np
 
-from penstock.compaction.economics import Books, Request, step
+from penstock.compaction.economics import Books, PricedRequest, step
 from penstock.compaction.policy import budgets
 from penstock.replay.hindsight import in_hindsight
 from penstock.settings import CompressionSettings
@@ -15,10 +15,10 @@ from penstock.settings import CompressionSettings
 if TYPE_CHECKING:
     from penstock.replay.bills import Case, Course
 
-__all__ = ["BEST", "GATED", "LATE", "NEVER", "POLICIES", "RULE", "Policy", "at_size", "by_rule"]
+__all__ = ["BEST", "GATED", "LATE", "NEVER", "POLICIES", "RULE", "ReplayPolicy", "at_size", "by_rule"]
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """A policy by its name: at a share of the window, at a flat size, by the rule, or the best in hindsight.
 
     `default` overrules the rule at the threshold of the default settings, not only at the window.
@@ -54,16 +54,16 @@ NEVER, LATE, RULE, GATED, BEST = (
     "best in hindsight",
 )
 POLICIES = (
-    Policy(name=NEVER),
-    Policy(name="at 50 %", share=0.50),
-    Policy(name="at 75 %", share=0.75),
-    Policy(name=LATE, share=0.83),
-    Policy(name="at 90 %", share=0.90),
-    Policy(name="at 80,000 tokens", flat_tokens=80_000),
-    Policy(name=RULE, rule="on"),
-    Policy(name=GATED, rule="gated"),
-    Policy(name="gated, and threshold", rule="gated", default=True),
-    Policy(name=BEST, best=True),
+    ReplayPolicy(name=NEVER),
+    ReplayPolicy(name="at 50 %", share=0.50),
+    ReplayPolicy(name="at 75 %", share=0.75),
+    ReplayPolicy(name=LATE, share=0.83),
+    ReplayPolicy(name="at 90 %", share=0.90),
+    ReplayPolicy(name="at 80,000 tokens", flat_tokens=80_000),
+    ReplayPolicy(name=RULE, rule="on"),
+    ReplayPolicy(name=GATED, rule="gated"),
+    ReplayPolicy(name="gated, and threshold", rule="gated", default=True),
+    ReplayPolicy(name=BEST, best=True),
 )
 """What is compared, in the order of the table. The first is what the others are measured by.
 
@@ -95,7 +95,7 @@ def by_rule(course: Course, case: Case, mode: Literal["on", "gated"], limit_toke
     view = static
     for at, (appended, warm) in enumerate(zip(course.appended.tolist(), course.warm.tolist(), strict=True)):
         view += int(appended)
-        books, weighed = step(books, Request(view, int(appended), static, kept, warm, summary))
+        books, weighed = step(books, PricedRequest(view, int(appended), static, kept, warm, summary))
         if weighed.compact:
             compacted.append(at)
             view = static + kept

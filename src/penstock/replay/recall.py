@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.wire import parse_json
-from penstock.engine.compress import Request, compress_list, new_notebook
+from penstock.engine.compress import CompressRequest, compress_list, new_notebook
 from penstock.errors import TargetTooSmall
 from penstock.recall.passages import message_passages
 from penstock.replay.needles import Recalled, Spoken, needed, places
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.conversation.dialects.base import Dialect
     from penstock.conversation.message import Message
     from penstock.settings import Settings
-    from penstock.stores.base import Entry, Store
+    from penstock.stores.base import LogEntry, Store
 
 __all__ = ["StoredSession", "read_session", "recalled"]
 
@@ -60,7 +60,7 @@ def recalled(
     """
     dialect = dialect_named(session.dialect)
     notebook = new_notebook(session.model or None, settings)
-    request = Request(
+    request = CompressRequest(
         target_tokens=kept_tokens, model=session.model or None, dialect=session.dialect, settings=settings
     )
     cuts = sorted({session.positions[at] for at in compacted} - {0})
@@ -84,7 +84,7 @@ def _missed(session: StoredSession, dialect: Dialect, view: list[Any], cut: int,
     return Recalled(1, len(wanted), kept)
 
 
-def _positions(entries: Sequence[Entry], times: Sequence[float]) -> list[int]:
+def _positions(entries: Sequence[LogEntry], times: Sequence[float]) -> list[int]:
     """How many messages stood when each request was made: all that were said before its answer."""
     found, at = [], 0
     for time in times:

@@ -17,10 +17,10 @@ from penstock.errors import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Key", "Section", "check_sections", "checked", "keys_of", "sections_of"]
+__all__ = ["Key", "SettingsSection", "check_sections", "checked", "keys_of", "sections_of"]
 
 
-class Section(Struct, frozen=True, kw_only=True):
+class SettingsSection(Struct, frozen=True, kw_only=True):
     """Settings under one name. Raises SettingsError for a value that its field does not allow."""
 
     section: ClassVar[str] = ""
@@ -70,7 +70,7 @@ class Key(Struct, frozen=True):
 
 
 @cache
-def keys_of(section: type[Section]) -> tuple[Key, ...]:
+def keys_of(section: type[SettingsSection]) -> tuple[Key, ...]:
     """The settings of a section, without those of sections inside it."""
     return tuple(
         Key(f"{section.section}.{field.name}", field.name, field.type, field.default)
@@ -79,7 +79,7 @@ def keys_of(section: type[Section]) -> tuple[Key, ...]:
     )
 
 
-def sections_of(group: type[Struct]) -> Iterator[type[Section]]:
+def sections_of(group: type[Struct]) -> Iterator[type[SettingsSection]]:
     """The sections in a group of settings, each followed by the sections inside it."""
     for field in msgspec.structs.fields(group):
         if _is_section(field.type):
@@ -99,7 +99,7 @@ def check_sections(group: Struct) -> None:
 
 
 def _is_section(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Section)
+    return isinstance(kind, type) and issubclass(kind, SettingsSection)
 
 
 def checked(key: Key, value: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from penstock.settings.keys import Section, check_sections
+from penstock.settings.keys import SettingsSection, check_sections
 
 __all__ = [
     "AgentSettings",
@@ -58,7 +58,7 @@ StoreAddress = Annotated[
 ServerName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9-]{1,32}\Z")]
 
 
-class CompressionSettings(Section, frozen=True, kw_only=True):
+class CompressionSettings(SettingsSection, frozen=True, kw_only=True):
     """When and how far a conversation is compacted."""
 
     section: ClassVar[str] = "compression"
@@ -75,7 +75,7 @@ class CompressionSettings(Section, frozen=True, kw_only=True):
     max_attempts: Annotated[int, Meta(ge=1, le=10)] = 3
 
 
-class ContextSettings(Section, frozen=True, kw_only=True):
+class ContextSettings(SettingsSection, frozen=True, kw_only=True):
     """Which engine is active, and how it weighs the price of a rewrite."""
 
     section: ClassVar[str] = "context"
@@ -84,7 +84,7 @@ class ContextSettings(Section, frozen=True, kw_only=True):
     economics: Literal["off", "gated", "on"] = "gated"
 
 
-class ModelSettings(Section, frozen=True, kw_only=True):
+class ModelSettings(SettingsSection, frozen=True, kw_only=True):
     """The model that people talk to, how it is reached, and what is known of it beyond what is detected."""
 
     section: ClassVar[str] = "model"
@@ -101,7 +101,7 @@ class ModelSettings(Section, frozen=True, kw_only=True):
         return self.context_length if self.name in (None, model) else None
 
 
-class AuxiliaryCompressionSettings(Section, frozen=True, kw_only=True):
+class AuxiliaryCompressionSettings(SettingsSection, frozen=True, kw_only=True):
     """The model that writes summaries when `auxiliary.mode` is `custom`. `timeout` is in seconds."""
 
     section: ClassVar[str] = "auxiliary.compression"
@@ -114,7 +114,7 @@ class AuxiliaryCompressionSettings(Section, frozen=True, kw_only=True):
     context_length: WindowTokens | None = None
 
 
-class AuxiliarySettings(Section, frozen=True, kw_only=True):
+class AuxiliarySettings(SettingsSection, frozen=True, kw_only=True):
     """Which model serves side tasks."""
 
     section: ClassVar[str] = "auxiliary"
@@ -123,7 +123,7 @@ class AuxiliarySettings(Section, frozen=True, kw_only=True):
     compression: AuxiliaryCompressionSettings = msgspec.field(default_factory=AuxiliaryCompressionSettings)
 
 
-class ToolsSettings(Section, frozen=True, kw_only=True):
+class ToolsSettings(SettingsSection, frozen=True, kw_only=True):
     """How much tool output may enter the context before it is stored and previewed."""
 
     section: ClassVar[str] = "tools"
@@ -133,7 +133,7 @@ class ToolsSettings(Section, frozen=True, kw_only=True):
     preview_chars: Annotated[int, Meta(ge=100, le=100_000)] = 1_500
 
 
-class PressureSettings(Section, frozen=True, kw_only=True):
+class PressureSettings(SettingsSection, frozen=True, kw_only=True):
     """Where people are told: `log` and `warn` as shares of the threshold, `emergency` of the window."""
 
     section: ClassVar[str] = "pressure"
@@ -143,7 +143,7 @@ class PressureSettings(Section, frozen=True, kw_only=True):
     emergency: Share = 0.95
 
 
-class RedactionSettings(Section, frozen=True, kw_only=True):
+class RedactionSettings(SettingsSection, frozen=True, kw_only=True):
     """Who looks for secrets beside our own rules, which always do."""
 
     section: ClassVar[str] = "redaction"
@@ -151,7 +151,7 @@ class RedactionSettings(Section, frozen=True, kw_only=True):
     detector: Literal["own", "kingfisher"] = "own"
 
 
-class RecallSettings(Section, frozen=True, kw_only=True):
+class RecallSettings(SettingsSection, frozen=True, kw_only=True):
     """How what was said is found again: by its words, or by what it means as well."""
 
     section: ClassVar[str] = "recall"
@@ -159,7 +159,7 @@ class RecallSettings(Section, frozen=True, kw_only=True):
     semantic: bool = False
 
 
-class StoreSettings(Section, frozen=True, kw_only=True):
+class StoreSettings(SettingsSection, frozen=True, kw_only=True):
     """Where sessions are kept and for how long; null means the default file, and for ever."""
 
     section: ClassVar[str] = "store"
@@ -168,7 +168,7 @@ class StoreSettings(Section, frozen=True, kw_only=True):
     retention_days: Annotated[int, Meta(ge=1, le=36_500)] | None = None
 
 
-class PluginsSettings(Section, frozen=True, kw_only=True):
+class PluginsSettings(SettingsSection, frozen=True, kw_only=True):
     """Where engines of third parties are looked for; null means the default folder."""
 
     section: ClassVar[str] = "plugins"
@@ -199,7 +199,7 @@ class McpServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
 
-class AgentSettings(Section, frozen=True, kw_only=True):
+class AgentSettings(SettingsSection, frozen=True, kw_only=True):
     """What the agent's tools may do without asking, which secrets its commands get, and foreign tools."""
 
     section: ClassVar[str] = "agent"

@@ -26,10 +26,9 @@ __all__ = [
     "Appended",
     "CompactionRow",
     "ConversationRow",
-    "Entry",
     "Expired",
     "FactRow",
-    "Fault",
+    "LogEntry",
     "LogTip",
     "NewCompaction",
     "NewFact",
@@ -37,6 +36,7 @@ __all__ = [
     "NewSession",
     "SessionRow",
     "Store",
+    "StoreFault",
     "StoredResult",
     "UsageRow",
 ]
@@ -60,7 +60,7 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False):
     results: tuple[str, ...] = ()
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class LogEntry(msgspec.Struct, frozen=True, gc=False):
     """A message in a log."""
 
     position: int
@@ -209,7 +209,7 @@ class Expired(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
 
 
-class Fault(msgspec.Struct, frozen=True):
+class StoreFault(msgspec.Struct, frozen=True):
     """Something that is not as it should be: where, what, and whether `repair` can mend it."""
 
     where: str
@@ -254,10 +254,10 @@ class Store(Protocol):
     def log_tip(self, session_id: str) -> LogTip:
         """The end of the log of the session's conversation."""
 
-    def read(self, session_id: str, positions: Sequence[int]) -> Sequence[Entry]:
+    def read(self, session_id: str, positions: Sequence[int]) -> Sequence[LogEntry]:
         """The messages at these positions, in their order; positions that are not there are left out."""
 
-    def read_from(self, session_id: str, start: int, limit: int | None = None) -> Sequence[Entry]:
+    def read_from(self, session_id: str, start: int, limit: int | None = None) -> Sequence[LogEntry]:
         """The messages from a position on."""
 
     def ids(self, session_id: str) -> Sequence[str]:
@@ -351,10 +351,10 @@ class Store(Protocol):
     def expire(self, before: float) -> Sequence[Expired]:
         """Delete conversations that nobody has used since that time, as `delete` does; what went."""
 
-    def faults(self) -> Sequence[Fault]:
+    def faults(self) -> Sequence[StoreFault]:
         """Everything that is not as it should be: every id is worked out anew, every reference looked up."""
 
-    def repair(self) -> Sequence[Fault]:
+    def repair(self) -> Sequence[StoreFault]:
         """Mend what can be mended; returns what was."""
 
     def close(self) -> None:

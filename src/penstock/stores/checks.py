@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.conversation.wire import parse_json
 from penstock.errors import StoreError
-from penstock.stores.base import COMPRESSION, Fault
+from penstock.stores.base import COMPRESSION, StoreFault
 from penstock.stores.compactions import knows_its_positions, read_pieces
 from penstock.stores.log_checks import log_findings
 from penstock.stores.packing import unpack
@@ -29,15 +29,15 @@ _RESULTS_AT_ONCE = 20  # each may have megabytes
 _ROUNDS = 5  # what one mends may show another: an entry that goes leaves a message that nothing leads to
 
 
-class Finding(NamedTuple):
+class CheckFinding(NamedTuple):
     """A fault, and the statement that mends it, where there is one."""
 
-    fault: Fault
+    fault: StoreFault
     statement: str = ""
     values: tuple[Any, ...] = ()
 
 
-def findings(do: Transaction) -> Iterator[Finding]:
+def findings(do: Transaction) -> Iterator[CheckFinding]:
     """Everything that is not as it should be."""
     for row in do.rows(
         "SELECT key, id, dialect, tip, length, view, forked_from, fork_length, tokens FROM conversations ORDER BY key"
@@ -60,9 +60,9 @@ def findings(do: Transaction) -> Iterator[Finding]:
     yield from (_finding("search index", what, MAKE_ANEW) for what in search_faults(do))
 
 
-def mend(do: Transaction) -> list[Fault]:
+def mend(do: Transaction) -> list[StoreFault]:
     """Mend what can be; what was."""
-    mended: list[Fault] = []
+    mended: list[StoreFault] = []
     for _ in range(_ROUNDS):
         found = [finding for finding in findings(do) if finding.statement]
         if not found:
@@ -73,11 +73,11 @@ def mend(do: Transaction) -> list[Fault]:
     return mended
 
 
-def _finding(where: str, what: str, statement: str = "", values: tuple[Any, ...] = ()) -> Finding:
-    return Finding(Fault(where, what, mendable=bool(statement)), statement, values)
+def _finding(where: str, what: str, statement: str = "", values: tuple[Any, ...] = ()) -> CheckFinding:
+    return CheckFinding(StoreFault(where, what, mendable=bool(statement)), statement, values)
 
 
-def _token_findings(do: Transaction, row: Row, log: CheckedLog, where: str) -> Iterator[Finding]:
+def _token_findings(do: Transaction, row: Row, log: CheckedLog, where: str) -> Iterator[CheckFinding]:
     if log.broken:
         return
     tokens = tokens_of(do, row[0])
@@ -90,7 +90,7 @@ def _token_findings(do: Transaction, row: Row, log: CheckedLog, where: str) -> I
         )
 
 
-def _compaction_findings(do: Transaction, row: Row, log: CheckedLog, where: str) -> Iterator[Finding]:
+def _compaction_findings(do: Transaction, row: Row, log: CheckedLog, where: str) -> Iterator[CheckFinding]:
     conversation, view = row[0], row[5]
     rows = do.rows(
         "SELECT c.key, c.over, c.base, c.length, c.pieces, c.receipt, c.undone, s.conversation FROM compactions c "
@@ -153,7 +153,7 @@ def _whole_chain_end(standing: dict[int, Row]) -> int | None:
     return end if chain is not None and len(chain) == len(standing) else None
 
 
-def _session_findings(do: Transaction, conversation: int, where: str) -> Iterator[Finding]:
+def _session_findings(do: Transaction, conversation: int, where: str) -> Iterator[CheckFinding]:
     rows = do.rows(
         "SELECT s.key, s.id, s.parent, s.kind, p.conversation FROM sessions s "
         "LEFT JOIN sessions p ON p.key = s.parent WHERE s.conversation = ? ORDER BY s.key",
@@ -180,7 +180,7 @@ def _session_findings(do: Transaction, conversation: int, where: str) -> Iterato
         continued.add(parent)
 
 
-def _result_findings(do: Transaction) -> Iterator[Finding]:
+def _result_findings(do: Transaction) -> Iterator[CheckFinding]:
     last = 0
     while some := do.rows(
         f"SELECT key, id, raw, packed FROM results WHERE key > ? ORDER BY key LIMIT {_RESULTS_AT_ONCE}", last
@@ -193,7 +193,7 @@ def _result_findings(do: Transaction) -> Iterator[Finding]:
                 yield _finding(f"result {name}", "its bytes are damaged")
 
 
-def _orphans(do: Transaction) -> Iterator[Finding]:
+def _orphans(do: Transaction) -> Iterator[CheckFinding]:
     """Rows that belong to nothing."""
     for table, column, owner in (
         ("entries", "conversation", "conversations"),
@@ -222,11 +222,13 @@ def _orphans(do: Transaction) -> Iterator[Finding]:
         yield from _rows_to_drop(do, table, beyond, f"{table} on messages that are not there")
 
 
-def _rows_to_drop(do: Transaction, table: str, which: str, what: str) -> Iterator[Finding]:
+def _rows_to_drop(do: Transaction, table: str, which: str, what: str) -> Iterator[CheckFinding]:
     yield from _rows_to_change(do, table, which, what, f"DELETE FROM {table}")
 
 
-def _rows_to_change(do: Transaction, table: str, which: str, what: str, statement: str) -> Iterator[Finding]:
+def _rows_to_change(
+    do: Transaction, table: str, which: str, what: str, statement: str
+) -> Iterator[CheckFinding]:
     row = do.one(f"SELECT count(*) FROM {table} WHERE {which}")
     if row and row[0]:
         yield _finding(f"table {table}", f"{what}: {row[0]:,}", f"{statement} WHERE {which}")

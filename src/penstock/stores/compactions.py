@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.stores.base import NewCompaction
-    from penstock.stores.database import Row, Transaction, Words
+    from penstock.stores.database import Row, SqlSpelling, Transaction
 
 __all__ = [
     "commit_compaction",
@@ -37,7 +37,9 @@ _COMPACTION = (
 _PIECES = msgspec.json.Decoder(tuple[Piece, ...])
 
 
-def commit_compaction(do: Transaction, session_id: str, new: NewCompaction, words: Words) -> CompactionRow:
+def commit_compaction(
+    do: Transaction, session_id: str, new: NewCompaction, words: SqlSpelling
+) -> CompactionRow:
     """Commit a compaction, end its session and open the continuation."""
     _, _, conversation = session_of(do, session_id, words.hold_session)
     log_tip_of(do, conversation, words.for_update)
@@ -64,7 +66,7 @@ def compactions_of(do: Transaction, session_id: str, *, undone: bool) -> list[Co
     return [_as_compaction(row) for row in do.rows(f"{_COMPACTION} {which} ORDER BY c.key", conversation)]
 
 
-def undo_newest(do: Transaction, session_id: str, at: float, words: Words) -> CompactionRow | None:
+def undo_newest(do: Transaction, session_id: str, at: float, words: SqlSpelling) -> CompactionRow | None:
     """Take the newest compaction back."""
     _, _, conversation = session_of(do, session_id, words.hold_session)
     log_tip_of(do, conversation, words.for_update)

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from penstock.stores.search_tables import SearchTables
 
-__all__ = ["Database", "Row", "Transaction", "Words"]
+__all__ = ["Database", "Row", "SqlSpelling", "Transaction"]
 
 Row = tuple[Any, ...]
 
 
-class Words(msgspec.Struct, frozen=True):
+class SqlSpelling(msgspec.Struct, frozen=True):
     """How a database spells what has no common spelling."""
 
     key: str
@@ -63,7 +63,7 @@ class Transaction(Protocol):
 class Database(Protocol):
     """A database. Foreign errors come out as StoreError."""
 
-    words: Words
+    words: SqlSpelling
     search_tables: SearchTables
 
     @property

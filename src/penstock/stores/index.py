@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
 
 __all__ = [
+    "FoundRange",
     "Look",
-    "Spread",
-    "Terms",
+    "PassageTerms",
     "add_passages",
     "damaged_blocks",
     "empty_index",
@@ -60,14 +60,14 @@ _MOST_SMALL = 64  # blocks that may be joined
 _NOTHING: Numbers = np.zeros(0, np.int64)
 
 
-class Terms(msgspec.Struct, frozen=True):
+class PassageTerms(msgspec.Struct, frozen=True):
     """Which passages are meant: those that hold all of these terms and, where given, one of those."""
 
     all_of: tuple[str, ...]
     one_of: tuple[str, ...] = ()
 
 
-class Spread(msgspec.Struct, frozen=True):
+class FoundRange(msgspec.Struct, frozen=True):
     """How many passages were found, from the highest number down, and the lowest number among them (0 for none)."""
 
     passages: int
@@ -177,7 +177,7 @@ class Look:
         self._removed = ranges_of(do.rows("SELECT first, passages FROM removed"))
         self._found: dict[tuple[int, str], Numbers] = {}
 
-    def newest(self, terms: Terms, limit: int) -> Numbers:
+    def newest(self, terms: PassageTerms, limit: int) -> Numbers:
         """The highest numbers among the passages that are meant, highest first."""
         found: list[Numbers] = []
         count = 0
@@ -190,9 +190,9 @@ class Look:
                     return np.concatenate(found)[:limit]
         return np.concatenate(found) if found else _NOTHING
 
-    def spreads(self, terms: Sequence[str], one_of: tuple[str, ...], limit: int) -> dict[str, Spread]:
-        """How often each term is held, within `one_of` where given, counted up to a limit: see `Spread`."""
-        found = {term: Spread(0, 0) for term in terms}
+    def spreads(self, terms: Sequence[str], one_of: tuple[str, ...], limit: int) -> dict[str, FoundRange]:
+        """How often each term is held, within `one_of` where given, counted up to a limit: see `FoundRange`."""
+        found = {term: FoundRange(0, 0) for term in terms}
         for blocks in self._newest_first():
             rare = [term for term, spread in found.items() if spread.passages < limit]
             if not rare:
@@ -200,10 +200,10 @@ class Look:
             for block in self._loaded(blocks, rare, one_of):
                 for term in rare:
                     before = found[term].passages
-                    numbers = self._meant(block, Terms((term,), one_of))
+                    numbers = self._meant(block, PassageTerms((term,), one_of))
                     if len(numbers) and before < limit:
                         taken = numbers[-(limit - before) :]
-                        found[term] = Spread(before + len(taken), int(taken[0]))
+                        found[term] = FoundRange(before + len(taken), int(taken[0]))
         return found
 
     def _newest_first(self) -> Iterator[list[_Block]]:
@@ -245,7 +245,7 @@ class Look:
         """The numbers without those that were removed."""
         return numbers[~within(numbers, self._removed)] if len(self._removed) else numbers
 
-    def _meant(self, block: _Block, terms: Terms) -> Numbers:
+    def _meant(self, block: _Block, terms: PassageTerms) -> Numbers:
         """The numbers of passages in a block that is loaded, in order."""
         some = [self._found[block.first, term] for term in terms.one_of]
         lists = [self._found[block.first, term] for term in terms.all_of]

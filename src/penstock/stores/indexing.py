@@ -16,7 +16,7 @@ from penstock.recall.terms import index_terms
 from penstock.stores.index import add_passages, empty_index, next_number, purge_some
 from penstock.stores.rows import batches, there
 from penstock.stores.search_tables import RESULT
-from penstock.stores.sources import Source, read_sources, recall_calls
+from penstock.stores.sources import PassageSource, read_sources, recall_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,9 +74,9 @@ def index_some(do: Transaction, hold: Sequence[str], limit: int = _AT_ONCE) -> I
         "END FROM unindexed u ORDER BY u.kind, u.source LIMIT ?",
         limit,
     )
-    known = _indexed(do, [Source(*row) for row in waiting])
+    known = _indexed(do, [PassageSource(*row) for row in waiting])
     fresh = sorted(
-        (Source(*row) for row in waiting if (row[0], row[1]) not in known),
+        (PassageSource(*row) for row in waiting if (row[0], row[1]) not in known),
         key=lambda source: (source.kind, source.conversation, source.key),
     )
     done, anew = _add(do, fresh)
@@ -94,7 +94,7 @@ def waiting(do: Transaction) -> int:
     return sum(there(do.one(f"SELECT count(*) FROM {table}"))[0] for table in counted)
 
 
-def _add(do: Transaction, sources: Sequence[Source]) -> tuple[int, int]:
+def _add(do: Transaction, sources: Sequence[PassageSource]) -> tuple[int, int]:
     """Index sources, as many of them as have passages enough for once: how many, and what was written anew for it."""
     number = next_number(do)
     do.run(
@@ -122,14 +122,14 @@ def _add(do: Transaction, sources: Sequence[Source]) -> tuple[int, int]:
     return len(ranges), anew
 
 
-def _groups(sources: Sequence[Source]) -> Iterator[Sequence[Source]]:
+def _groups(sources: Sequence[PassageSource]) -> Iterator[Sequence[PassageSource]]:
     """The sources, as many at a time as are held in memory: a stored result may be very long."""
     results = [source for source in sources if source.kind == RESULT]
     yield from batches([source for source in sources if source.kind != RESULT], _READ_AT_ONCE)
     yield from batches(results, 1)
 
 
-def _indexed(do: Transaction, sources: Sequence[Source]) -> set[tuple[int, int]]:
+def _indexed(do: Transaction, sources: Sequence[PassageSource]) -> set[tuple[int, int]]:
     """Those of the sources that are in the index."""
     found: set[tuple[int, int]] = set()
     for kind in {source.kind for source in sources}:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.conversation.identity import chain
-from penstock.stores.base import Appended, Entry, LogTip
+from penstock.stores.base import Appended, LogEntry, LogTip
 from penstock.stores.rows import (
     ENTRY,
     appended_before,
@@ -22,13 +22,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.stores.base import NewMessage
-    from penstock.stores.database import Transaction, Words
+    from penstock.stores.database import SqlSpelling, Transaction
 
 __all__ = ["append_messages", "longest_known", "read_positions", "read_stretch"]
 
 
 def append_messages(
-    do: Transaction, session_id: str, messages: Sequence[NewMessage], after: str, at: float, words: Words
+    do: Transaction,
+    session_id: str,
+    messages: Sequence[NewMessage],
+    after: str,
+    at: float,
+    words: SqlSpelling,
 ) -> Appended:
     """Append to the log whose last message has the id `after`."""
     ids: list[str] = []
@@ -77,10 +82,10 @@ def _tie_results(
     )
 
 
-def read_positions(do: Transaction, session_id: str, positions: Sequence[int]) -> list[Entry]:
+def read_positions(do: Transaction, session_id: str, positions: Sequence[int]) -> list[LogEntry]:
     """The messages at these positions, in their order; positions that are not there are left out."""
     _, _, conversation = session_of(do, session_id)
-    found: dict[int, Entry] = {}
+    found: dict[int, LogEntry] = {}
     for part, low, high in stretches(do, conversation):
         wanted = [position for position in positions if low <= position < high]
         for some in batches(wanted):
@@ -90,13 +95,13 @@ def read_positions(do: Transaction, session_id: str, positions: Sequence[int]) -
     return [found[position] for position in positions if position in found]
 
 
-def read_stretch(do: Transaction, session_id: str, start: int, limit: int | None) -> list[Entry]:
+def read_stretch(do: Transaction, session_id: str, start: int, limit: int | None) -> list[LogEntry]:
     """The messages from a position on."""
     _, _, conversation = session_of(do, session_id)
     end = log_tip_of(do, conversation).length
     if limit is not None:
         end = min(end, start + limit)
-    entries: list[Entry] = []
+    entries: list[LogEntry] = []
     for part, low, high in stretches(do, conversation):
         rows = do.rows(
             f"{ENTRY} AND e.position >= ? AND e.position < ? ORDER BY e.position",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from penstock.errors import SettingsError, StoreConflict, StoreError, StoreUnavailable
-from penstock.stores.database import Words
+from penstock.stores.database import SqlSpelling
 from penstock.stores.search_tables import POSTGRES
 
 try:
@@ -52,7 +52,7 @@ class PostgresDatabase:
     `wait_seconds` is how long a connection, or a lock of somebody else's, is waited for.
     """
 
-    words = Words(
+    words = SqlSpelling(
         key="BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
         number="BIGINT PRIMARY KEY",
         blob="BYTEA",

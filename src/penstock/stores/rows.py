@@ -12,7 +12,7 @@ from penstock.stores.base import (
     COMPRESSION,
     Appended,
     ConversationRow,
-    Entry,
+    LogEntry,
     LogTip,
     SessionRow,
 )
@@ -295,9 +295,9 @@ def appended_before(
     )
 
 
-def as_entry(row: Row) -> Entry:
+def as_entry(row: Row) -> LogEntry:
     """The message of a row of `ENTRY`."""
-    return Entry(row[0], bytes(row[1]).hex(), unpack(row[2], row[3]), row[4], row[5], row[6])
+    return LogEntry(row[0], bytes(row[1]).hex(), unpack(row[2], row[3]), row[4], row[5], row[6])
 
 
 def there(row: Row | None) -> Any:

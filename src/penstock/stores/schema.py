@@ -1,6 +1,6 @@
 """The tables, as steps that only ever lead forward. A step that was released is never changed.
 
-`{key}`, `{number}`, `{blob}` and `{real}` are spelled by the database (`Words`), the tables of the search index that have no
+`{key}`, `{number}`, `{blob}` and `{real}` are spelled by the database (`SqlSpelling`), the tables of the search index that have no
 common spelling in `search_tables.py`.
 """
 
@@ -13,7 +13,7 @@ import msgspec
 from penstock.errors import SchemaTooNew
 
 if TYPE_CHECKING:
-    from penstock.stores.database import Database, Transaction, Words
+    from penstock.stores.database import Database, SqlSpelling, Transaction
 
 __all__ = ["STEPS", "migrate", "version_of"]
 
@@ -156,7 +156,7 @@ def migrate(database: Database) -> None:
             _take_step(do, number, database)
 
 
-def version_of(do: Transaction, words: Words) -> int:
+def version_of(do: Transaction, words: SqlSpelling) -> int:
     """The version that the schema has, 0 for none."""
     if do.one(words.find_table, "penstock_schema") is None:
         return 0

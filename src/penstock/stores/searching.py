@@ -20,11 +20,11 @@ from penstock.recall.originals import redacted
 from penstock.recall.passages import message_passages
 from penstock.recall.query import Statistics, read_query, with_surroundings
 from penstock.recall.ranking import Candidate, Wish, best_passages, rank, strongest_terms
-from penstock.stores.index import Look, Terms, ranges_of, within
+from penstock.stores.index import Look, PassageTerms, ranges_of, within
 from penstock.stores.indexing import scope_term
 from penstock.stores.rows import batches, stretches
 from penstock.stores.search_tables import MESSAGE, RESULT
-from penstock.stores.sources import Source, read_sources
+from penstock.stores.sources import PassageSource, read_sources
 from penstock.stores.vectors import vectors_in
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from penstock.recall.ranking import Hit
     from penstock.stores.database import Transaction
 
-__all__ = ["Asked", "Scope", "search", "shown_summaries"]
+__all__ = ["SearchQuery", "SearchScope", "search", "shown_summaries"]
 
 _MOST_TERMS = 96  # of a query that are looked up at all
 _COUNTED = 20_000  # passages with a term: how rare it is, is estimated beyond
@@ -49,7 +49,7 @@ _COMMON_TERMS = 4  # the strongest of these are looked up in pairs
 _FAR = 1 << 40  # from the numbers of one conversation to those of the next: they are never next to each other
 
 
-class Scope(msgspec.Struct, frozen=True):
+class SearchScope(msgspec.Struct, frozen=True):
     """One conversation, by its key, without the positions and the summaries (by compaction) that the asker sees."""
 
     conversation: int
@@ -57,12 +57,12 @@ class Scope(msgspec.Struct, frozen=True):
     hidden_summaries: frozenset[int] = frozenset()
 
 
-class Asked(msgspec.Struct, frozen=True):
+class SearchQuery(msgspec.Struct, frozen=True):
     """What is looked for, where (None: everywhere), what makes quotes such as may be shown, and who knows meanings."""
 
     text: str
     wish: Wish
-    scope: Scope | None = None
+    scope: SearchScope | None = None
     redact: Callable[[str], str] = str
     embedder: Embedder | None = None
 
@@ -79,7 +79,7 @@ class _Spot(msgspec.Struct, frozen=True, gc=False):
 class _Lookup:
     """The index for one query, within its scope."""
 
-    def __init__(self, do: Transaction, scope: Scope | None) -> None:
+    def __init__(self, do: Transaction, scope: SearchScope | None) -> None:
         self._look = Look(do)
         self._owners: tuple[str, ...] = ()
         if scope is None:
@@ -112,10 +112,10 @@ class _Lookup:
         """The numbers of passages that hold the strongest terms, and what these weigh together in each."""
         terms = strongest_terms(query, statistics)
         weights = np.array([query.weights[term] * statistics.rarity(term) for term in terms])
-        found = [self._look.newest(Terms((term,), self._owners), _TAKEN) for term in terms]
+        found = [self._look.newest(PassageTerms((term,), self._owners), _TAKEN) for term in terms]
         common = [column for column, term in enumerate(terms) if statistics.holding[term] > _TAKEN]
         for one, other in combinations(common[:_COMMON_TERMS], 2):
-            both = self._look.newest(Terms((terms[one], terms[other]), self._owners), _TOGETHER)
+            both = self._look.newest(PassageTerms((terms[one], terms[other]), self._owners), _TOGETHER)
             for column in (one, other):
                 found[column] = np.union1d(found[column], both)
         holding = np.concatenate(found) if found else np.zeros(0, np.int64)
@@ -125,7 +125,7 @@ class _Lookup:
         return numbers, scores
 
 
-def search(do: Transaction, asked: Asked) -> list[Finding]:
+def search(do: Transaction, asked: SearchQuery) -> list[Finding]:
     """The best findings, of everything that is indexed or of one conversation."""
     text, wish, scope = asked.text, asked.wish, asked.scope
     vectors = _vectors(do, asked)
@@ -155,7 +155,7 @@ def search(do: Transaction, asked: Asked) -> list[Finding]:
     return [table.finding(hit) for hit in hits]
 
 
-def _vectors(do: Transaction, asked: Asked) -> tuple[NDArray[np.int64], NDArray[np.uint8]] | None:
+def _vectors(do: Transaction, asked: SearchQuery) -> tuple[NDArray[np.int64], NDArray[np.uint8]] | None:
     """The numbers and vectors of the passages that may be found by what they mean."""
     if asked.embedder is None:
         return None
@@ -175,16 +175,16 @@ def shown_summaries(do: Transaction, conversation: int) -> frozenset[int]:
 class _Texts:
     """The passages of sources, without secrets: each message is redacted as a whole, before it is cut."""
 
-    def __init__(self, messages: Mapping[Source, Message], redact: Callable[[str], str]) -> None:
-        self._passages: dict[Source, tuple[Passage, ...]] = {}
-        self._moved: set[Source] = set()
+    def __init__(self, messages: Mapping[PassageSource, Message], redact: Callable[[str], str]) -> None:
+        self._passages: dict[PassageSource, tuple[Passage, ...]] = {}
+        self._moved: set[PassageSource] = set()
         for source, message in messages.items():
             clean = redacted(message, redact)
             self._passages[source] = message_passages(clean)
             if clean.parts != message.parts:
                 self._moved.add(source)
 
-    def around(self, source: Source, place: int) -> list[tuple[int, Passage]]:
+    def around(self, source: PassageSource, place: int) -> list[tuple[int, Passage]]:
         """The passage at a place, under 0; where redaction may have moved it, the one before it, too, under -1."""
         passages = self._passages.get(source, ())
         steps = (-1, 0) if source in self._moved else (0,)
@@ -200,18 +200,21 @@ class _Table:
     def __init__(
         self,
         do: Transaction,
-        sources: Mapping[int, tuple[Source, int]],
-        spots: Mapping[Source, _Spot],
-        scope: Scope | None,
+        sources: Mapping[int, tuple[PassageSource, int]],
+        spots: Mapping[PassageSource, _Spot],
+        scope: SearchScope | None,
         redact: Callable[[str], str],
     ) -> None:
         self._names = _names(do, {spot.conversation for spot in spots.values()})
-        self._ranges: list[tuple[int, Source | None]] = []
+        self._ranges: list[tuple[int, PassageSource | None]] = []
         self._handles: dict[int, str] = {}
         self._spots = spots
         self.candidates: dict[int, Candidate] = {}
         # In the dialect of the log that it was found in: who brought it may be gone.
-        found = {source: Source(source.kind, source.key, spot.conversation) for source, spot in spots.items()}
+        found = {
+            source: PassageSource(source.kind, source.key, spot.conversation)
+            for source, spot in spots.items()
+        }
         texts = _Texts(read_sources(do, list(found.values())), redact)
         for number, (source, place) in sources.items():
             spot = spots.get(source)
@@ -244,7 +247,7 @@ class _Table:
             session=self._names.get(conversation, ""),
         )
 
-    def _base(self, source: Source, spot: _Spot) -> int:
+    def _base(self, source: PassageSource, spot: _Spot) -> int:
         entry = (spot.conversation, None if source.kind == MESSAGE else source)
         if entry not in self._ranges:
             self._ranges.append(entry)
@@ -271,7 +274,7 @@ def _count(do: Transaction, conversation: int) -> int:
     return int(row[0]) if row is not None and row[0] is not None else 0
 
 
-def _is_hidden(do: Transaction, numbers: NDArray[np.int64], scope: Scope) -> NDArray[np.bool_]:
+def _is_hidden(do: Transaction, numbers: NDArray[np.int64], scope: SearchScope) -> NDArray[np.bool_]:
     """Which of the numbers are passages that the asker sees."""
     ranges: list[tuple[int, int]] = []
     for part, low, high in stretches(do, scope.conversation):
@@ -285,9 +288,9 @@ def _is_hidden(do: Transaction, numbers: NDArray[np.int64], scope: Scope) -> NDA
     return within(numbers, ranges_of(ranges))
 
 
-def _sources(do: Transaction, numbers: Sequence[int]) -> dict[int, tuple[Source, int]]:
+def _sources(do: Transaction, numbers: Sequence[int]) -> dict[int, tuple[PassageSource, int]]:
     """For each passage what it comes from, and the how-manieth of that it is."""
-    found: dict[int, tuple[Source, int]] = {}
+    found: dict[int, tuple[PassageSource, int]] = {}
     for some in batches(numbers):
         marks = ", ".join("(?)" for _ in some)
         rows = do.rows(
@@ -299,7 +302,7 @@ def _sources(do: Transaction, numbers: Sequence[int]) -> dict[int, tuple[Source,
         )
         for number, kind, key, conversation, first, count in rows:
             if number < first + count:
-                found[number] = (Source(kind, key, conversation), number - first)
+                found[number] = (PassageSource(kind, key, conversation), number - first)
     return dict(sorted(found.items()))
 
 
@@ -312,13 +315,15 @@ def _names(do: Transaction, conversations: Collection[int]) -> dict[int, str]:
     return found
 
 
-def _key(source: Source) -> tuple[int, int]:
+def _key(source: PassageSource) -> tuple[int, int]:
     return source.kind, source.key
 
 
-def _spots(do: Transaction, sources: Sequence[Source], scope: Scope | None) -> dict[Source, _Spot]:
+def _spots(
+    do: Transaction, sources: Sequence[PassageSource], scope: SearchScope | None
+) -> dict[PassageSource, _Spot]:
     """Where each source stands, in the conversation that is searched or in any."""
-    found: dict[Source, _Spot] = {}
+    found: dict[PassageSource, _Spot] = {}
     messages = {source.key: source for source in sources if source.kind == MESSAGE}
     parts = stretches(do, scope.conversation) if scope is not None else []
     for some in batches(list(messages)):
@@ -347,14 +352,14 @@ def _spots(do: Transaction, sources: Sequence[Source], scope: Scope | None) -> d
     return found
 
 
-def _spot_of_summary(do: Transaction, source: Source) -> _Spot | None:
+def _spot_of_summary(do: Transaction, source: PassageSource) -> _Spot | None:
     """Behind the messages that it was made of."""
     row = do.one("SELECT length - 1, created FROM compactions WHERE key = ?", source.key)
     return None if row is None else _Spot(source.conversation, row[0], row[0], row[1])
 
 
 def _spot_of_result(
-    do: Transaction, source: Source, scope: Scope | None, parts: Sequence[tuple[int, int, int]]
+    do: Transaction, source: PassageSource, scope: SearchScope | None, parts: Sequence[tuple[int, int, int]]
 ) -> _Spot | None:
     """With its message: of a session, where its log has that, also where it shares it with the one that has the result."""
     row = do.one(
@@ -375,7 +380,7 @@ def _spot_of_result(
     return _Spot(conversation, 0, 0, created) if owner == conversation else None
 
 
-def _shown(source: Source, spot: _Spot, scope: Scope | None) -> bool:
+def _shown(source: PassageSource, spot: _Spot, scope: SearchScope | None) -> bool:
     if scope is None:
         return False
     if source.kind == MESSAGE:
@@ -383,7 +388,7 @@ def _shown(source: Source, spot: _Spot, scope: Scope | None) -> bool:
     return source.kind != RESULT and source.key in scope.hidden_summaries
 
 
-def _handle(do: Transaction, source: Source, spot: _Spot) -> str:
+def _handle(do: Transaction, source: PassageSource, spot: _Spot) -> str:
     if source.kind == MESSAGE:
         return f"m{spot.position + 1}"
     if source.kind == RESULT:

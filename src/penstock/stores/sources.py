@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from penstock.stores.database import Transaction
 
-__all__ = ["Source", "read_sources", "recall_calls"]
+__all__ = ["PassageSource", "read_sources", "recall_calls"]
 
 
-class Source(msgspec.Struct, frozen=True, gc=False):
+class PassageSource(msgspec.Struct, frozen=True, gc=False):
     """By its kind and key, with the key of a conversation that it belongs to."""
 
     kind: int
@@ -33,9 +33,9 @@ class Source(msgspec.Struct, frozen=True, gc=False):
     conversation: int
 
 
-def read_sources(do: Transaction, sources: Sequence[Source]) -> dict[Source, Message]:
+def read_sources(do: Transaction, sources: Sequence[PassageSource]) -> dict[PassageSource, Message]:
     """Each source that is there and can be read, as a message. `doctor` says why one cannot."""
-    found: dict[Source, Message] = {}
+    found: dict[PassageSource, Message] = {}
     for kind, read in ((MESSAGE, _messages), (SUMMARY, _summaries), (RESULT, _results)):
         wanted = {source.key: source for source in sources if source.kind == kind}
         for some in batches(list(wanted)):
@@ -43,7 +43,7 @@ def read_sources(do: Transaction, sources: Sequence[Source]) -> dict[Source, Mes
     return found
 
 
-def recall_calls(do: Transaction, messages: Mapping[Source, Message]) -> frozenset[str]:
+def recall_calls(do: Transaction, messages: Mapping[PassageSource, Message]) -> frozenset[str]:
     """The calls of the recall tools that the messages make or answer: what these gave would be found beside what it quotes."""
     made = {
         part.call_id for message in messages.values() for part in message.parts if isinstance(part, ToolCall)
@@ -63,9 +63,9 @@ def recall_calls(do: Transaction, messages: Mapping[Source, Message]) -> frozens
     )
 
 
-def _calling(do: Transaction, answers: Iterable[Source]) -> list[Source]:
+def _calling(do: Transaction, answers: Iterable[PassageSource]) -> list[PassageSource]:
     """The messages that these may answer: of each, the last before it that holds no results."""
-    found: set[Source] = set()
+    found: set[PassageSource] = set()
     for answer in answers:
         row = do.one(
             "SELECT max(position) FROM entries WHERE message = ? AND conversation = ?",
@@ -80,12 +80,12 @@ def _calling(do: Transaction, answers: Iterable[Source]) -> list[Source]:
             *(answer.conversation, row[0]),
         )
         if row is not None:
-            found.add(Source(MESSAGE, row[0], answer.conversation))
+            found.add(PassageSource(MESSAGE, row[0], answer.conversation))
     return list(found)
 
 
 def _messages(
-    do: Transaction, keys: Sequence[int], sources: Mapping[int, Source]
+    do: Transaction, keys: Sequence[int], sources: Mapping[int, PassageSource]
 ) -> Iterator[tuple[int, Message]]:
     conversations = sorted({sources[key].conversation for key in keys})
     rows = do.rows(
@@ -105,7 +105,7 @@ def _messages(
 
 
 def _summaries(
-    do: Transaction, keys: Sequence[int], _: Mapping[int, Source]
+    do: Transaction, keys: Sequence[int], _: Mapping[int, PassageSource]
 ) -> Iterator[tuple[int, Message]]:
     """Those of compactions that hold: one that was taken back says nothing any more."""
     for key, pieces in do.rows(
@@ -118,7 +118,9 @@ def _summaries(
         yield key, Message(Role.USER, tuple(piece.summary for piece in read if isinstance(piece, Handoff)))
 
 
-def _results(do: Transaction, keys: Sequence[int], _: Mapping[int, Source]) -> Iterator[tuple[int, Message]]:
+def _results(
+    do: Transaction, keys: Sequence[int], _: Mapping[int, PassageSource]
+) -> Iterator[tuple[int, Message]]:
     for key, raw, packed in do.rows(
         f"SELECT key, raw, packed FROM results WHERE key IN ({_marks(keys)})", *keys
     ):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import StoreError, StoreUnavailable
 from penstock.recall.ranking import Wish
-from penstock.stores.base import Fault
+from penstock.stores.base import StoreFault
 from penstock.stores.checks import findings, mend
 from penstock.stores.compactions import (
     commit_compaction,
@@ -33,7 +33,7 @@ from penstock.stores.lineage import (
 from penstock.stores.logs import append_messages, longest_known, read_positions, read_stretch
 from penstock.stores.rows import continuation_of, ids_of, log_tip_of, session_of
 from penstock.stores.schema import migrate
-from penstock.stores.searching import Asked, Scope, search, shown_summaries
+from penstock.stores.searching import SearchQuery, SearchScope, search, shown_summaries
 from penstock.stores.texts import moment
 from penstock.stores.upkeep import delete_conversations
 from penstock.stores.vectors import embed_some, unembedded
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
         Appended,
         CompactionRow,
         ConversationRow,
-        Entry,
         Expired,
         FactRow,
+        LogEntry,
         LogTip,
         NewCompaction,
         NewMessage,
@@ -149,12 +149,12 @@ class SqlStore:
             _, _, conversation = session_of(do, session_id)
             return log_tip_of(do, conversation)
 
-    def read(self, session_id: str, positions: Sequence[int]) -> Sequence[Entry]:
+    def read(self, session_id: str, positions: Sequence[int]) -> Sequence[LogEntry]:
         """The messages at these positions, in their order; positions that are not there are left out."""
         with self._database.reading() as do:
             return read_positions(do, session_id, positions)
 
-    def read_from(self, session_id: str, start: int, limit: int | None = None) -> Sequence[Entry]:
+    def read_from(self, session_id: str, start: int, limit: int | None = None) -> Sequence[LogEntry]:
         """The messages from a position on."""
         with self._database.reading() as do:
             return read_stretch(do, session_id, start, limit)
@@ -291,8 +291,8 @@ class SqlStore:
             scope = None
             if session_id is not None:
                 _, _, conversation = session_of(do, session_id)
-                scope = Scope(conversation, frozenset(hidden), shown_summaries(do, conversation))
-            asked = Asked(query, wish or Wish(), scope, redact, embedder)
+                scope = SearchScope(conversation, frozenset(hidden), shown_summaries(do, conversation))
+            asked = SearchQuery(query, wish or Wish(), scope, redact, embedder)
             return search(do, asked)
 
     # Upkeep.
@@ -345,15 +345,15 @@ class SqlStore:
                 do.run(statement)
             return purge_some(do)
 
-    def faults(self) -> Sequence[Fault]:
+    def faults(self) -> Sequence[StoreFault]:
         """Everything that is not as it should be."""
-        damage = [Fault("database", text) for text in self._database.damage()]
+        damage = [StoreFault("database", text) for text in self._database.damage()]
         if damage:  # rows read from damaged pages would show faults that are none
             return damage
         with self._database.reading() as do:
             return [finding.fault for finding in findings(do)]
 
-    def repair(self) -> Sequence[Fault]:
+    def repair(self) -> Sequence[StoreFault]:
         """Mend what can be mended; returns what was."""
         with self._database.writing() as do:
             if self._words.hold_all:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from penstock.errors import StoreConflict, StoreError, StoreUnavailable
-from penstock.stores.database import Words
+from penstock.stores.database import SqlSpelling
 from penstock.stores.search_tables import SQLITE
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class SqliteDatabase:
     `wait_seconds` is how long a lock of somebody else's is waited for.
     """
 
-    words = Words(
+    words = SqlSpelling(
         key="INTEGER PRIMARY KEY AUTOINCREMENT",
         number="INTEGER PRIMARY KEY",
         blob="BLOB",

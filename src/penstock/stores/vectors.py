@@ -13,7 +13,7 @@ import numpy as np
 from penstock.recall.embedding import packed
 from penstock.recall.passages import message_passages
 from penstock.stores.rows import stretches
-from penstock.stores.sources import Source, read_sources, recall_calls
+from penstock.stores.sources import PassageSource, read_sources, recall_calls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +106,7 @@ def _made_up_to(do: Transaction, embedder: Embedder) -> int:
 
 
 def _add(do: Transaction, embedder: Embedder, rows: Sequence[Row]) -> None:
-    sources = [Source(*row[:3]) for row in rows]
+    sources = [PassageSource(*row[:3]) for row in rows]
     messages = read_sources(do, sources)
     ours = recall_calls(do, messages)
     held: list[tuple[int, list[str]]] = []

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.testing.provider_wire.failures import Refusal
     from penstock.testing.provider_wire.served import Served
-    from penstock.testing.request_reading import Reading
+    from penstock.testing.request_reading import RequestReading
     from penstock.testing.scripted import Breach, Received, Replies
 
 __all__ = ["ScriptedProvider", "scripted_provider"]
@@ -159,7 +159,9 @@ class ScriptedProvider:
                 self._stage.left(received.number)
             raise
 
-    async def _answer(self, request: web.Request, received: Received, reading: Reading) -> web.StreamResponse:
+    async def _answer(
+        self, request: web.Request, received: Received, reading: RequestReading
+    ) -> web.StreamResponse:
         try:
             reply = self._stage.reply(received)
         except AssertionError as error:

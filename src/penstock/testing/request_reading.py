@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from penstock.measure.tokens import Tokenizer
     from penstock.testing.scripted import Received
 
-__all__ = ["Fault", "Reading", "read_request"]
+__all__ = ["RequestFault", "RequestReading", "read_request"]
 
 
-class Fault(msgspec.Struct, frozen=True):
+class RequestFault(msgspec.Struct, frozen=True):
     """Why a provider would refuse the request: which rule, in words."""
 
     rule: str
     text: str
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class RequestReading(msgspec.Struct, frozen=True, kw_only=True):
     """A request, read. The weights are of tools, system prompt and messages, in the order of the prompt."""
 
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[RequestFault, ...] = ()
     weights: tuple[int, ...] = (0, 0)
 
     @property
@@ -39,12 +39,12 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.weights)
 
 
-def read_request(received: Received, tokenizer: Tokenizer) -> Reading:
+def read_request(received: Received, tokenizer: Tokenizer) -> RequestReading:
     """The request, checked as the API of its dialect would. Never raises: what cannot be read is a fault."""
     dialect = dialect_named(received.dialect)
     shape = _shape_fault(received)
     if shape is not None:
-        return Reading(faults=(shape,))
+        return RequestReading(faults=(shape,))
     try:
         messages = decode_all(dialect, received.messages)
         weights = (
@@ -53,32 +53,32 @@ def read_request(received: Received, tokenizer: Tokenizer) -> Reading:
             *weigh(messages, tokenizer),
         )
     except InputError as error:
-        return Reading(faults=(Fault("body", str(error)),))
+        return RequestReading(faults=(RequestFault("body", str(error)),))
     found = [
-        Fault(violation.rule, f"message {violation.index + 1}: {violation.text}")
+        RequestFault(violation.rule, f"message {violation.index + 1}: {violation.text}")
         for violation in check(messages, dialect.rules)
     ]
     # The rules let a call at the end be open, since its result may still come. A provider does not wait for it.
     found += [
-        Fault("pairs", f"message {place.message + 1}: the call has no result after it")
+        RequestFault("pairs", f"message {place.message + 1}: the call has no result after it")
         for place in match(messages, dialect.pairing).open
     ]
-    return Reading(faults=tuple(found), weights=weights)
+    return RequestReading(faults=tuple(found), weights=weights)
 
 
-def _shape_fault(received: Received) -> Fault | None:
+def _shape_fault(received: Received) -> RequestFault | None:
     body = received.body
     if not isinstance(body.get("model"), str):
-        return Fault("body", "model: a string is required")
+        return RequestFault("body", "model: a string is required")
     if body.get("previous_response_id") is not None:
-        return Fault("body", "previous_response_id: nothing is kept here; send the whole conversation")
+        return RequestFault("body", "previous_response_id: nothing is kept here; send the whole conversation")
     field = "input" if received.dialect == "responses" else "messages"
     if not received.messages:
-        return Fault("body", f"{field}: at least one message is required")
+        return RequestFault("body", f"{field}: at least one message is required")
     if received.dialect == "anthropic" and not received.path.endswith("/count_tokens"):
         cap = body.get("max_tokens")
         if not isinstance(cap, int) or cap < 1:
-            return Fault("body", "max_tokens: a whole number above 0 is required")
+            return RequestFault("body", "max_tokens: a whole number above 0 is required")
     return None
 
 

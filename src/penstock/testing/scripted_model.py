@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from penstock.providers.exchange import Ask, Event
     from penstock.testing.provider_wire.served import Served
-    from penstock.testing.request_reading import Reading
+    from penstock.testing.request_reading import RequestReading
     from penstock.testing.scripted import Breach, Failure, RawBody, Received, Replies
 
 __all__ = ["ScriptedModel"]
@@ -124,12 +124,12 @@ class ScriptedModel:
             raise _broken_off()
         yield Answered(self._answer(served, watch))
 
-    def _receive(self, ask: Ask, *, streaming: bool) -> tuple[Received, Reading]:
+    def _receive(self, ask: Ask, *, streaming: bool) -> tuple[Received, RequestReading]:
         body = _BODIES[self._dialect](ask, self._name, Quirks(), stream=streaming)
         raw = encode_body(body)
         return self._stage.receive(self._dialect, "", raw, parse_json(raw), Headers())
 
-    async def _serve(self, received: Received, reading: Reading, watch: _Watch) -> Served:
+    async def _serve(self, received: Received, reading: RequestReading, watch: _Watch) -> Served:
         """The reply, waited for. Raises ProviderError where it is a failure."""
         failure = self._stage.refuse(received, reading)
         if failure is not None:

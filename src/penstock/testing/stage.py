@@ -11,7 +11,7 @@ from penstock.errors import ErrorKind
 from penstock.measure.tokens import tokenizer_named
 from penstock.measure.usage import Usage
 from penstock.testing.provider_wire.served import Served
-from penstock.testing.request_reading import Reading, read_request
+from penstock.testing.request_reading import RequestReading, read_request
 from penstock.testing.scripted import Breach, Failure, Received, Reply, Script
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Stage:
 
     def receive(
         self, dialect: str, path: str, raw: bytes, body: Any, headers: Headers
-    ) -> tuple[Received, Reading]:
+    ) -> tuple[Received, RequestReading]:
         """Record a request and read it. A body that is no object counts as an empty one."""
         fields: Mapping[str, Any] = body if isinstance(body, dict) else {}
         with self._lock:
@@ -113,7 +113,7 @@ class Stage:
             index = number - 1
             self._received[index] = msgspec.structs.replace(self._received[index], disconnected=True)
 
-    def refuse(self, received: Received, reading: Reading) -> Failure | None:
+    def refuse(self, received: Received, reading: RequestReading) -> Failure | None:
         """Why the provider would not answer this request at all, in the order in which it would notice."""
         options = self.options
         if options.api_key is not None and _key(received.headers) != options.api_key:
@@ -144,7 +144,7 @@ class Stage:
             self.note(received.number, "script", str(error))
             raise
 
-    def serve(self, received: Received, reading: Reading, reply: Reply) -> Served:
+    def serve(self, received: Received, reading: RequestReading, reply: Reply) -> Served:
         """The reply with all that the request decides about it."""
         usage = reply.usage or self._usage(received, reading, reply)
         options = received.body.get("stream_options")
@@ -156,7 +156,7 @@ class Stage:
             include_usage=isinstance(options, dict) and options.get("include_usage") is True,
         )
 
-    def _usage(self, received: Received, reading: Reading, reply: Reply) -> Usage:
+    def _usage(self, received: Received, reading: RequestReading, reply: Reply) -> Usage:
         count = self._tokenizer.count
         reasoning = count(reply.reasoning)
         spoken = count(reply.text) + sum(count(call.name) + count(call.arguments) for call in reply.calls)

@@ -10,16 +10,16 @@ import msgspec
 
 from penstock.compaction.elide import calls_by_id, clip
 from penstock.compaction.handoff import header_of
-from penstock.compaction.verify import Source, check_prose
+from penstock.compaction.verify import KnownSource, check_prose
 from penstock.compaction.vocabulary import Vocabulary
-from penstock.compaction.work import Turn, Work
+from penstock.compaction.work import Work, WorkTurn
 from penstock.conversation.message import Image, Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 from penstock.engine.summariser import Summariser, SummaryLimits, Written, summariser_of
-from penstock.engine.writing import Job
+from penstock.engine.writing import WritingJob
 from penstock.measure.prices import Money
-from penstock.trajectories.compress import Compressed, Compressor
-from penstock.trajectories.kept import Kept
-from penstock.trajectories.metrics import Outcome
+from penstock.trajectories.compress import CompressedTrajectory, Compressor
+from penstock.trajectories.kept import KeptSummary
+from penstock.trajectories.metrics import TrajectoryOutcome
 from penstock.trajectories.needs import texts_of
 from penstock.trajectories.summary import PROSE_SHARE
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.compaction.verify import Checked
     from penstock.conversation.message import Message, Part
     from penstock.providers.exchange import Model
-    from penstock.trajectories.compress import Draft
+    from penstock.trajectories.compress import TrajectoryDraft
     from penstock.trajectories.kept import KeptSummaries
 
 __all__ = ["ModelSummaries"]
@@ -74,14 +74,14 @@ class ModelSummaries:
         turns: Sequence[Any],
         row: int = 0,
         kept: KeptSummaries | None = None,
-    ) -> Compressed:
+    ) -> CompressedTrajectory:
         """The compressed trajectory. Where there is no summary to be had, it is made of excerpts and marked.
 
         Raises InputError for what is no trajectory. What was `kept` for the row is not asked for again.
         """
         started = time.perf_counter()
         planned = compressor.plan(turns)
-        if isinstance(planned, Compressed):
+        if isinstance(planned, CompressedTrajectory):
             return _timed(planned, started)
         known = kept.get(row) if kept is not None else None
         if known is None:
@@ -90,29 +90,29 @@ class ModelSummaries:
                 kept.put(known)
         return _timed(_finished(planned, known), started)
 
-    async def _asked(self, draft: Draft, row: int) -> Kept:
+    async def _asked(self, draft: TrajectoryDraft, row: int) -> KeptSummary:
         prose_tokens = int(draft.budget * PROSE_SHARE)
-        job = Job(_work(draft, prose_tokens), lambda work, room: _trimmed(draft, work, room))
+        job = WritingJob(_work(draft, prose_tokens), lambda work, room: _trimmed(draft, work, room))
         limit = self._timeout_seconds + _GRACE_SECONDS
         try:
             async with asyncio.timeout(limit):
                 written = await self._summariser().write(job)
         except TimeoutError:
             reason = f"the model took longer than {self._timeout_seconds:g} s; excerpts stand in its place"
-            return Kept(row, None, {"reason": reason, "cost": None})
-        return Kept(row, written.prose, _figures(written))
+            return KeptSummary(row, None, {"reason": reason, "cost": None})
+        return KeptSummary(row, written.prose, _figures(written))
 
 
-def _finished(draft: Draft, known: Kept) -> Compressed:
+def _finished(draft: TrajectoryDraft, known: KeptSummary) -> CompressedTrajectory:
     figures = dict(known.figures)
     checked = _checked(draft, known.prose) if known.prose is not None else None
     if checked is not None and checked.entries:
         return draft.finish(checked, **figures)
     figures.setdefault("reason", _ALL_STRUCK)
-    return draft.finish(None, **{**figures, "outcome": Outcome.DEGRADED, "model": ""})
+    return draft.finish(None, **{**figures, "outcome": TrajectoryOutcome.DEGRADED, "model": ""})
 
 
-def _checked(draft: Draft, prose: Prose) -> Checked:
+def _checked(draft: TrajectoryDraft, prose: Prose) -> Checked:
     """What the model wrote, held to all that gave way and to what stays."""
     messages, redactor = draft.messages, draft.redactor
     texts = [text for message in messages for text in texts_of(message)]
@@ -123,7 +123,7 @@ def _checked(draft: Draft, prose: Prose) -> Checked:
         if isinstance(part, ToolCall) and part.name
     }
     secrets = frozenset(text[one.start : one.end] for text in texts for one in redactor.find(text))
-    source = Source(
+    source = KnownSource(
         known=Vocabulary(),
         texts=(*texts, "\n".join(sorted(names))),
         numbers=range(1, len(messages) + 1),
@@ -144,7 +144,7 @@ def _figures(written: Written) -> dict[str, Any]:
     return figures if written.prose is not None else {**figures, "reason": written.reason}
 
 
-def _work(draft: Draft, prose_tokens: int) -> Work:
+def _work(draft: TrajectoryDraft, prose_tokens: int) -> Work:
     """What the model is given to read: every turn that gives way, whole and without secrets."""
     writer, redactor = draft.writer, draft.redactor
     calls = calls_by_id(writer.spoken)
@@ -154,7 +154,7 @@ def _work(draft: Draft, prose_tokens: int) -> Work:
     ]
     counts = draft.tokenizer.count_many(texts)
     turns = [
-        Turn(number, text, tokens + 2)
+        WorkTurn(number, text, tokens + 2)
         for number, text, tokens in zip(writer.numbers, texts, counts, strict=True)
     ]
     previous = [part.text for one in writer.spoken for part in one.parts if isinstance(part, Summary)]
@@ -173,7 +173,7 @@ def _work(draft: Draft, prose_tokens: int) -> Work:
     )
 
 
-def _live_request(draft: Draft) -> str:
+def _live_request(draft: TrajectoryDraft) -> str:
     """What the turns right after the summary were about, where it stays: the last request before them."""
     places = [place for place in range(draft.span.end) if draft.messages[place].role is Role.USER]
     if not places:
@@ -211,20 +211,20 @@ def _said(message: Message, part: Part, calls: dict[str, ToolCall]) -> tuple[str
             return "handoff", ""
 
 
-def _trimmed(draft: Draft, work: Work, room_tokens: int) -> Work:
+def _trimmed(draft: TrajectoryDraft, work: Work, room_tokens: int) -> Work:
     """The work within a room that is too small for it: every turn gives way by the same share."""
     share = room_tokens / max(1, work.tokens)
-    turns: list[Turn] = []
+    turns: list[WorkTurn] = []
     for turn in work.turns:
         text = clip(
             turn.text, max(40, int(turn.tokens * share * 0.9)), draft.tokenizer.count, f"m{turn.number}"
         )
-        turns.append(Turn(turn.number, text, draft.tokenizer.count(text) + 2))
+        turns.append(WorkTurn(turn.number, text, draft.tokenizer.count(text) + 2))
     while turns and sum(turn.tokens for turn in turns) > room_tokens:
         turns.pop(0)
     return msgspec.structs.replace(work, turns=tuple(turns))
 
 
-def _timed(done: Compressed, started: float) -> Compressed:
+def _timed(done: CompressedTrajectory, started: float) -> CompressedTrajectory:
     seconds = round(time.perf_counter() - started, 6)
     return msgspec.structs.replace(done, metrics=msgspec.structs.replace(done.metrics, seconds=seconds))

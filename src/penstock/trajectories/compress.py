@@ -20,7 +20,7 @@ from penstock.conversation.rules.pairs import Pairs
 from penstock.engine.compress import redactor_of_process, run_sync
 from penstock.errors import IllegalResult
 from penstock.trajectories.fields import training_fields
-from penstock.trajectories.metrics import Outcome, TrajectoryMetrics
+from penstock.trajectories.metrics import TrajectoryMetrics, TrajectoryOutcome
 from penstock.trajectories.options import MODEL_TIMEOUT_SECONDS, TrajectoryOptions
 from penstock.trajectories.span import Span, find_span
 from penstock.trajectories.summary import SummaryWriter
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from penstock.redaction import Redactor
 
 __all__ = [
-    "Compressed",
+    "CompressedTrajectory",
     "Compressor",
-    "Draft",
+    "TrajectoryDraft",
     "acompress_trajectory",
     "compress_trajectories",
     "compress_trajectory",
@@ -50,7 +50,7 @@ _LEAST_SUMMARY = 64  # tokens: less says nothing
 _Row = TypeVar("_Row", bound="Mapping[str, Any]")
 
 
-class Compressed(msgspec.Struct, frozen=True, eq=False):
+class CompressedTrajectory(msgspec.Struct, frozen=True, eq=False):
     """What came of a trajectory: the turns before the summary, the summary turn, and those behind it.
 
     `start` and `end` are the places between which turns gave way and `islands` those between them that stayed; all
@@ -89,22 +89,22 @@ class Compressor:
         self.tokenizer = tokenizer or tokenizer_of(options.tokenizer)
         self.redactor = redactor or redactor_of_process()
 
-    def compress(self, turns: Sequence[Any]) -> Compressed:
+    def compress(self, turns: Sequence[Any]) -> CompressedTrajectory:
         """The compressed trajectory, without a model. Raises InputError for what is no trajectory."""
         started = time.perf_counter()
         planned = self.plan(turns)
-        done = planned if isinstance(planned, Compressed) else planned.finish()
+        done = planned if isinstance(planned, CompressedTrajectory) else planned.finish()
         seconds = round(time.perf_counter() - started, 6)
         return msgspec.structs.replace(done, metrics=msgspec.structs.replace(done.metrics, seconds=seconds))
 
-    def plan(self, turns: Sequence[Any]) -> Compressed | Draft:
+    def plan(self, turns: Sequence[Any]) -> CompressedTrajectory | TrajectoryDraft:
         """A draft of what is to be done, or the result where nothing is. Raises InputError."""
         options = self.options
         dialect = format_of(turns)
         tokens = weigh_turns(turns, dialect, self.tokenizer)
         total = sum(tokens)
         if total <= options.target_tokens:
-            return Compressed(_unchanged(Outcome.UNDER_TARGET, total, len(turns)))
+            return CompressedTrajectory(_unchanged(TrajectoryOutcome.UNDER_TARGET, total, len(turns)))
         messages = decode_all(dialect, turns)
         system = self._noted_system(turns, messages, tokens, dialect)
         total_after = total + (system[2] if system is not None else 0)
@@ -119,9 +119,11 @@ class Compressor:
                 break
         budget = self._budget(span, total_after)
         if span is None or budget < _LEAST_SUMMARY:
-            return Compressed(_unchanged(Outcome.NOT_COMPRESSIBLE, total, len(turns), over=True))
+            return CompressedTrajectory(
+                _unchanged(TrajectoryOutcome.NOT_COMPRESSIBLE, total, len(turns), over=True)
+            )
         trajectory = _Trajectory(dialect, list(turns), messages, tokens, system)
-        return Draft(self, trajectory, span, budget, used)
+        return TrajectoryDraft(self, trajectory, span, budget, used)
 
     def _budget(self, span: Span | None, total: int) -> int:
         """What the summary may take: less than was wished where the turns that stay leave less."""
@@ -154,7 +156,7 @@ class _Trajectory(NamedTuple):
     system: tuple[int, dict[str, Any], int] | None
 
 
-class Draft:
+class TrajectoryDraft:
     """A trajectory that is too large, and what is to give way in it. `writer` writes the summary."""
 
     def __init__(
@@ -169,7 +171,7 @@ class Draft:
         self._target = compressor.options.target_tokens
         self._passes = used_passes
 
-    def finish(self, prose: Checked | None = None, **changes: Any) -> Compressed:
+    def finish(self, prose: Checked | None = None, **changes: Any) -> CompressedTrajectory:
         """The compressed trajectory. `changes` are fields of the metrics. Raises IllegalResult."""
         span, given = self.span, self._trajectory
         text = self.writer.write(self.budget, prose)
@@ -180,7 +182,7 @@ class Draft:
         after = before + (given.system[2] if given.system is not None else 0) - span.tokens + taken
         gone = len(self.writer.spoken)
         figures: dict[str, Any] = {
-            "outcome": Outcome.COMPRESSED,
+            "outcome": TrajectoryOutcome.COMPRESSED,
             "tokens_before": before,
             "tokens_after": after,
             "turns_before": len(given.turns),
@@ -190,7 +192,7 @@ class Draft:
             "still_over_limit": after > self._target,
             "passes": self._passes,
         }
-        done = Compressed(
+        done = CompressedTrajectory(
             TrajectoryMetrics(**(figures | changes)),
             span.start,
             span.end,
@@ -201,7 +203,7 @@ class Draft:
         self._require_legal(done, summary)
         return done
 
-    def _require_legal(self, done: Compressed, summary: dict[str, Any]) -> None:
+    def _require_legal(self, done: CompressedTrajectory, summary: dict[str, Any]) -> None:
         """The final check: no call without its result and no result without its call that was not so before."""
         dialect = self._trajectory.dialect
         rule = Pairs(dialect.pairing)
@@ -295,7 +297,9 @@ def compress_trajectories(
         yield compressed_row(row, compressor, column)
 
 
-def _unchanged(outcome: Outcome, tokens: int, turns: int, *, over: bool = False) -> TrajectoryMetrics:
+def _unchanged(
+    outcome: TrajectoryOutcome, tokens: int, turns: int, *, over: bool = False
+) -> TrajectoryMetrics:
     return TrajectoryMetrics(
         outcome=outcome,
         tokens_before=tokens,

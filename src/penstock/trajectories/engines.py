@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from penstock.trajectories.shards import Done, Shard
-    from penstock.trajectories.working import Job
+    from penstock.trajectories.working import ShardJob
 
 __all__ = ["Engine", "LocalEngine", "SerialEngine"]
 
@@ -31,7 +31,7 @@ _AHEAD = 2  # shards in flight for each worker: one that it works on, one that w
 class Engine(Protocol):
     """Does shards. What it raises ends the run; what was done before it stands in the journal."""
 
-    def run(self, shards: Iterable[Shard], job: Job) -> Iterator[Done]:
+    def run(self, shards: Iterable[Shard], job: ShardJob) -> Iterator[Done]:
         """What came of each shard, as soon as it is there. Takes the next shard only when there is room for it.
 
         `shards` of a run can be pickled and are cut when they are asked for, so that another process may do that.
@@ -41,7 +41,7 @@ class Engine(Protocol):
 class SerialEngine:
     """Does one shard after the other, in this process."""
 
-    def run(self, shards: Iterable[Shard], job: Job) -> Iterator[Done]:
+    def run(self, shards: Iterable[Shard], job: ShardJob) -> Iterator[Done]:
         """See `Engine.run`."""
         for shard in shards:
             yield process_shard(shard, job)
@@ -53,7 +53,7 @@ class LocalEngine:
     def __init__(self, workers: int) -> None:
         self._workers = workers
 
-    def run(self, shards: Iterable[Shard], job: Job) -> Iterator[Done]:
+    def run(self, shards: Iterable[Shard], job: ShardJob) -> Iterator[Done]:
         """See `Engine.run`. Raises RunBroken where a process was killed."""
         # A fresh interpreter for each: what this process holds (threads, locks, a terminal) is not carried over.
         context = multiprocessing.get_context("spawn")

@@ -22,9 +22,9 @@ import msgspec
 
 from penstock.errors import SettingsError
 from penstock.trajectories.formats import PARTS
-from penstock.trajectories.kept import Kept
+from penstock.trajectories.kept import KeptSummary
 from penstock.trajectories.metrics import Totals
-from penstock.trajectories.samples import Sample
+from penstock.trajectories.samples import RowSample
 from penstock.trajectories.shards import Done
 from penstock.trajectories.working import SUMMARIES, part_name
 
@@ -37,8 +37,8 @@ __all__ = ["Journal", "SummariesSeen", "parts_folder"]
 _NAME = "journal.jsonl"
 _NOTHING = Totals()
 _LINE = msgspec.json.Decoder(dict[str, Done])
-_SAMPLES = msgspec.json.Decoder(tuple[Sample, ...])
-_KEPT = msgspec.json.Decoder(tuple[int, Kept])
+_SAMPLES = msgspec.json.Decoder(tuple[RowSample, ...])
+_KEPT = msgspec.json.Decoder(tuple[int, KeptSummary])
 
 
 def parts_folder(output: Path) -> Path:
@@ -120,9 +120,9 @@ class Journal:
                 done = msgspec.structs.replace(done, samples=_SAMPLES.decode(samples.read_bytes()))
             yield done, path.read_bytes() if path.is_file() else b""
 
-    def kept(self) -> dict[int, tuple[Kept, ...]]:
+    def kept(self) -> dict[int, tuple[KeptSummary, ...]]:
         """What models wrote for rows of shards that are not done, by shard."""
-        found: dict[int, list[Kept]] = {}
+        found: dict[int, list[KeptSummary]] = {}
         for path in sorted(self.folder.glob(SUMMARIES)):
             with path.open("rb") as file:
                 for line in file:

@@ -6,12 +6,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from penstock.compaction.prose import Prose  # noqa: TC001 - `Kept` is decoded by it
+from penstock.compaction.prose import Prose  # noqa: TC001 - `KeptSummary` is decoded by it
 
-__all__ = ["Kept", "KeptSummaries"]
+__all__ = ["KeptSummaries", "KeptSummary"]
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeptSummary(msgspec.Struct, frozen=True):
     """What a model wrote for one row, with the figures of it, so that it is never asked for it again.
 
     `prose` is None where it failed for good; `figures` are fields of the metrics.
@@ -25,8 +25,8 @@ class Kept(msgspec.Struct, frozen=True):
 class KeptSummaries(Protocol):
     """Where what models wrote is kept, by row."""
 
-    def get(self, row: int) -> Kept | None:
+    def get(self, row: int) -> KeptSummary | None:
         """What was written for this row before."""
 
-    def put(self, kept: Kept) -> None:
+    def put(self, kept: KeptSummary) -> None:
         """Keep it, for good."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["EDGES", "Outcome", "RowMetrics", "Totals", "TrajectoryMetrics"]
+__all__ = ["EDGES", "RowMetrics", "Totals", "TrajectoryMetrics", "TrajectoryOutcome"]
 
 
-class Outcome(StrEnum):
+class TrajectoryOutcome(StrEnum):
     """What became of a row."""
 
     UNDER_TARGET = "under_target"
@@ -35,7 +35,7 @@ class TrajectoryMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     `cost` is in US dollars, None where the price of the model is not known; `model` is empty where no model wrote.
     """
 
-    outcome: Outcome
+    outcome: TrajectoryOutcome
     tokens_before: int = 0
     tokens_after: int = 0
     turns_before: int = 0
@@ -101,7 +101,7 @@ class Totals(msgspec.Struct, kw_only=True):
 
     def add(self, one: TrajectoryMetrics) -> None:
         """Count one row."""
-        self.rows += one.outcome is not Outcome.BLANK
+        self.rows += one.outcome is not TrajectoryOutcome.BLANK
         self.outcomes[one.outcome.value] = self.outcomes.get(one.outcome.value, 0) + 1
         self.still_over_limit += one.still_over_limit
         for name in _SUMMED:
@@ -134,7 +134,7 @@ class Totals(msgspec.Struct, kw_only=True):
         name = reason if known else "other reasons"
         self.reasons[name] = self.reasons.get(name, 0) + number
 
-    def count(self, *outcomes: Outcome) -> int:
+    def count(self, *outcomes: TrajectoryOutcome) -> int:
         """How many rows had one of these outcomes."""
         return sum(self.outcomes.get(outcome.value, 0) for outcome in outcomes)
 

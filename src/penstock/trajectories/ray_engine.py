@@ -29,9 +29,9 @@ from penstock.trajectories.working import SummariesFile, compress_shard, write_p
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.trajectories.kept import Kept
+    from penstock.trajectories.kept import KeptSummary
     from penstock.trajectories.shards import Done
-    from penstock.trajectories.working import Job
+    from penstock.trajectories.working import ShardJob
 
 __all__ = ["RayEngine"]
 
@@ -53,7 +53,7 @@ class RayEngine:
         self._workers = workers
         self.cluster = RayCluster(workers, address)
 
-    def run(self, shards: Iterable[Shard], job: Job) -> Iterator[Done]:
+    def run(self, shards: Iterable[Shard], job: ShardJob) -> Iterator[Done]:
         """See `Engine.run`. Raises SettingsError where there is no cluster, RunBroken where it fails."""
         ray = self.cluster.ray
         with self.cluster.connected() as cores:
@@ -65,7 +65,7 @@ class RayEngine:
                     "give the same command with --resume"
                 ) from error
 
-    def _done(self, shards: Iterable[Shard], job: Job, cores: int) -> Iterator[Done]:
+    def _done(self, shards: Iterable[Shard], job: ShardJob, cores: int) -> Iterator[Done]:
         """What came of each shard. Its part is written."""
         ray = self.cluster.ray
         keeper = self._keeper(job)
@@ -79,7 +79,7 @@ class RayEngine:
                 raise ray.cloudpickle.loads(row["error"])
             yield ray.get(keeper.take.remote(row["shard"]))
 
-    def _dataset(self, shards: Iterable[Shard], job: Job, keeper: Any, most: int) -> Any:
+    def _dataset(self, shards: Iterable[Shard], job: ShardJob, keeper: Any, most: int) -> Any:
         """The dataset: nothing is done before somebody asks for its blocks. `most` is how many shards at once, if not 0."""
         data = self.cluster.ray.data
         context = data.DataContext.get_current().copy()
@@ -99,7 +99,7 @@ class RayEngine:
                 )
             )
 
-    def _keeper(self, job: Job) -> Any:
+    def _keeper(self, job: ShardJob) -> Any:
         ray = self.cluster.ray
         strategies = import_module("ray.util.scheduling_strategies")
         here = strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
@@ -112,22 +112,22 @@ class _Keeper:
     What models wrote is kept as soon as it is there, and a shard that is begun again asks for no row again.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: ShardJob) -> None:
         self._parts = Path(job.parts) if job.parts is not None else None
         self._summaries = (
             SummariesFile(job.parts) if job.parts is not None and job.model is not None else None
         )
         self._begun: Counter[int] = Counter()
-        self._known: dict[int, list[Kept]] = {}
+        self._known: dict[int, list[KeptSummary]] = {}
         self._done: dict[int, Done] = {}
         self._room = asyncio.Semaphore(_WAITING)
 
-    async def begin(self, shard: int) -> tuple[int, list[Kept]]:
+    async def begin(self, shard: int) -> tuple[int, list[KeptSummary]]:
         """How often a shard was begun, this time counted, and what was written for rows of it since the run began."""
         self._begun[shard] += 1
         return self._begun[shard], self._known.get(shard, [])
 
-    async def keep(self, shard: int, kept: Kept) -> None:
+    async def keep(self, shard: int, kept: KeptSummary) -> None:
         """Keep what a model wrote for a row."""
         if self._summaries is not None:
             self._summaries.put(shard, kept)
@@ -159,7 +159,7 @@ def _cut(_: Any, shards: Iterable[Shard]) -> Iterator[Any]:
         yield _failed(error)
 
 
-def _compress(block: Any, job: Job, keeper: Any) -> Any:
+def _compress(block: Any, job: ShardJob, keeper: Any) -> Any:
     """The task of a shard: it runs on some machine, which has nothing of ours but the package."""
     if "error" in block.column_names:
         return block
@@ -172,7 +172,7 @@ def _compress(block: Any, job: Job, keeper: Any) -> Any:
     return {"shard": [shard.number]}
 
 
-def _bring(shard: Shard, job: Job, keeper: Any) -> None:
+def _bring(shard: Shard, job: ShardJob, keeper: Any) -> None:
     """Do a shard and give what came of it to the keeper. Raises RunBroken where that was tried too often."""
     ray = import_module("ray")
     times, written = ray.get(keeper.begin.remote(shard.number))
@@ -183,7 +183,7 @@ def _bring(shard: Shard, job: Job, keeper: Any) -> None:
             "give the same command with --resume, on a larger machine or with --engine local"
         )
 
-    def keep(number: int, one: Kept) -> None:
+    def keep(number: int, one: KeptSummary) -> None:
         ray.get(keeper.keep.remote(number, one))
 
     shard = msgspec.structs.replace(shard, kept=(*shard.kept, *written))

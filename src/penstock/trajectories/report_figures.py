@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.trajectories.metrics import Outcome, RowMetrics, TrajectoryMetrics
-from penstock.trajectories.samples import Sample, rank_of
+from penstock.trajectories.metrics import RowMetrics, TrajectoryMetrics, TrajectoryOutcome
+from penstock.trajectories.samples import RowSample, rank_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.trajectories.shards import Done
 
-__all__ = ["RATIO_CLASSES", "TURN_EDGES", "ReportFigures", "ShownRow", "ShownSample", "Spread"]
+__all__ = ["RATIO_CLASSES", "TURN_EDGES", "FigureSpread", "ReportFigures", "ShownRow", "ShownSample"]
 
 RATIO_CLASSES = 20
 TURN_EDGES = (1, 2, 3, 4, 6, 8, *(round(10 ** (power / 8)) for power in range(8, 41)))
@@ -42,10 +42,10 @@ class ShownSample(msgspec.Struct, frozen=True):
     """A sample and the file that its row is in."""
 
     file: str
-    sample: Sample
+    sample: RowSample
 
 
-class Spread:
+class FigureSpread:
     """How numbers are spread: quantiles that are off by one percent at most, in room that does not grow with them."""
 
     def __init__(self) -> None:
@@ -105,9 +105,9 @@ class ReportFigures:
     """Takes the rows of shards in any order. What it says does not depend on that order."""
 
     def __init__(self) -> None:
-        self.tokens_before, self.tokens_after = Spread(), Spread()
-        self.turns_before, self.turns_after = Spread(), Spread()
-        self.seconds = Spread()
+        self.tokens_before, self.tokens_after = FigureSpread(), FigureSpread()
+        self.turns_before, self.turns_after = FigureSpread(), FigureSpread()
+        self.seconds = FigureSpread()
         self.turn_classes_before = [0] * (len(TURN_EDGES) + 1)
         self.turn_classes_after = [0] * (len(TURN_EDGES) + 1)
         self.ratio_classes = [0] * RATIO_CLASSES
@@ -115,7 +115,7 @@ class ReportFigures:
         self._shrunk = _Top(_LISTED, lambda one: -one.ratio if one.turns_summarised else None)
         self._over = _Top(_LISTED, lambda one: one.tokens_after if one.still_over_limit else None)
         self._degraded = _Top(
-            _LISTED, lambda one: one.tokens_before if one.outcome is Outcome.DEGRADED else None
+            _LISTED, lambda one: one.tokens_before if one.outcome is TrajectoryOutcome.DEGRADED else None
         )
         self._chosen = _Top(_ROWS, None)
         self._samples: dict[str, list[tuple[int, int, ShownSample]]] = {}
@@ -163,7 +163,7 @@ class ReportFigures:
 
     def _add(self, file: str, number: int, one: RowMetrics) -> None:
         metrics = one.metrics
-        if metrics.outcome is Outcome.BLANK:
+        if metrics.outcome is TrajectoryOutcome.BLANK:
             return
         self.rows += 1
         for top in (self._slowest, self._shrunk, self._over, self._degraded):

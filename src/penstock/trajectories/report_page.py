@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.trajectories.metrics import EDGES, Outcome, Totals
+from penstock.trajectories.metrics import EDGES, Totals, TrajectoryOutcome
 from penstock.trajectories.report_charts import Classes, distribution, shares, short
-from penstock.trajectories.report_figures import TURN_EDGES, ReportFigures, ShownRow, Spread
+from penstock.trajectories.report_figures import TURN_EDGES, FigureSpread, ReportFigures, ShownRow
 from penstock.trajectories.report_markup import Html, element, figure_of, fragment, table
 from penstock.trajectories.report_samples import sample_html
 
@@ -26,13 +26,13 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-
 _QUANTILES = ((0.05, "5 %"), (0.25, "25 %"), (0.5, "median"), (0.75, "75 %"), (0.95, "95 %"))
 _MOST_BAD = 200
 _MEANING = {
-    Outcome.COMPRESSED: "turns replaced by a summary",
-    Outcome.DEGRADED: "replaced by excerpts: the model wrote nothing that could be used",
-    Outcome.UNDER_TARGET: "small enough: as they came",
-    Outcome.NOT_COMPRESSIBLE: "too large, and nothing may give way: as they came",
-    Outcome.BAD: "could not be read: as they came",
-    Outcome.FAILED: "a fault in Penstock: as they came",
-    Outcome.BLANK: "empty lines: as they came",
+    TrajectoryOutcome.COMPRESSED: "turns replaced by a summary",
+    TrajectoryOutcome.DEGRADED: "replaced by excerpts: the model wrote nothing that could be used",
+    TrajectoryOutcome.UNDER_TARGET: "small enough: as they came",
+    TrajectoryOutcome.NOT_COMPRESSIBLE: "too large, and nothing may give way: as they came",
+    TrajectoryOutcome.BAD: "could not be read: as they came",
+    TrajectoryOutcome.FAILED: "a fault in Penstock: as they came",
+    TrajectoryOutcome.BLANK: "empty lines: as they came",
 }
 
 
@@ -106,7 +106,7 @@ def _sections(facts: ReportFacts, figures: ReportFigures) -> Iterator[tuple[str,
     )
     if totals.still_over_limit:
         yield "over", "Still over the limit", _over(facts, figures)
-    if totals.count(Outcome.BAD, Outcome.FAILED):
+    if totals.count(TrajectoryOutcome.BAD, TrajectoryOutcome.FAILED):
         yield "bad", "Lines that could not be read", _bad(facts)
     if figures.degraded:
         yield "degraded", "Without the model’s words", _rows("The largest of them", figures.degraded)
@@ -135,7 +135,7 @@ def _sections(facts: ReportFacts, figures: ReportFigures) -> Iterator[tuple[str,
 def _headline(facts: ReportFacts) -> Html:
     totals = facts.totals
     arrow = f" → {facts.output}" if facts.output is not None else " (a dry run: nothing was written)"
-    changed = totals.count(Outcome.COMPRESSED, Outcome.DEGRADED)
+    changed = totals.count(TrajectoryOutcome.COMPRESSED, TrajectoryOutcome.DEGRADED)
     said = (
         f"{totals.rows:,} rows, none lost. {changed:,} were compressed, to {totals.ratio:.0%} of all tokens."
     )
@@ -148,7 +148,7 @@ def _headline(facts: ReportFacts) -> Html:
 
 def _total(facts: ReportFacts) -> Html:
     totals = facts.totals
-    unread = totals.count(Outcome.BAD, Outcome.FAILED)
+    unread = totals.count(TrajectoryOutcome.BAD, TrajectoryOutcome.FAILED)
     cards = [
         _card(
             "rows",
@@ -199,7 +199,7 @@ def _card(label: str, value: Html, note: str, *, bad: bool = False) -> Html:
 
 
 def _outcomes(totals: Totals) -> Html:
-    counted = [(outcome, totals.count(outcome)) for outcome in Outcome if totals.count(outcome)]
+    counted = [(outcome, totals.count(outcome)) for outcome in TrajectoryOutcome if totals.count(outcome)]
     whole = max(1, sum(rows for _, rows in counted))
     bar = element(
         "div",
@@ -253,7 +253,7 @@ def _turns(figures: ReportFigures) -> Html:
     )
 
 
-def _spreads(caption: str, before: Spread, after: Spread) -> Html:
+def _spreads(caption: str, before: FigureSpread, after: FigureSpread) -> Html:
     if not before.count:
         return Html()
     heads = ("", "least", *(name for _, name in _QUANTILES), "most", "mean")
@@ -286,7 +286,7 @@ def _over(facts: ReportFacts, figures: ReportFigures) -> Html:
 
 
 def _bad(facts: ReportFacts) -> Html:
-    unread = facts.totals.count(Outcome.BAD, Outcome.FAILED)
+    unread = facts.totals.count(TrajectoryOutcome.BAD, TrajectoryOutcome.FAILED)
     shown = facts.bad[:_MOST_BAD]
     rows = [(one.file, figure_of(one.row), one.reason) for one in shown]
     said = f"{unread:,} rows were copied as they are."

@@ -16,18 +16,18 @@ import numpy as np
 
 from penstock.errors import IllegalResult, InputError
 from penstock.trajectories.fields import PER_TURN_COLUMNS, neutral
-from penstock.trajectories.metrics import Outcome, TrajectoryMetrics
+from penstock.trajectories.metrics import TrajectoryMetrics, TrajectoryOutcome
 from penstock.trajectories.slices import columns_of, items_of, parsed, require_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from penstock.trajectories.compress import Compressed, Compressor
+    from penstock.trajectories.compress import CompressedTrajectory, Compressor
 
 __all__ = [
     "COLUMNS",
-    "Line",
-    "Shape",
+    "CellShape",
+    "RowLine",
     "compressed_row",
     "per_turn_columns",
     "read_line",
@@ -44,7 +44,7 @@ _BOM = b"\xef\xbb\xbf"
 _SNIFFED = 400  # bytes by which the style of a line is told
 
 
-class Shape(StrEnum):
+class CellShape(StrEnum):
     """How a cell holds turns."""
 
     LIST = "list"
@@ -54,16 +54,16 @@ class Shape(StrEnum):
     """As one list for each field, the way `datasets` stores a sequence of objects."""
 
 
-class Line(msgspec.Struct, frozen=True, eq=False):
+class RowLine(msgspec.Struct, frozen=True, eq=False):
     """One line of a file, read as far as its turns. `columns` is None where the line is the list of turns itself."""
 
     data: bytes
     columns: dict[str, bytes] | None
     column: str
     turns: list[Any]
-    shape: Shape
+    shape: CellShape
 
-    def with_result(self, done: Compressed, per_turn: Iterable[str] = ()) -> bytes:
+    def with_result(self, done: CompressedTrajectory, per_turn: Iterable[str] = ()) -> bytes:
         """The line with the compressed turns in it; the same bytes where nothing changed."""
         if done.summary is None:
             return self.data
@@ -78,27 +78,27 @@ class Line(msgspec.Struct, frozen=True, eq=False):
         bom = _BOM if self.data.startswith(_BOM) else b""
         return bom + written + self.data[len(body) :]
 
-    def _turns_written(self, raw: bytes, done: Compressed, style: _Style) -> bytes:
-        if self.shape is Shape.WIDE:
+    def _turns_written(self, raw: bytes, done: CompressedTrajectory, style: _Style) -> bytes:
+        if self.shape is CellShape.WIDE:
             return style.dumps(shaped(done.turns(self.turns), self.shape))
-        if self.shape is Shape.SPELLED:
+        if self.shape is CellShape.SPELLED:
             raw = _spelled(parsed(raw))
         turns = items_of(raw)
         if done.system is not None:
             turns[done.system[0]] = style.dumps(done.system[1])
         written = style.array(done.applied(turns, style.dumps(done.summary)))
-        return style.dumps(written.decode()) if self.shape is Shape.SPELLED else written
+        return style.dumps(written.decode()) if self.shape is CellShape.SPELLED else written
 
 
-def read_line(data: bytes, column: str | None = None) -> Line:
+def read_line(data: bytes, column: str | None = None) -> RowLine:
     """The turns of a line. Raises InputError for what has none."""
     text = data.removeprefix(_BOM)
     require_text(text)
     if text.lstrip()[:1] == b"[":
-        return Line(data, None, "", *turns_in(parsed(text)))
+        return RowLine(data, None, "", *turns_in(parsed(text)))
     columns = columns_of(text)
     name = turns_column(columns, column)
-    return Line(data, columns, name, *turns_in(parsed(columns[name])))
+    return RowLine(data, columns, name, *turns_in(parsed(columns[name])))
 
 
 def turns_column(columns: Iterable[str], wished: str | None = None) -> str:
@@ -111,25 +111,25 @@ def turns_column(columns: Iterable[str], wished: str | None = None) -> str:
     raise InputError(f"the row has no column {looked_for}; it has {_names(present)}")
 
 
-def turns_in(value: Any) -> tuple[list[Any], Shape]:
+def turns_in(value: Any) -> tuple[list[Any], CellShape]:
     """The turns that a cell holds, and how it holds them. Raises InputError."""
     if isinstance(value, list):
-        return value, Shape.LIST
+        return value, CellShape.LIST
     if isinstance(value, str):
-        return _require_turns(parsed(value)), Shape.SPELLED
+        return _require_turns(parsed(value)), CellShape.SPELLED
     if isinstance(value, dict) and value and all(isinstance(field, list) for field in value.values()):
         fields = list(value.values())
         if all(len(field) == len(fields[0]) for field in fields):
-            return [dict(zip(value, turn, strict=True)) for turn in zip(*fields, strict=True)], Shape.WIDE
-    return _require_turns(value), Shape.LIST
+            return [dict(zip(value, turn, strict=True)) for turn in zip(*fields, strict=True)], CellShape.WIDE
+    return _require_turns(value), CellShape.LIST
 
 
-def shaped(turns: list[Any], shape: Shape) -> Any:
+def shaped(turns: list[Any], shape: CellShape) -> Any:
     """The turns as a cell holds them."""
     match shape:
-        case Shape.SPELLED:
+        case CellShape.SPELLED:
             return json.dumps(turns, ensure_ascii=False)
-        case Shape.WIDE:
+        case CellShape.WIDE:
             return {name: [turn.get(name) for turn in turns] for name in turns[0]}
         case _:
             return turns
@@ -144,7 +144,7 @@ def compressed_row(row: Mapping[str, Any], compressor: Compressor, column: str |
         turns, shape = turns_in(row[name])
         done = compressor.compress(turns)
     except (InputError, IllegalResult) as error:
-        new[METRICS_COLUMN] = TrajectoryMetrics(outcome=Outcome.BAD, reason=str(error)).to_dict()
+        new[METRICS_COLUMN] = TrajectoryMetrics(outcome=TrajectoryOutcome.BAD, reason=str(error)).to_dict()
         return new
     if done.summary is not None:
         new[name] = shaped(done.turns(turns), shape)

@@ -23,14 +23,14 @@ from penstock.trajectories.report import Report
 from penstock.trajectories.report_page import ReportBad, ReportFacts
 from penstock.trajectories.shards import Done, Remaining
 from penstock.trajectories.tokenizers import located, tokenizer_of
-from penstock.trajectories.working import Job, connected, part_name
+from penstock.trajectories.working import ShardJob, connected, part_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.trajectories.engines import Engine
 
-__all__ = ["BadRow", "Finished", "Progress", "Run", "cores", "run"]
+__all__ = ["BadRow", "Finished", "Run", "ShardProgress", "cores", "run"]
 
 SHARD_BYTES = 1 << 20
 MODEL_SHARD_BYTES = 4 << 20  # more rows that can wait for a model at once
@@ -53,7 +53,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     source: Path
     target: Path | None
-    job: Job
+    job: ShardJob
     workers: int = 0
     resume: bool = False
     metrics: Path | None = None
@@ -68,7 +68,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, target=output_of(self.source, self.target))
 
 
-class Progress(msgspec.Struct, kw_only=True):
+class ShardProgress(msgspec.Struct, kw_only=True):
     """How far a run is. `read_bytes` of `total_bytes` of the input were read; `resumed_rows` were done before."""
 
     totals: Totals = msgspec.field(default_factory=Totals)
@@ -108,7 +108,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
 def run(
     wanted: Run,
     engine: Engine | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[ShardProgress], None] | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> Finished:
     """Compress a data set. The output stands under its name only when it is whole.
@@ -155,7 +155,7 @@ class _Work:
         self._left: dict[
             int, int
         ] = {}  # shards of a file that are to be done; below 0 while their number is not known
-        self._progress = Progress(total_bytes=sum(self._bytes))
+        self._progress = ShardProgress(total_bytes=sum(self._bytes))
         self._metrics: MetricsFile | None = None
         self._report = Report(wanted.report) if wanted.report is not None else None
 
@@ -169,7 +169,7 @@ class _Work:
         self._progress.resumed_tokens = self._progress.totals.tokens_before
         self._progress.resumed_bytes = self._progress.read_bytes
 
-    def do(self, workers: int, on_progress: Callable[[Progress], None]) -> None:
+    def do(self, workers: int, on_progress: Callable[[ShardProgress], None]) -> None:
         """All shards that are not done."""
         wanted = self._wanted
         if wanted.target is None and wanted.metrics is not None:

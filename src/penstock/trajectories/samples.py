@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.trajectories.metrics import Outcome, TrajectoryMetrics
+from penstock.trajectories.metrics import TrajectoryMetrics, TrajectoryOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.redaction import Redactor
-    from penstock.trajectories.compress import Compressed
+    from penstock.trajectories.compress import CompressedTrajectory
 
-__all__ = ["Sample", "SampleTurn", "Sampler", "Stretch", "rank_of"]
+__all__ = ["RowSample", "SampleTurn", "Sampler", "Stretch", "rank_of"]
 
 _READ = 12_000  # characters that are searched for secrets: more than a private key has
 _TURN = 320  # characters of a turn that are shown
@@ -53,7 +53,7 @@ class Stretch(msgspec.Struct, frozen=True):
     last: tuple[SampleTurn, ...]
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
+class RowSample(msgspec.Struct, frozen=True, kw_only=True):
     """One row: turns at its start, some of those that gave way, the summary in their place, and turns behind it."""
 
     row: int
@@ -72,9 +72,9 @@ class Sampler:
     def __init__(self, file: int, shard: int) -> None:
         self._file = file
         self._each = _FROM_FIRST if shard == 0 else 1
-        self._held: dict[str, list[tuple[int, int, Sequence[Any], Compressed]]] = {}
+        self._held: dict[str, list[tuple[int, int, Sequence[Any], CompressedTrajectory]]] = {}
 
-    def see(self, row: int, turns: Sequence[Any], done: Compressed) -> None:
+    def see(self, row: int, turns: Sequence[Any], done: CompressedTrajectory) -> None:
         """Consider a row. One that did not change tells nothing."""
         if done.summary is None:
             return
@@ -83,7 +83,7 @@ class Sampler:
         held.sort(key=lambda one: one[:2])
         del held[self._each :]
 
-    def samples(self, redactor: Redactor) -> tuple[Sample, ...]:
+    def samples(self, redactor: Redactor) -> tuple[RowSample, ...]:
         """What is held, as excerpts."""
         return tuple(
             _sample(rank, row, kind, _Excerpts(turns, done, redactor))
@@ -100,13 +100,13 @@ def rank_of(file: int, row: int) -> int:
 def _kind(metrics: TrajectoryMetrics) -> str:
     if metrics.still_over_limit:
         return "still over the limit"
-    return "degraded" if metrics.outcome is Outcome.DEGRADED else "compressed"
+    return "degraded" if metrics.outcome is TrajectoryOutcome.DEGRADED else "compressed"
 
 
-def _sample(rank: int, row: int, kind: str, excerpts: _Excerpts) -> Sample:
+def _sample(rank: int, row: int, kind: str, excerpts: _Excerpts) -> RowSample:
     done, islands = excerpts.done, set(excerpts.done.islands)
     behind = [*done.islands, *range(done.end, len(excerpts.turns))]
-    return Sample(
+    return RowSample(
         row=row,
         rank=rank,
         kind=kind,
@@ -119,7 +119,7 @@ def _sample(rank: int, row: int, kind: str, excerpts: _Excerpts) -> Sample:
 
 
 class _Excerpts:
-    def __init__(self, turns: Sequence[Any], done: Compressed, redactor: Redactor) -> None:
+    def __init__(self, turns: Sequence[Any], done: CompressedTrajectory, redactor: Redactor) -> None:
         self.turns = turns
         self.done = done
         self._redactor = redactor

@@ -9,9 +9,9 @@ import msgspec
 
 from penstock.errors import InputError
 from penstock.trajectories.formats import DataFile, reading
-from penstock.trajectories.kept import Kept  # noqa: TC001 - `Shard` and `Done` are decoded by these
+from penstock.trajectories.kept import KeptSummary  # noqa: TC001 - `Shard` and `Done` are decoded by these
 from penstock.trajectories.metrics import Totals  # noqa: TC001 - as above
-from penstock.trajectories.samples import Sample  # noqa: TC001 - as above
+from penstock.trajectories.samples import RowSample  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,7 @@ class Shard(msgspec.Struct, frozen=True, eq=False):
     """For Parquet, the row group of the file."""
     read_bytes: int = 0
     """How much of the file was read for it."""
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptSummary, ...] = ()
     last_of: int = 0
     """Of the last shard of a file, how many shards the file has; else 0."""
 
@@ -69,7 +69,7 @@ class Done(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     totals: Totals
     bad: tuple[Bad, ...] = ()
     rows: bytes = b""
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[RowSample, ...] = ()
     last_of: int = 0
 
 
@@ -85,7 +85,7 @@ class Remaining(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     shard_bytes: int
     done: frozenset[int] = frozenset()
     whole: dict[int, int] = {}
-    kept: dict[int, tuple[Kept, ...]] = {}
+    kept: dict[int, tuple[KeptSummary, ...]] = {}
 
     def __iter__(self) -> Iterator[Shard]:
         """In the order of the input. Raises InputError where a file cannot be read."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from penstock.compaction.coverage import Choice
+from penstock.compaction.coverage import ExcerptChoice
 from penstock.compaction.elide import calls_by_id, clip
-from penstock.compaction.handoff import Entry, Section, header_of, render_handoff
+from penstock.compaction.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
 from penstock.compaction.importance import Live, score_values
 from penstock.compaction.index import Index
 from penstock.compaction.ledger import Ledger, facts_in
@@ -47,7 +47,7 @@ _NEEDED = 0.7  # of a value's weight is whether it is needed later
 _LIVE_CHARACTERS = 400
 _LEAST_ROOM = 10
 _REFILLS = 2
-_IN_USERS_WORDS = frozenset({Section.ACTIVE_TASK, Section.CONSTRAINTS})
+_IN_USERS_WORDS = frozenset({HandoffSection.ACTIVE_TASK, HandoffSection.CONSTRAINTS})
 
 
 class SummaryWriter:
@@ -111,7 +111,7 @@ class SummaryWriter:
             self._read = _Read(readings, index)
         return self._read
 
-    def _choice(self, read: _Read) -> Choice:
+    def _choice(self, read: _Read) -> ExcerptChoice:
         index = read.index
         # What the turns after it are about is known by the values that they use: the request is enough here.
         live = Live(request=self._request_text()[:_LIVE_CHARACTERS], work="")
@@ -120,7 +120,7 @@ class SummaryWriter:
         weights *= np.float32(1.0 - _NEEDED)
         weights[index.vocabulary.numbers_of(self.needed)] += np.float32(_NEEDED)
         headings = self._headings(read)
-        return Choice(index, weights, self._tokenizer, lambda source: header_of(*headings[source]))
+        return ExcerptChoice(index, weights, self._tokenizer, lambda source: header_of(*headings[source]))
 
     def _headings(self, read: _Read) -> list[tuple[int, str]]:
         """The number and label of each source."""
@@ -131,13 +131,15 @@ class SummaryWriter:
                 read.headings.append(_heading(source.speaker, tag, self.numbers[int(place)], calls))
         return read.headings
 
-    def _entries(self, budget: int, read: _Read, prose: Checked | None) -> list[Entry]:
+    def _entries(self, budget: int, read: _Read, prose: Checked | None) -> list[HandoffEntry]:
         """The entries of all sections but the last, those that give way last first."""
         older = [entry for reading in read.readings for entry in reading.entries]
         entries = self._task(budget)
         ledger = Ledger.of(self._facts())
-        constraints = [entry for entry in older if entry.section is Section.CONSTRAINTS]
-        constraints += [Entry(Section.CONSTRAINTS, fact.number, fact.text) for fact in ledger.constraints]
+        constraints = [entry for entry in older if entry.section is HandoffSection.CONSTRAINTS]
+        constraints += [
+            HandoffEntry(HandoffSection.CONSTRAINTS, fact.number, fact.text) for fact in ledger.constraints
+        ]
         asked = "".join(entry.text for entry in entries)
         unsaid = [entry for entry in constraints if entry.text not in asked]
         entries += self._within(unsaid, int(budget * _CONSTRAINTS_SHARE))
@@ -147,22 +149,35 @@ class SummaryWriter:
             entries += self._within(fresh, int(budget * PROSE_SHARE))
         told = {entry.section for entry in entries} - _IN_USERS_WORDS
         history = [
-            *(Entry(Section.BLOCKED, fact.number, fact.text) for fact in ledger.open_errors[-1:]),
-            *(Entry(Section.COMPLETED, f.number, f.text) for f in reversed(ledger.actions[-_ACTIONS:])),
-            *(Entry(Section.DECISIONS, fact.number, fact.text) for fact in ledger.decisions[-1:]),
-            *(e for e in reversed(older) if e.section not in (Section.CONTEXT, Section.CONSTRAINTS)),
+            *(
+                HandoffEntry(HandoffSection.BLOCKED, fact.number, fact.text)
+                for fact in ledger.open_errors[-1:]
+            ),
+            *(
+                HandoffEntry(HandoffSection.COMPLETED, f.number, f.text)
+                for f in reversed(ledger.actions[-_ACTIONS:])
+            ),
+            *(
+                HandoffEntry(HandoffSection.DECISIONS, fact.number, fact.text)
+                for fact in ledger.decisions[-1:]
+            ),
+            *(
+                e
+                for e in reversed(older)
+                if e.section not in (HandoffSection.CONTEXT, HandoffSection.CONSTRAINTS)
+            ),
         ]
         fitting = [entry for entry in history if entry.section not in told]
         return entries + self._within(fitting, int(budget * _HISTORY_SHARE))
 
-    def _task(self, budget: int) -> list[Entry]:
+    def _task(self, budget: int) -> list[HandoffEntry]:
         """The request that the turns after the summary serve, where it gave way."""
         text = " ".join(self._redactor.redact(self._request_text()).split())
         if self._request is None or not text:
             return []
         number = self._numbers[self._request[0]]
         quoted = clip(text, int(budget * _REQUEST_SHARE), self._tokenizer.count, f"m{number}")
-        return [Entry(Section.ACTIVE_TASK, number, quoted.replace("\n", " "))]
+        return [HandoffEntry(HandoffSection.ACTIVE_TASK, number, quoted.replace("\n", " "))]
 
     def _request_text(self) -> str:
         return "\n".join(texts_of(self._request[1])) if self._request is not None else ""
@@ -175,24 +190,24 @@ class SummaryWriter:
                 for fact in facts_in(message, self._redactor):
                     yield msgspec.structs.replace(fact, number=number)
 
-    def _within(self, entries: Sequence[Entry], share: int) -> list[Entry]:
+    def _within(self, entries: Sequence[HandoffEntry], share: int) -> list[HandoffEntry]:
         """The first entries that fit the share, no text twice, in the order of their turns."""
         costs = self._tokenizer.count_many([f"- m{entry.number} {entry.text}\n" for entry in entries])
-        taken: dict[tuple[Section, str], Entry] = {}
+        taken: dict[tuple[HandoffSection, str], HandoffEntry] = {}
         for entry, cost in zip(entries, costs, strict=True):
             if cost <= share and (entry.section, entry.text) not in taken:
                 taken[entry.section, entry.text] = entry
                 share -= cost
         return sorted(taken.values(), key=lambda entry: entry.number)
 
-    def _rendered(self, entries: Sequence[Entry], choice: Choice, read: _Read) -> str:
+    def _rendered(self, entries: Sequence[HandoffEntry], choice: ExcerptChoice, read: _Read) -> str:
         headings = self._headings(read)
         by_heading: dict[tuple[int, str], list[str]] = {}
         for number in sorted(choice.chosen):
             heading = headings[int(read.index.source_of[number])]
             by_heading.setdefault(heading, []).append(read.index.excerpt(number))
         context = [
-            Entry(Section.CONTEXT, number, "\n".join(lines), label)
+            HandoffEntry(HandoffSection.CONTEXT, number, "\n".join(lines), label)
             for (number, label), lines in by_heading.items()
         ]
         return render_handoff([*entries, *sorted(context, key=lambda entry: entry.number)])

@@ -21,9 +21,9 @@ from penstock.errors import InputError, ProviderError
 from penstock.measure.windows import resolve_window
 from penstock.trajectories.compress import Compressor
 from penstock.trajectories.fields import neutral
-from penstock.trajectories.metrics import Outcome, RowMetrics, Totals, TrajectoryMetrics
-from penstock.trajectories.options import ModelOptions, TrajectoryOptions  # noqa: TC001 - `Job` is decoded by them
-from penstock.trajectories.rows import Line, Shape, read_line, shaped, turns_in
+from penstock.trajectories.metrics import RowMetrics, Totals, TrajectoryMetrics, TrajectoryOutcome
+from penstock.trajectories.options import ModelOptions, TrajectoryOptions  # noqa: TC001 - `ShardJob` is decoded by them
+from penstock.trajectories.rows import CellShape, RowLine, read_line, shaped, turns_in
 from penstock.trajectories.samples import Sampler
 from penstock.trajectories.shards import Bad, Done, Shard
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from penstock.providers.model import ProviderModel
-    from penstock.trajectories.compress import Compressed
-    from penstock.trajectories.kept import Kept
+    from penstock.trajectories.compress import CompressedTrajectory
+    from penstock.trajectories.kept import KeptSummary
 
-    _Ask: TypeAlias = Callable[[int, list[Any]], Awaitable[Compressed]]
+    _Ask: TypeAlias = Callable[[int, list[Any]], Awaitable[CompressedTrajectory]]
     _Rows: TypeAlias = "_LineRows | _TableRows | _WatchedRows"
-    Keep: TypeAlias = Callable[[int, Kept], None]
+    Keep: TypeAlias = Callable[[int, KeptSummary], None]
 
 __all__ = [
     "SUMMARIES",
-    "Job",
+    "ShardJob",
     "SummariesFile",
     "compress_shard",
     "connected",
@@ -55,10 +55,10 @@ SUMMARIES = "summaries-*.jsonl"
 """Where what models wrote is kept: a file for each process, so that nobody waits for another."""
 
 _ENCODER = msgspec.json.Encoder()
-_UNREAD = (Outcome.BAD, Outcome.FAILED)
+_UNREAD = (TrajectoryOutcome.BAD, TrajectoryOutcome.FAILED)
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class ShardJob(msgspec.Struct, frozen=True, kw_only=True):
     """What is done with every row: plain values, so that any process can have them.
 
     `parts` is the folder for what was done; None where nothing is to be written. `at_once` is how many rows of a
@@ -77,7 +77,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Whether excerpts of some rows are wished."""
 
 
-def process_shard(shard: Shard, job: Job) -> Done:
+def process_shard(shard: Shard, job: ShardJob) -> Done:
     """Compress the rows of a shard and write its part where the job says. Raises OSError."""
     done, part = compress_shard(shard, job)
     if job.parts is not None:
@@ -85,7 +85,7 @@ def process_shard(shard: Shard, job: Job) -> Done:
     return done
 
 
-def compress_shard(shard: Shard, job: Job, keep: Keep | None = None) -> tuple[Done, bytes]:
+def compress_shard(shard: Shard, job: ShardJob, keep: Keep | None = None) -> tuple[Done, bytes]:
     """What comes of a shard, and its rows. What models wrote is given to `keep` or, without it, kept in the job's folder.
 
     Nothing else is written. A row that fails is in the part as it came, or with excerpts in place of the model's words, and marked.
@@ -135,7 +135,7 @@ def write_part(folder: Path, shard: int, part: bytes) -> None:
     temporary.replace(path)
 
 
-def is_sampled(job: Job, file: int, row: int) -> bool:
+def is_sampled(job: ShardJob, file: int, row: int) -> bool:
     """Whether a row is in the sample: by its place and the seed alone."""
     if job.sample_percent >= 100.0:
         return True
@@ -151,10 +151,10 @@ def part_name(shard: int) -> str:
 class _LineRows:
     """Rows as lines of JSON."""
 
-    def __init__(self, shard: Shard, job: Job) -> None:
+    def __init__(self, shard: Shard, job: ShardJob) -> None:
         self._job = job
         self._lines = _lines(shard.data)
-        self._read: dict[int, Line] = {}
+        self._read: dict[int, RowLine] = {}
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -166,7 +166,7 @@ class _LineRows:
         line = self._read[at] = read_line(self._lines[at], self._job.column)
         return line.turns
 
-    def put(self, at: int, done: Compressed) -> None:
+    def put(self, at: int, done: CompressedTrajectory) -> None:
         """The result of a row, whose turns were asked for before."""
         self._lines[at] = self._read.pop(at).with_result(done, self._job.per_turn)
 
@@ -178,12 +178,12 @@ class _LineRows:
 class _TableRows:
     """Rows of a Parquet file."""
 
-    def __init__(self, shard: Shard, job: Job) -> None:
+    def __init__(self, shard: Shard, job: ShardJob) -> None:
         from penstock.trajectories.parquet import Table  # noqa: PLC0415 - its library is an extra
 
         self._job = job
         self._table = Table(shard.data, job.column)
-        self._read: dict[int, tuple[list[Any], Shape]] = {}
+        self._read: dict[int, tuple[list[Any], CellShape]] = {}
 
     def __len__(self) -> int:
         return len(self._table)
@@ -193,7 +193,7 @@ class _TableRows:
         self._read[at] = turns_in(self._table.cell(at))
         return self._read[at][0]
 
-    def put(self, at: int, done: Compressed) -> None:
+    def put(self, at: int, done: CompressedTrajectory) -> None:
         """The result of a row, whose turns were asked for before."""
         turns, shape = self._read.pop(at)
         if done.summary is not None:
@@ -222,13 +222,13 @@ class _WatchedRows:
             self._turns[at] = turns
         return turns
 
-    def put(self, at: int, done: Compressed) -> None:
+    def put(self, at: int, done: CompressedTrajectory) -> None:
         """See `_LineRows.put`."""
         self._rows.put(at, done)
         self._sampler.see(self._first_row + at, self._turns.pop(at), done)
 
 
-_BLANK = TrajectoryMetrics(outcome=Outcome.BLANK)
+_BLANK = TrajectoryMetrics(outcome=TrajectoryOutcome.BLANK)
 
 
 def _compressed(rows: _Rows, at: int, compressor: Compressor) -> TrajectoryMetrics:
@@ -259,7 +259,7 @@ async def _summarised(rows: _Rows, at: int, ask: _Ask) -> TrajectoryMetrics:
 
 def _failed(error: Exception) -> TrajectoryMetrics:
     if isinstance(error, InputError):
-        return TrajectoryMetrics(outcome=Outcome.BAD, reason=str(error))
+        return TrajectoryMetrics(outcome=TrajectoryOutcome.BAD, reason=str(error))
     if isinstance(error, OSError):  # nothing can be kept any more: that is not the row's fault
         raise error
     trace = error.__traceback__
@@ -268,11 +268,13 @@ def _failed(error: Exception) -> TrajectoryMetrics:
     where = (
         f" in {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace is not None else ""
     )
-    return TrajectoryMetrics(outcome=Outcome.FAILED, reason=f"unexpected {type(error).__name__}{where}")
+    return TrajectoryMetrics(
+        outcome=TrajectoryOutcome.FAILED, reason=f"unexpected {type(error).__name__}{where}"
+    )
 
 
 async def _asked(
-    rows: _Rows, taken: list[int], shard: Shard, job: Job, keep: Keep | None
+    rows: _Rows, taken: list[int], shard: Shard, job: ShardJob, keep: Keep | None
 ) -> list[TrajectoryMetrics]:
     """Compress the rows with a model, several at once."""
     from penstock.trajectories.asking import ModelSummaries  # noqa: PLC0415 - only for those who ask a model
@@ -288,7 +290,7 @@ async def _asked(
                 keep = stack.enter_context(SummariesFile(job.parts)).put
             kept = _Keeping(shard, keep)
 
-            async def ask(at: int, turns: list[Any]) -> Compressed:
+            async def ask(at: int, turns: list[Any]) -> CompressedTrajectory:
                 return await summaries.compress(compressor, turns, shard.first_row + at, kept)
 
             async def one(at: int) -> TrajectoryMetrics:
@@ -318,11 +320,11 @@ class _Keeping:
         self._known = {kept.row: kept for kept in shard.kept}
         self._keep = keep
 
-    def get(self, row: int) -> Kept | None:
+    def get(self, row: int) -> KeptSummary | None:
         """What was written for this row before."""
         return self._known.get(row)
 
-    def put(self, kept: Kept) -> None:
+    def put(self, kept: KeptSummary) -> None:
         """Keep it, for good."""
         if self._keep is not None:
             self._keep(self._shard, kept)
@@ -341,7 +343,7 @@ class SummariesFile:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def put(self, shard: int, kept: Kept) -> None:
+    def put(self, shard: int, kept: KeptSummary) -> None:
         """Keep what was written for a row of a shard, in one write."""
         self._file.write(_ENCODER.encode([shard, kept]) + b"\n")
 

@@ -16,12 +16,12 @@ from penstock.conversation.slicing import decode_utf8, slice_array
 from penstock.conversation.wire import encode_wire
 from penstock.measure.usage import normalise_usage
 from penstock.transfer.lines import fields_of, moment_of, text
-from penstock.transfer.recorded import Reading, Recorded, Said, Spent
+from penstock.transfer.recorded import Recorded, RecordedFile, RecordedMessage, Spent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.transfer.lines import Line
+    from penstock.transfer.lines import JsonLine
     from penstock.transfer.recorded import LineFault
 
 __all__ = ["FORMAT", "is_claude_code", "read_claude_code"]
@@ -35,7 +35,7 @@ _OWN_WORDS = "messages of the program itself"
 _RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def is_claude_code(lines: Sequence[Line]) -> bool:
+def is_claude_code(lines: Sequence[JsonLine]) -> bool:
     """Whether a line is one that only Claude Code writes."""
     return any(_is_own(line.value) for line in lines)
 
@@ -47,7 +47,7 @@ def _is_own(value: dict[str, Any]) -> bool:
     return kind in _BESIDE and not value.keys().isdisjoint(("leafUuid", "sessionId", "messageId"))
 
 
-def read_claude_code(lines: Sequence[Line], faults: Sequence[LineFault]) -> Reading:
+def read_claude_code(lines: Sequence[JsonLine], faults: Sequence[LineFault]) -> RecordedFile:
     """The session of a file, then its sub-agents."""
     own = _without_repeats(lines)
     main = [line for line in own if not line.value.get("isSidechain")]
@@ -59,12 +59,12 @@ def read_claude_code(lines: Sequence[Line], faults: Sequence[LineFault]) -> Read
     for name, chain in _sidechains(own).items():
         source = f"{session}/{name}"
         conversations.append(_recorded(chain, chain, source=source, works_for=session, title=""))
-    return Reading(tuple(one for one in conversations if one.messages), tuple(faults))
+    return RecordedFile(tuple(one for one in conversations if one.messages), tuple(faults))
 
 
-def _without_repeats(lines: Iterable[Line]) -> list[Line]:
+def _without_repeats(lines: Iterable[JsonLine]) -> list[JsonLine]:
     seen: set[str] = set()
-    kept: list[Line] = []
+    kept: list[JsonLine] = []
     for line in lines:
         name = text(line.value.get("uuid"))
         if name and name in seen:
@@ -74,12 +74,12 @@ def _without_repeats(lines: Iterable[Line]) -> list[Line]:
     return kept
 
 
-def _speaks(line: Line) -> bool:
+def _speaks(line: JsonLine) -> bool:
     value = line.value
     return value.get("type") in _SPEAKERS and isinstance(value.get("message"), dict)
 
 
-def _chain(lines: Sequence[Line]) -> list[Line]:
+def _chain(lines: Sequence[JsonLine]) -> list[JsonLine]:
     """The lines of the present branch: those that the last one goes back to, and what belongs to them."""
     places = {text(line.value.get("uuid")): at for at, line in enumerate(lines) if line.value.get("uuid")}
     at = next((place for place in range(len(lines) - 1, -1, -1) if _speaks(lines[place])), None)
@@ -98,7 +98,7 @@ def _chain(lines: Sequence[Line]) -> list[Line]:
     ]
 
 
-def _before(lines: Sequence[Line], at: int, places: dict[str, int]) -> int | None:
+def _before(lines: Sequence[JsonLine], at: int, places: dict[str, int]) -> int | None:
     """Where the line before this one in its chain stands; a parent that is not there is the line before it."""
     value = lines[at].value
     parent = text(value.get("parentUuid")) or text(value.get("logicalParentUuid"))
@@ -109,14 +109,14 @@ def _before(lines: Sequence[Line], at: int, places: dict[str, int]) -> int | Non
     return next((place for place in range(at - 1, -1, -1) if lines[place].value.get("uuid")), None)
 
 
-def _message_id(line: Line) -> str:
+def _message_id(line: JsonLine) -> str:
     message = line.value.get("message")
     return (
         text(message.get("id")) if line.value.get("type") == "assistant" and isinstance(message, dict) else ""
     )
 
 
-def _ids(line: Line, kind: str, field: str) -> list[str]:
+def _ids(line: JsonLine, kind: str, field: str) -> list[str]:
     message = line.value.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     if not isinstance(content, list):
@@ -128,9 +128,9 @@ def _ids(line: Line, kind: str, field: str) -> list[str]:
     ]
 
 
-def _sidechains(lines: Sequence[Line]) -> dict[str, list[Line]]:
+def _sidechains(lines: Sequence[JsonLine]) -> dict[str, list[JsonLine]]:
     """The lines of each sub-agent, by its id, or by its first line in files that give none."""
-    chains: dict[str, list[Line]] = {}
+    chains: dict[str, list[JsonLine]] = {}
     roots: dict[str, str] = {}
     for line in lines:
         value = line.value
@@ -144,7 +144,7 @@ def _sidechains(lines: Sequence[Line]) -> dict[str, list[Line]]:
     return {name: chain for name, chain in chains.items() if any(map(_speaks, chain))}
 
 
-def _title(lines: Iterable[Line]) -> str:
+def _title(lines: Iterable[JsonLine]) -> str:
     """What a person called the session, else what the program did."""
     found: dict[str, str] = {}
     for line in lines:
@@ -155,7 +155,7 @@ def _title(lines: Iterable[Line]) -> str:
 
 
 def _recorded(
-    chain: Sequence[Line], lines: Sequence[Line], *, source: str, title: str, works_for: str = ""
+    chain: Sequence[JsonLine], lines: Sequence[JsonLine], *, source: str, title: str, works_for: str = ""
 ) -> Recorded:
     left_out: dict[str, int] = {}
     said, requests, models = _messages(chain, left_out)
@@ -180,7 +180,7 @@ def _recorded(
     )
 
 
-def _may_go_on(chain: Sequence[Line]) -> bool:
+def _may_go_on(chain: Sequence[JsonLine]) -> bool:
     """Whether the last line is a piece of an answer, and not said to be its last; or one result of several."""
     last = next((line for line in reversed(chain) if _speaks(line)), None)
     if last is None:
@@ -192,8 +192,10 @@ def _may_go_on(chain: Sequence[Line]) -> bool:
     return bool(_ids(last, "tool_result", "tool_use_id") and calls - results)
 
 
-def _messages(chain: Sequence[Line], left_out: dict[str, int]) -> tuple[list[Said], list[Spent], list[str]]:
-    said: list[Said] = []
+def _messages(
+    chain: Sequence[JsonLine], left_out: dict[str, int]
+) -> tuple[list[RecordedMessage], list[Spent], list[str]]:
+    said: list[RecordedMessage] = []
     requests: dict[str, Spent] = {}
     models: list[str] = []
     places: dict[
@@ -212,9 +214,9 @@ def _messages(chain: Sequence[Line], left_out: dict[str, int]) -> tuple[list[Sai
         place = places.get(answer) if answer else (len(said) - 1 if results and in_results else None)
         if place is None:
             place = len(said)
-            said.append(Said(_plain(line), at))
+            said.append(RecordedMessage(_plain(line), at))
         else:
-            said[place] = Said(_joined(said[place].raw, _plain(line)), said[place].at)
+            said[place] = RecordedMessage(_joined(said[place].raw, _plain(line)), said[place].at)
         in_results = results or (in_results and place < len(said) - 1)
         places = {answer: place} if answer else (places if results else {})
         if isinstance(message.get("usage"), dict) and text(message.get("model")):
@@ -225,7 +227,7 @@ def _messages(chain: Sequence[Line], left_out: dict[str, int]) -> tuple[list[Sai
     return said, list(requests.values()), models
 
 
-def _plain(line: Line) -> bytes:
+def _plain(line: JsonLine) -> bytes:
     """The message as the API takes it: its role and the exact bytes of its content."""
     fields = fields_of(fields_of(line.raw)["message"])
     role = encode_wire(line.value["type"])

@@ -14,13 +14,13 @@ import msgspec
 from penstock.conversation.wire import encode_wire
 from penstock.measure.usage import normalise_usage
 from penstock.transfer.lines import fields_of, moment_of, text
-from penstock.transfer.recorded import Reading, Recorded, Said, Spent
+from penstock.transfer.recorded import Recorded, RecordedFile, RecordedMessage, Spent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.measure.usage import Usage
-    from penstock.transfer.lines import Line
+    from penstock.transfer.lines import JsonLine
     from penstock.transfer.recorded import LineFault
 
 __all__ = ["FORMAT", "is_codex", "read_codex"]
@@ -34,7 +34,7 @@ _COMPACTED = ("compaction", "compaction_summary")
 class _Rollout(msgspec.Struct):
     """What has been read so far."""
 
-    said: list[Said] = []
+    said: list[RecordedMessage] = []
     requests: list[Spent] = []
     left_out: dict[str, int] = {}
     source: str = ""
@@ -46,7 +46,7 @@ class _Rollout(msgspec.Struct):
         self.left_out[what] = self.left_out.get(what, 0) + 1
 
 
-def is_codex(lines: Sequence[Line]) -> bool:
+def is_codex(lines: Sequence[JsonLine]) -> bool:
     """Whether the lines are those of a rollout."""
     if any(
         line.value.get("type") in _TYPES and isinstance(line.value.get("payload"), dict) for line in lines
@@ -56,7 +56,7 @@ def is_codex(lines: Sequence[Line]) -> bool:
     return {"id", "timestamp"} <= first.keys() and not first.keys() & {"type", "role", "message"}
 
 
-def read_codex(lines: Sequence[Line], faults: Sequence[LineFault]) -> Reading:
+def read_codex(lines: Sequence[JsonLine], faults: Sequence[LineFault]) -> RecordedFile:
     """The session of a rollout."""
     rollout = _Rollout()
     for line in lines:
@@ -75,10 +75,10 @@ def read_codex(lines: Sequence[Line], faults: Sequence[LineFault]) -> Reading:
         requests=tuple(rollout.requests),
         left_out=rollout.left_out,
     )
-    return Reading((recorded,) if recorded.messages else (), tuple(faults))
+    return RecordedFile((recorded,) if recorded.messages else (), tuple(faults))
 
 
-def _take(rollout: _Rollout, line: Line, payload: dict[str, Any]) -> None:
+def _take(rollout: _Rollout, line: JsonLine, payload: dict[str, Any]) -> None:
     at = moment_of(line.value.get("timestamp"))
     match line.value["type"]:
         case "session_meta":
@@ -97,7 +97,7 @@ def _take(rollout: _Rollout, line: Line, payload: dict[str, Any]) -> None:
                 _take_usage(rollout, payload.get("info"), at)
 
 
-def _take_bare(rollout: _Rollout, line: Line) -> None:
+def _take_bare(rollout: _Rollout, line: JsonLine) -> None:
     """A line of an early version."""
     value = line.value
     if isinstance(value.get("type"), str) and "record_type" not in value:
@@ -114,7 +114,7 @@ def _take_item(rollout: _Rollout, raw: bytes, item: dict[str, Any], at: float | 
     if kind == "message" and item.get("role") not in ("user", "assistant", "system", "developer"):
         rollout.count("messages without a role that is known")
         return
-    rollout.said.append(Said(raw, at))
+    rollout.said.append(RecordedMessage(raw, at))
 
 
 def _take_compacted(rollout: _Rollout, payload: dict[str, Any], at: float | None) -> None:
@@ -125,7 +125,7 @@ def _take_compacted(rollout: _Rollout, payload: dict[str, Any], at: float | None
     if text(payload.get("message")):
         block = {"type": "input_text", "text": payload["message"]}
         sealed.append({"type": "message", "role": "user", "content": [block]})
-    rollout.said += [Said(encode_wire(item), at) for item in sealed]
+    rollout.said += [RecordedMessage(encode_wire(item), at) for item in sealed]
 
 
 def _take_usage(rollout: _Rollout, info: Any, at: float | None) -> None:

@@ -13,7 +13,7 @@ from penstock.conversation.wire import parse_json
 from penstock.errors import InputError
 from penstock.transfer.recorded import LineFault
 
-__all__ = ["Line", "fields_of", "moment_of", "read_lines", "text"]
+__all__ = ["JsonLine", "fields_of", "moment_of", "read_lines", "text"]
 
 _BOM = b"\xef\xbb\xbf"
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -23,7 +23,7 @@ _ISO = re.compile(
 )
 
 
-class Line(NamedTuple):
+class JsonLine(NamedTuple):
     """A line: its number from 1, its text, and the object it holds."""
 
     number: int
@@ -31,9 +31,9 @@ class Line(NamedTuple):
     value: dict[str, Any]
 
 
-def read_lines(data: bytes) -> tuple[list[Line], list[LineFault]]:
+def read_lines(data: bytes) -> tuple[list[JsonLine], list[LineFault]]:
     """The lines that hold an object, and what is wrong with those that do not. Blank lines are nothing."""
-    lines: list[Line] = []
+    lines: list[JsonLine] = []
     faults: list[LineFault] = []
     for number, line in enumerate(data.removeprefix(_BOM).split(b"\n"), start=1):
         raw = line.strip(b" \t\r\0")  # a crash of the machine leaves NULs at the end of a file
@@ -45,7 +45,7 @@ def read_lines(data: bytes) -> tuple[list[Line], list[LineFault]]:
             faults.append(LineFault(number, "it is not JSON (is it cut off?)"))
             continue
         if isinstance(value, dict):
-            lines.append(Line(number, raw, value))
+            lines.append(JsonLine(number, raw, value))
         else:
             faults.append(LineFault(number, "it is no JSON object"))
     return lines, faults

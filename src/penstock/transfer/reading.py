@@ -8,12 +8,12 @@ from penstock.conversation.document import read_document
 from penstock.errors import InputError, MalformedJSON
 from penstock.transfer import claude_code, codex
 from penstock.transfer.lines import read_lines
-from penstock.transfer.recorded import LineFault, Reading, Recorded, Said
+from penstock.transfer.recorded import LineFault, Recorded, RecordedFile, RecordedMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.transfer.lines import Line
+    from penstock.transfer.lines import JsonLine
 
 __all__ = ["FILE", "read_recorded"]
 
@@ -21,7 +21,7 @@ FILE = "file"
 _LIST_KEYS = ("messages", "input", "conversations")
 
 
-def read_recorded(data: bytes, dialect: str = "auto") -> Reading:
+def read_recorded(data: bytes, dialect: str = "auto") -> RecordedFile:
     """The conversations of a file. Raises InputError for what is no file of conversations.
 
     Sessions of Claude Code, rollouts of Codex, and what `read_document` reads: an array, a request body, one message
@@ -29,7 +29,7 @@ def read_recorded(data: bytes, dialect: str = "auto") -> Reading:
     in which nothing was said yet has no conversations.
     """
     if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
-        return Reading((_document(data, dialect),))
+        return RecordedFile((_document(data, dialect),))
     lines, faults = read_lines(data)
     if claude_code.is_claude_code(lines):
         return claude_code.read_claude_code(lines, faults)
@@ -38,19 +38,19 @@ def read_recorded(data: bytes, dialect: str = "auto") -> Reading:
     return _other(data, lines, faults, dialect)
 
 
-def _other(data: bytes, lines: Sequence[Line], faults: Sequence[LineFault], dialect: str) -> Reading:
+def _other(data: bytes, lines: Sequence[JsonLine], faults: Sequence[LineFault], dialect: str) -> RecordedFile:
     whole = [line for line in lines if any(isinstance(line.value.get(key), list) for key in _LIST_KEYS)]
     if len(lines) > 1 and len(whole) == len(lines):
         return _many(lines, faults, dialect)
     try:
-        return Reading((_document(data, dialect),))
+        return RecordedFile((_document(data, dialect),))
     except MalformedJSON:
         if len(lines) <= len(faults):  # no lines of messages, but one value over several lines
             raise
-    return Reading((_document(b"\n".join(line.raw for line in lines), dialect),), tuple(faults))
+    return RecordedFile((_document(b"\n".join(line.raw for line in lines), dialect),), tuple(faults))
 
 
-def _many(lines: Sequence[Line], faults: Sequence[LineFault], dialect: str) -> Reading:
+def _many(lines: Sequence[JsonLine], faults: Sequence[LineFault], dialect: str) -> RecordedFile:
     """One conversation per line, as training data has it."""
     found: list[Recorded] = []
     broken = list(faults)
@@ -59,7 +59,7 @@ def _many(lines: Sequence[Line], faults: Sequence[LineFault], dialect: str) -> R
             found.append(_document(line.raw, dialect))
         except InputError as error:
             broken.append(LineFault(line.number, str(error)))
-    return Reading(tuple(found), tuple(sorted(broken, key=lambda fault: fault.line)))
+    return RecordedFile(tuple(found), tuple(sorted(broken, key=lambda fault: fault.line)))
 
 
 def _document(data: bytes, dialect: str) -> Recorded:
@@ -75,7 +75,7 @@ def _document(data: bytes, dialect: str) -> Recorded:
     return Recorded(
         format=FILE,
         dialect=document.dialect.name,
-        messages=tuple(Said(raw) for raw in document.raws),
+        messages=tuple(RecordedMessage(raw) for raw in document.raws),
         model=model if isinstance(model, str) else "",
         left_out=beside,
     )

@@ -9,10 +9,10 @@ import msgspec
 if TYPE_CHECKING:
     from penstock.measure.usage import Usage
 
-__all__ = ["LineFault", "Reading", "Recorded", "Said", "Spent"]
+__all__ = ["LineFault", "Recorded", "RecordedFile", "RecordedMessage", "Spent"]
 
 
-class Said(msgspec.Struct, frozen=True):
+class RecordedMessage(msgspec.Struct, frozen=True):
     """A message: its JSON, and when it was said (seconds since 1970) where the file tells."""
 
     raw: bytes
@@ -38,7 +38,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
     format: str
     dialect: str
-    messages: tuple[Said, ...]
+    messages: tuple[RecordedMessage, ...]
     source: str = ""
     works_for: str = ""
     model: str = ""
@@ -55,7 +55,7 @@ class LineFault(msgspec.Struct, frozen=True):
     what: str
 
 
-class Reading(msgspec.Struct, frozen=True):
+class RecordedFile(msgspec.Struct, frozen=True):
     """The conversations of a file and the lines that could not be read. Sub-agents follow who they worked for."""
 
     conversations: tuple[Recorded, ...]

@@ -7,7 +7,7 @@ import os
 
 import msgspec
 
-from penstock.agent.approval import Approvals, Decision, Reply
+from penstock.agent.approval import ApprovalReply, Approvals, Decision
 from penstock.agent.memory_files import MemoryFiles
 from penstock.agent.tools.base import ToolContext
 from penstock.agent.tools.toolbox import Toolbox, own_tools
@@ -17,7 +17,7 @@ from penstock.agent.workspace import Workspace
 class Person:
     """Answers every question in the same way, and remembers what was asked."""
 
-    def __init__(self, reply: Reply = Reply.ONCE) -> None:
+    def __init__(self, reply: ApprovalReply = ApprovalReply.ONCE) -> None:
         self.reply = reply
         self.asked = []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from penstock.agent.assembly import Place, make_agent
+from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.settings import settings_from
 from penstock.testing import ScriptedModel
 
@@ -18,7 +18,7 @@ def agent_of(replies, store, folder, *, session_id=None, dialect="chat", values=
     events = []
     model = ScriptedModel(replies, dialect=dialect, **options)
     settings = settings_from(values or {})
-    place = Place(folder=folder, store=store, tell=events.append, yes=True)
+    place = AgentPlace(folder=folder, store=store, tell=events.append, yes=True)
     return make_agent(place, model, settings, session_id=session_id), model, events
 
 

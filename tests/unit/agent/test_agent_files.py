@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from agent_stage import refuse
 
-from penstock.agent.approval import Access, Reply
+from penstock.agent.approval import Access, ApprovalReply
 from penstock.agent.tools.base import function_schema
 from penstock.conversation.wire import encode_wire
 
@@ -127,7 +127,7 @@ class TestWriting:
         assert "+zwei" in asked.detail
 
     def test_a_refusal_changes_nothing_and_is_told(self, stage):
-        stage.person.reply = Reply.NO
+        stage.person.reply = ApprovalReply.NO
         outcome = stage.run("write_file", path="a/b.txt", content="x")
         assert outcome.is_error
         assert "Not done: the user said no" in outcome.text
@@ -214,7 +214,7 @@ class TestPatching:
 
         async def ask(_permission):
             path.write_text("one two three\n")
-            return Reply.ONCE
+            return ApprovalReply.ONCE
 
         stage.approvals._ask = ask
         outcome = stage.run("patch", path="a.txt", old="one", new="1")

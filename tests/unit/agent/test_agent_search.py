@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.agent.tools import search_files
-from penstock.agent.tools.search_child import Job, search
+from penstock.agent.tools.search_child import SearchJob, search
 
 RIPGREP = shutil.which("rg")
 needs_ripgrep = pytest.mark.skipif(RIPGREP is None, reason="ripgrep is not installed")
@@ -127,7 +127,7 @@ class TestWithAndWithoutRipgrep:
     @pytest.mark.parametrize("pattern", PATTERNS)
     @pytest.mark.parametrize("limit", [2, 100])
     def test_the_same_is_found_in_the_same_order(self, stage, pattern, limit):
-        job = Job(root=str(stage.root), start="", pattern=pattern, limit=limit)
+        job = SearchJob(root=str(stage.root), start="", pattern=pattern, limit=limit)
         without = search(job)
         assert search(msgspec.structs.replace(job, ripgrep=RIPGREP)) == without
 
@@ -137,20 +137,20 @@ class TestWithAndWithoutRipgrep:
         stage.write("x/letters", "ab\n<b> a-b\n&& ~~ [a]\na:b,1\n")
         stage.write("x/other", "\n1 b\nbB ii\n")
         stage.write("x/none", "")
-        job = Job(root=str(stage.root), start="x", pattern=pattern)
+        job = SearchJob(root=str(stage.root), start="x", pattern=pattern)
         assert search(msgspec.structs.replace(job, ripgrep=RIPGREP)) == search(job)
 
     def test_more_files_than_one_call_takes(self, stage):
         for number in range(2_300):
             stage.write(f"many/{number:04}-{'n' * 60}.txt", "crane\n" if number % 500 == 0 else "other\n")
-        job = Job(root=str(stage.root), start="many", pattern="crane")
+        job = SearchJob(root=str(stage.root), start="many", pattern="crane")
         found = search(msgspec.structs.replace(job, ripgrep=RIPGREP))
         assert [hit.path[5:9] for hit in found.hits] == ["0000", "0500", "1000", "1500", "2000"]
         assert found == search(job)
 
     def test_a_name_that_is_no_utf8(self, stage):
         (stage.root / "caf\udce9.txt").write_text("crane latin\n")
-        job = Job(root=str(stage.root), start="", pattern="latin")
+        job = SearchJob(root=str(stage.root), start="", pattern="latin")
         assert search(msgspec.structs.replace(job, ripgrep=RIPGREP)) == search(job)
         assert stage.run("search_files", pattern="latin").text == "caf�.txt:1: crane latin"
         assert "caf?.txt" in stage.run("list_files").text

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from penstock.agent.approval import Access, Approvals, Permission, Reply, decide, read_rule
+from penstock.agent.approval import Access, ApprovalReply, Approvals, Permission, decide, read_rule
 from penstock.errors import SettingsError
 
 
@@ -79,7 +79,9 @@ class TestAsking:
         assert not decision.allowed
         assert "nobody is there to be asked" in decision.reason
 
-    @pytest.mark.parametrize(("reply", "times"), [(Reply.ONCE, 2), (Reply.SESSION, 1), (Reply.NO, 2)])
+    @pytest.mark.parametrize(
+        ("reply", "times"), [(ApprovalReply.ONCE, 2), (ApprovalReply.SESSION, 1), (ApprovalReply.NO, 2)]
+    )
     def test_what_is_remembered(self, reply, times):
         asked = []
 
@@ -92,16 +94,16 @@ class TestAsking:
             return [await approvals.approve(command("make [a]*")) for _ in range(2)], approvals
 
         decisions, approvals = asyncio.run(talk())
-        assert [decision.allowed for decision in decisions] == [reply is not Reply.NO] * 2
+        assert [decision.allowed for decision in decisions] == [reply is not ApprovalReply.NO] * 2
         assert len(asked) == times
-        assert len(approvals.remembered) == (reply is Reply.SESSION)
+        assert len(approvals.remembered) == (reply is ApprovalReply.SESSION)
 
     def test_a_remembered_command_is_no_pattern(self):
         asked = []
 
         async def ask(permission):
             asked.append(permission.subject)
-            return Reply.SESSION
+            return ApprovalReply.SESSION
 
         async def talk():
             approvals = Approvals(ask=ask)
@@ -119,7 +121,7 @@ class TestAsking:
             assert len(open_questions) == 1
             await asyncio.sleep(0.02)
             open_questions.pop()
-            return Reply.SESSION
+            return ApprovalReply.SESSION
 
         async def talk():
             approvals = Approvals(ask=ask)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from penstock.agent.approval import Reply
+from penstock.agent.approval import ApprovalReply
 from penstock.agent.tools import fetch_url
 from penstock.agent.tools.addresses import is_public
 from penstock.agent.tools.readable import readable
@@ -148,7 +148,7 @@ class TestLimits:
 
         async def ask(_permission):
             await asyncio.sleep(0.8)
-            return Reply.ONCE
+            return ApprovalReply.ONCE
 
         stage.approvals._ask = ask
         assert not fetch(stage, "/data")[0].is_error
@@ -192,20 +192,20 @@ class TestPrivateAddresses:
         assert "127.0.0.1 is on this machine" in asked.why
 
     def test_and_refused_without_a_person(self, stage):
-        stage.person.reply = Reply.NO
+        stage.person.reply = ApprovalReply.NO
         outcome, _ = fetch(stage, "/data")
         assert outcome.summary == "refused: the user said no"
         assert "crane" not in outcome.text
 
     @pytest.mark.parametrize("host", ["localhost", "127.1", "2130706433", "0x7f000001", "0.0.0.0"])
     def test_by_whatever_name(self, stage, host):
-        stage.person.reply = Reply.NO
+        stage.person.reply = ApprovalReply.NO
         outcome, _ = fetch(stage, "/data", host=host)
         assert outcome.is_error
         assert "crane" not in outcome.text
 
     def test_a_redirect_is_judged_anew(self, stage):
-        stage.person.reply = Reply.ONCE
+        stage.person.reply = ApprovalReply.ONCE
         fetch(stage, "/onward?to=http://localhost:9/x")
         assert [asked.subject.rpartition(":")[0] for asked in stage.person.asked] == [
             "http://127.0.0.1",

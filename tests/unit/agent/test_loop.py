@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from agent_talk import DIALECTS, TALK, agent_of, run
 
-from penstock.agent.approval import Reply as Answer
-from penstock.agent.assembly import Place, make_agent
+from penstock.agent.approval import ApprovalReply as Answer
+from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.agent.compactions import CompactionWish
 from penstock.agent.events import (
     Compacted,
@@ -168,7 +168,7 @@ def test_the_time_that_a_person_takes_is_not_that_of_the_tool(store, tmp_path):
         return Answer.ONCE
 
     model = ScriptedModel([Reply.calling("write_file", path="a.txt", content="a"), Reply(text="ok")])
-    place = Place(folder=tmp_path, store=store, tell=events.append, ask=ask)
+    place = AgentPlace(folder=tmp_path, store=store, tell=events.append, ask=ask)
     assert run(make_agent(place, model, settings_from({})), "Write it.").reason == "done"
     (told,) = [event for event in events if isinstance(event, ToolEnded)]
     assert told.seconds < 0.35
@@ -443,7 +443,9 @@ def test_memory_may_take_what_leaves_the_view_and_has_it_in_the_next_prompt(stor
         memory.write_text("".join(f"- {fact.text}\n" for fact in facts if fact.kind == "constraint"))
 
     model = ScriptedModel([Reply(text="yes")], repeat_last=True)
-    place = Place(folder=tmp_path, store=store, tell=lambda _event: None, yes=True, before_compaction=take)
+    place = AgentPlace(
+        folder=tmp_path, store=store, tell=lambda _event: None, yes=True, before_compaction=take
+    )
     agent = make_agent(place, model, settings_from({"model.context_length": 24_000}))
     talk = [{"role": ("user", "assistant")[n % 2], "content": f"{n}: {TALK * 40}"} for n in range(40)]
     talk[6] = {"role": "user", "content": "Never touch the migrations folder."}

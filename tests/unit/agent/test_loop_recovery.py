@@ -9,9 +9,9 @@ import re
 import pytest
 from agent_talk import TALK, agent_of, run
 
-from penstock.agent.assembly import Place, make_agent
+from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.agent.events import Compacted, Recovering
-from penstock.agent.loop import Limits
+from penstock.agent.loop import TurnLimits
 from penstock.agent.recovery import GiveUp, LowerCap, Shrink, next_step
 from penstock.errors import ErrorClass, ErrorKind
 from penstock.providers.connect import connect
@@ -103,7 +103,7 @@ def test_the_longest_answer_that_a_refusal_states_is_kept_for_the_next_call_and_
 def test_what_the_prompt_leaves_of_the_window_is_for_one_call_only(store, tmp_path):
     script = Refusing()
     agent, _, _ = agent_of(script, store, tmp_path, name="gpt-4.1")
-    agent.limits = Limits(max_output_tokens=8_000)
+    agent.limits = TurnLimits(max_output_tokens=8_000)
     script.refusals = [Reply.output_over_window(window=20_000, prompt=15_000, asked=8_000)]
     assert run(agent, "go on").reason == "done"
     assert agent.session.output_cap is None
@@ -142,7 +142,7 @@ def test_a_wait_for_a_provider_is_told(store, tmp_path):
         replies = [Reply.rate_limited(1.4), Reply(text="fine")]
         async with ScriptedProvider(replies) as server:
             model = connect("openai", "gpt-4.1", base_url=f"{server.base_url}/v1")
-            place = Place(folder=tmp_path, store=store, tell=told.append, yes=True)
+            place = AgentPlace(folder=tmp_path, store=store, tell=told.append, yes=True)
             agent = make_agent(place, model, settings_from({}))
             assert (await agent.turn("hello")).reason == "done"
             await agent.aclose()
@@ -187,7 +187,7 @@ def test_requests_to_claude_are_marked_and_the_cache_is_read(store, tmp_path):
         repeat_last=True,
         prompt_cache=PromptCache(),
     )
-    place = Place(folder=Path(tmp_path), store=store, tell=lambda event: None, yes=True)
+    place = AgentPlace(folder=Path(tmp_path), store=store, tell=lambda event: None, yes=True)
     agent = make_agent(place, model, settings_from({}), provider="anthropic")
     talked(agent, 5)
     body = model.received[-1].body

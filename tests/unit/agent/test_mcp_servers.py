@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from agent_stage import refuse
 
-from penstock.agent.approval import Reply
+from penstock.agent.approval import ApprovalReply
 from penstock.agent.mcp_servers import McpServers
 from penstock.agent.tools.toolbox import Toolbox
 from penstock.settings import McpServer
@@ -121,7 +121,7 @@ class TestOverStdio:
         assert [outcome.text for outcome in desk.runner.run(many())] == [f"T-1: w{n}" for n in range(8)]
 
     def test_every_call_asks_and_a_session_remembers_the_tool(self, stage, desk):
-        stage.person.reply = Reply.SESSION
+        stage.person.reply = ApprovalReply.SESSION
         desk.run(stage, "tickets__find", words="one")
         desk.run(stage, "tickets__find", words="two")
         desk.run(stage, "tickets__surroundings")

@@ -6,9 +6,9 @@ import asyncio
 
 import msgspec
 
-from penstock.agent.assembly import Place, make_agent
+from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.agent.events import Asked
-from penstock.agent.loop import Limits
+from penstock.agent.loop import TurnLimits
 from penstock.providers.connect import connect
 from penstock.settings import settings_from
 from penstock.testing import ScriptedModel, ScriptedProvider
@@ -27,7 +27,9 @@ def windows(store, folder, turns, *, name="gpt-4.1", values=None, **options):
             model = connect("openai", name, base_url=f"{server.base_url}/v1")
             async with model:
                 agent = make_agent(
-                    Place(folder=folder, store=store, tell=tell, yes=True), model, settings_from(values or {})
+                    AgentPlace(folder=folder, store=store, tell=tell, yes=True),
+                    model,
+                    settings_from(values or {}),
                 )
                 for _ in range(turns):
                     assert (await agent.turn("hello")).reason == "done"
@@ -67,10 +69,10 @@ def test_the_window_of_one_model_is_not_that_of_another(store, tmp_path):
 
 
 def test_answers_that_the_host_asks_for_come_off_the_window(store, tmp_path):
-    place = Place(folder=tmp_path, store=store, tell=lambda _: None, yes=True)
+    place = AgentPlace(folder=tmp_path, store=store, tell=lambda _: None, yes=True)
     settings = settings_from({"model.context_length": 200_000})
     usual = make_agent(place, ScriptedModel(["Yes."]), settings).context
-    wide = msgspec.structs.replace(place, limits=Limits(max_output_tokens=60_000))
+    wide = msgspec.structs.replace(place, limits=TurnLimits(max_output_tokens=60_000))
     reserved = make_agent(wide, ScriptedModel(["Yes."]), settings).context
     assert (usual.engine.threshold_tokens, reserved.engine.threshold_tokens) == (100_000, 70_000)
     assert reserved.engine.context_length == 200_000  # the window that people are told

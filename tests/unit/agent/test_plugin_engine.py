@@ -10,7 +10,7 @@ import pytest
 from agent_talk import DIALECTS
 from tests.unit.engine.plugin_stage import LAST_TURNS, install, write_plugin
 
-from penstock.agent.assembly import Place, make_agent
+from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.agent.events import Compacted, Noticed, ToolEnded
 from penstock.agent.list_engine import ListEngine
 from penstock.engine.session import Session
@@ -33,7 +33,7 @@ def agent_of(replies, store, folder, *, session_id=None, dialect="chat", engine=
     events = []
     model = ScriptedModel(replies, dialect=dialect, window_tokens=WINDOW, repeat_last=True)
     settings = settings_from({"context.engine": engine, "model.context_length": WINDOW, **values})
-    place = Place(folder=folder, store=store, tell=events.append, yes=True)
+    place = AgentPlace(folder=folder, store=store, tell=events.append, yes=True)
     return make_agent(place, model, settings, session_id=session_id), model, events
 
 

@@ -27,8 +27,8 @@ from penstock.agent.events import (
 from penstock.agent.status import Status
 from penstock.cli.chat_approval import permission_lines
 from penstock.cli.chat_feedback import compaction_lines, ending_line, tame, tool_line
-from penstock.cli.chat_markdown import Answer, markdown
-from penstock.cli.chat_status import Fragment, short_tokens, status_line
+from penstock.cli.chat_markdown import AnswerMarkdown, markdown
+from penstock.cli.chat_status import StatusFragment, short_tokens, status_line
 from penstock.cli.chat_view import TurnView
 from penstock.cli.layout import width_of
 from penstock.cli.screen import Screen
@@ -87,14 +87,14 @@ Last."""
 
 @given(st.lists(st.integers(1, 20), max_size=60))
 def test_an_answer_in_any_pieces_gives_the_same_blocks(sizes):
-    answer, at, blocks = Answer(), 0, []
+    answer, at, blocks = AnswerMarkdown(), 0, []
     for size in sizes:
         answer.add(TEXT[at : at + size])
         at += size
         blocks += answer.take_final()
     answer.add(TEXT[at:])
     blocks += answer.take_all()
-    whole = Answer()
+    whole = AnswerMarkdown()
     whole.add(TEXT)
     assert blocks == whole.take_all()
     assert "\n".join(blocks) == TEXT
@@ -102,7 +102,7 @@ def test_an_answer_in_any_pieces_gives_the_same_blocks(sizes):
 
 
 def test_a_fence_that_is_not_closed_waits():
-    answer = Answer()
+    answer = AnswerMarkdown()
     answer.add("Before.\n\n```python\nx = 1\n\ny = 2\n")
     assert answer.take_final() == ["Before.\n"]
     assert answer.waiting(100).startswith("```python")
@@ -126,7 +126,7 @@ def test_the_status_line():
         "claude-sonnet-4-5  ·  ━━━━━───┼─────── 31% of 200k  ·  $0.1234  ·  cache 87%  ·  2 compactions"
     )
     near = msgspec.structs.replace(STATUS, prompt_tokens=90_000)
-    assert Fragment("warn", "━━━━━━━") in status_line(near, 100)
+    assert StatusFragment("warn", "━━━━━━━") in status_line(near, 100)
     assert text_of(status_line(STATUS, 100, unicode=False)).isascii()
     unknown = msgspec.structs.replace(STATUS, cost=None, cache_hit=None, compactions=0)
     assert text_of(status_line(unknown, 100)).endswith("200k  ·  cost unknown")

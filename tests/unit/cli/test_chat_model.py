@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from penstock.cli import chat_model
-from penstock.cli.chat_model import Choice, ModelChooser, NoModel
+from penstock.cli.chat_model import ModelChoice, ModelChooser, NoModel
 from penstock.cli.chat_wanted import LOCAL, Wanted
 from penstock.errors import SettingsError
 from penstock.providers.connect import ConnectOptions, connect
@@ -92,7 +92,7 @@ def test_slash_model_stays_with_the_provider_unless_the_name_says_another(monkey
     for provider in ("openai", "anthropic", "openrouter"):
         monkeypatch.setenv(PRESETS[provider].key_variable, "not-a-real-key")
     started = chooser()
-    choice = started.other(name, Choice(connect(now, "before", options=ConnectOptions()), now))
+    choice = started.other(name, ModelChoice(connect(now, "before", options=ConnectOptions()), now))
     assert choice.provider == then
     assert choice.model.name == name.removeprefix("openrouter:")
 
@@ -114,5 +114,5 @@ def test_after_the_model_on_this_machine_back_to_the_server_that_was_given():
     own = chooser(model="qwen", base_url="http://127.0.0.1:9/v1")
     now = own.first()
     assert own.other("llama", now).model.base_url == "http://127.0.0.1:9/v1"
-    here = Choice(connect("llamacpp", "small", base_url="http://127.0.0.1:8/v1"), LOCAL)
+    here = ModelChoice(connect("llamacpp", "small", base_url="http://127.0.0.1:8/v1"), LOCAL)
     assert own.other("qwen", here).model.base_url == "http://127.0.0.1:9/v1"

@@ -9,13 +9,13 @@ from benchmarks.traces import generated_traces
 
 from penstock.cli.bench_replay import Replay, Replayed, lines
 from penstock.cli.screen import Screen
-from penstock.compaction.economics import Terms
+from penstock.compaction.economics import PriceTerms
 from penstock.replay.bills import Case
 from penstock.replay.compare import compare
 from penstock.replay.needles import Recalled
 from penstock.replay.policies import BEST, LATE, RULE
 
-TERMS = Terms(0.1, 1.25, 5.0, 300.0, 5e-6)
+TERMS = PriceTerms(0.1, 1.25, 5.0, 300.0, 5e-6)
 
 
 def replay(*windows, **more):

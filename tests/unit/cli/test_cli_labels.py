@@ -11,7 +11,7 @@ from tests.e2e.cli_process import assistant, call, encoded, result, user, work
 from penstock.cli.labels import labels_of, mending_of
 from penstock.conversation.document import read_document
 from penstock.conversation.wire import encode_wire
-from penstock.engine.compress import Request, compress_document
+from penstock.engine.compress import CompressRequest, compress_document
 from penstock.testing.strategies import broken_conversations, conversations
 
 DIALECTS = ("chat", "responses", "anthropic", "sharegpt")
@@ -23,7 +23,7 @@ def document_of(messages, dialect="auto"):
 
 def handles_of_a_compaction(document):
     """By the place of the message, as the library tells them; a message that repair put in has no bytes."""
-    done = compress_document(document, Request(target_tokens=10**9))
+    done = compress_document(document, CompressRequest(target_tokens=10**9))
     known = {number for number, origin in done.originals if origin is not None}
     return {one.position: one.number for one in done.verdicts if one.number in known or not one.number}
 
@@ -65,7 +65,7 @@ def test_two_calls_with_one_id_are_told_as_changed():
 @pytest.mark.parametrize("target", [300, 600, 900])
 def test_a_compressed_document_goes_on_counting(target):
     document = document_of(work())
-    once = compress_document(document, Request(target_tokens=target))
+    once = compress_document(document, CompressRequest(target_tokens=target))
     again = read_document(document.with_messages(once.messages), "auto")
     numbers = mending_of(again).numbers
     assert numbers[-1] == 63
@@ -80,7 +80,7 @@ def test_a_handoff_inside_a_message_leaves_it_its_number():
     body = {"system": "Be exact.", "messages": [*turns[1:], user("Sum up.")]}
     document = read_document(encoded(body), "anthropic")
     for target in (150, 300, 500):
-        once = compress_document(document, Request(target_tokens=target))
+        once = compress_document(document, CompressRequest(target_tokens=target))
         again = read_document(document.with_messages(once.messages), "anthropic")
         assert_same_handles(again)
         labels = labels_of(again.messages, mending_of(again).numbers)

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from penstock.cli.progress import Progress
+from penstock.cli.progress import ProgressLine
 
 
 class Terminal:
@@ -35,7 +35,7 @@ def terminal():
 
 
 def work(*, fail: bool = False) -> None:
-    with Progress("counting", patience_seconds=0):
+    with ProgressLine("counting", patience_seconds=0):
         threading.Event().wait(0.3)
         if fail:
             raise ValueError("bad")
@@ -43,7 +43,7 @@ def work(*, fail: bool = False) -> None:
 
 def test_quick_work_says_nothing(terminal, monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal.stream)
-    with Progress("counting", patience_seconds=60):
+    with ProgressLine("counting", patience_seconds=60):
         pass
     assert terminal.shown() == ""
 
@@ -66,6 +66,6 @@ def test_the_line_is_wiped_before_a_failure_is_told(terminal, monkeypatch):
 def test_a_file_gets_no_progress(monkeypatch, tmp_path):
     with (tmp_path / "err").open("w") as stream:
         monkeypatch.setattr(sys, "stderr", stream)
-        with Progress("counting", patience_seconds=0):
+        with ProgressLine("counting", patience_seconds=0):
             threading.Event().wait(0.05)
     assert (tmp_path / "err").read_text() == ""

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from penstock.cli.labels import Label
-from penstock.cli.runs import OLDER, Entry, grouped
+from penstock.cli.runs import OLDER, VerdictEntry, grouped
 
 
 def entry(number, fate="summarised", reason=f"{OLDER}reachable by its handle", before=10, after=0, tool=""):
     tools = (tool,) if tool else ()
-    return Entry(Label(f"m{number}", "tool", tools), number, before, after, fate, reason)
+    return VerdictEntry(Label(f"m{number}", "tool", tools), number, before, after, fate, reason)
 
 
 def kept(number, reason="tail: recent"):
@@ -47,7 +47,9 @@ def test_two_are_no_run():
 
 
 def test_a_run_ends_where_numbers_are_missing_and_at_a_handoff():
-    handoff = Entry(Label("", "handoff", ()), 0, 50, 0, "summarised", f"{OLDER}9 excerpts in the handoff")
+    handoff = VerdictEntry(
+        Label("", "handoff", ()), 0, 50, 0, "summarised", f"{OLDER}9 excerpts in the handoff"
+    )
     entries = [*map(entry, (1, 2, 3)), handoff, *map(entry, (58, 59, 60, 70, 71, 72))]
     assert handles(grouped(entries)) == ["m1-m3", "", "m58-m60", "m70-m72"]
 

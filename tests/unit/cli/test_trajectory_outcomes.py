@@ -7,19 +7,19 @@ from pathlib import Path
 
 from penstock.cli.screen import Screen
 from penstock.cli.trajectories import _lines
-from penstock.trajectories.metrics import Outcome, Totals, TrajectoryMetrics
+from penstock.trajectories.metrics import Totals, TrajectoryMetrics, TrajectoryOutcome
 from penstock.trajectories.options import TrajectoryOptions
 from penstock.trajectories.run import BadRow, Finished, Run
-from penstock.trajectories.working import Job
+from penstock.trajectories.working import ShardJob
 
-RUN = Run(source=Path("in.jsonl"), target=Path("out.jsonl"), job=Job(options=TrajectoryOptions()))
+RUN = Run(source=Path("in.jsonl"), target=Path("out.jsonl"), job=ShardJob(options=TrajectoryOptions()))
 
 
 def test_reasons_of_bad_rows_are_not_told_as_those_of_degraded_ones():
     totals = Totals()
     for reason in ("no answer", "no answer", "too late"):
-        totals.add(TrajectoryMetrics(outcome=Outcome.DEGRADED, reason=reason, model_calls=1))
-    totals.add(TrajectoryMetrics(outcome=Outcome.BAD, reason="the line is no JSON"))
+        totals.add(TrajectoryMetrics(outcome=TrajectoryOutcome.DEGRADED, reason=reason, model_calls=1))
+    totals.add(TrajectoryMetrics(outcome=TrajectoryOutcome.BAD, reason="the line is no JSON"))
     finished = Finished(
         totals=totals,
         files=("in.jsonl",),

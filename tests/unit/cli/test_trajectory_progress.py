@@ -7,9 +7,9 @@ import io
 from penstock.cli.screen import Screen
 from penstock.cli.trajectory_progress import progress_line
 from penstock.trajectories.journal import SummariesSeen
-from penstock.trajectories.kept import Kept
+from penstock.trajectories.kept import KeptSummary
 from penstock.trajectories.metrics import Totals
-from penstock.trajectories.run import Progress
+from penstock.trajectories.run import ShardProgress
 from penstock.trajectories.working import SummariesFile
 
 PLAIN = Screen(io.StringIO())
@@ -18,7 +18,7 @@ BARS = Screen(io.StringIO(), bars=True, columns=100)
 
 def progress():
     totals = Totals(rows=600, tokens_before=9_000_000)
-    return Progress(totals=totals, read_bytes=50, total_bytes=200, resumed_bytes=25, resumed_rows=100)
+    return ShardProgress(totals=totals, read_bytes=50, total_bytes=200, resumed_bytes=25, resumed_rows=100)
 
 
 def test_before_anything_is_done_it_says_that_it_starts():
@@ -34,7 +34,7 @@ def seen(folder, *costs):
     """Summaries of these costs, as workers keep them."""
     for number, cost in enumerate(costs):
         with SummariesFile(str(folder)) as file:
-            file.put(0, Kept(number, None, {"cost": cost}))
+            file.put(0, KeptSummary(number, None, {"cost": cost}))
     return SummariesSeen(folder)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import penstock
-from penstock.compaction.handoff import Section, parse_handoff
+from penstock.compaction.handoff import HandoffSection, parse_handoff
 from penstock.conversation import mark
 
 PROSE = """## Goal
@@ -39,9 +39,9 @@ def test_it_is_carried_by_a_compaction_without_a_model():
     found = handoff(again.messages)
     assert found.attributes["by"] == "model"
     texts = {(entry.section, entry.text) for entry in parse_handoff(found.text)}
-    assert (Section.GOAL, "Get the parser to accept dates.") in texts
-    assert (Section.STATE, "The lexer is done, the parser is half done.") in texts
-    assert (Section.REMAINING, "Error messages.") in texts
+    assert (HandoffSection.GOAL, "Get the parser to accept dates.") in texts
+    assert (HandoffSection.STATE, "The lexer is done, the parser is half done.") in texts
+    assert (HandoffSection.REMAINING, "Error messages.") in texts
     assert again.receipt.facts_struck == 0
 
 

@@ -10,7 +10,7 @@ from benchmarks.generate import coding_session, service_session
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compaction.coverage import Choice
+from penstock.compaction.coverage import ExcerptChoice
 from penstock.compaction.importance import Live, score_values
 from penstock.compaction.notebook import Notebook
 from penstock.conversation.dialects import DIALECTS
@@ -58,7 +58,7 @@ def covered_weight(index, weights, numbers):
 @settings(max_examples=12, deadline=None, derandomize=True, database=None)
 def test_the_choice_never_exceeds_its_budget(kind, budget):
     index, weights = session(kind)
-    choice = Choice(index, weights, TOKENIZER, header)
+    choice = ExcerptChoice(index, weights, TOKENIZER, header)
     choice.fill(all_of(index), budget)
     assert choice.tokens == cost(index, choice.order) <= budget
     assert len(choice.order) == len(set(choice.order)) == len(choice.chosen)
@@ -68,7 +68,7 @@ def test_the_choice_never_exceeds_its_budget(kind, budget):
 @pytest.mark.parametrize("kind", ["coding", "service"])
 def test_it_covers_more_weight_than_the_newest_excerpts_would(kind, budget):
     index, weights = session(kind)
-    choice = Choice(index, weights, TOKENIZER, header)
+    choice = ExcerptChoice(index, weights, TOKENIZER, header)
     choice.fill(all_of(index), budget)
     newest = []
     for number in range(len(index.lengths) - 1, -1, -1):
@@ -80,14 +80,14 @@ def test_it_covers_more_weight_than_the_newest_excerpts_would(kind, budget):
 
 def test_a_value_that_is_covered_already_adds_nothing():
     index = opened("the parser reads port_5433 in there", "the parser reads port_5433 as well").index
-    choice = Choice(index, np.ones(len(index.in_sources), np.float32), TOKENIZER)
+    choice = ExcerptChoice(index, np.ones(len(index.in_sources), np.float32), TOKENIZER)
     choice.fill(all_of(index), 500)
     assert len(choice.order) == 1
 
 
 def test_what_stands_in_the_view_is_not_chosen_again():
     index = opened("the parser reads port_5433 in there").index
-    choice = Choice(index, np.ones(len(index.in_sources), np.float32), TOKENIZER)
+    choice = ExcerptChoice(index, np.ones(len(index.in_sources), np.float32), TOKENIZER)
     choice.cover(np.arange(len(index.in_sources), dtype=np.int32))
     choice.fill(all_of(index), 500)
     assert choice.order == []
@@ -95,7 +95,7 @@ def test_what_stands_in_the_view_is_not_chosen_again():
 
 def test_a_bare_value_is_still_worth_its_words():
     index = opened("the parser reads port_5433 in there").index
-    choice = Choice(index, np.ones(len(index.in_sources), np.float32), TOKENIZER)
+    choice = ExcerptChoice(index, np.ones(len(index.in_sources), np.float32), TOKENIZER)
     choice.cover(np.arange(len(index.in_sources), dtype=np.int32), bare=True)
     choice.fill(all_of(index), 500)
     assert len(choice.order) == 1
@@ -104,7 +104,7 @@ def test_a_bare_value_is_still_worth_its_words():
 def test_only_what_is_allowed_is_chosen():
     index = opened("the parser reads port_5433 in there", "the worker writes port_6000 over there").index
     allowed = np.array([False, True])
-    choice = Choice(index, np.ones(len(index.in_sources), np.float32), TOKENIZER)
+    choice = ExcerptChoice(index, np.ones(len(index.in_sources), np.float32), TOKENIZER)
     choice.fill(allowed, 500)
     assert choice.order == [1]
 
@@ -113,14 +113,14 @@ def test_the_weightier_value_comes_first():
     index = opened("the parser reads port_5433 in there", "the worker writes port_6000 over there").index
     weights = np.full(len(index.in_sources), 0.1, np.float32)
     weights[index.vocabulary.known_in(["port_6000"])] = 0.9
-    choice = Choice(index, weights, TOKENIZER)
+    choice = ExcerptChoice(index, weights, TOKENIZER)
     choice.fill(all_of(index), 14)
     assert choice.order == [1]
 
 
 def test_the_last_choice_can_be_given_up_again():
     index, weights = session("coding")
-    choice = Choice(index, weights, TOKENIZER)
+    choice = ExcerptChoice(index, weights, TOKENIZER)
     choice.fill(all_of(index), 500)
     chosen = list(choice.order)
     while choice.drop_last():
@@ -132,10 +132,10 @@ def test_the_last_choice_can_be_given_up_again():
 
 def test_taking_keeps_the_order_and_the_budget():
     index, weights = session("coding")
-    choice = Choice(index, weights, TOKENIZER, header)
+    choice = ExcerptChoice(index, weights, TOKENIZER, header)
     choice.take([5, 3, 4], 10_000)
     assert choice.order == [5, 3, 4]
-    small = Choice(index, weights, TOKENIZER, header)
+    small = ExcerptChoice(index, weights, TOKENIZER, header)
     small.take(range(100), 60)
     assert small.tokens <= 60
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from penstock.compaction.economics import (
     Books,
-    Request,
-    Terms,
+    PricedRequest,
+    PriceTerms,
     Why,
     book,
     caching_seen,
@@ -22,7 +22,7 @@ from penstock.compaction.economics import (
 from penstock.measure.prices import ModelPrice, Rate, Unknown
 from penstock.measure.usage import Usage
 
-FIVE = Terms(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0, unit_usd=5e-6)
+FIVE = PriceTerms(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0, unit_usd=5e-6)
 STATIC, KEPT = 18_000, 30_000
 PRICE = ModelPrice(
     model="claude-x",
@@ -36,7 +36,7 @@ PRICE = ModelPrice(
 
 
 def request(droppable, appended=1_000, *, warm=True, summary=0):
-    return Request(STATIC + KEPT + droppable, appended, STATIC, KEPT, warm, summary)
+    return PricedRequest(STATIC + KEPT + droppable, appended, STATIC, KEPT, warm, summary)
 
 
 def opened(mode="on", limit=200_000, **more):
@@ -69,7 +69,7 @@ def test_it_compacts_once_carrying_has_cost_as_much():
     view = STATIC + KEPT
     for _ in range(60):
         view += 2_000
-        books, weighed = step(books, Request(view, 2_000, STATIC, KEPT, warm=True))
+        books, weighed = step(books, PricedRequest(view, 2_000, STATIC, KEPT, warm=True))
         moves.append(weighed)
         if weighed.compact:
             break
@@ -136,16 +136,16 @@ def test_there_is_nothing_to_settle_before_the_first_request():
 
 
 def test_prices_become_units():
-    assert terms_of(PRICE, "5m") == Terms(0.1, 1.25, 5.0, 300.0, 4e-6)
-    assert terms_of(PRICE, "1h") == Terms(0.1, 2.0, 5.0, 3_600.0, 4e-6)
-    assert terms_of(PRICE, "automatic") == Terms(0.1, 1.0, 5.0, 300.0, 4e-6)
-    assert terms_of(PRICE, "none") == Terms(1.0, 1.0, 5.0, 0.0, 4e-6)
-    assert terms_of(PRICE, "none", prompt_tokens=300_000) == Terms(1.0, 1.0, 2.5, 0.0, 8e-6)
+    assert terms_of(PRICE, "5m") == PriceTerms(0.1, 1.25, 5.0, 300.0, 4e-6)
+    assert terms_of(PRICE, "1h") == PriceTerms(0.1, 2.0, 5.0, 3_600.0, 4e-6)
+    assert terms_of(PRICE, "automatic") == PriceTerms(0.1, 1.0, 5.0, 300.0, 4e-6)
+    assert terms_of(PRICE, "none") == PriceTerms(1.0, 1.0, 5.0, 0.0, 4e-6)
+    assert terms_of(PRICE, "none", prompt_tokens=300_000) == PriceTerms(1.0, 1.0, 2.5, 0.0, 8e-6)
 
 
 def test_a_price_without_a_rate_for_the_cache_charges_input():
     plain = replace(PRICE, cache_read=None, cache_write=None, cache_write_1h=None)
-    assert terms_of(plain, "5m") == Terms(1.0, 1.0, 5.0, 300.0, 4e-6)
+    assert terms_of(plain, "5m") == PriceTerms(1.0, 1.0, 5.0, 300.0, 4e-6)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.compaction.elide import Elider, calls_by_id, clip
 from penstock.conversation.message import Image, Message, Role, Text, ToolCall, ToolResult
-from penstock.engine.compress import Request, compress_list
+from penstock.engine.compress import CompressRequest, compress_list
 from penstock.measure.tokens import tokenizer_for
 from penstock.redaction import Redactor
 
@@ -135,7 +135,7 @@ class TestIdenticalResults:
             )
             wires.append({"role": "tool", "tool_call_id": f"c{n}", "content": listing})
         wires.append({"role": "assistant", "content": "Both are the same."})
-        result = compress_list(wires, Request(target_tokens=3_000, dialect="chat"))
+        result = compress_list(wires, CompressRequest(target_tokens=3_000, dialect="chat"))
         stubs = [wire["content"] for wire in result.messages if wire["role"] == "tool"]
         assert any("the same as m17" in stub for stub in stubs[:-1])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compaction.handoff import Entry, Section, parse_handoff, render_handoff
+from penstock.compaction.handoff import HandoffEntry, HandoffSection, parse_handoff, render_handoff
 
 RENDERED = """\
 ## Constraints & Preferences
@@ -20,11 +20,11 @@ DATABASE_HOST = db
 [m15]
 words"""
 ENTRIES = (
-    Entry(Section.CONSTRAINTS, 1, "never touch migrations/"),
-    Entry(Section.COMPLETED, 4, "ran make → exit 0"),
-    Entry(Section.COMPLETED, 9, "wrote a.py → done"),
-    Entry(Section.CONTEXT, 14, "DATABASE_PORT = 5433\nDATABASE_HOST = db", "read_file"),
-    Entry(Section.CONTEXT, 15, "words"),
+    HandoffEntry(HandoffSection.CONSTRAINTS, 1, "never touch migrations/"),
+    HandoffEntry(HandoffSection.COMPLETED, 4, "ran make → exit 0"),
+    HandoffEntry(HandoffSection.COMPLETED, 9, "wrote a.py → done"),
+    HandoffEntry(HandoffSection.CONTEXT, 14, "DATABASE_PORT = 5433\nDATABASE_HOST = db", "read_file"),
+    HandoffEntry(HandoffSection.CONTEXT, 15, "words"),
 )
 
 
@@ -71,15 +71,15 @@ _TEXTS = st.lists(_LINES, min_size=1, max_size=4).map("\n".join)
 _ENTRIES = st.lists(
     st.one_of(
         st.builds(
-            Entry,
-            st.just(Section.CONTEXT),
+            HandoffEntry,
+            st.just(HandoffSection.CONTEXT),
             st.integers(0, 10**6),
             _TEXTS,
             st.text(st.characters(codec="utf-8", exclude_characters="]\n\r"), max_size=20),
         ),
         st.builds(
-            Entry,
-            st.sampled_from([section for section in Section if section is not Section.CONTEXT]),
+            HandoffEntry,
+            st.sampled_from([section for section in HandoffSection if section is not HandoffSection.CONTEXT]),
             st.integers(0, 10**6),
             _TEXTS,
         ),
@@ -91,6 +91,6 @@ _ENTRIES = st.lists(
 @given(_ENTRIES)
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
 def test_whatever_the_entries_say_they_are_read_back(entries):
-    order = list(Section)
+    order = list(HandoffSection)
     expected = sorted(entries, key=lambda entry: order.index(entry.section))
     assert parse_handoff("A note.\n" + render_handoff(entries)) == tuple(expected)

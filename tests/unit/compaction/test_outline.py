@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from penstock.compaction.handoff import Entry, Section, parse_handoff, render_handoff
+from penstock.compaction.handoff import HandoffEntry, HandoffSection, parse_handoff, render_handoff
 from penstock.compaction.outline import Node, NodeTexts, parse_outline, render_outline
 from penstock.compaction.outliner import segment_size
 from penstock.conversation import mark
-from penstock.engine.compress import Request, compress_list
+from penstock.engine.compress import CompressRequest, compress_list
 from penstock.testing.engine_contract import long_conversation
 
 NODES = (
@@ -36,13 +36,13 @@ def test_neighbours_without_a_text_share_a_header():
 
 def test_other_readers_of_a_handoff_take_it_for_critical_context():
     assert parse_handoff(TEXT) == (
-        Entry(Section.CONTEXT, 14, "DATABASE_PORT = 5433", "read_file"),
-        Entry(Section.CONTEXT, 62, "- m71 the port was wrong", "notes"),
+        HandoffEntry(HandoffSection.CONTEXT, 14, "DATABASE_PORT = 5433", "read_file"),
+        HandoffEntry(HandoffSection.CONTEXT, 62, "- m71 the port was wrong", "notes"),
     )
 
 
 def test_a_line_that_looks_like_a_header_of_ours_is_told_from_one():
-    entry = Entry(Section.CONTEXT, 5, "[n3 m2-61]\nplain", "user")
+    entry = HandoffEntry(HandoffSection.CONTEXT, 5, "[n3 m2-61]\nplain", "user")
     text = render_handoff([entry])
     assert "\n\\[n3 m2-61]\n" in text
     assert parse_handoff(text) == (entry,)
@@ -56,7 +56,7 @@ def test_segments_are_as_long_as_the_handoff_allows():
 
 
 def outlined(messages, target, known=lambda key: None):
-    return compress_list(messages, Request(target_tokens=target, nodes=NodeTexts(known)))
+    return compress_list(messages, CompressRequest(target_tokens=target, nodes=NodeTexts(known)))
 
 
 def handoff_of(result):
@@ -84,14 +84,14 @@ def test_a_text_that_is_far_too_long_gives_way_to_its_header():
 
 def test_the_handoff_of_the_other_engine_is_taken_up_as_a_node():
     messages = long_conversation(40)
-    first = compress_list(messages, Request(target_tokens=3_000))
+    first = compress_list(messages, CompressRequest(target_tokens=3_000))
     again = outlined(first.messages + long_conversation(30)[1:], 3_000)
     nodes = parse_outline(handoff_of(again))
     gone = sorted(n for node in nodes for a, b in node.runs for n in range(a, b + 1))
     assert nodes[0].handles == (1,)
     assert gone[0] <= 5
     assert gone == list(range(gone[0], gone[-1] + 1))
-    back = compress_list(again.messages + long_conversation(30)[1:], Request(target_tokens=3_000))
+    back = compress_list(again.messages + long_conversation(30)[1:], CompressRequest(target_tokens=3_000))
     assert "## Outline" not in handoff_of(back)
     assert back.receipt.tokens_after <= 3_000
 

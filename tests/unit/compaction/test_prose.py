@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compaction.handoff import Entry, Section, parse_handoff, render_handoff
+from penstock.compaction.handoff import HandoffEntry, HandoffSection, parse_handoff, render_handoff
 from penstock.compaction.prose import Prose, read_prose
 
 
@@ -17,11 +17,11 @@ def test_sections_items_and_turns():
     )
     assert prose == Prose(
         (
-            Entry(Section.GOAL, 2, "Ship the webhook retry."),
-            Entry(Section.COMPLETED, 9, "Patched retry.py"),
-            Entry(Section.COMPLETED, 11, "ran the tests, all green"),
-            Entry(Section.FILES, 0, "shop/retry.py: the fix"),
-            Entry(Section.FILES, 0, "shop/hooks.py"),
+            HandoffEntry(HandoffSection.GOAL, 2, "Ship the webhook retry."),
+            HandoffEntry(HandoffSection.COMPLETED, 9, "Patched retry.py"),
+            HandoffEntry(HandoffSection.COMPLETED, 11, "ran the tests, all green"),
+            HandoffEntry(HandoffSection.FILES, 0, "shop/retry.py: the fix"),
+            HandoffEntry(HandoffSection.FILES, 0, "shop/hooks.py"),
         ),
         (12, 15),
     )
@@ -33,9 +33,9 @@ def test_headings_in_other_writings_and_thoughts():
         "# Something else\n- is part of the state\n```"
     )
     assert [(entry.section, entry.text) for entry in prose.entries] == [
-        (Section.GOAL, "Right."),
-        (Section.CONSTRAINTS, "no tabs"),
-        (Section.STATE, "is part of the state"),
+        (HandoffSection.GOAL, "Right."),
+        (HandoffSection.CONSTRAINTS, "no tabs"),
+        (HandoffSection.STATE, "is part of the state"),
     ]
 
 
@@ -46,7 +46,7 @@ def test_no_known_heading_is_no_handoff():
 
 
 def test_headings_and_nothing_else():
-    prose = read_prose("\n".join(f"## {section}" for section in Section) + "\n- none\n- N/A\n")
+    prose = read_prose("\n".join(f"## {section}" for section in HandoffSection) + "\n- none\n- N/A\n")
     assert prose == Prose(())
 
 
@@ -67,10 +67,15 @@ _ITEM_TEXT = st.text(alphabet="ab 1-m#\\.[]", min_size=1, max_size=20).map(str.s
 @settings(max_examples=200)
 @given(
     st.lists(
-        st.builds(Entry, st.sampled_from([Section.GOAL, Section.FILES]), st.integers(0, 3), _ITEM_TEXT),
+        st.builds(
+            HandoffEntry,
+            st.sampled_from([HandoffSection.GOAL, HandoffSection.FILES]),
+            st.integers(0, 3),
+            _ITEM_TEXT,
+        ),
         max_size=5,
     )
 )
 def test_entries_without_a_number_come_back_from_a_rendered_handoff(entries):
-    ordered = sorted(entries, key=lambda entry: entry.section is not Section.GOAL)
+    ordered = sorted(entries, key=lambda entry: entry.section is not HandoffSection.GOAL)
     assert list(parse_handoff(render_handoff(ordered))) == ordered

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from penstock.compaction.stubs import Tool, describe, exit_status, main_argument, shorten, tool_family
+from penstock.compaction.stubs import ToolFamily, describe, exit_status, main_argument, shorten, tool_family
 from penstock.conversation.message import ToolCall, ToolResult
 
 
@@ -40,15 +40,15 @@ class TestKnownTools:
     @pytest.mark.parametrize(
         ("name", "family"),
         [
-            ("bash", Tool.TERMINAL),
-            ("execute_command", Tool.TERMINAL),
-            ("Read", Tool.READ),
-            ("str_replace_editor", Tool.PATCH),
-            ("write_file", Tool.WRITE),
-            ("WebFetch", Tool.FETCH),
-            ("glob", Tool.SEARCH),
-            ("ls", Tool.LIST),
-            ("get_order_details", Tool.OTHER),
+            ("bash", ToolFamily.TERMINAL),
+            ("execute_command", ToolFamily.TERMINAL),
+            ("Read", ToolFamily.READ),
+            ("str_replace_editor", ToolFamily.PATCH),
+            ("write_file", ToolFamily.WRITE),
+            ("WebFetch", ToolFamily.FETCH),
+            ("glob", ToolFamily.SEARCH),
+            ("ls", ToolFamily.LIST),
+            ("get_order_details", ToolFamily.OTHER),
         ],
     )
     def test_tools_are_known_by_their_names(self, name, family):
@@ -118,4 +118,4 @@ class TestShortening:
         assert "SS" not in stub
 
     def test_the_main_argument_is_on_one_line(self):
-        assert main_argument(Tool.TERMINAL, {"command": "a\n  b\n\nc"}) == "a b c"
+        assert main_argument(ToolFamily.TERMINAL, {"command": "a\n  b\n\nc"}) == "a b c"

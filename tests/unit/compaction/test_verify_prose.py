@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.compaction.handoff import Entry, Section
+from penstock.compaction.handoff import HandoffEntry, HandoffSection
 from penstock.compaction.prose import Prose
 from penstock.compaction.values import values_in
-from penstock.compaction.verify import STRUCK, Source, check_prose
+from penstock.compaction.verify import STRUCK, KnownSource, check_prose
 from penstock.redaction import REDACTED, Redactor
 
 TEXT = """Please fix src/payments/retry.py: the api answers 503 after 1200 ms, see https://status.example.com/i/88.
 max_attempts was 5 in RetryPolicy, now 3. The log says "connection reset by
 peer". Only two of 47 tests fail: test_backoff and test_jitter."""
-SOURCE = Source(known=set(values_in(TEXT)), texts=[TEXT], numbers=range(1, 9))
+SOURCE = KnownSource(known=set(values_in(TEXT)), texts=[TEXT], numbers=range(1, 9))
 
 
 def checked(text, source=SOURCE, number=0):
-    return check_prose(Prose((Entry(Section.STATE, number, text),)), source, Redactor())
+    return check_prose(Prose((HandoffEntry(HandoffSection.STATE, number, text),)), source, Redactor())
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,9 @@ def test_a_number_that_names_no_message_is_taken_away():
 
 def test_secrets_go_whether_they_look_like_one_or_not():
     token = "ghp" + "_" + "A1b2C3d4" * 4 + "E5f6"
-    source = Source(SOURCE.known, [f"{TEXT} {token} hunter42x"], SOURCE.numbers, frozenset({"hunter42x"}))
+    source = KnownSource(
+        SOURCE.known, [f"{TEXT} {token} hunter42x"], SOURCE.numbers, frozenset({"hunter42x"})
+    )
     result = checked(f"RetryPolicy uses {token} and the word hunter42x.", source)
     assert token not in result.entries[0].text
     assert "hunter42x" not in result.entries[0].text

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from penstock.conversation.document import Shape, read_document
+from penstock.conversation.document import DocumentShape, read_document
 from penstock.conversation.message import Text
 from penstock.errors import InputError, MalformedJSON, UnknownDialect
 
@@ -41,7 +41,7 @@ def test_an_envelope_is_kept_around_the_messages(body, name):
     document = read_document(data)
     key = next(key for key in ("messages", "input", "conversations") if key in body)
     assert document.dialect.name == name
-    assert document.shape is Shape.OBJECT
+    assert document.shape is DocumentShape.OBJECT
     assert document.envelope == {name: value for name, value in body.items() if name != key}
     assert document.with_messages(document.raws) == data
     changed = json.loads(document.with_messages([]))
@@ -57,7 +57,7 @@ def test_the_messages_decide_over_what_stands_beside_them():
 def test_an_input_that_is_one_string():
     data = b'{"model":"m","input":"h\\u00e9llo","store":false}'
     document = read_document(data)
-    assert (document.dialect.name, document.shape) == ("responses", Shape.STRING)
+    assert (document.dialect.name, document.shape) == ("responses", DocumentShape.STRING)
     assert document.messages[0].parts == (Text("héllo"),)
     assert document.with_messages(document.raws) == data
     assert json.loads(document.with_messages([*document.raws, ONE]))["input"] == [
@@ -70,7 +70,7 @@ def test_an_input_that_is_one_string():
 def test_one_message_per_line(end):
     data = ONE + b"\n" + TWO + end
     document = read_document(data)
-    assert document.shape is Shape.LINES
+    assert document.shape is DocumentShape.LINES
     assert document.raws == [ONE, TWO]
     assert document.with_messages(document.raws) == data
 
@@ -82,13 +82,13 @@ def test_blank_lines_and_windows_line_ends():
 def test_a_line_stays_one_line_when_its_message_had_several():
     pretty = json.dumps({"role": "user", "content": "a"}, indent=1).encode()
     document = read_document(pretty)
-    assert document.shape is Shape.LINES
+    assert document.shape is DocumentShape.LINES
     assert document.with_messages([*document.raws, ONE]).count(b"\n") == 1
 
 
 def test_a_lone_item_with_an_input_is_no_envelope():
     item = b'{"type":"custom_tool_call","call_id":"c","name":"n","input":"zz"}'
-    assert read_document(item).shape is Shape.LINES
+    assert read_document(item).shape is DocumentShape.LINES
 
 
 def test_a_byte_order_mark_is_no_content():

@@ -24,7 +24,7 @@ from penstock.measure.usage import Usage
 from penstock.settings import Settings
 from penstock.stores.opening import open_store
 from penstock.transfer.reading import read_recorded
-from penstock.transfer.recorded import Recorded, Said, Spent
+from penstock.transfer.recorded import Recorded, RecordedMessage, Spent
 
 NOW = 2_000_000_000.0
 
@@ -93,7 +93,7 @@ def test_turns_keep_their_times(store):
 
 def test_what_has_no_time_has_that_of_what_was_said_before(store):
     messages = tuple(
-        Said(encode_wire({"role": ("user", "assistant")[n % 2], "content": f"{n}"}), at)
+        RecordedMessage(encode_wire({"role": ("user", "assistant")[n % 2], "content": f"{n}"}), at)
         for n, at in enumerate([None, 50.0, None, 40.0, None])
     )
     spent = (Spent(2, None, "m", Usage(1)), Spent(5, 60.0, "m", Usage(2)))

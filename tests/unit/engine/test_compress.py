@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 from penstock.conversation.document import read_document
-from penstock.engine.compress import Request, compress_document
+from penstock.engine.compress import CompressRequest, compress_document
 from penstock.errors import (
     InputError,
     PenstockError,
@@ -220,7 +220,7 @@ class TestDocuments:
     def test_bytes_in_give_the_same_bytes_out(self, result):
         data = json.dumps({"model": "gpt-4o", "messages": MESSAGES}, indent=2).encode()
         document = read_document(data)
-        compressed = compress_document(document, Request(target_tokens=3_000))
+        compressed = compress_document(document, CompressRequest(target_tokens=3_000))
         written = document.with_messages(compressed.messages)
         assert json.loads(written) == {"model": "gpt-4o", "messages": result.messages}
         assert document.raws[0] in written
@@ -228,7 +228,7 @@ class TestDocuments:
 
     def test_originals_are_bytes_too(self):
         document = read_document(json.dumps(MESSAGES).encode())
-        compressed = compress_document(document, Request(target_tokens=3_000))
+        compressed = compress_document(document, CompressRequest(target_tokens=3_000))
         original = compressed.original("m4")
         assert isinstance(original, bytes | msgspec.Raw)
         assert json.loads(bytes(original)) == MESSAGES[3]

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.rules import check
-from penstock.engine.compress import Request, compress_list
+from penstock.engine.compress import CompressRequest, compress_list
 from penstock.errors import TargetTooSmall
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import weigh
@@ -40,10 +40,10 @@ def compacted(name, wires, share, **wishes):
     """The result at that share of the tokens, or at the target that the error names; legal and within it."""
     dialect, target = DIALECTS[name], max(1, int(share * size(name, wires)))
     try:
-        result = compress_list(wires, Request(target_tokens=target, dialect=name, **wishes))
+        result = compress_list(wires, CompressRequest(target_tokens=target, dialect=name, **wishes))
     except TargetTooSmall as error:
         target = int(re.search(r"at least ([\d,]+)", str(error))[1].replace(",", ""))
-        result = compress_list(wires, Request(target_tokens=target, dialect=name, **wishes))
+        result = compress_list(wires, CompressRequest(target_tokens=target, dialect=name, **wishes))
     assert size(name, result.messages) <= target
     assert check(decode_all(dialect, result.messages), dialect.rules) == []
     return result

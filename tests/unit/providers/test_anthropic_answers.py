@@ -43,7 +43,7 @@ def stop(reason="end_turn", **usage):
 
 
 def take(*events):
-    gathered = anthropic.Accumulator()
+    gathered = anthropic.AnthropicAccumulator()
     told = [gathered.take(ServerEvent(event["type"], json.dumps(event))) for event in events]
     return [event for some in told for event in some], gathered
 

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import ErrorClass, ErrorKind, ProviderError
 from penstock.providers import chat
-from penstock.providers.chat_stream import Accumulator
+from penstock.providers.chat_stream import ChatAccumulator
 from penstock.providers.exchange import Ask, CallDelta, Called, Finish, ReasoningDelta, TextDelta
 from penstock.providers.quirks import Quirks, adapted, quirks_of
 from penstock.providers.sse import ServerEvent
@@ -18,7 +18,7 @@ def answer(message, finish="stop", **body):
 
 def stream(*deltas, finish="stop", done=True, **last):
     """The events and the answer of a stream of these deltas."""
-    gathered = Accumulator()
+    gathered = ChatAccumulator()
     chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
     chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}], **last})
     texts = [json.dumps(chunk) for chunk in chunks] + (["[DONE]"] if done else [])
@@ -184,7 +184,7 @@ def test_usage_of_a_stream(field):
 
 
 def test_chunks_without_choices_and_other_choices_are_passed_over():
-    gathered = Accumulator()
+    gathered = ChatAccumulator()
     for chunk in (
         {"choices": [], "prompt_filter_results": []},
         {"choices": [{"index": 1, "delta": {"content": "another"}}]},

@@ -35,7 +35,7 @@ def answer(*output, **body):
 
 
 def take(*events):
-    gathered = responses.Accumulator()
+    gathered = responses.ResponsesAccumulator()
     told = [gathered.take(ServerEvent(event["type"], json.dumps(event))) for event in events]
     return [event for some in told for event in some], gathered
 

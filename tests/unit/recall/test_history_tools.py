@@ -11,9 +11,9 @@ import pytest
 from penstock.conversation.message import Message, Role, Text, ToolCall, ToolResult
 from penstock.errors import SettingsError, StoreUnavailable, UnknownHandle
 from penstock.measure.tokens import tokenizer_for
-from penstock.recall.history import Finding, Place
+from penstock.recall.history import Finding, HistoryPlace
 from penstock.recall.memory_history import MemoryHistory
-from penstock.recall.tool_arguments import Describe, Expand, Search, handle_in
+from penstock.recall.tool_arguments import DescribeHistory, ExpandHistory, SearchHistory, handle_in
 from penstock.recall.tools import TOOL_NAMES, Budget, answer, tool_schemas
 from penstock.redaction import Redactor
 
@@ -64,7 +64,9 @@ class TestSchemas:
                 assert set(node) <= self.KEYWORDS
                 assert node["type"] in {"object", "string", "integer"}
 
-    @pytest.mark.parametrize(("place", "kind"), [(0, Search), (1, Describe), (2, Expand)])
+    @pytest.mark.parametrize(
+        ("place", "kind"), [(0, SearchHistory), (1, DescribeHistory), (2, ExpandHistory)]
+    )
     def test_they_say_what_is_read(self, place, kind):
         parameters = tool_schemas()[place]["function"]["parameters"]
         fields = msgspec.structs.fields(kind)
@@ -296,7 +298,7 @@ class Sprawling:
     def describe(self, handle):
         if handle == "gone":
             raise UnknownHandle(self.LONG)
-        return Place(
+        return HistoryPlace(
             handle=handle,
             kind="segment",
             turn=1,

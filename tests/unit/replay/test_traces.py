@@ -109,9 +109,9 @@ def test_a_session_with_fewer_than_two_requests_has_no_trace(store):
 
 
 def test_a_window_without_room_is_refused():
-    from penstock.compaction.economics import Terms
+    from penstock.compaction.economics import PriceTerms
 
-    case = Case(terms=Terms(0.1, 1.25, 5.0, 300.0), window_tokens=40_000, kept_tokens=30_000)
+    case = Case(terms=PriceTerms(0.1, 1.25, 5.0, 300.0), window_tokens=40_000, kept_tokens=30_000)
     with pytest.raises(SettingsError, match=r"40,000 tokens has no room.* 48,000"):
         compare(read_traces(LINE), case)
     small = read_traces(LINE, 1_000)

@@ -12,7 +12,15 @@ from store_rows import add, rows, run
 from penstock.errors import StoreError
 from penstock.stores import index
 from penstock.stores.base import NewSession
-from penstock.stores.index import Look, Spread, Terms, add_passages, empty_index, held_passages, purge_some
+from penstock.stores.index import (
+    FoundRange,
+    Look,
+    PassageTerms,
+    add_passages,
+    empty_index,
+    held_passages,
+    purge_some,
+)
 from penstock.stores.opening import open_store
 from penstock.stores.postings import hash_of, unpack
 from penstock.stores.upkeep import delete_conversations
@@ -72,17 +80,17 @@ def agree(do, model):
         one, other, *some = model.rng.sample(VOCABULARY, 4)
         limit = model.rng.choice((1, 7, 10_000))
         for terms in (
-            Terms((one,)),
-            Terms((one, other)),
-            Terms((one,), tuple(some)),
-            Terms((one,), (other,)),
+            PassageTerms((one,)),
+            PassageTerms((one, other)),
+            PassageTerms((one,), tuple(some)),
+            PassageTerms((one,), (other,)),
         ):
             assert look.newest(terms, limit).tolist() == model.newest(terms, limit)
         spreads = look.spreads([one, other, "unheard of"], tuple(some), limit)
         for term in (one, other):
-            found = model.newest(Terms((term,), tuple(some)), limit)
-            assert spreads[term] == Spread(len(found), min(found, default=0))
-        assert spreads["unheard of"] == Spread(0, 0)
+            found = model.newest(PassageTerms((term,), tuple(some)), limit)
+            assert spreads[term] == FoundRange(len(found), min(found, default=0))
+        assert spreads["unheard of"] == FoundRange(0, 0)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -131,7 +139,7 @@ def test_a_text_longer_than_a_block_is_found_and_removed(store, monkeypatch):
         assert steps == 3  # one block at a time
         assert held_passages(do) == 30
         empty_index(do)
-        assert (held_passages(do), Look(do).newest(Terms(("w1",)), 5).tolist()) == (0, [])
+        assert (held_passages(do), Look(do).newest(PassageTerms(("w1",)), 5).tolist()) == (0, [])
 
 
 def hashes_in(store):

@@ -12,7 +12,7 @@ from benchmarks.trajectory_rows import chat_row, sharegpt_row
 import penstock
 from penstock.conversation import mark
 from penstock.errors import InputError, SettingsError
-from penstock.trajectories.metrics import Outcome
+from penstock.trajectories.metrics import TrajectoryOutcome
 
 SMALL = {"target_tokens": 2_000, "summary_tokens": 300}
 
@@ -55,14 +55,14 @@ def test_a_small_trajectory_is_returned_as_it_is():
     turns = agent_run(3, filler=5)
     after, metrics = penstock.compress_trajectory(turns)
     assert all(one is two for one, two in zip(after, turns, strict=True))
-    assert metrics.outcome is Outcome.UNDER_TARGET
+    assert metrics.outcome is TrajectoryOutcome.UNDER_TARGET
     assert metrics.tokens_before == metrics.tokens_after > 0
 
 
 def test_turns_from_the_start_of_the_middle_give_way_and_no_more_than_needed():
     turns = agent_run(30)
     after, metrics = penstock.compress_trajectory(turns, **SMALL)
-    assert metrics.outcome is Outcome.COMPRESSED
+    assert metrics.outcome is TrajectoryOutcome.COMPRESSED
     assert metrics.tokens_after <= 2_000
     assert after[:4] == turns[:4]  # system, human, the first call and its result
     assert after[4]["from"] == "human"
@@ -131,7 +131,7 @@ def test_what_must_stay_may_be_too_much_and_is_marked():
     assert after[-1] is turns[-1]
     assert metrics.tokens_after < metrics.tokens_before
     alone, left = penstock.compress_trajectory([human(words(3_000)), gpt("Yes.")], **SMALL)
-    assert left.outcome is Outcome.NOT_COMPRESSIBLE
+    assert left.outcome is TrajectoryOutcome.NOT_COMPRESSIBLE
     assert left.still_over_limit
     assert len(alone) == 2
 
@@ -149,7 +149,7 @@ def test_a_further_pass_keeps_fewer_turns_at_the_end():
 def test_calls_of_chat_messages_stay_calls():
     turns = chat_row(3, 12_000)["messages"]
     after, metrics = penstock.compress_trajectory(turns, target_tokens=6_000)
-    assert metrics.outcome is Outcome.COMPRESSED
+    assert metrics.outcome is TrajectoryOutcome.COMPRESSED
     assert metrics.tokens_after <= 6_000
     asked = [call["id"] for turn in after for call in turn.get("tool_calls") or ()]
     answered = [turn["tool_call_id"] for turn in after if turn["role"] == "tool"]

@@ -14,9 +14,9 @@ from penstock.errors import InputError, SettingsError
 from penstock.trajectories.formats import output_of
 from penstock.trajectories.options import TrajectoryOptions
 from penstock.trajectories.run import Run, run
-from penstock.trajectories.working import Job
+from penstock.trajectories.working import ShardJob
 
-JOB = Job(options=TrajectoryOptions(target_tokens=400, summary_tokens=150))
+JOB = ShardJob(options=TrajectoryOptions(target_tokens=400, summary_tokens=150))
 ROW = json.dumps({"conversations": [{"from": "human", "value": "Hello."}]}).encode() + b"\n"
 
 

@@ -11,7 +11,7 @@ import penstock
 from penstock.trajectories.engines import LocalEngine
 from penstock.trajectories.options import TrajectoryOptions
 from penstock.trajectories.run import Run, run
-from penstock.trajectories.working import Job
+from penstock.trajectories.working import ShardJob
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -53,7 +53,7 @@ def rows(count=12):
 
 
 def done(source, target, **changes):
-    job = Job(options=OPTIONS, **changes.pop("job", {}))
+    job = ShardJob(options=OPTIONS, **changes.pop("job", {}))
     return run(Run(source=source, target=target, job=job, workers=1), **changes)
 
 

@@ -11,17 +11,17 @@ import pytest
 
 from penstock.errors import RunBroken
 from penstock.trajectories.engines import SerialEngine
-from penstock.trajectories.metrics import Outcome, RowMetrics, Totals, TrajectoryMetrics
+from penstock.trajectories.metrics import RowMetrics, Totals, TrajectoryMetrics, TrajectoryOutcome
 from penstock.trajectories.options import TrajectoryOptions
 from penstock.trajectories.report_charts import short
-from penstock.trajectories.report_figures import ReportFigures, Spread
+from penstock.trajectories.report_figures import FigureSpread, ReportFigures
 from penstock.trajectories.report_markup import element
 from penstock.trajectories.report_page import ReportFacts, render
 from penstock.trajectories.run import Run, run
 from penstock.trajectories.shards import Done, cut_lines
-from penstock.trajectories.working import Job
+from penstock.trajectories.working import ShardJob
 
-JOB = Job(options=TrajectoryOptions(target_tokens=400, summary_tokens=150, system_note=True))
+JOB = ShardJob(options=TrajectoryOptions(target_tokens=400, summary_tokens=150, system_note=True))
 HOSTILE = (
     "</td></table></style><script>alert(1)</script><img src='https://tracker.invalid/x.png'>"
     '" onmouseover="alert(2)" <!-- &amp; \x00 \u202e evil \ud800'
@@ -270,7 +270,7 @@ def test_what_it_holds_does_not_grow_with_the_rows():
                 RowMetrics(
                     row=shard * 1_000 + at + 1,
                     metrics=TrajectoryMetrics(
-                        outcome=Outcome.COMPRESSED,
+                        outcome=TrajectoryOutcome.COMPRESSED,
                         tokens_before=size,
                         tokens_after=size // 3 + 1,
                         turns_before=size // 100 + 2,
@@ -300,4 +300,4 @@ def test_numbers_are_short_and_elements_are_safe():
     assert shown == ["0", "9", "950", "1k", "7.5k", "15.2k", "133k", "1M", "10.3M", "2G"]
     assert element("p", "a < b", title='"x"') == '<p title="&quot;x&quot;">a &lt; b</p>'
     assert element("td", element("b", "&")) == "<td><b>&amp;</b></td>"
-    assert Spread().quantile(0.5) == 0.0
+    assert FigureSpread().quantile(0.5) == 0.0

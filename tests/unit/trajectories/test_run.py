@@ -13,14 +13,14 @@ from penstock.errors import RunBroken, SettingsError
 from penstock.measure.tokens import tokenizer_named
 from penstock.trajectories.compress import Compressor
 from penstock.trajectories.engines import LocalEngine, SerialEngine
-from penstock.trajectories.metrics import Outcome, Totals, TrajectoryMetrics
+from penstock.trajectories.metrics import Totals, TrajectoryMetrics, TrajectoryOutcome
 from penstock.trajectories.options import TrajectoryOptions
 from penstock.trajectories.run import Run, run
 from penstock.trajectories.shards import Shard
-from penstock.trajectories.working import Job, _compressed, _LineRows, compress_shard
+from penstock.trajectories.working import ShardJob, _compressed, _LineRows, compress_shard
 
 OPTIONS = TrajectoryOptions(target_tokens=400, summary_tokens=150)
-JOB = Job(options=OPTIONS)
+JOB = ShardJob(options=OPTIONS)
 
 
 def row(number, exchanges):
@@ -156,9 +156,9 @@ def test_a_row_over_which_we_stumble_is_copied_and_marked():
     rows = _LineRows(Shard(0, 0, 1, 2, b"".join(lines)), JOB)
     compressor = Compressor(OPTIONS, tokenizer=Stumbling())
     first, second = (_compressed(rows, at, compressor) for at in (0, 1))
-    assert first.outcome is Outcome.FAILED
+    assert first.outcome is TrajectoryOutcome.FAILED
     assert "ZeroDivisionError in test_run.py" in first.reason
-    assert second.outcome is Outcome.COMPRESSED
+    assert second.outcome is TrajectoryOutcome.COMPRESSED
     assert rows.part([0]) == lines[0]
     assert rows.part([1]) != lines[1]
 
@@ -175,7 +175,7 @@ def test_totals_stay_small_and_add_up():
     for number in range(200):
         totals.add(
             TrajectoryMetrics(
-                outcome=Outcome.DEGRADED, tokens_before=number, reason=f"reason {number}", cost=0.01
+                outcome=TrajectoryOutcome.DEGRADED, tokens_before=number, reason=f"reason {number}", cost=0.01
             )
         )
     assert len(totals.reasons) == 51

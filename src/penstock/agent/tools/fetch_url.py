@@ -35,13 +35,13 @@ _TEXTS = ("text/", "application/json", "application/xml", "application/javascrip
 _HEADERS = {"User-Agent": "penstock", "Accept": "text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.1"}
 
 
-class Fetch(msgspec.Struct, frozen=True):
+class FetchArguments(msgspec.Struct, frozen=True):
     """Arguments of `fetch_url`."""
 
     url: Annotated[str, Meta(description="http or https")]
 
 
-class FetchUrl(OwnTool[Fetch]):
+class FetchUrl(OwnTool[FetchArguments]):
     """Fetches public addresses freely; those of this machine and its network only with approval.
 
     A name is looked up once, its addresses are judged, and the request goes to just these; each redirect is judged anew.
@@ -51,9 +51,9 @@ class FetchUrl(OwnTool[Fetch]):
     name = "fetch_url"
     description = "Fetch a web page or text file by http or https. HTML becomes readable text."
     most_chars = 40_000
-    arguments = Fetch
+    arguments = FetchArguments
 
-    async def act(self, wanted: Fetch, context: ToolContext) -> ToolOutcome:
+    async def act(self, wanted: FetchArguments, context: ToolContext) -> ToolOutcome:
         """Follow the address to its end and read what is there."""
         with _foreign_errors(wanted.url):
             async with _session() as (session, pins):

@@ -15,7 +15,7 @@ from penstock.agent.globs import glob_regex
 if TYPE_CHECKING:
     import re
 
-__all__ = ["IgnoreRule", "Scope", "is_ignored", "read_rules"]
+__all__ = ["IgnoreRule", "IgnoreScope", "is_ignored", "read_rules"]
 
 
 class IgnoreRule(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class IgnoreRule(msgspec.Struct, frozen=True):
     folders_only: bool
 
 
-class Scope(msgspec.Struct, frozen=True):
+class IgnoreScope(msgspec.Struct, frozen=True):
     """The rules of one file; `base` is its folder from the root on, "" or with a `/` at its end."""
 
     base: str
@@ -39,7 +39,7 @@ def read_rules(text: str) -> tuple[IgnoreRule, ...]:
     return tuple(rule for rule in found if rule is not None)
 
 
-def is_ignored(path: str, *, is_folder: bool, scopes: tuple[Scope, ...]) -> bool:
+def is_ignored(path: str, *, is_folder: bool, scopes: tuple[IgnoreScope, ...]) -> bool:
     """Whether the last rule that matches says so; `path` is from the root on, scopes come outermost first."""
     if path == ".git" or path.endswith("/.git"):
         return True

@@ -12,7 +12,7 @@ from msgspec import Meta
 from penstock.agent.globs import path_matcher
 from penstock.agent.tools.base import OwnTool, ToolContext, ToolOutcome
 from penstock.agent.tools.text_files import counted
-from penstock.agent.tools.walking import Entry, levels_below
+from penstock.agent.tools.walking import FolderEntry, levels_below
 from penstock.errors import ToolFailure
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _DEPTH, _DEEPEST = 3, 50
 _MOST_VISITED = 50_000
 
 
-class Listing(msgspec.Struct, frozen=True):
+class ListArguments(msgspec.Struct, frozen=True):
     """Arguments of `list_files`."""
 
     path: str = "."
@@ -34,15 +34,15 @@ class Listing(msgspec.Struct, frozen=True):
     glob: Annotated[str | None, Meta(description="only files like this, such as *.py or docs/**")] = None
 
 
-class ListFiles(OwnTool[Listing]):
+class ListFiles(OwnTool[ListArguments]):
     """Lists what `.gitignore` does not leave out; where that is too much, what is nearest."""
 
     name = "list_files"
     description = "List files and folders as a tree, without what .gitignore leaves out."
     most_chars = 30_000
-    arguments = Listing
+    arguments = ListArguments
 
-    async def act(self, wanted: Listing, context: ToolContext) -> ToolOutcome:
+    async def act(self, wanted: ListArguments, context: ToolContext) -> ToolOutcome:
         """Walk and draw."""
         root = context.workspace.root
         start = context.workspace.resolve(wanted.path)
@@ -63,7 +63,7 @@ class ListFiles(OwnTool[Listing]):
         return ToolOutcome("\n".join(lines), summary=entries if complete else f"{entries} and more")
 
 
-def _found(root: Path, folder: str, wanted: Listing) -> tuple[list[Entry], bool]:
+def _found(root: Path, folder: str, wanted: ListArguments) -> tuple[list[FolderEntry], bool]:
     """The nearest entries, with the folders that they are in, and whether these are all."""
     depth = wanted.depth or (_DEPTH if wanted.glob is None else _DEEPEST)
     visited = islice(levels_below(root, folder, depth), _MOST_VISITED)
@@ -82,17 +82,17 @@ def _found(root: Path, folder: str, wanted: Listing) -> tuple[list[Entry], bool]
     return [*_folders_of(kept, prefix), *kept], len(found) <= _ENTRIES
 
 
-def _folders_of(files: Iterable[Entry], prefix: str) -> Iterator[Entry]:
+def _folders_of(files: Iterable[FolderEntry], prefix: str) -> Iterator[FolderEntry]:
     paths = dict.fromkeys(
         prefix + "/".join(parts[:count])
         for entry in files
         for parts in [entry.path.removeprefix(prefix).split("/")]
         for count in range(1, len(parts))
     )
-    return (Entry(path, is_folder=True) for path in paths)
+    return (FolderEntry(path, is_folder=True) for path in paths)
 
 
-def _drawn(entries: Iterable[Entry], folder: str) -> Iterator[str]:
+def _drawn(entries: Iterable[FolderEntry], folder: str) -> Iterator[str]:
     """A line for each, indented below its folder."""
     base = folder.count("/") + 1 if folder else 0
     for entry in sorted(entries, key=lambda entry: entry.path.split("/")):

@@ -20,10 +20,10 @@ from penstock.errors import ToolFailure
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Memory"]
+__all__ = ["MemoryTool"]
 
 
-class Remember(msgspec.Struct, frozen=True):
+class MemoryArguments(msgspec.Struct, frozen=True):
     """Arguments of `memory`."""
 
     action: Literal["add", "replace", "remove"]
@@ -36,15 +36,15 @@ class Remember(msgspec.Struct, frozen=True):
     )
 
 
-class Memory(OwnTool[Remember]):
+class MemoryTool(OwnTool[MemoryArguments]):
     """Changes the memory. The system prompt shows the change from the next snapshot on."""
 
     name = "memory"
     description = "Keep short facts for later sessions: add, replace or remove an entry of the memory."
     access = Access.WRITE
-    arguments = Remember
+    arguments = MemoryArguments
 
-    async def act(self, wanted: Remember, context: ToolContext) -> ToolOutcome:
+    async def act(self, wanted: MemoryArguments, context: ToolContext) -> ToolOutcome:
         """Try it, ask with the difference, do it."""
         files = context.memory
         if files is None:
@@ -77,7 +77,7 @@ class Memory(OwnTool[Remember]):
 _DONE = {"add": "entry added", "replace": "entry replaced", "remove": "entry removed"}
 
 
-def _change(wanted: Remember) -> Callable[[str], str]:
+def _change(wanted: MemoryArguments) -> Callable[[str], str]:
     """What is to be done to the text of the file. Raises ToolFailure where an argument is missing."""
     text, old = wanted.text or "", wanted.old or ""
     if wanted.action != "remove" and not text:

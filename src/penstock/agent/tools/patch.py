@@ -20,7 +20,7 @@ __all__ = ["Patch", "Patched", "patched"]
 _MOST_NAMED = 10  # places that are named
 
 
-class Change(msgspec.Struct, frozen=True):
+class PatchArguments(msgspec.Struct, frozen=True):
     """Arguments of `patch`."""
 
     path: str
@@ -36,15 +36,15 @@ class Patched(msgspec.Struct, frozen=True):
     lines: tuple[int, ...]
 
 
-class Patch(OwnTool[Change]):
+class Patch(OwnTool[PatchArguments]):
     """Changes a file where the old text stands in it once, or everywhere with `all`."""
 
     name = "patch"
     description = "Replace a text in a file. It must stand there exactly as given, and once, unless `all`."
     access = Access.WRITE
-    arguments = Change
+    arguments = PatchArguments
 
-    async def act(self, wanted: Change, context: ToolContext) -> ToolOutcome:
+    async def act(self, wanted: PatchArguments, context: ToolContext) -> ToolOutcome:
         """Find the place, ask with the difference, write."""
         path = context.workspace.resolve(wanted.path)
         shown = context.workspace.shown(path)

@@ -23,7 +23,7 @@ _LINES = 2_000
 _NAMED = 30  # entries of a folder that are named where a file was wanted
 
 
-class Read(msgspec.Struct, frozen=True):
+class ReadArguments(msgspec.Struct, frozen=True):
     """Arguments of `read_file`."""
 
     path: Annotated[str, Meta(description="a file, or the handle of a stored result")]
@@ -32,15 +32,15 @@ class Read(msgspec.Struct, frozen=True):
     column: Annotated[int, Meta(ge=1, description="first character of that line, for long lines")] = 1
 
 
-class ReadFile(OwnTool[Read]):
+class ReadFile(OwnTool[ReadArguments]):
     """Reads pages. A page is bounded by the context; there is no other limit, so that reading back never loops."""
 
     name = "read_file"
     description = "Read a text file with line numbers. Long ones come page by page: go on with offset."
     most_chars = None
-    arguments = Read
+    arguments = ReadArguments
 
-    async def act(self, wanted: Read, context: ToolContext) -> ToolOutcome:
+    async def act(self, wanted: ReadArguments, context: ToolContext) -> ToolOutcome:
         """Find it, read it, show the page."""
         found = await self._found(wanted.path, context)
         lines = [line.removesuffix("\r") for line in found.text.split("\n")]

@@ -23,7 +23,7 @@ from penstock.agent.tools.walking import files_below
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Found", "Hit", "Job", "search"]
+__all__ = ["FoundLines", "MatchedLine", "SearchJob", "search"]
 
 _BATCH_FILES = 1_000
 _BATCH_CHARS = 100_000  # of their names: what every system takes as arguments
@@ -32,7 +32,7 @@ _SHOWN_CHARS = 300
 _OTHERWISE_READ = re.compile(r"\[\[|\\[<>]|\\b\{|\(\?[^:)]*[aLuxR-]|\{,")
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class SearchJob(msgspec.Struct, frozen=True, kw_only=True):
     """What to search, and where: `start` is a file or folder from `root` on."""
 
     root: str
@@ -44,7 +44,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     ripgrep: str | None = None
 
 
-class Hit(msgspec.Struct, frozen=True):
+class MatchedLine(msgspec.Struct, frozen=True):
     """A line that matches."""
 
     path: str
@@ -52,37 +52,37 @@ class Hit(msgspec.Struct, frozen=True):
     text: str
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class FoundLines(msgspec.Struct, frozen=True, kw_only=True):
     """The first hits, whether there are more, and how many files were looked at."""
 
-    hits: tuple[Hit, ...] = ()
+    hits: tuple[MatchedLine, ...] = ()
     more: bool = False
     files: int = 0
     error: str = ""
 
 
-def search(job: Job) -> Found:
+def search(job: SearchJob) -> FoundLines:
     """Carry out the job."""
     try:
         regex, alike = _compiled(job)
     except (re.error, RecursionError, OverflowError) as error:
-        return Found(
+        return FoundLines(
             error=f"the pattern is no regular expression: {error}; escape . * + ? ( ) [ ] {{ }} with \\"
         )
     if not alike:
         job = msgspec.structs.replace(job, ripgrep=None)
-    hits: list[Hit] = []
+    hits: list[MatchedLine] = []
     files = 0
     for batch in _batches(_paths(job)):
         files += len(batch)
         for path in _promising(batch, job):
             hits.extend(islice(_hits(job, path, regex), job.limit + 1 - len(hits)))
             if len(hits) > job.limit:
-                return Found(hits=tuple(hits[: job.limit]), more=True, files=files)
-    return Found(hits=tuple(hits), files=files)
+                return FoundLines(hits=tuple(hits[: job.limit]), more=True, files=files)
+    return FoundLines(hits=tuple(hits), files=files)
 
 
-def _compiled(job: Job) -> tuple[re.Pattern[str], bool]:
+def _compiled(job: SearchJob) -> tuple[re.Pattern[str], bool]:
     """The expression, and whether ripgrep reads it as we do: it has set operations and word borders of its own."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -92,7 +92,7 @@ def _compiled(job: Job) -> tuple[re.Pattern[str], bool]:
     return regex, regex.search("") is None  # what matches nothing at all is in every file anyway
 
 
-def _paths(job: Job) -> Iterator[str]:
+def _paths(job: SearchJob) -> Iterator[str]:
     root = Path(job.root)
     if (root / job.start).is_file():
         return iter([job.start])
@@ -116,7 +116,7 @@ def _batches(paths: Iterator[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _promising(batch: list[str], job: Job) -> list[str]:
+def _promising(batch: list[str], job: SearchJob) -> list[str]:
     """The files that may have a hit: all of them where ripgrep is not there or does not take the pattern."""
     if job.ripgrep is None:
         return batch
@@ -132,7 +132,7 @@ def _promising(batch: list[str], job: Job) -> list[str]:
     return [path for path in batch if path in named]
 
 
-def _hits(job: Job, path: str, regex: re.Pattern[str]) -> Iterator[Hit]:
+def _hits(job: SearchJob, path: str, regex: re.Pattern[str]) -> Iterator[MatchedLine]:
     file = Path(job.root) / path
     try:
         if file.stat().st_size > _MOST_FILE_BYTES:
@@ -149,7 +149,7 @@ def _hits(job: Job, path: str, regex: re.Pattern[str]) -> Iterator[Hit]:
     for number, line in enumerate(lines, start=1):
         text = line.removesuffix("\r")
         if (match := regex.search(text)) is not None:
-            yield Hit(shown_path, number, _around(text, match))
+            yield MatchedLine(shown_path, number, _around(text, match))
 
 
 def _around(line: str, match: re.Match[str]) -> str:
@@ -162,5 +162,5 @@ def _around(line: str, match: re.Match[str]) -> str:
 
 
 if __name__ == "__main__":
-    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=SearchJob)
     sys.stdout.buffer.write(msgspec.json.encode(search(asked)))

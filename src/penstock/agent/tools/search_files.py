@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from penstock.agent.tools.base import OwnTool, ToolContext, ToolOutcome
-from penstock.agent.tools.search_child import Found, Job
+from penstock.agent.tools.search_child import FoundLines, SearchJob
 from penstock.agent.tools.text_files import counted
 from penstock.errors import ToolFailure
 
@@ -29,7 +29,7 @@ _CHILD = ("-P", "-m", "penstock.agent.tools.search_child")
 _SECONDS = 30.0
 
 
-class Search(msgspec.Struct, frozen=True):
+class SearchArguments(msgspec.Struct, frozen=True):
     """Arguments of `search_files`."""
 
     pattern: Annotated[str, Meta(description="regular expression, matched within lines")]
@@ -39,21 +39,21 @@ class Search(msgspec.Struct, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=1_000, description="matches at most")] = 100
 
 
-class SearchFiles(OwnTool[Search]):
+class SearchFiles(OwnTool[SearchArguments]):
     """Searches the files that `list_files` lists. With ripgrep it is faster and finds the same."""
 
     name = "search_files"
     description = "Search files for lines that match a regular expression. Gives path:line: text."
     most_chars = 30_000
-    arguments = Search
+    arguments = SearchArguments
 
-    async def act(self, wanted: Search, context: ToolContext) -> ToolOutcome:
+    async def act(self, wanted: SearchArguments, context: ToolContext) -> ToolOutcome:
         """Have it searched, and write down what was found."""
         start = context.workspace.resolve(wanted.path)
         if not start.exists():
             raise ToolFailure(f"{wanted.path} does not exist; list_files shows what there is")
         root = context.workspace.root
-        job = Job(
+        job = SearchJob(
             root=str(root),
             start="" if start == root else context.workspace.shown(start),
             pattern=wanted.pattern,
@@ -74,7 +74,7 @@ class SearchFiles(OwnTool[Search]):
         return ToolOutcome("\n".join(lines), summary=f"{hits} and more" if found.more else hits)
 
 
-async def _searched(job: Job) -> Found:
+async def _searched(job: SearchJob) -> FoundLines:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *_CHILD),
         stdin=asyncio.subprocess.PIPE,
@@ -93,6 +93,6 @@ async def _searched(job: Job) -> Found:
             os.killpg(process.pid, signal.SIGKILL)
         await asyncio.shield(process.wait())
     try:
-        return msgspec.json.decode(answer, type=Found)
+        return msgspec.json.decode(answer, type=FoundLines)
     except msgspec.DecodeError:
         raise ToolFailure("the search ended without an answer; use a simpler pattern") from None

@@ -38,24 +38,24 @@ _CONTROL = re.compile(
 _QUIET = {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
 
 
-class Command(msgspec.Struct, frozen=True):
+class CommandArguments(msgspec.Struct, frozen=True):
     """Arguments of `terminal`."""
 
     command: Annotated[str, Meta(description="as typed into a shell")]
     timeout_seconds: Annotated[float, Meta(gt=0, le=3_600)] = _TIMEOUT_SECONDS
 
 
-class Terminal(OwnTool[Command]):
+class Terminal(OwnTool[CommandArguments]):
     """Runs a command with no input, in a process group of its own that never outlives the call."""
 
     name = "terminal"
     description = "Run a shell command in the working folder. It gets no input, and what it leaves in the background ends with it."
     access = Access.RUN
     most_chars = 30_000
-    arguments = Command
+    arguments = CommandArguments
     ends_itself = True  # when it is interrupted, with what the command had said
 
-    async def act(self, wanted: Command, context: ToolContext) -> ToolOutcome:
+    async def act(self, wanted: CommandArguments, context: ToolContext) -> ToolOutcome:
         """Ask, run, and say how it ended."""
         command = wanted.command
         if not command.strip() or "\0" in command:
@@ -108,7 +108,7 @@ class _Output:
         self._on_line(shown)
 
 
-async def _run(wanted: Command, context: ToolContext, output: _Output) -> str:
+async def _run(wanted: CommandArguments, context: ToolContext, output: _Output) -> str:
     """Run it to its end, its timeout or its interruption; how it ended, in words."""
     async with _pipe(output) as (write_end, reading):
         try:
@@ -167,7 +167,7 @@ async def _read(reader: asyncio.StreamReader, output: _Output) -> None:
         output.add(data)
 
 
-def _ending(wanted: Command, ended: asyncio.Task[int], interrupted: asyncio.Task[None]) -> str:
+def _ending(wanted: CommandArguments, ended: asyncio.Task[int], interrupted: asyncio.Task[None]) -> str:
     if ended.done():
         return _exit_in_words(ended.result())
     if interrupted.done():

@@ -10,7 +10,7 @@ import msgspec
 from penstock.agent.tools.base import Tool, ToolContext, ToolOutcome, failed
 from penstock.agent.tools.fetch_url import FetchUrl
 from penstock.agent.tools.list_files import ListFiles
-from penstock.agent.tools.memory import Memory
+from penstock.agent.tools.memory import MemoryTool
 from penstock.agent.tools.patch import Patch
 from penstock.agent.tools.read_file import ReadFile
 from penstock.agent.tools.search_files import SearchFiles
@@ -33,7 +33,7 @@ def own_tools() -> tuple[Tool, ...]:
         SearchFiles(),
         ListFiles(),
         FetchUrl(),
-        Memory(),
+        MemoryTool(),
     )
 
 

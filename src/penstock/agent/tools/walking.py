@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.agent.tools.ignoring import Scope, is_ignored, read_rules
+from penstock.agent.tools.ignoring import IgnoreScope, is_ignored, read_rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["Entry", "files_below", "levels_below"]
+__all__ = ["FolderEntry", "files_below", "levels_below"]
 
 _MOST_IGNORE_BYTES = 1 << 20
 
 
-class Entry(msgspec.Struct, frozen=True):
+class FolderEntry(msgspec.Struct, frozen=True):
     """Something in a folder; `path` is from the root on, with `/`."""
 
     path: str
@@ -32,10 +32,10 @@ class Entry(msgspec.Struct, frozen=True):
         return self.path.rpartition("/")[2]
 
 
-def files_below(root: Path, start: str) -> Iterator[Entry]:
+def files_below(root: Path, start: str) -> Iterator[FolderEntry]:
     """The regular files below a folder, folder by folder, names in order of their characters."""
-    stack: list[tuple[Entry, tuple[Scope, ...]]] = [
-        (Entry(start, is_folder=True), _scopes_above(root, start))
+    stack: list[tuple[FolderEntry, tuple[IgnoreScope, ...]]] = [
+        (FolderEntry(start, is_folder=True), _scopes_above(root, start))
     ]
     while stack:
         entry, scopes = stack.pop()
@@ -46,7 +46,7 @@ def files_below(root: Path, start: str) -> Iterator[Entry]:
             yield entry
 
 
-def levels_below(root: Path, start: str, depth: int) -> Iterator[Entry]:
+def levels_below(root: Path, start: str, depth: int) -> Iterator[FolderEntry]:
     """Everything below a folder, the nearest first, at most so many folders deep."""
     queue = deque([(start, _scopes_above(root, start), 1)])
     while queue:
@@ -58,7 +58,9 @@ def levels_below(root: Path, start: str, depth: int) -> Iterator[Entry]:
                 queue.append((entry.path, scopes, level + 1))
 
 
-def _entries(root: Path, folder: str, scopes: tuple[Scope, ...]) -> tuple[list[Entry], tuple[Scope, ...]]:
+def _entries(
+    root: Path, folder: str, scopes: tuple[IgnoreScope, ...]
+) -> tuple[list[FolderEntry], tuple[IgnoreScope, ...]]:
     """What is in a folder and not ignored, by name; nothing where it cannot be read. And the scopes in it."""
     scopes = (*scopes, *_scope_of(root, folder))
     prefix = f"{folder}/" if folder else ""
@@ -72,20 +74,20 @@ def _entries(root: Path, folder: str, scopes: tuple[Scope, ...]) -> tuple[list[E
                     continue  # a socket, a pipe, a device
                 path = prefix + item.name
                 if not is_ignored(path, is_folder=is_folder, scopes=scopes):
-                    found.append(Entry(path, is_folder, is_link))
+                    found.append(FolderEntry(path, is_folder, is_link))
     except OSError:
         return [], scopes
     return sorted(found, key=lambda entry: entry.name), scopes
 
 
-def _scopes_above(root: Path, start: str) -> tuple[Scope, ...]:
+def _scopes_above(root: Path, start: str) -> tuple[IgnoreScope, ...]:
     """The scopes of the folders above `start`, its own left out, outermost first."""
     parts = start.split("/") if start else []
     folders = ["/".join(parts[:count]) for count in range(len(parts))]
     return tuple(scope for folder in folders for scope in _scope_of(root, folder))
 
 
-def _scope_of(root: Path, folder: str) -> tuple[Scope, ...]:
+def _scope_of(root: Path, folder: str) -> tuple[IgnoreScope, ...]:
     file = root / folder / ".gitignore"
     try:
         if file.is_symlink() or not file.is_file() or file.stat().st_size > _MOST_IGNORE_BYTES:
@@ -93,4 +95,4 @@ def _scope_of(root: Path, folder: str) -> tuple[Scope, ...]:
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ()
-    return (Scope(f"{folder}/" if folder else "", read_rules(text)),)
+    return (IgnoreScope(f"{folder}/" if folder else "", read_rules(text)),)

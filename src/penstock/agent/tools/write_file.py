@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 __all__ = ["WriteFile"]
 
 
-class Write(msgspec.Struct, frozen=True):
+class WriteArguments(msgspec.Struct, frozen=True):
     """Arguments of `write_file`."""
 
     path: str
     content: Annotated[str, Meta(description="all of the file")]
 
 
-class WriteFile(OwnTool[Write]):
+class WriteFile(OwnTool[WriteArguments]):
     """Writes files; folders on the way are made."""
 
     name = "write_file"
     description = "Write a whole file, made anew or overwritten. To change a part of one, use patch."
     access = Access.WRITE
-    arguments = Write
+    arguments = WriteArguments
 
-    async def act(self, wanted: Write, context: ToolContext) -> ToolOutcome:
+    async def act(self, wanted: WriteArguments, context: ToolContext) -> ToolOutcome:
         """Ask with the difference, then write."""
         path = context.workspace.resolve(wanted.path)
         if path.is_dir():

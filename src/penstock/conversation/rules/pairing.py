@@ -14,7 +14,16 @@ from penstock.conversation.message import Message, Opaque, Reasoning, Role, Text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Matching", "Pairing", "Place", "has_call", "has_result", "match", "results_end", "trailing_start"]
+__all__ = [
+    "Matching",
+    "Pairing",
+    "PartPlace",
+    "has_call",
+    "has_result",
+    "match",
+    "results_end",
+    "trailing_start",
+]
 
 
 class Pairing(StrEnum):
@@ -26,7 +35,7 @@ class Pairing(StrEnum):
     ANYWHERE = "anywhere"  # anywhere after their call
 
 
-class Place(NamedTuple):
+class PartPlace(NamedTuple):
     """A part: the index of its message, and its own within it."""
 
     message: int
@@ -41,11 +50,11 @@ class Matching(NamedTuple):
     id that a call they could be confused with bears already.
     """
 
-    pairs: list[tuple[Place, Place]]
-    orphans: list[Place]
-    unanswered: list[Place]
-    open: list[Place]
-    repeated: list[Place]
+    pairs: list[tuple[PartPlace, PartPlace]]
+    orphans: list[PartPlace]
+    unanswered: list[PartPlace]
+    open: list[PartPlace]
+    repeated: list[PartPlace]
 
     @property
     def spans(self) -> list[tuple[int, int]]:
@@ -109,14 +118,14 @@ def results_end(messages: Sequence[Message], index: int, pairing: Pairing) -> in
 
 def _match_anywhere(messages: Sequence[Message]) -> Matching:
     found = Matching([], [], [], [], [])
-    waiting: dict[str, list[Place]] = {}
+    waiting: dict[str, list[PartPlace]] = {}
     referenced = False  # an item_reference may stand for a call that the provider keeps
     for index, message in enumerate(messages):
         for number, part in enumerate(message.parts):
             kind = type(part)
             if kind is Text:
                 continue
-            place = Place(index, number)
+            place = PartPlace(index, number)
             if isinstance(part, ToolCall):
                 if waiting.get(part.call_id):
                     found.repeated.append(place)
@@ -153,7 +162,7 @@ def _match_batches(messages: Sequence[Message], pairing: Pairing) -> Matching:
             loose = pairing is Pairing.TURNS and index > 0 and messages[index - 1].role is Role.ASSISTANT
             for place, _ in _ids(messages, range(index, end), ToolResult):
                 if loose:
-                    found.pairs.append((Place(index - 1, -1), place))
+                    found.pairs.append((PartPlace(index - 1, -1), place))
                 else:
                     found.orphans.append(place)
             index = end
@@ -173,9 +182,9 @@ def _batch_end(messages: Sequence[Message], index: int, pairing: Pairing) -> int
 
 def _ids(
     messages: Sequence[Message], span: range, kind: type[ToolCall | ToolResult]
-) -> list[tuple[Place, str]]:
+) -> list[tuple[PartPlace, str]]:
     return [
-        (Place(index, number), part.call_id)
+        (PartPlace(index, number), part.call_id)
         for index in span
         for number, part in enumerate(messages[index].parts)
         if isinstance(part, kind)
@@ -186,7 +195,7 @@ def _match_run(
     messages: Sequence[Message], batch: range, run: range, found: Matching, taken: set[str]
 ) -> None:
     """Match the calls of a batch with the run of results after it."""
-    waiting: dict[str, list[Place]] = {}
+    waiting: dict[str, list[PartPlace]] = {}
     for place, call_id in _ids(messages, batch, ToolCall):
         if call_id in taken:
             found.repeated.append(place)

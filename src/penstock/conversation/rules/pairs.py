@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.conversation.message import ToolCall, ToolResult
 from penstock.conversation.rules.base import Violation
-from penstock.conversation.rules.pairing import Matching, Pairing, Place, match
+from penstock.conversation.rules.pairing import Matching, Pairing, PartPlace, match
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -63,6 +63,6 @@ def _described(messages: Sequence[Message], found: Matching) -> Iterable[Violati
         yield Violation(place.message, "pairs", f"the call {_name(messages, place)} has no result after it")
 
 
-def _name(messages: Sequence[Message], place: Place) -> str:
+def _name(messages: Sequence[Message], place: PartPlace) -> str:
     part = messages[place.message].parts[place.part]
     return repr(part.call_id[:80]) if isinstance(part, ToolCall | ToolResult) else ""

@@ -15,7 +15,7 @@ from penstock.conversation.rules.opening import OPENING_TEXT, UserOpens, first_s
 from penstock.conversation.rules.pairing import (
     Matching,
     Pairing,
-    Place,
+    PartPlace,
     has_call,
     has_result,
     match,
@@ -71,7 +71,7 @@ def repair(messages: Sequence[Message], dialect: Dialect) -> Repaired:
     if NonEmpty in rules:
         mending.drop_blank()
     if ServerTools in rules:
-        mending.drop_parts([Place(*place) for place in orphan_server_results(mending.messages)])
+        mending.drop_parts([PartPlace(*place) for place in orphan_server_results(mending.messages)])
     if ThinkingFirst in rules:
         mending.move_thinking_first()
     mending.mend_pairs()
@@ -92,7 +92,7 @@ class _Mending:
 
     def drop_blank(self) -> None:
         blank = [
-            Place(index, number)
+            PartPlace(index, number)
             for index, message in enumerate(self.messages)
             for number, part in enumerate(message.parts)
             if is_blank(part)
@@ -107,7 +107,7 @@ class _Mending:
         self.removed += len(self.messages) - len(kept)
         self.messages = kept
 
-    def drop_parts(self, places: Sequence[Place]) -> None:
+    def drop_parts(self, places: Sequence[PartPlace]) -> None:
         """Remove these parts, and with them every message that has no other."""
         if not places:
             return
@@ -167,7 +167,7 @@ class _Mending:
         for index, parts in changes.items():
             self.messages[index] = self._rewritten(self.messages[index], parts)
 
-    def _answer(self, unanswered: Sequence[Place]) -> None:
+    def _answer(self, unanswered: Sequence[PartPlace]) -> None:
         """Put a stub result directly after the batch of each of these calls."""
         stubs: dict[int, list[ToolResult]] = {}
         for place in unanswered:
