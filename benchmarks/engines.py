@@ -20,10 +20,10 @@ from benchmarks.pairs import legal
 from benchmarks.recorded import health, mean
 from benchmarks.report import Figure, Table, share
 from benchmarks.speed import warm
-from penstock.compaction.outline import Node, parse_outline
 from penstock.conversation import mark
-from penstock.engine.engines import engine_named
+from penstock.engine.registry import engine_named
 from penstock.errors import TargetTooSmall
+from penstock.lossless.outline import Node, parse_outline
 
 __all__ = ["lossless", "run"]
 

@@ -6,8 +6,8 @@ from benchmarks.clock import note
 from benchmarks.options import Options
 from benchmarks.report import Figure, Limit, Table, share
 from benchmarks.traces import generated_traces
-from penstock.compaction.economics import Caching, PriceTerms, terms_of
 from penstock.measure.prices import price_of
+from penstock.planning.economics import Caching, PriceTerms, terms_of
 from penstock.replay.bills import Case
 from penstock.replay.compare import PolicyOutcome, compare
 from penstock.replay.policies import BEST, GATED, LATE, NEVER, POLICIES, RULE

@@ -10,8 +10,8 @@ from itertools import chain, count, cycle, product
 from typing import NamedTuple
 
 from benchmarks.needles import values_in
-from penstock.compaction.handoff import HandoffSection
 from penstock.measure.tokens import tokenizer_for
+from penstock.writing.handoff import HandoffSection
 
 __all__ = ["PLANTED", "SECRETS", "WRITERS", "good_faith"]
 

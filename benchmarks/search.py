@@ -22,10 +22,9 @@ from penstock.conversation.dialects import dialect_named
 from penstock.conversation.identity import content_digest
 from penstock.conversation.wire import encode_wire
 from penstock.recall import index_terms, terms_of
-from penstock.stores.base import NewMessage, NewSession
 from penstock.stores.index import Look
-from penstock.stores.opening import open_store
-from penstock.stores.sql import SqlStore
+from penstock.stores.store import SqlStore, open_store
+from penstock.stores.values import NewMessage, NewSession
 
 __all__ = ["run"]
 

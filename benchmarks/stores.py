@@ -21,9 +21,9 @@ from benchmarks.report import Figure, Limit, Table
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.identity import content_digest
 from penstock.conversation.wire import encode_wire
-from penstock.engine.session import Session
-from penstock.stores.base import NewMessage, NewSession, Store
-from penstock.stores.opening import open_store
+from penstock.sessions.session import Session
+from penstock.stores.store import open_store
+from penstock.stores.values import NewMessage, NewSession, Store
 
 __all__ = ["run"]
 

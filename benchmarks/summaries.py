@@ -22,8 +22,8 @@ from benchmarks.report import Cell, Figure, Limit, Table, share
 from benchmarks.scripted_writers import WRITERS
 from benchmarks.speed import warm
 from benchmarks.summary_checks import Harm, Original, planted
-from penstock.compaction.sections import PROSE_SHARE
 from penstock.errors import ErrorKind
+from penstock.writing.sections import PROSE_SHARE
 
 __all__ = ["run"]
 

@@ -9,10 +9,10 @@ from benchmarks.generate import message_tokens
 from benchmarks.needles import values_in
 from benchmarks.scripted_writers import PLANTED, SECRETS
 from penstock import Compressed
-from penstock.compaction.handoff import parse_handoff
-from penstock.compaction.verify import STRUCK
 from penstock.conversation import mark
 from penstock.redaction import REDACTED
+from penstock.writing.handoff import parse_handoff
+from penstock.writing.verify import STRUCK
 
 __all__ = ["Harm", "Original", "planted", "text_of"]
 

@@ -10,15 +10,15 @@ from benchmarks.options import Options
 from benchmarks.report import Cell, Figure, Table
 from benchmarks.scripted_writers import WRITERS
 from benchmarks.speed import WINDOW_TOKENS, warm
-from penstock.compaction.compact import CompactionResult, Goal, compact
-from penstock.compaction.notebook import Notebook, Opened
-from penstock.compaction.plan import Wishes
-from penstock.compaction.prose import Prose, read_prose
-from penstock.compaction.verify import check_prose
-from penstock.compaction.work import source_of
 from penstock.conversation.dialects import dialect_named
 from penstock.engine.compress import new_notebook
+from penstock.planning.compact import CompactionResult, Goal, compact
+from penstock.planning.plan import Wishes
 from penstock.settings import Settings
+from penstock.writing.notebook import Notebook, Opened
+from penstock.writing.prose import Prose, read_prose
+from penstock.writing.verify import check_prose
+from penstock.writing.work import source_of
 
 __all__ = ["run"]
 

@@ -18,7 +18,7 @@ from benchmarks.report import Figure, Limit, Table, share
 from benchmarks.trajectory_rows import rows_of, write_rows
 from penstock.conversation.dialects import decode_all
 from penstock.conversation.dialects.sharegpt import SHAREGPT
-from penstock.conversation.rules.pairs import Pairs
+from penstock.conversation.rules import Pairs
 from penstock.trajectories.compress import CompressedTrajectory, Compressor, TrajectoryDraft
 from penstock.trajectories.needs import Finder, texts_of
 from penstock.trajectories.options import TrajectoryOptions

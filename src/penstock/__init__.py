@@ -15,24 +15,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.compaction.receipt import Receipt as Receipt
     from penstock.engine.compress import acompress as acompress
     from penstock.engine.compress import compress as compress
     from penstock.engine.compressed import Compressed as Compressed
     from penstock.engine.compressor import ContextCompressor as ContextCompressor
     from penstock.engine.contract import ContextEngine as ContextEngine
-    from penstock.engine.lossless import LosslessEngine as LosslessEngine
-    from penstock.engine.session import Session as Session
     from penstock.engine.summariser import Summariser as Summariser
     from penstock.errors import ErrorClass as ErrorClass
     from penstock.errors import PenstockError as PenstockError
+    from penstock.lossless.engine import LosslessEngine as LosslessEngine
     from penstock.measure.usage import Usage as Usage
     from penstock.measure.usage import normalise_usage as normalise_usage
+    from penstock.planning.receipt import Receipt as Receipt
     from penstock.providers.cache_marks import mark_cache as mark_cache
     from penstock.providers.classify import classify_error as classify_error
     from penstock.providers.connect import connect as connect
+    from penstock.sessions.session import Session as Session
     from penstock.settings import Settings as Settings
-    from penstock.stores.opening import open_store as open_store
+    from penstock.stores.store import open_store as open_store
     from penstock.trajectories.compress import acompress_trajectory as acompress_trajectory
     from penstock.trajectories.compress import compress_trajectories as compress_trajectories
     from penstock.trajectories.compress import compress_trajectory as compress_trajectory
@@ -70,10 +70,10 @@ _HOMES = {
     "ContextCompressor": "penstock.engine.compressor",
     "ContextEngine": "penstock.engine.contract",
     "ErrorClass": "penstock.errors",
-    "LosslessEngine": "penstock.engine.lossless",
+    "LosslessEngine": "penstock.lossless.engine",
     "PenstockError": "penstock.errors",
-    "Receipt": "penstock.compaction.receipt",
-    "Session": "penstock.engine.session",
+    "Receipt": "penstock.planning.receipt",
+    "Session": "penstock.sessions.session",
     "Settings": "penstock.settings",
     "Summariser": "penstock.engine.summariser",
     "TrajectoryMetrics": "penstock.trajectories.metrics",
@@ -87,7 +87,7 @@ _HOMES = {
     "connect": "penstock.providers.connect",
     "mark_cache": "penstock.providers.cache_marks",
     "normalise_usage": "penstock.measure.usage",
-    "open_store": "penstock.stores.opening",
+    "open_store": "penstock.stores.store",
 }
 
 

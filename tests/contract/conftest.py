@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
 
 TABLES = (
     "conversations",

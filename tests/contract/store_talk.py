@@ -7,7 +7,7 @@ from penstock.conversation.identity import content_digest
 from penstock.conversation.message import Summary
 from penstock.conversation.view import Compaction, Handoff, Kept
 from penstock.conversation.wire import encode_wire, parse_json
-from penstock.stores.base import NewCompaction, NewMessage, NewSession
+from penstock.stores.values import NewCompaction, NewMessage, NewSession
 
 __all__ = ["append", "compact", "message", "messages", "raw_message", "started"]
 

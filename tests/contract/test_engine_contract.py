@@ -14,8 +14,8 @@ from tests.unit.engine.plugin_stage import install, write_plugin
 import penstock
 from penstock.engine.compressor import ContextCompressor
 from penstock.engine.contract import ContextEngine
-from penstock.engine.engines import engine_named
-from penstock.engine.lossless import LosslessEngine
+from penstock.engine.registry import engine_named
+from penstock.lossless.engine import LosslessEngine
 from penstock.settings import settings_from
 from penstock.testing import EngineContract, check_engine
 from penstock.testing.engine_contract import long_conversation
@@ -98,7 +98,7 @@ def test_an_engine_of_an_installed_package_keeps_the_contract_in_a_process_of_it
     site = install(tmp_path / "site", {"last-turns": "acme_engines:LastTurns"})
     source = Path(penstock.__file__).parents[1]
     code = (
-        "from penstock.engine.engines import engine_named\n"
+        "from penstock.engine.registry import engine_named\n"
         "from penstock.testing import check_engine\n"
         "print(len(check_engine(lambda: engine_named('last-turns'))))\n"
     )

@@ -13,10 +13,10 @@ import pytest
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import ToolResult
 from penstock.conversation.wire import parse_json
-from penstock.engine.session import Session
 from penstock.errors import StoreUnavailable, UnknownHandle
+from penstock.sessions.session import Session
 from penstock.settings import settings_from
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
 
 IMAGE = "iVBORw0KGgo="
 

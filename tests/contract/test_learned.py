@@ -9,13 +9,13 @@ from store_talk import started
 
 from penstock.engine.compressor import ContextCompressor
 from penstock.engine.learned import Learned, notes_for
-from penstock.engine.session import Session
 from penstock.errors import ErrorClass, ErrorKind
 from penstock.measure.calibration import Calibration
 from penstock.providers.classify import classify_error
+from penstock.sessions.session import Session
 from penstock.settings import settings_from
-from penstock.stores.base import NewSession
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
+from penstock.stores.values import NewSession
 
 OVERFLOW = {
     "error": {

@@ -11,8 +11,8 @@ from penstock.conversation.message import Summary, Text
 from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten
 from penstock.errors import StoreConflict, StoreError, UnknownSession
 from penstock.measure.usage import Usage
-from penstock.stores.base import SUBAGENT, NewCompaction, NewSession, StoredResult, UsageRow
 from penstock.stores.rows import session_of
+from penstock.stores.values import SUBAGENT, NewCompaction, NewSession, StoredResult, UsageRow
 
 
 def test_a_compaction_ends_its_session_and_opens_the_continuation(store):

@@ -10,8 +10,8 @@ from store_talk import append, compact, message, messages, raw_message, started
 from penstock.conversation.identity import chain
 from penstock.errors import StoreConflict, StoreError, UnknownSession
 from penstock.measure.usage import Usage
-from penstock.stores.base import BRANCH, SUBAGENT, LogTip, NewSession, StoredResult, UsageRow
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
+from penstock.stores.values import BRANCH, SUBAGENT, LogTip, NewSession, StoredResult, UsageRow
 
 ODD_TEXTS = [
     "",

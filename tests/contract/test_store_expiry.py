@@ -7,10 +7,10 @@ import math
 import pytest
 from store_talk import append, compact, started
 
-from penstock.engine.retention import expire, honour_retention
 from penstock.errors import StoreError, UnknownSession
+from penstock.sessions.retention import expire, honour_retention
 from penstock.settings import settings_from
-from penstock.stores.base import LAST_USED, SUBAGENT, NewSession, StoredResult
+from penstock.stores.values import LAST_USED, SUBAGENT, NewSession, StoredResult
 
 DAY = 86_400.0
 SETTINGS = settings_from({"store": {"retention_days": 30}})

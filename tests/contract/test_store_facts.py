@@ -6,7 +6,7 @@ import pytest
 from store_talk import append, compact, started
 
 from penstock.errors import StoreError
-from penstock.stores.base import NewFact, NewSession
+from penstock.stores.values import NewFact, NewSession
 
 
 def fact(position, text, kind="constraint", **more):

@@ -10,7 +10,7 @@ from store_talk import append, compact, message, messages, started
 
 from penstock.errors import StoreError, UnknownSession
 from penstock.measure.usage import Usage
-from penstock.stores.base import SUBAGENT, NewSession, StoredResult, UsageRow
+from penstock.stores.values import SUBAGENT, NewSession, StoredResult, UsageRow
 
 
 def result(result_id, session="a", text="all of it"):

@@ -8,7 +8,7 @@ from tests.contract.store_talk import append, compact, messages, raw_message, st
 from penstock.conversation.wire import encode_wire
 from penstock.errors import StoreError
 from penstock.recall import Wish
-from penstock.stores.base import NewSession, StoredResult
+from penstock.stores.values import NewSession, StoredResult
 
 
 def handles(findings):

@@ -14,7 +14,7 @@ from penstock.conversation.wire import parse_json
 from penstock.recall import MemoryIndex, Wish
 from penstock.recall.semantic import WordLlama, embedder_for
 from penstock.settings import RecallSettings, Settings
-from penstock.stores.base import NewSession, StoredResult
+from penstock.stores.values import NewSession, StoredResult
 
 SAID = (
     "authentication fails with 401 for every user since the upgrade",

@@ -12,8 +12,8 @@ from store_talk import compact, message, started
 
 from penstock.errors import StoreError
 from penstock.measure.usage import Usage
-from penstock.stores.base import SUBAGENT, NewSession, StoredResult, UsageRow
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
+from penstock.stores.values import SUBAGENT, NewSession, StoredResult, UsageRow
 
 MORE = int(os.environ.get("PENSTOCK_EXAMPLES", "1"))
 SMALL = st.integers(0, 5)

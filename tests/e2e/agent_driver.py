@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 from penstock.agent.assembly import AgentPlace, make_agent
-from penstock.agent.events import Compacted, Recovering
 from penstock.config import SecretText
+from penstock.loop.events import Compacted, Recovering
 from penstock.providers.connect import ConnectOptions, connect
 from penstock.settings import settings_from
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
 
 CONSTRAINTS = (
     "Never touch anything in migrations/.",

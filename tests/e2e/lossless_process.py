@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
-from penstock.engine.lossless import LosslessEngine
-from penstock.stores.opening import open_store
+from penstock.lossless.engine import LosslessEngine
+from penstock.stores.store import open_store
 from penstock.testing.engine_contract import agent_turns
 from penstock.testing.scripted_model import ScriptedModel
 

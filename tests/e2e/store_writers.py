@@ -12,8 +12,8 @@ from penstock.conversation.message import Summary
 from penstock.conversation.view import Compaction, Handoff, Kept
 from penstock.conversation.wire import encode_wire
 from penstock.errors import StoreConflict, StoreUnavailable
-from penstock.stores.base import NewCompaction, NewMessage, NewSession
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
+from penstock.stores.values import NewCompaction, NewMessage, NewSession
 
 __all__ = ["commit", "compete", "hold_exclusively", "new_messages", "race", "read_only", "write_until_killed"]
 

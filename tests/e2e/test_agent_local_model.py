@@ -8,15 +8,15 @@ from contextlib import aclosing
 import msgspec
 
 from penstock.agent.assembly import AgentPlace, make_agent
-from penstock.agent.events import ToolEnded
-from penstock.agent.loop import TurnLimits
 from penstock.agent.tools.list_files import ListFiles
 from penstock.agent.tools.toolbox import Toolbox
 from penstock.config import SecretText
+from penstock.loop.agent import TurnLimits
+from penstock.loop.events import ToolEnded
 from penstock.providers.connect import ConnectOptions, connect
 from penstock.providers.exchange import Answered, Called, Finish
 from penstock.settings import settings_from
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
 
 SCHEMA = {
     "type": "object",

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from agent_driver import CONSTRAINTS, WINDOW
 
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
 from penstock.testing import Reply, scripted_provider
 
 TURNS = int(os.environ.get("PENSTOCK_TURNS", "60"))

@@ -212,5 +212,5 @@ def test_help_and_mistakes_load_nothing_heavy(args):
     ours = {name for name in loaded if name.startswith("penstock")}
     assert ours <= {
         "penstock", "penstock.errors", "penstock.cli", "penstock.cli.main", "penstock.cli.parser", "penstock.cli.layout",
-        "penstock.cli.store_parser", "penstock.cli.bench_parser", "penstock.cli.trajectory_parser", "penstock.cli.chat_parser",
+        "penstock.cli.store_parser", "penstock.cli.trajectory_parser",
     }  # fmt: skip

@@ -10,11 +10,11 @@ from benchmarks.traces import trace_file
 from tests.e2e.cli_process import assert_one_clear_error, penstock, work
 from tests.unit.transfer.recorded_files import claude_line, lines, tool_result, tool_use, words
 
-from penstock.engine.session import Session
 from penstock.measure.usage import Usage
 from penstock.replay.policies import BEST, GATED, LATE, NEVER, POLICIES, RULE
-from penstock.stores.base import UsageRow
-from penstock.stores.opening import open_store
+from penstock.sessions.session import Session
+from penstock.stores.store import open_store
+from penstock.stores.values import UsageRow
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.e2e.cli_process import encoded, penstock, work
 
-from penstock.engine.session import Session
-from penstock.stores.opening import open_store
+from penstock.sessions.session import Session
+from penstock.stores.store import open_store
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "long_session.json"
 KEY = (

@@ -13,8 +13,8 @@ import pytest
 from tests.e2e.cli_process import COMMAND, encoded, environment, penstock, work
 from tests.unit.transfer.recorded_files import SESSION, claude_session, lines
 
-from penstock.engine.session import Session
-from penstock.stores.opening import open_store
+from penstock.sessions.session import Session
+from penstock.stores.store import open_store
 
 
 @pytest.fixture

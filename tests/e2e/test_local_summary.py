@@ -11,8 +11,6 @@ import msgspec
 import pytest
 
 import penstock
-from penstock.compaction.values import values_in
-from penstock.compaction.verify import STRUCK
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import Summary, ToolCall
 from penstock.conversation.rules import check
@@ -21,6 +19,8 @@ from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import weigh
 from penstock.providers.connect import connect
 from penstock.redaction import REDACTED
+from penstock.writing.values import values_in
+from penstock.writing.verify import STRUCK
 
 CHAT = DIALECTS["chat"]
 TARGET = 510

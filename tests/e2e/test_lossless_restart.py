@@ -8,10 +8,10 @@ import signal
 import lossless_process
 
 import penstock
-from penstock.compaction.outline import parse_outline
 from penstock.conversation import mark
-from penstock.engine.lossless import LosslessEngine
-from penstock.stores.opening import open_store
+from penstock.lossless.engine import LosslessEngine
+from penstock.lossless.outline import parse_outline
+from penstock.stores.store import open_store
 from penstock.testing.engine_contract import agent_turns
 from penstock.testing.scripted_model import ScriptedModel
 

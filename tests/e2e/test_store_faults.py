@@ -22,9 +22,9 @@ import store_writers
 from store_writers import commit, new_messages
 
 from penstock.errors import StoreUnavailable, UnknownSession
-from penstock.stores.base import NewSession
 from penstock.stores.index import purge_some
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
+from penstock.stores.values import NewSession
 
 KILLS = int(os.environ.get("PENSTOCK_KILLS", "8"))
 ON_ONE_STORE = 8  # runs before the next begins with an empty one: checking it costs what it holds

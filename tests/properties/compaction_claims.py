@@ -11,8 +11,6 @@ import msgspec
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from penstock.compaction.handoff import parse_handoff
-from penstock.compaction.plan import Fate
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import Summary, ToolCall
 from penstock.conversation.rules import check
@@ -20,8 +18,10 @@ from penstock.engine.compress import CompressRequest, compress_list, redactor_of
 from penstock.errors import TargetTooSmall
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import weigh
+from penstock.planning.plan import Fate
 from penstock.testing.long_sessions import long_conversations, long_turns
 from penstock.testing.writers import Turn, write
+from penstock.writing.handoff import parse_handoff
 
 NAMES = tuple(DIALECTS)
 TOKENIZER = tokenizer_for(None)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from penstock.compaction import outliner
-from penstock.compaction.outline import NodeTexts, parse_outline
-from penstock.compaction.runs import numbers_in
-from penstock.engine.lossless import LosslessEngine
+from penstock.conversation.handles import numbers_in
+from penstock.lossless import outliner
+from penstock.lossless.engine import LosslessEngine
+from penstock.lossless.outline import NodeTexts, parse_outline
 
 NOTHING_KNOWN = NodeTexts(lambda key: None)
 

@@ -12,18 +12,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from penstock.agent.approval import Approvals
-from penstock.agent.globs import glob_regex
-from penstock.agent.memory_entries import added, entries_of, removed, replaced
-from penstock.agent.tools.base import ToolContext
-from penstock.agent.tools.capping import HeadAndTail, capped
-from penstock.agent.tools.near_misses import why_not_found
-from penstock.agent.tools.pages import LINE_CHARS, Start, page_of
-from penstock.agent.tools.patch import patched
+from penstock.agent.tools.patch import patched, why_not_found
+from penstock.agent.tools.read_file import LINE_CHARS, Start, page_of
 from penstock.agent.tools.readable import readable
 from penstock.agent.tools.toolbox import Toolbox, own_tools
-from penstock.agent.workspace import Workspace
 from penstock.errors import ToolFailure
+from penstock.loop.approvals import Approvals
+from penstock.loop.capping import HeadAndTail, capped
+from penstock.loop.globs import glob_regex
+from penstock.loop.memory import added, entries_of, removed, replaced
+from penstock.loop.tools import ToolContext
+from penstock.loop.workspace import Workspace
 
 few = st.text(st.sampled_from("ab \n\t"), max_size=30)
 crlf = st.text(st.sampled_from("ab \n"), max_size=30).map(lambda text: text.replace("\n", "\r\n"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ProviderError
 from penstock.measure.usage import Usage
-from penstock.providers import anthropic, bodies, chat, chat_stream, responses
+from penstock.providers import anthropic, bodies, chat, responses
 from penstock.providers.exchange import Answer, CallDelta, Called, Finish, ReasoningDelta, TextDelta
 from penstock.providers.sse import EventParser
 from penstock.testing.provider_wire import stream_frames, wire_named
@@ -18,7 +18,7 @@ from penstock.testing.provider_wire.served import Served
 from penstock.testing.scripted import Reply
 
 READ = {
-    "chat": (chat.answer_from_body, chat_stream.ChatAccumulator),
+    "chat": (chat.answer_from_body, chat.ChatAccumulator),
     "responses": (responses.answer_from_body, responses.ResponsesAccumulator),
     "anthropic": (anthropic.answer_from_body, anthropic.AnthropicAccumulator),
 }

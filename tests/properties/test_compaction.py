@@ -10,12 +10,12 @@ from compaction_claims import NAMES, Case, cases, claim, decoded, last_request, 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.compaction.plan import Fate
 from penstock.conversation.document import read_document
 from penstock.conversation.message import Summary
 from penstock.engine.compress import CompressRequest, compress_document, compress_list
 from penstock.engine.compressor import ContextCompressor
 from penstock.errors import TargetTooSmall
+from penstock.planning.plan import Fate
 from penstock.testing.long_sessions import long_conversations
 from penstock.testing.strategies import broken_conversations, conversations
 

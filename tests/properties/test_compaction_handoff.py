@@ -10,11 +10,11 @@ from compaction_claims import NAMES, REDACTOR, Case, cases, claim, is_quoted, is
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.compaction.handoff import HandoffSection
 from penstock.errors import TargetTooSmall
 from penstock.settings import Settings, settings_from
 from penstock.testing.long_sessions import long_turns
 from penstock.testing.writers import Call, Turn, write
+from penstock.writing.handoff import HandoffSection
 
 each_dialect = pytest.mark.parametrize("name", NAMES)
 

@@ -23,12 +23,12 @@ from compaction_claims import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.compaction.handoff import HandoffSection
-from penstock.compaction.notebook import Notebook
 from penstock.engine.compress import CompressRequest, compress_list, redactor_of_process
 from penstock.engine.compressor import ContextCompressor
 from penstock.errors import TargetTooSmall
 from penstock.measure.tokens import tokenizer_for
+from penstock.writing.handoff import HandoffSection
+from penstock.writing.notebook import Notebook
 
 each_dialect = pytest.mark.parametrize("name", NAMES)
 

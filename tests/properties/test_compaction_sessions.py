@@ -16,8 +16,8 @@ from compaction_claims import NAMES, Case, claim, is_quoted, last_request, quota
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.compaction.handoff import HandoffSection
 from penstock.engine.compress import CompressRequest, compress_list
+from penstock.writing.handoff import HandoffSection
 
 SHARES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.95)
 

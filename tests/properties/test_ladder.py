@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock
-from penstock.compaction.handoff import HandoffSection
 from penstock.engine.summariser import Summariser, SummaryLimits
 from penstock.errors import ErrorKind, TargetTooSmall
 from penstock.providers.exchange import Finish
@@ -22,6 +21,7 @@ from penstock.testing.long_sessions import long_conversations
 from penstock.testing.scripted import Failure, RawBody, Reply
 from penstock.testing.scripted_model import ScriptedModel
 from penstock.testing.strategies import texts
+from penstock.writing.handoff import HandoffSection
 
 NAMES = ("chat", "responses", "anthropic")
 GHOST = "ghost_module_9917"

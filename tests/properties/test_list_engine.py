@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.agent.list_engine import ListEngine
+from penstock.context.list_engine import ListEngine
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.rules import check
 from penstock.engine.contract import ContextEngine

@@ -9,13 +9,13 @@ from compaction_claims import NAMES, claim
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.compaction.notebook import Notebook
 from penstock.conversation.dialects import DIALECTS
 from penstock.engine.compress import CompressRequest, compress_list, redactor_of_process
 from penstock.errors import TargetTooSmall
 from penstock.measure.tokens import tokenizer_for
 from penstock.testing.long_sessions import long_conversations
 from penstock.testing.strategies import broken_conversations, conversations
+from penstock.writing.notebook import Notebook
 
 each_dialect = pytest.mark.parametrize("name", NAMES)
 each_kind = pytest.mark.parametrize("kind", [conversations, broken_conversations, long_conversations])

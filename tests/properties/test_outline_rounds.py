@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from outline_claims import DialectEngine, numbers, outline, short_segments
 
-from penstock.compaction.plan import Fate
-from penstock.compaction.segments import children_of
 from penstock.errors import TargetTooSmall
+from penstock.lossless.segments import children_of
+from penstock.planning.plan import Fate
 
 __all__ = ["short_segments"]
 

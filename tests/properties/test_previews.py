@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compaction.previews import (
+from penstock.redaction import Redactor
+from penstock.sessions.results import (
     LEAST_CHARS,
     LargeResult,
     ResultLimits,
@@ -15,7 +16,6 @@ from penstock.compaction.previews import (
     stored_handles,
     to_store,
 )
-from penstock.redaction import Redactor
 from penstock.settings import ToolsSettings
 
 HANDLE = "r0123456789ab"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compaction.economics import Books, PricedRequest, PriceTerms, book, step
+from penstock.planning.economics import Books, PricedRequest, PriceTerms, book, step
 from penstock.replay.bills import Case, bill_of, course_of, views_of
 from penstock.replay.compare import compare
 from penstock.replay.hindsight import in_hindsight

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.conversation.dialects import DIALECTS, decode_all, wire_of
 from penstock.conversation.message import Message, Role, Summary, Text, ToolCall, ToolResult
-from penstock.conversation.rules import check, legal_cuts, open_calls, repair
+from penstock.conversation.repair import open_calls, repair
+from penstock.conversation.rules import check, legal_cuts
 from penstock.testing.strategies import broken_conversations, conversations
 
 SOME = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])

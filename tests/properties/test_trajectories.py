@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.conversation import mark
 from penstock.conversation.dialects import decode_all, dialect_named
-from penstock.conversation.rules import legal_cuts
-from penstock.conversation.rules.pairs import Pairs
+from penstock.conversation.rules import Pairs, legal_cuts
 from penstock.errors import InputError
 from penstock.measure.tokens import tokenizer_named
 from penstock.testing.long_sessions import long_conversations

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import Text, ToolCall, ToolResult
-from penstock.engine.adopting import KNOWN, NEW, adopt
-from penstock.engine.exporting import as_document, exported
-from penstock.engine.session import Session
 from penstock.errors import InputError
+from penstock.sessions.exporting import as_document, exported
+from penstock.sessions.importing import KNOWN, NEW, adopt
+from penstock.sessions.session import Session
 from penstock.settings import Settings
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
 from penstock.testing.strategies import broken_conversations, conversations, json_values
 from penstock.transfer.convert import convert
 from penstock.transfer.lines import read_lines

@@ -2,7 +2,7 @@
 
 from summary_cases import CLOUD_KEY, PASSWORD, TOKEN, needle
 
-from penstock.compaction.handoff import HandoffSection
+from penstock.writing.handoff import HandoffSection
 
 INVENTED = (
     "src/ghost/phantom.py",

@@ -14,12 +14,6 @@ from benchmarks.sessions.wires import DIALECTS as WIRES
 from client_talk import model_of
 
 import penstock
-from penstock.compaction.limits import limits_for_target
-from penstock.compaction.plan import Wishes
-from penstock.compaction.planner import make_plan
-from penstock.compaction.sections import PROSE_SHARE
-from penstock.compaction.values import values_in
-from penstock.compaction.verify import STRUCK
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import Summary, ToolCall
 from penstock.conversation.rules import check
@@ -28,10 +22,16 @@ from penstock.engine.compress import new_notebook
 from penstock.engine.summariser import Summariser
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import weigh
+from penstock.planning.compact import limits_for_target
+from penstock.planning.plan import Wishes
+from penstock.planning.planner import make_plan
 from penstock.providers.retries import RetryPolicy
 from penstock.redaction import REDACTED
 from penstock.settings import Settings
 from penstock.testing.provider_server import ScriptedProvider
+from penstock.writing.sections import PROSE_SHARE
+from penstock.writing.values import values_in
+from penstock.writing.verify import STRUCK
 
 PROVIDERS = {"openai": "chat", "responses": "responses", "anthropic": "anthropic"}
 TOKENIZER = tokenizer_for(None)

@@ -27,12 +27,12 @@ from summary_cases import (
 )
 
 import penstock
-from penstock.compaction.handoff import HandoffSection, parse_handoff
-from penstock.compaction.sections import PROSE_SHARE
-from penstock.compaction.verify import STRUCK
 from penstock.engine.summariser import Summariser, summariser_of
 from penstock.redaction import REDACTED
 from penstock.testing.scripted_model import ScriptedModel
+from penstock.writing.handoff import HandoffSection, parse_handoff
+from penstock.writing.sections import PROSE_SHARE
+from penstock.writing.verify import STRUCK
 
 AGAIN = {"repeat_last": True}
 CONVERSATIONS = {"planted": planted, "service": service, "coding": coding}

@@ -9,10 +9,10 @@ from client_talk import model_of
 from summary_cases import ONCE, is_notes, notes, planted
 
 from penstock.engine.compressor import ContextCompressor
-from penstock.engine.session import Session
 from penstock.engine.summariser import Summariser
-from penstock.stores.base import NewSession
-from penstock.stores.opening import open_store
+from penstock.sessions.session import Session
+from penstock.stores.store import open_store
+from penstock.stores.values import NewSession
 from penstock.testing.provider_server import ScriptedProvider
 from penstock.testing.scripted import Reply
 

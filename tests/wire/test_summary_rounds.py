@@ -24,10 +24,10 @@ from summary_cases import (
 )
 
 import penstock
-from penstock.compaction.handoff import HandoffSection, parse_handoff
 from penstock.engine.summariser import MemoryNotes, Summariser
 from penstock.testing.provider_server import ScriptedProvider
 from penstock.testing.scripted import Reply
+from penstock.writing.handoff import HandoffSection, parse_handoff
 
 SHELVES = 100
 

@@ -7,37 +7,36 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.agent.approval import Approvals, read_rule
-from penstock.agent.bookkeeping import books_for
-from penstock.agent.context import Context
-from penstock.agent.events import Noticed
-from penstock.agent.loop import Agent, Equipment, TurnLimits
-from penstock.agent.mcp_servers import McpServers
-from penstock.agent.memory_files import MemoryFiles
-from penstock.agent.snapshot import FrozenPrompt, PromptParts, Snapshot
-from penstock.agent.tools.base import ToolContext
 from penstock.agent.tools.toolbox import Toolbox, own_tools
-from penstock.agent.workspace import Workspace
 from penstock.config import command_environment, data_folder, named_variables
+from penstock.context.bookkeeping import books_for
+from penstock.context.hygiene import tidy
+from penstock.context.live import Context
 from penstock.engine.auxiliary import summariser_for
-from penstock.engine.engines import ENGINES, engine_named
-from penstock.engine.hygiene import tidy
-from penstock.engine.plugins import blaming
-from penstock.engine.session import Session
+from penstock.engine.registry import ENGINES, blaming, engine_named
 from penstock.errors import SettingsError, UnknownHandle
-from penstock.providers.cache_plan import caching_for
+from penstock.loop.agent import Agent, Equipment, TurnLimits
+from penstock.loop.approvals import Approvals, read_rule
+from penstock.loop.events import Noticed
+from penstock.loop.mcp import McpServers
+from penstock.loop.memory import MemoryFiles
+from penstock.loop.system_prompt import FrozenPrompt, PromptParts, Snapshot
+from penstock.loop.tools import ToolContext
+from penstock.loop.workspace import Workspace
+from penstock.providers.cache_marks import caching_for
 from penstock.recall.tools import EXPAND
+from penstock.sessions.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from penstock.agent.approval import Ask
-    from penstock.agent.events import AgentEvent
     from penstock.engine.contract import ContextEngine
+    from penstock.loop.approvals import Ask
+    from penstock.loop.events import AgentEvent
     from penstock.providers.exchange import StreamingModel
     from penstock.settings import Settings
-    from penstock.stores.base import NewFact, Store
+    from penstock.stores.values import NewFact, Store
 
 __all__ = ["AgentPlace", "make_agent"]
 

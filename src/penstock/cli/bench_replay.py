@@ -17,9 +17,9 @@ from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, screen_of
 from penstock.cli.source import read_bytes, settings_of
 from penstock.cli.stored import conversations, found_session, money, opened_store
-from penstock.compaction.economics import Caching, PriceTerms, terms_of
 from penstock.errors import InputError, SettingsError
 from penstock.measure.prices import Unknown, price_of
+from penstock.planning.economics import Caching, PriceTerms, terms_of
 from penstock.replay.bills import Case, course_of
 from penstock.replay.compare import PolicyOutcome, compare, has_room
 from penstock.replay.needles import Recalled
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping, Sequence
 
-    from penstock.stores.base import Store
+    from penstock.stores.values import Store
 
 __all__ = ["Replay", "Replayed", "lines", "replayed", "run"]
 

@@ -16,7 +16,7 @@ from penstock.cli.stored import opened_store
 if TYPE_CHECKING:
     import argparse
 
-    from penstock.stores.base import StoreFault
+    from penstock.stores.values import StoreFault
 
 __all__ = ["FAULTS_REMAIN", "run"]
 

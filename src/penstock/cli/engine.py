@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.cli.target import target_tokens
+from penstock.cli.source import target_tokens
 from penstock.engine.compress import CompressRequest, compress_document, run_sync, summarise_document
 from penstock.engine.summariser import Summariser
 from penstock.errors import SettingsError

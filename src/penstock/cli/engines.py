@@ -13,8 +13,7 @@ from penstock.cli.layout import aligned, printable, wrapped
 from penstock.cli.screen import Screen, screen_of
 from penstock.cli.source import settings_of
 from penstock.config import own_secrets, plugins_folder
-from penstock.engine.engines import offers
-from penstock.engine.plugins import trouble_with
+from penstock.engine.registry import offers, trouble_with
 from penstock.errors import EngineFailure, SettingsError
 from penstock.redaction import Redactor
 

@@ -15,9 +15,9 @@ from penstock.cli.report import receipt_json, report_lines
 from penstock.cli.runs import OLDER, REPAIRED, VerdictEntry, entries_of, grouped
 from penstock.cli.screen import Screen, screen_of
 from penstock.cli.source import read_given
-from penstock.compaction.plan import Fate
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import weigh
+from penstock.planning.plan import Fate
 
 if TYPE_CHECKING:
     import argparse

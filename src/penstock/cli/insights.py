@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.accounts.spending import Compactions, Spending, by, compactions_of, spent
 from penstock.cli.layout import plural
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, screen_of
-from penstock.cli.spending import Compactions, Spending, by, compactions_of, spent
 from penstock.cli.stored import conversations, money, opened_store
 from penstock.cli.usage import table
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from penstock.stores.base import Store
+    from penstock.stores.values import Store
 
 __all__ = ["Insights", "compaction_lines", "insights", "lines", "run"]
 

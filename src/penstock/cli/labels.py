@@ -9,9 +9,9 @@ import msgspec
 from penstock.cli.layout import printable
 from penstock.conversation.dialects import link_calls
 from penstock.conversation.message import Message, Summary, ToolCall, ToolResult
-from penstock.conversation.rules import repair
-from penstock.conversation.rules.pairing import Pairing
-from penstock.conversation.unmerge import OURS, unmerge
+from penstock.conversation.opening import OURS, unmerge
+from penstock.conversation.pairing import Pairing
+from penstock.conversation.repair import repair
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,7 @@ class Mending(msgspec.Struct, frozen=True, eq=False):
 
 def mending_of(document: Document) -> Mending:
     """The numbers that a compaction of this document gives its messages, without the cost of one."""
-    from penstock.compaction.transcript import number_messages  # noqa: PLC0415 - slow to load, and last
+    from penstock.writing.transcript import number_messages  # noqa: PLC0415 - slow to load, and last
 
     dialect = document.dialect
     messages, places = document.messages, list(range(len(document.messages)))

@@ -17,7 +17,7 @@ from penstock.conversation.message import (
     ToolCall,
     ToolResult,
 )
-from penstock.conversation.unmerge import without_handoff
+from penstock.conversation.opening import without_handoff
 from penstock.conversation.wire import encode_wire, json_text, parse_json
 from penstock.errors import UnknownHandle
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.layout import plural, printable, wrapped
 from penstock.cli.source import beside_tokens
-from penstock.compaction.plan import Fate
-from penstock.compaction.receipt import NOTHING_TO_DO
 from penstock.errors import PenstockError
 from penstock.measure.tokens import tokenizer_for
+from penstock.planning.plan import Fate
+from penstock.planning.receipt import NOTHING_TO_DO
 
 if TYPE_CHECKING:
     import argparse

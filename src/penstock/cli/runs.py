@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.cli.labels import Label, Mending
-from penstock.compaction.plan import Fate, Verdict
+from penstock.planning.plan import Fate, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence

@@ -16,7 +16,7 @@ from penstock.cli.stored import SHORT, found_session, moment, opened_store, reda
 from penstock.recall.ranking import Wish
 from penstock.recall.semantic import embedder_for
 from penstock.recall.terms import terms_of, tokens_of
-from penstock.stores.base import COMPRESSION
+from penstock.stores.values import COMPRESSION
 
 if TYPE_CHECKING:
     import argparse
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.cli.screen import Screen
     from penstock.recall.embedding import Embedder
     from penstock.recall.history import Finding
-    from penstock.stores.base import Store
+    from penstock.stores.values import Store
 
 __all__ = ["FoundMessages", "findings_of", "lines", "run"]
 

@@ -10,8 +10,8 @@ from penstock.cli.layout import plural
 from penstock.cli.screen import screen_of
 from penstock.cli.session_list import view_tokens
 from penstock.cli.stored import SHORT, found_session, opened_store
-from penstock.engine.session import Session
 from penstock.errors import SettingsError
+from penstock.sessions.session import Session
 
 if TYPE_CHECKING:
     import argparse

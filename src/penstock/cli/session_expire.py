@@ -13,14 +13,14 @@ from penstock.cli.screen import screen_of
 from penstock.cli.session_change import DECLINED, agreed
 from penstock.cli.source import settings_of
 from penstock.cli.stored import moment, opened_store
-from penstock.engine.retention import DAY_SECONDS, expire
 from penstock.errors import SettingsError
+from penstock.sessions.retention import DAY_SECONDS, expire
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from penstock.stores.base import Expired
+    from penstock.stores.values import Expired
 
 __all__ = ["run_expire"]
 

@@ -11,7 +11,7 @@ from penstock.cli.output import write_file, write_stdout
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import screen_of
 from penstock.cli.stored import found_session, opened_store
-from penstock.engine.exporting import as_document, exported
+from penstock.sessions.exporting import as_document, exported
 
 if TYPE_CHECKING:
     import argparse

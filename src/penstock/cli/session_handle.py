@@ -9,13 +9,13 @@ import msgspec
 
 from penstock.cli.layout import plural, printable
 from penstock.cli.stored import moment, redactor
-from penstock.engine.session_history import SessionHistory
-from penstock.engine.session_nodes import SessionNodes
+from penstock.lossless.session_nodes import SessionNodes
 from penstock.measure.tokens import tokenizer_for
+from penstock.sessions.history import SessionHistory
 
 if TYPE_CHECKING:
     from penstock.cli.screen import Screen
-    from penstock.stores.base import SessionRow, Store
+    from penstock.stores.values import SessionRow, Store
 
 __all__ = ["read_one"]
 

@@ -16,8 +16,8 @@ from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, screen_of
 from penstock.cli.source import read_bytes, settings_of
 from penstock.cli.stored import SHORT, opened_store
-from penstock.engine.adopting import BRANCHED, GROWN, KNOWN, NEW, WITHOUT_PARENT, Adopted, adopt
 from penstock.errors import InputError, StoreError
+from penstock.sessions.importing import BRANCHED, GROWN, KNOWN, NEW, WITHOUT_PARENT, Adopted, adopt
 from penstock.transfer.reading import read_recorded
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.settings import Settings
-    from penstock.stores.base import Store
+    from penstock.stores.values import Store
     from penstock.transfer.recorded import LineFault, Recorded
 
 __all__ = ["run_import"]

@@ -13,17 +13,17 @@ from penstock.cli.screen import Screen, screen_of
 from penstock.cli.session_handle import read_one
 from penstock.cli.session_list import title_of, view_tokens
 from penstock.cli.stored import found_session, moment, money, opened_store, redacted
-from penstock.compaction.facts import KeptKind
-from penstock.compaction.receipt import Receipt
-from penstock.engine.branching import TAKEN_OVER
-from penstock.engine.exporting import view_bytes
-from penstock.stores.base import COMPRESSION, SUBAGENT
+from penstock.planning.receipt import Receipt
+from penstock.sessions.branches import TAKEN_OVER
+from penstock.sessions.exporting import view_bytes
+from penstock.sessions.facts import KeptKind
+from penstock.stores.values import COMPRESSION, SUBAGENT
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from penstock.stores.base import CompactionRow, FactRow, SessionRow, Store, UsageRow
+    from penstock.stores.values import CompactionRow, FactRow, SessionRow, Store, UsageRow
 
 __all__ = ["ShownConversation", "lines", "run_show", "shown"]
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from penstock.cli.parser import Share
 from penstock.cli.progress import ProgressLine
 from penstock.config import load_settings
 from penstock.conversation.document import Document, read_document
+from penstock.conversation.repair import repair
 from penstock.conversation.wire import json_text
 from penstock.errors import InputError
-from penstock.measure.weigh import MESSAGE_FRAME, tools_tokens
+from penstock.measure.tokens import tokenizer_for
+from penstock.measure.weigh import MESSAGE_FRAME, tools_tokens, weigh
 
 if TYPE_CHECKING:
     import argparse
@@ -22,7 +25,15 @@ if TYPE_CHECKING:
     from penstock.measure.tokens import Tokenizer
     from penstock.settings import Settings
 
-__all__ = ["Given", "RequestOverhead", "beside_tokens", "read_bytes", "read_given", "settings_of"]
+__all__ = [
+    "Given",
+    "RequestOverhead",
+    "beside_tokens",
+    "read_bytes",
+    "read_given",
+    "settings_of",
+    "target_tokens",
+]
 
 
 class Given(msgspec.Struct, frozen=True, eq=False):
@@ -121,3 +132,16 @@ def _tools(value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise InputError("the field 'tools' must be a list of tool schemas: correct or remove it")
     return value
+
+
+# The target that was typed, as a number of tokens.
+
+
+def target_tokens(wanted: int | Share | None, given: Given) -> int | None:
+    """The target in tokens. A share is one of what a compaction counts: the mended list, without what is beside it."""
+    if not isinstance(wanted, Share):
+        return wanted
+    document = given.document
+    mended = repair(document.messages, document.dialect).messages
+    total = sum(weigh(mended, tokenizer_for(given.model)))
+    return max(1, int(total * wanted.of_tokens))

@@ -13,17 +13,17 @@ from urllib.parse import unquote
 from penstock.cli.layout import plural
 from penstock.cli.source import settings_of
 from penstock.config import own_secrets
-from penstock.engine.retention import honour_retention
 from penstock.errors import StoreUnavailable, UnknownSession
 from penstock.measure.prices import Money
 from penstock.redaction import Redactor
-from penstock.stores.opening import open_store
+from penstock.sessions.retention import honour_retention
+from penstock.stores.store import open_store
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from penstock.stores.base import ConversationRow, SessionRow, Store
+    from penstock.stores.values import ConversationRow, SessionRow, Store
 
 __all__ = [
     "SHORT",

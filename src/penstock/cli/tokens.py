@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.cli.fill import Fill, fill_of
+from penstock.accounts.window import Fill, fill_of
 from penstock.cli.labels import Label, labels_of, mending_of
 from penstock.cli.layout import aligned, clipped, plural, printable, width_of, wrapped
 from penstock.cli.progress import ProgressLine

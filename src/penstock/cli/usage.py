@@ -9,10 +9,10 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from penstock.accounts.spending import HEADINGS, Compactions, Spending, by, cells, compactions_of, spent
 from penstock.cli.layout import aligned, fitting, plural, printable
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, screen_of
-from penstock.cli.spending import HEADINGS, Compactions, Spending, by, cells, compactions_of, spent
 from penstock.cli.stored import conversations, found_session, money, opened_store
 
 if TYPE_CHECKING:

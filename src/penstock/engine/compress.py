@@ -13,36 +13,36 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
-from penstock.compaction.compact import CompactionResult, Goal, compact
-from penstock.compaction.notebook import Notebook, Opened
-from penstock.compaction.outline import NodeTexts  # noqa: TC001 - a struct's field types are read at run time
-from penstock.compaction.plan import Wishes
-from penstock.compaction.receipt import DEGRADED
-from penstock.compaction.sections import PROSE_SHARE
-from penstock.compaction.work import WorkMaker
 from penstock.config import cache_folder, own_secrets
 from penstock.conversation.dialects import detect, dialect_named
-from penstock.conversation.rules.reasoning import is_reasoning_item
+from penstock.conversation.rules import is_reasoning_item
 from penstock.conversation.wire import json_text
+from penstock.engine.attempt import Conversation, WriterMemory, WritingJob
 from penstock.engine.compressed import Compressed
 from penstock.engine.summariser import summariser_of
 from penstock.engine.threads import in_thread
-from penstock.engine.writing import Conversation, WriterMemory, WritingJob
 from penstock.errors import InputError, SettingsError
+from penstock.lossless.outline import NodeTexts  # noqa: TC001 - a struct's field types are read at run time
 from penstock.measure.prices import Money, Unknown
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import MESSAGE_FRAME, tools_tokens
 from penstock.measure.windows import resolve_window
+from penstock.planning.compact import CompactionResult, Goal, compact
+from penstock.planning.plan import Wishes
+from penstock.planning.receipt import DEGRADED
 from penstock.redaction import Redactor
 from penstock.redaction.kingfisher import kingfisher
 from penstock.settings import Settings, settings_from
+from penstock.writing.notebook import Notebook, Opened
+from penstock.writing.sections import PROSE_SHARE
+from penstock.writing.work import WorkMaker
 
 if TYPE_CHECKING:
-    from penstock.compaction.plan import Plan
-    from penstock.compaction.prose import Prose
     from penstock.conversation.document import Document
     from penstock.engine.summariser import Summariser, Written
     from penstock.measure.tokens import Tokenizer
+    from penstock.planning.plan import Plan
+    from penstock.writing.prose import Prose
 
 __all__ = [
     "Begun",

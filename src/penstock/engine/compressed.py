@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.compaction.plan import Fate, Verdict, verdicts
-from penstock.conversation.unmerge import OURS
+from penstock.conversation.opening import OURS
 from penstock.errors import UnknownHandle
+from penstock.planning.plan import Fate, Verdict, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.compaction.compact import CompactionResult
-    from penstock.compaction.notebook import Opened
-    from penstock.compaction.plan import Plan
-    from penstock.compaction.receipt import Receipt
-    from penstock.compaction.transcript import Transcript
     from penstock.conversation.message import Message
+    from penstock.planning.compact import CompactionResult
+    from penstock.planning.plan import Plan
+    from penstock.planning.receipt import Receipt
+    from penstock.writing.notebook import Opened
+    from penstock.writing.transcript import Transcript
 
 __all__ = ["Compressed", "number_of"]
 

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.compaction.policy import Compact, Guard, Policy, Thrash, worth_it
-from penstock.compaction.pressure import Level, Notice, Pressure
-from penstock.compaction.receipt import NOTHING_TO_DO
 from penstock.config import SecretText
 from penstock.conversation.dialects import detect
+from penstock.engine.attempt import WriterMemory
 from penstock.engine.auxiliary import provider_of, summariser_for
 from penstock.engine.compress import CompressRequest, compress_list, new_notebook, run_sync, summarise_list
 from penstock.engine.compressed import Compressed, number_of
@@ -20,11 +18,13 @@ from penstock.engine.learned import Learned, notes_for
 from penstock.engine.recollection import Recollection
 from penstock.engine.summariser import summariser_of
 from penstock.engine.threads import in_thread
-from penstock.engine.writing import WriterMemory
 from penstock.errors import SettingsError, UnknownHandle
 from penstock.measure.calibration import Calibration
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.usage import normalise_usage
+from penstock.planning.policy import Compact, Guard, Policy, Thrash, worth_it
+from penstock.planning.pressure import Level, Notice, Pressure
+from penstock.planning.receipt import NOTHING_TO_DO
 from penstock.providers.connect import ConnectOptions, connect
 from penstock.recall.semantic import embedder_for
 from penstock.recall.tools import EXPAND, tool_schemas
@@ -33,10 +33,10 @@ from penstock.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from penstock.compaction.notebook import Notebook
     from penstock.engine.learned import StoredNotes
     from penstock.engine.summariser import Summariser
-    from penstock.stores.base import Store
+    from penstock.stores.values import Store
+    from penstock.writing.notebook import Notebook
 
 __all__ = ["ContextCompressor"]
 

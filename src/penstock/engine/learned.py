@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from penstock.engine.shelf import StoreShelf
 from penstock.errors import StoreError, UnknownSession
+from penstock.lossless.shelf import StoreShelf
 from penstock.measure.calibration import Calibration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.stores.base import Store
+    from penstock.stores.values import Store
 
 __all__ = ["Learned", "StoredNotes", "notes_for"]
 

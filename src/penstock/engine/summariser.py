@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 
-from penstock.engine.cooldown import Cooldown
-from penstock.engine.writing import Allowance, NotesCache, Writer, WriterMemory, Writing, WritingJob
+from penstock.engine.attempt import Allowance, NotesCache, Writer, WriterMemory, Writing, WritingJob
 from penstock.errors import ErrorClass, ErrorKind, NotWritten, ProviderError, SettingsError
 from penstock.measure.prices import Cost, Money, cost_of, total_cost
 from penstock.measure.usage import Usage
@@ -29,10 +28,11 @@ from penstock.measure.windows import resolve_window
 from penstock.providers.exchange import Answer, Ask
 
 if TYPE_CHECKING:
-    from penstock.compaction.prose import Prose
     from penstock.providers.exchange import Model
+    from penstock.writing.prose import Prose
 
-__all__ = ["Attempt", "MemoryNotes", "Summariser", "SummaryLimits", "Written", "summariser_of"]
+__all__ = ["Attempt", "Cooldown", "MemoryNotes", "Summariser", "SummaryLimits", "Written", "summariser_of"]
+
 
 IN_CONVERSATION = "at the end of the conversation"
 ON_ITS_OWN = "from the turns"
@@ -410,3 +410,30 @@ async def _in_thread(function: WritesText, prompt: str) -> Any:
 
     threading.Thread(target=work, daemon=True, name="penstock-summariser").start()
     return await waiting
+
+
+# How long a model that failed is left alone.
+
+_FIRST_SECONDS = 30.0
+_LONGEST_SECONDS = 600.0
+_NOBODY_THERE = {ErrorKind.AUTH, ErrorKind.QUOTA}
+
+
+class Cooldown(msgspec.Struct, frozen=True):
+    """Until when a model rests, and after how many failures in a row."""
+
+    until: float = 0.0
+    failures: int = 0
+
+    def after(self, failure: ErrorClass, now: float) -> Cooldown:
+        """Longer with each passing failure; at once the longest where there is no way in; else no rest at all."""
+        if failure.kind in _NOBODY_THERE:
+            return Cooldown(now + _LONGEST_SECONDS, self.failures + 1)
+        if not failure.kind.transient:
+            return self
+        seconds = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2**self.failures)
+        return Cooldown(now + max(seconds, failure.retry_after_seconds or 0.0), self.failures + 1)
+
+    def left(self, now: float) -> float:
+        """Seconds until it may be asked again."""
+        return max(0.0, self.until - now)

@@ -9,16 +9,27 @@ import msgspec
 
 from penstock.conversation.wire import json_text
 from penstock.measure.usage import normalise_usage
-from penstock.providers.bodies import refused, shaped
+from penstock.providers.bodies import parse_event, refused, shaped
 from penstock.providers.classify import classify_error
-from penstock.providers.exchange import Answer, Called, Finish
-from penstock.providers.failures import malformed_answer
+from penstock.providers.exchange import Answer, CallDelta, Called, Finish, ReasoningDelta, TextDelta
+from penstock.providers.failures import cut_off, malformed_answer
+from penstock.providers.sse import DONE
 
 if TYPE_CHECKING:
-    from penstock.providers.exchange import Ask
+    from penstock.providers.exchange import Ask, Event
     from penstock.providers.quirks import Quirks
+    from penstock.providers.sse import ServerEvent
 
-__all__ = ["PATH", "answer_from_body", "finish_of", "request_body", "spoken_in", "thought_in"]
+__all__ = [
+    "PATH",
+    "ChatAccumulator",
+    "answer_from_body",
+    "finish_of",
+    "request_body",
+    "spoken_in",
+    "thought_in",
+]
+
 
 PATH = "/chat/completions"
 
@@ -162,3 +173,191 @@ def _raise_error_of_choice(body: Mapping[str, Any]) -> None:
     first = choices[0] if isinstance(choices, Sequence) and choices else None
     if isinstance(first, Mapping) and first.get("error"):
         raise refused(classify_error(None, body))
+
+
+# A streamed answer of Chat Completions, put together again. Pure but for what it has gathered so far.
+
+_TEXTS = ("refusal", "reasoning_content", "reasoning")
+
+
+class ChatAccumulator:
+    """Takes the events of one stream and becomes the body that would have come without streaming."""
+
+    def __init__(self) -> None:
+        self.finished = False
+        self._head: dict[str, Any] = {}
+        self._usage: Any = None
+        self._finish: str | None = None
+        self._error: Any = None
+        self._seen_choice = False
+        self._fields: dict[str, Any] = {}
+        self._texts: dict[str, list[str]] = {}
+        self._content: list[Any] = []
+        self._details: list[dict[str, Any]] = []
+        self._calls: list[_GrowingCall] = []
+
+    def take(self, event: ServerEvent) -> list[Event]:
+        """What this event adds to the answer. ProviderError for one that reports an error or cannot be read."""
+        if event.data.strip() == DONE:
+            self.finished = True
+            return []
+        chunk = parse_event(event.data)
+        if isinstance(chunk.get("model"), str):
+            self._head["model"] = chunk["model"]
+        self._take_usage(chunk)
+        choices = chunk.get("choices")
+        if not isinstance(choices, list):
+            return []
+        return [event for choice in choices for event in self._take_choice(choice)]
+
+    def answer(self) -> Answer:
+        """The whole answer. ProviderError where the stream broke off or what it held cannot be read."""
+        if not (self.finished or self._finish):
+            raise cut_off()
+        choice = {"message": self._message(), "finish_reason": self._finish, "error": self._error}
+        return answer_from_body(
+            self._head | {"choices": [choice] if self._seen_choice else [], "usage": self._usage}
+        )
+
+    def _take_usage(self, chunk: Mapping[str, Any]) -> None:
+        groq = chunk.get("x_groq")
+        usage = chunk.get("usage") or (groq.get("usage") if isinstance(groq, Mapping) else None)
+        self._usage = usage or self._usage
+
+    def _take_choice(self, choice: Any) -> list[Event]:
+        if not isinstance(choice, Mapping):
+            raise malformed_answer("a choice in the stream is no object")
+        if choice.get("index") not in (None, 0):
+            return []  # further choices were asked for; the first one is the answer
+        self._seen_choice = True
+        reason = choice.get("finish_reason")
+        self._finish = reason if isinstance(reason, str) and reason else self._finish
+        self._error = choice.get("error") or self._error
+        delta = choice.get("delta")
+        return self._take_delta(delta) if isinstance(delta, Mapping) else []
+
+    def _take_delta(self, delta: Mapping[str, Any]) -> list[Event]:
+        events: list[Event] = []
+        if thought := thought_in(delta):
+            events.append(ReasoningDelta(thought))
+        content, refusal = delta.get("content"), delta.get("refusal")
+        said = spoken_in(content) + (refusal if isinstance(refusal, str) else "")
+        if said:
+            events.append(TextDelta(said))
+        self._content += content if isinstance(content, list) else [content] if content else []
+        for name, value in delta.items():
+            self._keep(name, value)
+        calls = delta.get("tool_calls")
+        if isinstance(calls, list):
+            events += [event for call in calls for event in self._take_call(call)]
+        return events
+
+    def _keep(self, name: str, value: Any) -> None:
+        if value is None or name in {"content", "tool_calls"}:
+            return
+        if name in _TEXTS and isinstance(value, str):
+            self._texts.setdefault(name, []).append(value)
+        elif name == "reasoning_details" and isinstance(value, list):
+            for detail in value:
+                _merge_detail(self._details, detail)
+        else:
+            self._fields[name] = value
+
+    def _take_call(self, delta: Any) -> list[Event]:
+        if not isinstance(delta, Mapping):
+            raise malformed_answer("a tool call in the stream is no object")
+        call = self._call_of(delta.get("index"), delta.get("id"))
+        return call.take(delta)
+
+    def _call_of(self, index: Any, call_id: Any) -> _GrowingCall:
+        """The call that a delta belongs to: by its index, but another id under the same index is another call."""
+        named = isinstance(call_id, str) and call_id != ""
+        same = [call for call in self._calls if isinstance(index, int) and call.index == index]
+        if not isinstance(index, int):
+            same = [call for call in self._calls if call.id == call_id] if named else self._calls
+        if same and (not named or same[-1].id == call_id):
+            return same[-1]
+        number = len(self._calls)
+        call = _GrowingCall(index if isinstance(index, int) else -1, call_id if named else f"call_{number}")
+        self._calls.append(call)
+        return call
+
+    def _message(self) -> dict[str, Any]:
+        texts = {name: text for name, pieces in self._texts.items() if (text := "".join(pieces))}
+        message: dict[str, Any] = {"role": "assistant", "content": _joined(self._content)}
+        message |= self._fields | texts
+        if self._details:
+            message["reasoning_details"] = self._details
+        if self._calls:
+            message["content"] = message["content"] or None
+            message["tool_calls"] = [call.wire() for call in self._calls]
+        return message
+
+
+class _GrowingCall:
+    """A tool call as far as it has come."""
+
+    def __init__(self, index: int, call_id: str) -> None:
+        self.index = index
+        self.id = call_id
+        self._name = ""
+        self._arguments: list[str] = []
+        self._extra: dict[str, Any] = {}
+        self._begun = False
+
+    def take(self, delta: Mapping[str, Any]) -> list[Event]:
+        function = delta.get("function")
+        function = function if isinstance(function, Mapping) else {}
+        name, arguments = function.get("name"), function.get("arguments")
+        piece = arguments if isinstance(arguments, str) else json_text(arguments) if arguments else ""
+        told = name if isinstance(name, str) and not self._name else ""
+        self._name = self._name or told
+        self._arguments.append(piece)
+        for field, value in delta.items():
+            if field not in {"index", "id", "function"} and value is not None:
+                self._extra[field] = value  # Gemini signs its thoughts here and wants that back
+        if self._begun and not (told or piece):
+            return []
+        self._begun = True
+        return [CallDelta(self.id, told, piece)]
+
+    def wire(self) -> dict[str, Any]:
+        function = {"name": self._name, "arguments": "".join(self._arguments) or "{}"}
+        return {"id": self.id, "type": "function", **self._extra, "function": function}
+
+
+def _joined(pieces: list[Any]) -> Any:
+    """Texts as one text; parts as a list in which the parts of one kind that follow each other are one."""
+    if all(isinstance(piece, str) for piece in pieces):
+        return "".join(pieces)
+    parts: list[Any] = []
+    for piece in pieces:
+        part = {"type": "text", "text": piece} if isinstance(piece, str) else piece
+        last = parts[-1] if parts else None
+        field = part.get("type") if isinstance(part, Mapping) else None
+        if (
+            isinstance(last, Mapping)
+            and field in {"text", "thinking"}
+            and last.get("type") == field
+            and isinstance(part.get(field), type(last.get(field)))
+            and isinstance(last.get(field), str | list)
+        ):
+            parts[-1] = {**last, **part, field: last[field] + part[field]}
+        else:
+            parts.append(part)
+    return parts
+
+
+def _merge_detail(details: list[dict[str, Any]], detail: Any) -> None:
+    """OpenRouter sends the text of one reasoning detail in pieces: same index, same type."""
+    if not isinstance(detail, Mapping):
+        return
+    same = [kept for kept in details if all(kept.get(key) == detail.get(key) for key in ("index", "type"))]
+    if not same or detail.get("index") is None:
+        details.append(dict(detail))
+        return
+    for name, value in detail.items():
+        if name in {"text", "summary", "data"} and isinstance(value, str):
+            same[-1][name] = (same[-1].get(name) or "") + value
+        elif value is not None:
+            same[-1][name] = value

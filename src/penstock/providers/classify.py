@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.errors import ErrorClass, ErrorKind
 from penstock.providers.error_body import ErrorBody, read_body
 from penstock.providers.error_table import BY_STATUS, ROWS, Figures, Row
-from penstock.providers.error_text import read_number
-from penstock.providers.retry_after import lower_headers, retry_after_seconds
+from penstock.providers.error_text import lower_headers, read_number, retry_after_seconds
 from penstock.redaction import Redactor
 
 if TYPE_CHECKING:

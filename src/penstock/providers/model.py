@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from penstock.errors import ProviderError
-from penstock.providers import anthropic, chat, chat_stream, listing, responses
+from penstock.providers import anthropic, chat, listing, responses
 from penstock.providers.bodies import encode_body, parse_body
 from penstock.providers.caller import Caller
 from penstock.providers.exchange import Answer, Answered, CallDelta, Finish, ReasoningDelta, TextDelta
@@ -59,7 +59,7 @@ class _Dialect(msgspec.Struct, frozen=True):
 
 
 _DIALECTS = {
-    "chat": _Dialect(chat.PATH, chat.request_body, chat.answer_from_body, chat_stream.ChatAccumulator),
+    "chat": _Dialect(chat.PATH, chat.request_body, chat.answer_from_body, chat.ChatAccumulator),
     "responses": _Dialect(
         responses.PATH, responses.request_body, responses.answer_from_body, responses.ResponsesAccumulator
     ),

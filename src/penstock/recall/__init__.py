@@ -6,11 +6,10 @@ it; what it finds is ranked here, the same for all of them.
 
 from __future__ import annotations
 
-from penstock.recall.excerpt import best_excerpt
 from penstock.recall.memory_index import MemoryIndex
 from penstock.recall.passages import Passage, message_passages
 from penstock.recall.query import Query, Statistics, read_query
-from penstock.recall.ranking import Candidate, Hit, Wish, rank
+from penstock.recall.ranking import Candidate, Hit, Wish, best_excerpt, rank
 from penstock.recall.terms import index_terms, terms_of
 
 __all__ = [

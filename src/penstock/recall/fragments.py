@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.compaction.reading import Speaker
     from penstock.recall.query import Query, Statistics
+    from penstock.writing.reading import Speaker
 
 __all__ = ["FRAGMENT_CHARACTERS", "Fragment", "Origin", "fragments_of", "relevance"]
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.compaction.stubs import arguments_of, describe, main_argument, shorten, tool_family
 from penstock.conversation.message import (
     Image,
     Message,
@@ -18,6 +17,7 @@ from penstock.conversation.message import (
     ToolCall,
     ToolResult,
 )
+from penstock.writing.stubs import arguments_of, describe, main_argument, shorten, tool_family
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

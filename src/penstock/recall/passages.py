@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.compaction.excerpts import lay_out
-from penstock.compaction.reading import Speaker
 from penstock.conversation.message import Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
+from penstock.writing.excerpts import lay_out
+from penstock.writing.reading import Speaker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.compaction.values import PHRASE, values_in_phrase, values_in_token
 from penstock.conversation.message import Role, Text
 from penstock.recall.terms import terms_of, tokens_of
+from penstock.writing.values import PHRASE, values_in_phrase, values_in_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -8,9 +8,9 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from penstock.compaction.stubs import shorten
 from penstock.conversation.wire import parse_json
 from penstock.errors import InputError
+from penstock.writing.stubs import shorten
 
 __all__ = ["DescribeHistory", "ExpandHistory", "SearchHistory", "handle_in", "object_in", "read_arguments"]
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from penstock.compaction.stubs import shorten
 from penstock.conversation.wire import encode_wire
 from penstock.errors import InputError, PenstockError, SettingsError, UnknownHandle
 from penstock.recall.ranking import Wish
@@ -31,6 +30,7 @@ from penstock.recall.tool_arguments import (
     read_arguments,
     shown,
 )
+from penstock.writing.stubs import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from penstock.compaction.economics import PriceTerms  # noqa: TC001 - a struct's field types are read at run time
+from penstock.planning.economics import PriceTerms  # noqa: TC001 - a struct's field types are read at run time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import numpy as np
 
-from penstock.compaction.economics import Books, PricedRequest, step
-from penstock.compaction.policy import budgets
+from penstock.planning.economics import Books, PricedRequest, step
+from penstock.planning.policy import budgets
 from penstock.replay.hindsight import in_hindsight
 from penstock.settings import CompressionSettings
 
@@ -88,7 +88,7 @@ def at_size(course: Course, case: Case, limit_tokens: int) -> list[int]:
 
 
 def by_rule(course: Course, case: Case, mode: Literal["on", "gated"], limit_tokens: int) -> list[int]:
-    """Compact as `penstock.compaction.economics` decides, request by request."""
+    """Compact as `penstock.planning.economics` decides, request by request."""
     compacted: list[int] = []
     static, kept, summary = course.static_tokens, case.kept_tokens, case.summary_tokens
     books = Books(case.terms, limit_tokens, mode)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.conversation.dialects.base import Dialect
     from penstock.conversation.message import Message
     from penstock.settings import Settings
-    from penstock.stores.base import LogEntry, Store
+    from penstock.stores.values import LogEntry, Store
 
 __all__ = ["StoredSession", "read_session", "recalled"]
 

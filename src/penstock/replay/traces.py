@@ -14,7 +14,7 @@ from penstock.errors import InputError, MalformedJSON
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.stores.base import Store, UsageRow
+    from penstock.stores.values import Store, UsageRow
 
 __all__ = ["STATIC_TOKENS", "Trace", "read_traces", "stored_trace", "turns_of"]
 

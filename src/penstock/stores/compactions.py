@@ -9,26 +9,28 @@ import msgspec
 from penstock.conversation.view import Compaction, Handoff, Piece
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import StoreConflict, StoreError
-from penstock.stores.base import COMPRESSION, CompactionRow
-from penstock.stores.ledgers import insert_facts
-from penstock.stores.rows import last_session, log_tip_of, new_session, session_of, there, tip_of
-from penstock.stores.texts import label
+from penstock.stores.encoding import label
+from penstock.stores.rows import last_session, log_tip_of, new_session, session_of, stretches, there, tip_of
+from penstock.stores.values import COMPRESSION, CompactionRow, FactRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.stores.base import NewCompaction
     from penstock.stores.database import Row, SqlSpelling, Transaction
+    from penstock.stores.values import NewCompaction, NewFact
 
 __all__ = [
     "commit_compaction",
     "compactions_of",
+    "facts_of",
+    "insert_facts",
     "knows_its_positions",
     "newest_of",
     "pin_message",
     "read_pieces",
     "undo_newest",
 ]
+
 
 _COMPACTION = (
     "SELECT c.key, c.base, c.length, c.pieces, c.over, c.receipt, c.created, s.id, c.undone, c.retry "
@@ -171,3 +173,52 @@ def read_pieces(data: bytes) -> tuple[Piece, ...]:
         raise
     except msgspec.DecodeError:  # a lone surrogate, which only the standard library reads
         return msgspec.convert(parse_json(data), tuple[Piece, ...], str_keys=True)
+
+
+# Facts of the ledger: written with the compaction that takes their messages out of the view, and gone with it.
+
+
+def insert_facts(do: Transaction, conversation: int, compaction: int, facts: Sequence[NewFact]) -> None:
+    """Write the facts of a compaction, in the order in which they are given."""
+    do.run_many(
+        "INSERT INTO facts (compaction, place, conversation, position, kind, label, text, uses, superseded) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                *(compaction, place, conversation, fact.position, label(fact.kind), label(fact.label)),
+                *(label(fact.text), fact.uses, fact.superseded),
+            )
+            for place, fact in enumerate(facts)
+        ],
+    )
+
+
+def facts_of(do: Transaction, session_id: str) -> list[FactRow]:
+    """The facts of the compactions that hold, in the order of their messages; one that was written again counts once."""
+    _, _, conversation = session_of(do, session_id)
+    newest: dict[tuple[int, str, str, str], FactRow] = {}
+    for part, low, high in stretches(do, conversation):
+        rows = do.rows(
+            "SELECT f.position, f.kind, f.text, f.label, f.uses, f.superseded, e.created, f.compaction FROM facts f "
+            "JOIN compactions c ON c.key = f.compaction JOIN entries e ON e.conversation = ? AND e.position = f.position "
+            "WHERE f.conversation = ? AND f.position >= ? AND f.position < ? AND c.undone IS NULL "
+            "ORDER BY f.position, f.compaction, f.place",
+            *(part, conversation, low, high),
+        )
+        for row in rows:
+            fact = _as_fact(row)
+            newest[fact.position, fact.kind, fact.label, fact.text] = fact
+    return list(newest.values())
+
+
+def _as_fact(row: Row) -> FactRow:
+    return FactRow(
+        position=row[0],
+        kind=row[1],
+        text=row[2],
+        label=row[3],
+        uses=row[4],
+        superseded=row[5],
+        at=row[6],
+        compaction=row[7],
+    )

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.measure.usage import Usage
-from penstock.stores.base import StoredResult, UsageRow
-from penstock.stores.packing import pack, unpack
+from penstock.stores.encoding import identifier, is_storable, label, moment, pack, unpack
 from penstock.stores.rows import session_of, stretches
-from penstock.stores.texts import identifier, is_storable, label, moment
+from penstock.stores.values import StoredResult, UsageRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.stores.base import BRANCH, SUBAGENT
+from penstock.stores.encoding import label, moment
 from penstock.stores.rows import (
     SESSION,
     as_conversation,
@@ -16,11 +16,11 @@ from penstock.stores.rows import (
     session_of,
     tip_of,
 )
-from penstock.stores.texts import label, moment
+from penstock.stores.values import BRANCH, SUBAGENT
 
 if TYPE_CHECKING:
-    from penstock.stores.base import ConversationRow, NewSession, SessionRow
     from penstock.stores.database import Transaction
+    from penstock.stores.values import ConversationRow, NewSession, SessionRow
 
 __all__ = [
     "branch_off",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.conversation.identity import chain
-from penstock.stores.base import Appended, LogEntry, LogTip
+from penstock.stores.encoding import is_storable, moment
 from penstock.stores.rows import (
     ENTRY,
     appended_before,
@@ -16,13 +16,13 @@ from penstock.stores.rows import (
     store_messages,
     stretches,
 )
-from penstock.stores.texts import is_storable, moment
+from penstock.stores.values import Appended, LogEntry, LogTip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.stores.base import NewMessage
     from penstock.stores.database import SqlSpelling, Transaction
+    from penstock.stores.values import NewMessage
 
 __all__ = ["append_messages", "longest_known", "read_positions", "read_stretch"]
 

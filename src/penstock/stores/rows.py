@@ -8,22 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock.conversation.wire import parse_json
 from penstock.errors import StoreConflict, StoreError, UnknownSession
 from penstock.measure.usage import Usage
-from penstock.stores.base import (
-    COMPRESSION,
-    Appended,
-    ConversationRow,
-    LogEntry,
-    LogTip,
-    SessionRow,
-)
-from penstock.stores.packing import pack, unpack
-from penstock.stores.texts import identifier, is_storable, label, moment
+from penstock.stores.encoding import identifier, is_storable, label, moment, pack, unpack
+from penstock.stores.values import COMPRESSION, Appended, ConversationRow, LogEntry, LogTip, SessionRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.stores.base import NewMessage, NewSession
     from penstock.stores.database import Row, Transaction
+    from penstock.stores.values import NewMessage, NewSession
 
 __all__ = [
     "ENTRY",

@@ -13,7 +13,7 @@ from penstock.conversation.wire import parse_json
 from penstock.errors import PenstockError
 from penstock.recall.tools import TOOL_NAMES
 from penstock.stores.compactions import read_pieces
-from penstock.stores.packing import unpack
+from penstock.stores.encoding import unpack
 from penstock.stores.rows import batches
 from penstock.stores.search_tables import MESSAGE, RESULT, SUMMARY
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.pairing import match
 from penstock.conversation.rules import check
-from penstock.conversation.rules.pairing import match
 from penstock.conversation.wire import json_text
 from penstock.errors import InputError
 from penstock.measure.weigh import MESSAGE_FRAME, tools_tokens, weigh

@@ -8,30 +8,30 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.compaction.elide import calls_by_id, clip
-from penstock.compaction.handoff import header_of
-from penstock.compaction.verify import KnownSource, check_prose
-from penstock.compaction.vocabulary import Vocabulary
-from penstock.compaction.work import Work, WorkTurn
 from penstock.conversation.message import Image, Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
+from penstock.engine.attempt import WritingJob
 from penstock.engine.summariser import Summariser, SummaryLimits, Written, summariser_of
-from penstock.engine.writing import WritingJob
 from penstock.measure.prices import Money
+from penstock.planning.elide import calls_by_id, clip
 from penstock.trajectories.compress import CompressedTrajectory, Compressor
 from penstock.trajectories.kept import KeptSummary
 from penstock.trajectories.metrics import TrajectoryOutcome
 from penstock.trajectories.needs import texts_of
 from penstock.trajectories.summary import PROSE_SHARE
+from penstock.writing.handoff import header_of
+from penstock.writing.verify import KnownSource, check_prose
+from penstock.writing.vocabulary import Vocabulary
+from penstock.writing.work import Work, WorkTurn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from penstock.compaction.prose import Prose
-    from penstock.compaction.verify import Checked
     from penstock.conversation.message import Message, Part
     from penstock.providers.exchange import Model
     from penstock.trajectories.compress import TrajectoryDraft
     from penstock.trajectories.kept import KeptSummaries
+    from penstock.writing.prose import Prose
+    from penstock.writing.verify import Checked
 
 __all__ = ["ModelSummaries"]
 

@@ -15,8 +15,7 @@ import msgspec
 
 from penstock.conversation.dialects import decode_all
 from penstock.conversation.message import Role
-from penstock.conversation.rules import legal_cuts
-from penstock.conversation.rules.pairs import Pairs
+from penstock.conversation.rules import Pairs, legal_cuts
 from penstock.engine.compress import redactor_of_process, run_sync
 from penstock.errors import IllegalResult
 from penstock.trajectories.fields import training_fields
@@ -30,11 +29,11 @@ from penstock.trajectories.weights import format_of, turn_tokens, weigh_turns
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from penstock.compaction.verify import Checked
     from penstock.conversation.dialects import Dialect
     from penstock.conversation.message import Message
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
+    from penstock.writing.verify import Checked
 
 __all__ = [
     "CompressedTrajectory",

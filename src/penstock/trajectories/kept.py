@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from penstock.compaction.prose import Prose  # noqa: TC001 - `KeptSummary` is decoded by it
+from penstock.writing.prose import Prose  # noqa: TC001 - `KeptSummary` is decoded by it
 
 __all__ = ["KeptSummaries", "KeptSummary"]
 

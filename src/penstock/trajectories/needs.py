@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import ahocorasick_rs
 
-from penstock.compaction.values import PHRASE, tokens_of, values_of_each
 from penstock.conversation.message import Reasoning, Role, Text, ToolCall, ToolResult
+from penstock.writing.values import PHRASE, tokens_of, values_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

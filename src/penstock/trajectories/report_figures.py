@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
     from penstock.trajectories.shards import Done
 
-__all__ = ["RATIO_CLASSES", "TURN_EDGES", "FigureSpread", "ReportFigures", "ShownRow", "ShownSample"]
+__all__ = [
+    "RATIO_CLASSES",
+    "TURN_EDGES",
+    "FigureSpread",
+    "ReportFigures",
+    "ShownRow",
+    "ShownSample",
+]
+
 
 RATIO_CLASSES = 20
 TURN_EDGES = (1, 2, 3, 4, 6, 8, *(round(10 ** (power / 8)) for power in range(8, 41)))

@@ -6,21 +6,26 @@ forbids a browser to load or run anything.
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from penstock.trajectories.metrics import EDGES, Totals, TrajectoryOutcome
-from penstock.trajectories.report_charts import Classes, distribution, shares, short
 from penstock.trajectories.report_figures import TURN_EDGES, FigureSpread, ReportFigures, ShownRow
-from penstock.trajectories.report_markup import Html, element, figure_of, fragment, table
-from penstock.trajectories.report_samples import sample_html
+from penstock.web.charts import Classes, distribution, shares, short
+from penstock.web.markup import Html, element, figure_of, fragment, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
-__all__ = ["ReportBad", "ReportFacts", "render"]
+    from penstock.trajectories.report_figures import ShownSample
+    from penstock.trajectories.samples import SampleTurn, Stretch
+
+__all__ = ["ReportBad", "ReportFacts", "render", "sample_html"]
+
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _QUANTILES = ((0.05, "5 %"), (0.25, "25 %"), (0.5, "median"), (0.75, "75 %"), (0.95, "95 %"))
@@ -376,3 +381,88 @@ def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+# Rows side by side in a report: on the left as they were, on the right as they are.
+
+
+def sample_html(shown: ShownSample, *, first: bool) -> Html:
+    """One row, folded but for the first."""
+    sample, metrics = shown.sample, shown.sample.metrics
+    label = (
+        f"{shown.file}, row {sample.row:,}: {metrics.turns_before:,} → {metrics.turns_after:,} turns, "
+        f"{metrics.tokens_before:,} → {metrics.tokens_after:,} tokens"
+    )
+    body = fragment(
+        *_kept(sample.head),
+        element(
+            "tr",
+            element("td", *_gone(sample.gone)),
+            element("td", _turn(sample.summary, "turn summary", numbered=False)),
+        ),
+        *_kept(sample.tail),
+    )
+    sides = element(
+        "table",
+        element("caption", label),
+        element("thead", element("tr", *(element("th", one, scope="col") for one in ("Before", "After")))),
+        element("tbody", body),
+        class_="sides",
+    )
+    summary = element("summary", element("span", sample.kind, class_="badge"), " ", label)
+    reason = (element("p", f"Reason: {metrics.reason}"),) if metrics.reason else ()
+    wide = element("div", sides, class_="wide", role="region", aria_label=label, tabindex="0")
+    return element("details", summary, *reason, wide, class_="sample", **({"open": ""} if first else {}))
+
+
+def _kept(stretch: Stretch) -> Iterator[Html]:
+    """Turns that stay: the same on both sides, but for a note in one of them."""
+
+    def line(turn: SampleTurn) -> Html:
+        return element(
+            "tr", element("td", _turn(turn, "turn")), element("td", _turn(turn, "turn", text=turn.after))
+        )
+
+    yield from map(line, stretch.first)
+    if stretch.hidden:
+        yield element("tr", element("td", _more(stretch.hidden, "stay"), colspan="2"))
+    yield from map(line, stretch.last)
+
+
+def _gone(stretch: Stretch) -> Iterator[Html]:
+    yield from (_turn(turn, "turn gone") for turn in stretch.first)
+    if stretch.hidden:
+        yield _more(stretch.hidden, "gave way")
+    yield from (_turn(turn, "turn gone") for turn in stretch.last)
+
+
+def _more(hidden: int, what: str) -> Html:
+    return element("p", f"… {hidden:,} more that {what}", class_="more")
+
+
+def _turn(turn: SampleTurn, kind: str, *, text: str | None = None, numbered: bool = True) -> Html:
+    place = f"{turn.number:,} · " if numbered else "summary · "
+    return element(
+        "div",
+        element("p", f"{place}{turn.role} · {turn.characters:,} characters", class_="who"),
+        element("p", text if text is not None else turn.text, class_="said", dir="auto"),
+        class_=kind,
+    )
+
+
+class Report(ReportFigures):
+    """The figures of a report, and where its page goes."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def write(self, facts: ReportFacts) -> None:
+        """Write the page, whole or not at all. Raises OSError."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.new")
+        try:
+            temporary.write_text(render(facts, self), encoding="utf-8")
+            temporary.replace(self._path)
+        finally:
+            temporary.unlink(missing_ok=True)

@@ -17,10 +17,8 @@ from penstock.errors import RunBroken, SettingsError
 from penstock.trajectories.engines import LocalEngine, SerialEngine
 from penstock.trajectories.formats import DataFile, compression_of, data_files, output_of, writing
 from penstock.trajectories.journal import Journal, parts_folder
-from penstock.trajectories.metrics import Totals
-from penstock.trajectories.metrics_file import MetricsFile
-from penstock.trajectories.report import Report
-from penstock.trajectories.report_page import ReportBad, ReportFacts
+from penstock.trajectories.metrics import MetricsFile, Totals
+from penstock.trajectories.report_page import Report, ReportBad, ReportFacts
 from penstock.trajectories.shards import Done, Remaining
 from penstock.trajectories.tokenizers import located, tokenizer_of
 from penstock.trajectories.working import ShardJob, connected, part_name

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from penstock.compaction.excerpts import lay_out
 from penstock.conversation.message import Message, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 from penstock.trajectories.needs import Finder
+from penstock.writing.excerpts import lay_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

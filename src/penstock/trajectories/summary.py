@@ -10,29 +10,29 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from penstock.compaction.coverage import ExcerptChoice
-from penstock.compaction.elide import calls_by_id, clip
-from penstock.compaction.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
-from penstock.compaction.importance import Live, score_values
-from penstock.compaction.index import Index
-from penstock.compaction.ledger import Ledger, facts_in
-from penstock.compaction.reading import Reader, Speaker
-from penstock.compaction.transcript import AFTER, MODEL, WRITTEN_BY, number_messages, numbers_after
 from penstock.conversation import mark
 from penstock.conversation.message import Message, Role, Summary, Text, ToolCall
 from penstock.measure.weigh import MESSAGE_FRAME
+from penstock.planning.elide import calls_by_id, clip
 from penstock.trajectories.needs import needed_values, texts_of
 from penstock.trajectories.sieve import sifted
+from penstock.writing.coverage import ExcerptChoice
+from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
+from penstock.writing.importance import Live, score_values
+from penstock.writing.index import Index
+from penstock.writing.ledger import Ledger, facts_in
+from penstock.writing.reading import Reader, Speaker
+from penstock.writing.transcript import AFTER, MODEL, WRITTEN_BY, number_messages, numbers_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.compaction.ledger import Fact
-    from penstock.compaction.reading import Reading
-    from penstock.compaction.verify import Checked
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
     from penstock.trajectories.span import Span
+    from penstock.writing.ledger import Fact
+    from penstock.writing.reading import Reading
+    from penstock.writing.verify import Checked
 
 __all__ = ["PROSE_SHARE", "SummaryWriter"]
 

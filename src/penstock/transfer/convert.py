@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.conversation.dialects import wire_of
+from penstock.conversation.dialects.content import read_image
 from penstock.conversation.dialects.segments import text_of
 from penstock.conversation.dialects.sharegpt import SHAREGPT
 from penstock.conversation.message import (
@@ -28,14 +29,14 @@ from penstock.conversation.message import (
     ToolResult,
 )
 from penstock.conversation.wire import parse_json
-from penstock.transfer.pictures import Picture, pictures_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.conversation.dialects import Dialect
 
-__all__ = ["Converted", "convert"]
+__all__ = ["Converted", "Picture", "convert", "pictures_of"]
+
 
 # Fields of messages, items and blocks that the parts stand for, or that say nothing.
 _UNDERSTOOD = frozenset(
@@ -341,3 +342,58 @@ def _object(arguments: str) -> Any:
     except ValueError:
         value = arguments
     return value if isinstance(value, dict) else {"arguments": value}
+
+
+# Where the pictures of a message are: a part knows a picture by its digest alone, the wire has its data.
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """A picture: its base64 data with its type, or the URL that it is at. Neither where only its provider has it."""
+
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+
+    @property
+    def address(self) -> str:
+        """A URL of it, with the data inside where there is data; "" where there is none."""
+        if self.data:
+            return f"data:{self.media_type or 'image/png'};base64,{self.data}"
+        return self.url
+
+
+def pictures_of(wire: Any) -> dict[str, Picture]:
+    """Every picture of a wire object, by its digest."""
+    found: dict[str, Picture] = {}
+    waiting = [wire]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            image = read_image(value) or _screenshot(value)
+            if image is not None:
+                found[image.digest] = _picture(value)
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    return found
+
+
+def _screenshot(block: Mapping[str, Any]) -> Any:
+    """A computer's screenshot is a picture of another type."""
+    return (
+        read_image({**block, "type": "input_image"}) if block.get("type") == "computer_screenshot" else None
+    )
+
+
+def _picture(block: Mapping[str, Any]) -> Picture:
+    source = block.get("source") or block.get("image_url")
+    if isinstance(source, Mapping):
+        if isinstance(source.get("data"), str):
+            return Picture(str(source.get("media_type") or ""), source["data"])
+        source = source.get("url")
+    if not isinstance(source, str):
+        return Picture()
+    head, comma, data = source.partition(",")
+    if source[:5].lower() == "data:" and comma and head.endswith(";base64"):
+        return Picture(head[5:].split(";", 1)[0], data)
+    return Picture(url=source) if ":" in source[:12] else Picture()

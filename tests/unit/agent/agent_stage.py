@@ -7,11 +7,11 @@ import os
 
 import msgspec
 
-from penstock.agent.approval import ApprovalReply, Approvals, Decision
-from penstock.agent.memory_files import MemoryFiles
-from penstock.agent.tools.base import ToolContext
 from penstock.agent.tools.toolbox import Toolbox, own_tools
-from penstock.agent.workspace import Workspace
+from penstock.loop.approvals import ApprovalReply, Approvals, Decision
+from penstock.loop.memory import MemoryFiles
+from penstock.loop.tools import ToolContext
+from penstock.loop.workspace import Workspace
 
 
 class Person:

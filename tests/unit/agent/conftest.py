@@ -1,7 +1,7 @@
 import pytest
 from agent_stage import Stage
 
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
 
 
 @pytest.fixture

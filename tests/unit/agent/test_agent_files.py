@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from agent_stage import refuse
 
-from penstock.agent.approval import Access, ApprovalReply
-from penstock.agent.tools.base import function_schema
 from penstock.conversation.wire import encode_wire
+from penstock.loop.approvals import Access, ApprovalReply
+from penstock.loop.tools import function_schema
 
 
 class TestReading:

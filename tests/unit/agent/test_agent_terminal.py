@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.compaction.stubs import exit_status
 from penstock.config import command_environment
+from penstock.writing.stubs import exit_status
 
 
 def alive(pid):

@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from penstock.agent.approval import Access, ApprovalReply, Approvals, Permission, decide, read_rule
 from penstock.errors import SettingsError
+from penstock.loop.approvals import Access, ApprovalReply, Approvals, Permission, decide, read_rule
 
 
 def command(text):

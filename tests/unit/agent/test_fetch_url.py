@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from penstock.agent.approval import ApprovalReply
 from penstock.agent.tools import fetch_url
-from penstock.agent.tools.addresses import is_public
+from penstock.agent.tools.fetch_url import is_public
 from penstock.agent.tools.readable import readable
+from penstock.loop.approvals import ApprovalReply
 
 PAGE = """<!DOCTYPE html><html><head><title>Cranes</title><style>p {color: red}</style></head>
 <body><script>alert("no")</script><h1>All  about

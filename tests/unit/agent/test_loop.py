@@ -10,21 +10,12 @@ from pathlib import Path
 import pytest
 from agent_talk import DIALECTS, TALK, agent_of, run
 
-from penstock.agent.approval import ApprovalReply as Answer
 from penstock.agent.assembly import AgentPlace, make_agent
-from penstock.agent.compactions import CompactionWish
-from penstock.agent.events import (
-    Compacted,
-    Compacting,
-    Noticed,
-    Recovering,
-    Said,
-    ToolEnded,
-    ToolLine,
-    Used,
-)
-from penstock.engine.session import Session
+from penstock.context.compactions import CompactionWish
 from penstock.errors import ErrorKind, SettingsError
+from penstock.loop.approvals import ApprovalReply as Answer
+from penstock.loop.events import Compacted, Compacting, Noticed, Recovering, Said, ToolEnded, ToolLine, Used
+from penstock.sessions.session import Session
 from penstock.settings import settings_from
 from penstock.testing import PromptCache, Reply, ScriptedModel
 

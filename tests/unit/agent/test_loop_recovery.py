@@ -10,10 +10,10 @@ import pytest
 from agent_talk import TALK, agent_of, run
 
 from penstock.agent.assembly import AgentPlace, make_agent
-from penstock.agent.events import Compacted, Recovering
-from penstock.agent.loop import TurnLimits
-from penstock.agent.recovery import GiveUp, LowerCap, Shrink, next_step
+from penstock.context.recovery import GiveUp, LowerCap, Shrink, next_step
 from penstock.errors import ErrorClass, ErrorKind
+from penstock.loop.agent import TurnLimits
+from penstock.loop.events import Compacted, Recovering
 from penstock.providers.connect import connect
 from penstock.settings import settings_from
 from penstock.testing import PromptCache, Reply, ScriptedProvider

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from agent_stage import refuse
 
-from penstock.agent.approval import ApprovalReply
-from penstock.agent.mcp_servers import McpServers
 from penstock.agent.tools.toolbox import Toolbox
+from penstock.loop.approvals import ApprovalReply
+from penstock.loop.mcp import McpServers
 from penstock.settings import McpServer
 
 SERVER = str(Path(__file__).with_name("mcp_tickets.py"))

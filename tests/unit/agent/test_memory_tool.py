@@ -4,10 +4,9 @@ import stat
 import msgspec
 import pytest
 
-from penstock.agent.approval import Approvals
-from penstock.agent.memory_entries import added, entries_of, removed, replaced
-from penstock.agent.memory_files import MemoryFiles, MemoryName
 from penstock.errors import ToolFailure
+from penstock.loop.approvals import Approvals
+from penstock.loop.memory import MemoryFiles, MemoryName, added, entries_of, removed, replaced
 
 BY_HAND = """# Project
 
@@ -133,7 +132,7 @@ def test_several_agents_lose_nothing_of_each_other(tmp_path):
 
 
 def test_approvals_may_allow_it_by_rule(stage):
-    from penstock.agent.approval import read_rule
+    from penstock.loop.approvals import read_rule
 
     approvals = Approvals(rules=(read_rule("memory(USER.md)"),))
     stage.context = msgspec.structs.replace(stage.context, approve=approvals.approve)

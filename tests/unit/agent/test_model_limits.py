@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 
 from penstock.agent.assembly import AgentPlace, make_agent
-from penstock.agent.events import Asked
-from penstock.agent.loop import TurnLimits
+from penstock.loop.agent import TurnLimits
+from penstock.loop.events import Asked
 from penstock.providers.connect import connect
 from penstock.settings import settings_from
 from penstock.testing import ScriptedModel, ScriptedProvider

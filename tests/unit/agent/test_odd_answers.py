@@ -8,10 +8,10 @@ import json
 import pytest
 from agent_talk import DIALECTS, agent_of, run
 
-from penstock.agent.events import Noticed, ToolEnded
-from penstock.agent.wire import is_whole, sound_calls
-from penstock.engine.session import Session
+from penstock.loop.events import Noticed, ToolEnded
+from penstock.loop.wire import is_whole, sound_calls
 from penstock.providers.exchange import Called, Finish
+from penstock.sessions.session import Session
 from penstock.testing import Reply
 
 HALF = '{"path": "a.txt", "content": "one\\ntw'

@@ -11,10 +11,10 @@ from agent_talk import DIALECTS
 from tests.unit.engine.plugin_stage import LAST_TURNS, install, write_plugin
 
 from penstock.agent.assembly import AgentPlace, make_agent
-from penstock.agent.events import Compacted, Noticed, ToolEnded
-from penstock.agent.list_engine import ListEngine
-from penstock.engine.session import Session
+from penstock.context.list_engine import ListEngine
 from penstock.errors import EngineFailure, SettingsError
+from penstock.loop.events import Compacted, Noticed, ToolEnded
+from penstock.sessions.session import Session
 from penstock.settings import settings_from
 from penstock.testing import Reply, ScriptedModel
 

@@ -1,9 +1,9 @@
 import msgspec
 import pytest
 
-from penstock.agent.memory_files import MemoryFiles
-from penstock.agent.snapshot import FrozenPrompt, PromptParts, Snapshot, instruction_files, take_snapshot
-from penstock.agent.workspace import Workspace
+from penstock.loop.memory import MemoryFiles
+from penstock.loop.system_prompt import FrozenPrompt, PromptParts, Snapshot, instruction_files, take_snapshot
+from penstock.loop.workspace import Workspace
 
 
 @pytest.fixture

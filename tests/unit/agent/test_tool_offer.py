@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from penstock.agent.tool_offer import LOAD_TOOLS, ToolUse, loaded_text, make_offer
-from penstock.agent.tools.base import function_schema
 from penstock.agent.tools.toolbox import own_tools
 from penstock.conversation.message import Message, Role, ToolCall, ToolResult
+from penstock.loop.tool_offer import LOAD_TOOLS, ToolUse, loaded_text, make_offer
+from penstock.loop.tools import function_schema
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import tools_tokens
 

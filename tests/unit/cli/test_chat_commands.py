@@ -10,15 +10,15 @@ from importlib.util import find_spec
 
 import pytest
 
-from penstock.agent.events import Compacted, Noticed
-from penstock.cli.chat_commands import COMMANDS, parse, run_command
-from penstock.cli.chat_desk import Desk, Host, Office
-from penstock.cli.chat_model import ModelChooser
-from penstock.cli.chat_wanted import Wanted
+from penstock.cli.chat.commands import COMMANDS, parse, run_command
+from penstock.cli.chat.desk import Desk, Host, Office
+from penstock.cli.chat.model import ModelChooser
+from penstock.cli.chat.wanted import Wanted
 from penstock.cli.screen import Screen
 from penstock.errors import SettingsError, UnknownHandle, UnknownSession
+from penstock.loop.events import Compacted, Noticed
 from penstock.settings import ModelSettings, RecallSettings, Settings
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
 from penstock.testing import ScriptedProvider
 
 SCREEN = Screen(io.StringIO(), columns=100)

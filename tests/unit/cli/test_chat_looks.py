@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from penstock.agent.approval import Access, Permission
-from penstock.agent.events import (
+from penstock.cli.chat.approval import permission_lines
+from penstock.cli.chat.feedback import compaction_lines, ending_line, tame, tool_line
+from penstock.cli.chat.markdown import AnswerMarkdown, markdown
+from penstock.cli.chat.status import StatusFragment, short_tokens, status_line
+from penstock.cli.chat.view import TurnView
+from penstock.cli.layout import width_of
+from penstock.cli.screen import Screen
+from penstock.loop.approvals import Access, Permission
+from penstock.loop.events import (
     Asked,
     Compacted,
     Compacting,
@@ -24,16 +31,9 @@ from penstock.agent.events import (
     ToolStarted,
     TurnEnded,
 )
-from penstock.agent.status import Status
-from penstock.cli.chat_approval import permission_lines
-from penstock.cli.chat_feedback import compaction_lines, ending_line, tame, tool_line
-from penstock.cli.chat_markdown import AnswerMarkdown, markdown
-from penstock.cli.chat_status import StatusFragment, short_tokens, status_line
-from penstock.cli.chat_view import TurnView
-from penstock.cli.layout import width_of
-from penstock.cli.screen import Screen
-from penstock.compaction.receipt import Receipt
+from penstock.loop.status import Status
 from penstock.measure.usage import Usage
+from penstock.planning.receipt import Receipt
 
 STATUS = Status(
     session_id="s",

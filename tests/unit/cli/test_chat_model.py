@@ -6,13 +6,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from penstock.cli import chat_model
-from penstock.cli.chat_model import ModelChoice, ModelChooser, NoModel
-from penstock.cli.chat_wanted import LOCAL, Wanted
+from penstock.cli.chat import model as chat_model
+from penstock.cli.chat.model import ModelChoice, ModelChooser, NoModel
+from penstock.cli.chat.wanted import LOCAL, Wanted
 from penstock.errors import SettingsError
 from penstock.providers.connect import ConnectOptions, connect
 from penstock.providers.presets import PRESETS
-from penstock.stores.base import SessionRow
+from penstock.stores.values import SessionRow
 
 
 @pytest.fixture(autouse=True)

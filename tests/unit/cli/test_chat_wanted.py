@@ -6,11 +6,11 @@ import argparse
 
 import pytest
 
-from penstock.cli.chat_wanted import LOCAL, Reached, Wanted, keep_reached, reached_by
-from penstock.engine.session import Session
+from penstock.cli.chat.wanted import LOCAL, Reached, Wanted, keep_reached, reached_by
 from penstock.errors import SettingsError
+from penstock.sessions.session import Session
 from penstock.settings import ModelSettings
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
 
 SERVER = "http://127.0.0.1:9/v1"
 OWN = ModelSettings(name="qwen", provider="ollama", base_url=SERVER, api_key_env="OWN_KEY")

@@ -9,7 +9,7 @@ from benchmarks.traces import generated_traces
 
 from penstock.cli.bench_replay import Replay, Replayed, lines
 from penstock.cli.screen import Screen
-from penstock.compaction.economics import PriceTerms
+from penstock.planning.economics import PriceTerms
 from penstock.replay.bills import Case
 from penstock.replay.compare import compare
 from penstock.replay.needles import Recalled

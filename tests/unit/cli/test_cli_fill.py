@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.cli.fill import KINDS, fill_of
+from penstock.accounts.window import KINDS, fill_of
 from penstock.cli.labels import labels_of
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cli.spending import Compactions, by, cells, compactions_of, spent
+from penstock.accounts.spending import Compactions, by, cells, compactions_of, spent
 from penstock.conversation.view import Compaction
 from penstock.measure.usage import Usage
-from penstock.stores.base import CompactionRow, UsageRow
+from penstock.stores.values import CompactionRow, UsageRow
 
 
 def request(at, model="gpt-4.1", cost=0.5, usage=None, task="turn"):

@@ -13,16 +13,16 @@ import pytest
 from tests.e2e.cli_process import assert_one_clear_error, encoded, work
 from tests.unit.transfer.recorded_files import claude_line, claude_session, codex_rollout, lines
 
+from penstock.accounts.spending import by
 from penstock.cli.layout import width_of
 from penstock.cli.screen import Screen
 from penstock.cli.session_list import lines as list_lines
 from penstock.cli.session_list import listed as listed_row
-from penstock.cli.spending import by
 from penstock.cli.usage import table
-from penstock.engine.session import Session
+from penstock.sessions.session import Session
 from penstock.settings import settings_from
-from penstock.stores.base import NewSession
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
+from penstock.stores.values import NewSession
 from penstock.testing import ScriptedModel
 
 

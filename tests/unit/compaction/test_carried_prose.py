@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import penstock
-from penstock.compaction.handoff import HandoffSection, parse_handoff
 from penstock.conversation import mark
+from penstock.writing.handoff import HandoffSection, parse_handoff
 
 PROSE = """## Goal
 Get the parser to accept dates.

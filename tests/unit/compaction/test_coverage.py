@@ -10,12 +10,12 @@ from benchmarks.generate import coding_session, service_session
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compaction.coverage import ExcerptChoice
-from penstock.compaction.importance import Live, score_values
-from penstock.compaction.notebook import Notebook
 from penstock.conversation.dialects import DIALECTS
 from penstock.measure.tokens import tokenizer_for
 from penstock.redaction import Redactor
+from penstock.writing.coverage import ExcerptChoice
+from penstock.writing.importance import Live, score_values
+from penstock.writing.notebook import Notebook
 
 TOKENIZER = tokenizer_for(None)
 

@@ -7,7 +7,9 @@ from decimal import Decimal
 import pytest
 from msgspec.structs import replace
 
-from penstock.compaction.economics import (
+from penstock.measure.prices import ModelPrice, Rate, Unknown
+from penstock.measure.usage import Usage
+from penstock.planning.economics import (
     Books,
     PricedRequest,
     PriceTerms,
@@ -19,8 +21,6 @@ from penstock.compaction.economics import (
     terms_of,
     weigh,
 )
-from penstock.measure.prices import ModelPrice, Rate, Unknown
-from penstock.measure.usage import Usage
 
 FIVE = PriceTerms(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0, unit_usd=5e-6)
 STATIC, KEPT = 18_000, 30_000

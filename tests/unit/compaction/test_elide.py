@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compaction.elide import Elider, calls_by_id, clip
 from penstock.conversation.message import Image, Message, Role, Text, ToolCall, ToolResult
 from penstock.engine.compress import CompressRequest, compress_list
 from penstock.measure.tokens import tokenizer_for
+from penstock.planning.elide import Elider, calls_by_id, clip
 from penstock.redaction import Redactor
 
 COUNT = tokenizer_for(None).count

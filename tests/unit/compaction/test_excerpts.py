@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compaction.excerpts import excerpts, lay_out
+from penstock.writing.excerpts import excerpts, lay_out
 
 
 class TestLayOut:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compaction.handoff import HandoffEntry, HandoffSection, parse_handoff, render_handoff
+from penstock.writing.handoff import HandoffEntry, HandoffSection, parse_handoff, render_handoff
 
 RENDERED = """\
 ## Constraints & Preferences

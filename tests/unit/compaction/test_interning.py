@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compaction.interning import UNKNOWN, Interner
+from penstock.writing.vocabulary import UNKNOWN, Interner
 
 batches = st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=12), max_size=6)
 

@@ -7,9 +7,9 @@ import json
 import msgspec
 import pytest
 
-from penstock.compaction.ledger import Ledger, facts_in, sentences
 from penstock.conversation.message import Message, Role, Text, ToolCall, ToolResult
 from penstock.redaction import Redactor
+from penstock.writing.ledger import Ledger, facts_in, sentences
 
 REDACTOR = Redactor()
 

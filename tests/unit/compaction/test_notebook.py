@@ -7,13 +7,13 @@ import json
 
 import pytest
 
-from penstock.compaction.notebook import Notebook
 from penstock.conversation import mark
 from penstock.conversation.dialects import DIALECTS
 from penstock.errors import InputError
 from penstock.measure.tokens import tokenizer_for
 from penstock.redaction import Redactor
 from penstock.testing.engine_contract import long_conversation
+from penstock.writing.notebook import Notebook
 
 CHAT = DIALECTS["chat"]
 

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from penstock.compaction.handoff import HandoffEntry, HandoffSection, parse_handoff, render_handoff
-from penstock.compaction.outline import Node, NodeTexts, parse_outline, render_outline
-from penstock.compaction.outliner import segment_size
 from penstock.conversation import mark
 from penstock.engine.compress import CompressRequest, compress_list
+from penstock.lossless.outline import Node, NodeTexts, parse_outline, render_outline
+from penstock.lossless.outliner import segment_size
 from penstock.testing.engine_contract import long_conversation
+from penstock.writing.handoff import HandoffEntry, HandoffSection, parse_handoff, render_handoff
 
 NODES = (
     Node((3,), ((2, 61),), "[m14 read_file]\nDATABASE_PORT = 5433"),

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compaction.policy import (
+from penstock.errors import SettingsError
+from penstock.planning.policy import (
     Compact,
     Guard,
     Policy,
@@ -14,7 +15,6 @@ from penstock.compaction.policy import (
     summary_budget,
     worth_it,
 )
-from penstock.errors import SettingsError
 from penstock.settings import CompressionSettings
 
 DEFAULT = CompressionSettings()

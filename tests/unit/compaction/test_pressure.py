@@ -1,8 +1,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compaction.policy import Compact, Guard, Policy, Wait, budgets
-from penstock.compaction.pressure import Level, Pressure
+from penstock.planning.policy import Compact, Guard, Policy, Wait, budgets
+from penstock.planning.pressure import Level, Pressure
 from penstock.settings import CompressionSettings, PressureSettings
 
 

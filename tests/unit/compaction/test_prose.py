@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compaction.handoff import HandoffEntry, HandoffSection, parse_handoff, render_handoff
-from penstock.compaction.prose import Prose, read_prose
+from penstock.writing.handoff import HandoffEntry, HandoffSection, parse_handoff, render_handoff
+from penstock.writing.prose import Prose, read_prose
 
 
 def test_sections_items_and_turns():

@@ -2,8 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.compaction.runs import gaps_between, joined_runs, numbers_in, read_runs, runs_of, write_runs
-from penstock.compaction.segments import (
+from penstock.conversation.dialects import detect
+from penstock.conversation.handles import (
+    gaps_between,
+    joined_runs,
+    numbers_in,
+    read_runs,
+    runs_of,
+    write_runs,
+)
+from penstock.engine.compress import new_notebook
+from penstock.lossless.segments import (
     FAN,
     Spot,
     children_of,
@@ -13,8 +22,6 @@ from penstock.compaction.segments import (
     segment_key,
     spot_of,
 )
-from penstock.conversation.dialects import detect
-from penstock.engine.compress import new_notebook
 from penstock.settings import Settings
 from penstock.testing.engine_contract import long_conversation
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from penstock.compaction.stubs import ToolFamily, describe, exit_status, main_argument, shorten, tool_family
 from penstock.conversation.message import ToolCall, ToolResult
+from penstock.writing.stubs import ToolFamily, describe, exit_status, main_argument, shorten, tool_family
 
 
 def line(name, arguments, text, *, is_error=False):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compaction.values import plain_words, sub_words, values_in
-from penstock.compaction.vocabulary import Kind, Vocabulary
+from penstock.writing.values import plain_words, sub_words, values_in
+from penstock.writing.vocabulary import Kind, Vocabulary
 
 
 @pytest.mark.parametrize(

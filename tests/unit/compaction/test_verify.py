@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compaction.values import values_in
-from penstock.compaction.verify import STRUCK, strike_unknown
+from penstock.writing.values import values_in
+from penstock.writing.verify import STRUCK, strike_unknown
 
 KNOWN = frozenset(values_in("job_1 runs src/app.py on port 5433, 'no such table'"))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.compaction.handoff import HandoffEntry, HandoffSection
-from penstock.compaction.prose import Prose
-from penstock.compaction.values import values_in
-from penstock.compaction.verify import STRUCK, KnownSource, check_prose
 from penstock.redaction import REDACTED, Redactor
+from penstock.writing.handoff import HandoffEntry, HandoffSection
+from penstock.writing.prose import Prose
+from penstock.writing.values import values_in
+from penstock.writing.verify import STRUCK, KnownSource, check_prose
 
 TEXT = """Please fix src/payments/retry.py: the api answers 503 after 1200 ms, see https://status.example.com/i/88.
 max_attempts was 5 in RetryPolicy, now 3. The log says "connection reset by

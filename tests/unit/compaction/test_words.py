@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compaction.values import sub_words, tokens_of, values_in_token, values_of_each
-from penstock.compaction.words import BUCKETS, bucket, words_of
+from penstock.writing.values import sub_words, tokens_of, values_in_token, values_of_each
+from penstock.writing.vocabulary import BUCKETS, bucket, words_of
 
 ASCII_VALUES = st.text(alphabet="abcXYZ019_-./ @", max_size=30)
 

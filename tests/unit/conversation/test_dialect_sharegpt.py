@@ -16,7 +16,8 @@ from penstock.conversation.message import (
     ToolCall,
     ToolResult,
 )
-from penstock.conversation.rules import check, legal_cuts, repair
+from penstock.conversation.repair import repair
+from penstock.conversation.rules import check, legal_cuts
 from penstock.errors import InputError
 
 SHAREGPT = DIALECTS["sharegpt"]

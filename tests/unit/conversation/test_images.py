@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from penstock.conversation.images import image_from_base64, image_from_reference, image_from_url
+from penstock.conversation.dialects.content import image_from_base64, image_from_reference, image_from_url
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + struct.pack(">II", 1920, 1080) + bytes(40)
 GIF = b"GIF89a" + struct.pack("<HH", 12, 34) + bytes(40)

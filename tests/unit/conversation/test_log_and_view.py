@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock.conversation.dialects import DIALECTS, decode_all
-from penstock.conversation.log import Log
 from penstock.conversation.message import Role, Summary, Text
-from penstock.conversation.unmerge import OURS, unmerge, without_handoff
-from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten, encode, fold, wire_text
+from penstock.conversation.opening import OURS, unmerge, without_handoff
+from penstock.conversation.view import Compaction, Handoff, Kept, Log, Rewritten, encode, fold, wire_text
 from penstock.errors import InputError
 
 CHAT = DIALECTS["chat"]

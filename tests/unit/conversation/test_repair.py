@@ -4,8 +4,8 @@ import pytest
 
 from penstock.conversation.dialects import DIALECTS, decode_all, wire_of
 from penstock.conversation.message import Message, Reasoning, Role, Summary, Text, ToolCall, ToolResult
-from penstock.conversation.rules import check, legal_cuts, open_calls, repair
-from penstock.conversation.rules.repair import NO_RESULT
+from penstock.conversation.repair import NO_RESULT, open_calls, repair
+from penstock.conversation.rules import check, legal_cuts
 
 CHAT, ANTHROPIC, RESPONSES = (DIALECTS[name] for name in ("chat", "anthropic", "responses"))
 

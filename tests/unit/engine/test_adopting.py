@@ -16,13 +16,13 @@ from tests.unit.transfer.recorded_files import (
 )
 
 from penstock.conversation.wire import encode_wire
-from penstock.engine import adopting
-from penstock.engine.adopting import BRANCHED, GROWN, KNOWN, NEW, WITHOUT_PARENT, adopt
-from penstock.engine.exporting import exported
-from penstock.engine.session import Session
 from penstock.measure.usage import Usage
+from penstock.sessions import importing as adopting
+from penstock.sessions.exporting import exported
+from penstock.sessions.importing import BRANCHED, GROWN, KNOWN, NEW, WITHOUT_PARENT, adopt
+from penstock.sessions.session import Session
 from penstock.settings import Settings
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
 from penstock.transfer.reading import read_recorded
 from penstock.transfer.recorded import Recorded, RecordedMessage, Spent
 

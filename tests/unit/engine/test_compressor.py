@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.compaction.pressure import Level
 from penstock.engine.compressor import ContextCompressor
 from penstock.errors import SettingsError, UnknownHandle
+from penstock.planning.pressure import Level
 from penstock.settings import Settings, settings_from
 from penstock.testing.engine_contract import long_conversation
 

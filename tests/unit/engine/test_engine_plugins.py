@@ -10,8 +10,16 @@ from tests.unit.engine.plugin_stage import LAST_TURNS, install, write_plugin
 
 import penstock
 from penstock.config import plugins_folder
-from penstock.engine.engines import BUILT_IN, engine_named, offers
-from penstock.engine.plugins import ENTRY_POINT, FILE, blaming, taken, trouble_with
+from penstock.engine.registry import (
+    BUILT_IN,
+    ENTRY_POINT,
+    FILE,
+    blaming,
+    engine_named,
+    offers,
+    taken,
+    trouble_with,
+)
 from penstock.errors import EngineFailure, SettingsError
 from penstock.settings import settings_from
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import penstock
-from penstock.engine.hygiene import tidy
+from penstock.context.hygiene import tidy
 from penstock.settings import settings_from
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
 
 
 @pytest.fixture

@@ -7,16 +7,16 @@ import json
 import pytest
 
 import penstock
-from penstock.compaction.outline import parse_outline
-from penstock.compaction.segments import spot_of
 from penstock.conversation import mark
-from penstock.engine.engines import engine_named
-from penstock.engine.lossless import LosslessEngine
-from penstock.engine.shelf import MemoryShelf, SteadyShelf, StoreShelf
+from penstock.engine.registry import engine_named
 from penstock.engine.summariser import SummaryLimits
 from penstock.errors import SettingsError, StoreUnavailable, UnknownHandle
-from penstock.stores.base import NewSession
-from penstock.stores.opening import open_store
+from penstock.lossless.engine import LosslessEngine
+from penstock.lossless.outline import parse_outline
+from penstock.lossless.segments import spot_of
+from penstock.lossless.shelf import MemoryShelf, SteadyShelf, StoreShelf
+from penstock.stores.store import open_store
+from penstock.stores.values import NewSession
 from penstock.testing.engine_contract import agent_turns
 from penstock.testing.scripted import Reply
 from penstock.testing.scripted_model import ScriptedModel

@@ -10,10 +10,10 @@ import penstock
 from penstock.conversation import mark
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.rules import check
-from penstock.engine.session import Session
 from penstock.errors import InputError, StoreConflict, TargetTooSmall, UnknownHandle, UnknownSession
+from penstock.sessions.session import Session
 from penstock.settings import settings_from
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
 from penstock.testing.long_sessions import long_conversations
 
 

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from tests.unit.engine.test_session import talk
 
-from penstock.engine.session import Session
 from penstock.errors import TargetTooSmall
+from penstock.sessions.session import Session
 from penstock.settings import settings_from
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
 from penstock.testing import ScriptedModel
 from penstock.testing.scripted import Reply
 

@@ -8,11 +8,11 @@ import re
 import pytest
 from tests.unit.engine.test_session import talk
 
-from penstock.engine.branching import TAKEN_OVER
-from penstock.engine.session import Session
 from penstock.errors import StoreError, UnknownDialect, UnknownSession
+from penstock.sessions.branches import TAKEN_OVER
+from penstock.sessions.session import Session
 from penstock.settings import settings_from
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
 
 
 @pytest.fixture(params=["memory:", "postgresql"])

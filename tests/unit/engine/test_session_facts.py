@@ -8,11 +8,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from penstock.compaction.facts import MOST_FACTS
 from penstock.conversation.dialects import DIALECTS
-from penstock.engine.session import Session
 from penstock.errors import TargetTooSmall
-from penstock.stores.opening import open_store
+from penstock.sessions.facts import MOST_FACTS
+from penstock.sessions.session import Session
+from penstock.stores.store import open_store
 from penstock.testing.long_sessions import long_conversations
 
 LONG = "\n".join(f"line {n}: nothing of note happened in this part of the build" for n in range(60))

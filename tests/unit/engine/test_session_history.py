@@ -9,8 +9,8 @@ import pytest
 import penstock
 from penstock.errors import UnknownHandle
 from penstock.recall import Wish
-from penstock.stores.base import StoredResult
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
+from penstock.stores.values import StoredResult
 
 PORT = "the staging database listens on port 50817"
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.rules import check
-from penstock.engine.exporting import exported
-from penstock.engine.session import Session
 from penstock.errors import StoreError
+from penstock.sessions.exporting import exported
+from penstock.sessions.session import Session
 from penstock.settings import settings_from
-from penstock.stores.base import NewSession
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
+from penstock.stores.values import NewSession
 from penstock.testing.strategies import broken_conversations
 
 

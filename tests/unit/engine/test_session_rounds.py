@@ -10,12 +10,12 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from penstock.conversation.dialects import DIALECTS, decode_all
+from penstock.conversation.opening import without_handoff
 from penstock.conversation.rules import check
-from penstock.conversation.unmerge import without_handoff
 from penstock.conversation.view import Handoff
-from penstock.engine.session import Session
 from penstock.errors import TargetTooSmall
-from penstock.stores.opening import open_store
+from penstock.sessions.session import Session
+from penstock.stores.store import open_store
 from penstock.testing.long_sessions import long_conversations
 
 LINES = "\n".join(f"line {n} of the output says little" for n in range(40))

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.measure.byte_estimate import ByteEstimate, estimate_tokens
-from penstock.measure.tokens import tokenizer_named
+from penstock.measure.tokens import ByteEstimate, estimate_tokens, tokenizer_named
 
 ROWS = {
     row["name"]: row

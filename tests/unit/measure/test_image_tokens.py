@@ -1,7 +1,7 @@
 import pytest
 
 from penstock.conversation.message import Image
-from penstock.measure.images import UNKNOWN_SIZE_TOKENS, image_tokens
+from penstock.measure.weigh import UNKNOWN_SIZE_TOKENS, image_tokens
 
 
 def picture(width=0, height=0):

@@ -13,9 +13,15 @@ from penstock.conversation.message import (
     ToolResult,
 )
 from penstock.errors import InputError
-from penstock.measure.images import image_tokens
 from penstock.measure.tokens import tokenizer_named
-from penstock.measure.weigh import CALL_FRAME, MESSAGE_FRAME, message_tokens, tools_tokens, weigh
+from penstock.measure.weigh import (
+    CALL_FRAME,
+    MESSAGE_FRAME,
+    image_tokens,
+    message_tokens,
+    tools_tokens,
+    weigh,
+)
 
 TOKENIZER = tokenizer_named("o200k_base")
 count = TOKENIZER.count

@@ -8,8 +8,7 @@ import pytest
 
 import penstock
 from penstock.errors import SettingsError
-from penstock.providers.cache_marks import mark_cache, marks_of, restore_marks
-from penstock.providers.cache_plan import caching_for
+from penstock.providers.cache_marks import caching_for, mark_cache, marks_of, restore_marks
 
 FIVE, HOUR = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
 

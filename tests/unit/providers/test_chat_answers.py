@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import ErrorClass, ErrorKind, ProviderError
 from penstock.providers import chat
-from penstock.providers.chat_stream import ChatAccumulator
+from penstock.providers.chat import ChatAccumulator
 from penstock.providers.exchange import Ask, CallDelta, Called, Finish, ReasoningDelta, TextDelta
 from penstock.providers.quirks import Quirks, adapted, quirks_of
 from penstock.providers.sse import ServerEvent

@@ -7,10 +7,10 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.compaction.reading import Speaker
 from penstock.conversation.message import Message, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 from penstock.recall import message_passages
 from penstock.recall.passages import PASSAGE_CHARACTERS, cut_at_lines, readable
+from penstock.writing.reading import Speaker
 
 LINES = st.lists(st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=300), max_size=30)
 

@@ -16,7 +16,7 @@ from penstock.conversation.dialects import dialect_named
 from penstock.conversation.message import Message, Role, Text, ToolCall, ToolResult
 from penstock.recall import Hit, MemoryIndex, Statistics, Wish, best_excerpt, read_query
 from penstock.recall.query import values_of
-from penstock.recall.worth import Cues
+from penstock.recall.ranking import Cues
 
 ROOT = Path(__file__).parents[3]
 FILLER = "The tests of this part pass and nothing else was changed in the meantime."

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.engine.session import Session
 from penstock.measure.usage import Usage
 from penstock.replay.needles import Recalled, Spoken, needed, places, values_in
 from penstock.replay.recall import read_session, recalled
+from penstock.sessions.session import Session
 from penstock.settings import Settings
-from penstock.stores.base import UsageRow
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
+from penstock.stores.values import UsageRow
 
 
 def told(text):

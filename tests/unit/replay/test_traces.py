@@ -8,14 +8,14 @@ import json
 import pytest
 from benchmarks.traces import generated_traces, trace_file
 
-from penstock.engine.session import Session
 from penstock.errors import InputError, MalformedJSON, SettingsError
 from penstock.measure.usage import Usage
 from penstock.replay.bills import Case
 from penstock.replay.compare import compare
 from penstock.replay.traces import Trace, read_traces, stored_trace
-from penstock.stores.base import UsageRow
-from penstock.stores.opening import open_store
+from penstock.sessions.session import Session
+from penstock.stores.store import open_store
+from penstock.stores.values import UsageRow
 
 LINE = b'{"id": "a", "source": "x", "requests": [[0, 12, 148, 0, 1], [110, 200, 124, 3.5, 0]]}\n'
 
@@ -109,7 +109,7 @@ def test_a_session_with_fewer_than_two_requests_has_no_trace(store):
 
 
 def test_a_window_without_room_is_refused():
-    from penstock.compaction.economics import PriceTerms
+    from penstock.planning.economics import PriceTerms
 
     case = Case(terms=PriceTerms(0.1, 1.25, 5.0, 300.0), window_tokens=40_000, kept_tokens=30_000)
     with pytest.raises(SettingsError, match=r"40,000 tokens has no room.* 48,000"):

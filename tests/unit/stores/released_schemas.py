@@ -14,8 +14,8 @@ from store_rows import commit, new_message
 
 from penstock.measure.usage import Usage
 from penstock.stores import schema
-from penstock.stores.base import SUBAGENT, NewFact, NewSession, StoredResult, UsageRow
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
+from penstock.stores.values import SUBAGENT, NewFact, NewSession, StoredResult, UsageRow
 
 __all__ = ["RELEASED", "restored", "snapshot"]
 

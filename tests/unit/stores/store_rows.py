@@ -7,9 +7,9 @@ from penstock.conversation.identity import content_digest
 from penstock.conversation.message import Summary
 from penstock.conversation.view import Compaction, Handoff, Kept
 from penstock.conversation.wire import encode_wire, parse_json
-from penstock.stores.base import NewCompaction, NewMessage, NewSession
-from penstock.stores.sql import SqlStore
 from penstock.stores.sqlite import SqliteDatabase
+from penstock.stores.store import SqlStore
+from penstock.stores.values import NewCompaction, NewMessage, NewSession
 
 __all__ = ["add", "filled", "new_message", "rows", "run"]
 

@@ -12,9 +12,9 @@ import pytest
 from store_rows import add, rows
 
 from penstock.errors import SchemaTooNew, SettingsError, StoreError, StoreUnavailable
-from penstock.stores.base import NewSession
-from penstock.stores.opening import open_store
 from penstock.stores.postgres import PostgresDatabase, _translated, _without_password
+from penstock.stores.store import open_store
+from penstock.stores.values import NewSession
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_lock_that_is_held_too_long_is_told(postgres_url):
 def test_without_the_packages_the_way_to_get_them_is_told():
     code = (
         "import sys; sys.modules['psycopg'] = None\n"
-        "from penstock.stores.opening import open_store\n"
+        "from penstock.stores.store import open_store\n"
         "try: open_store('postgresql://u:hunter2@h/d')\n"
         "except Exception as error: print(type(error).__name__, error)\n"
     )

@@ -11,7 +11,7 @@ from store_rows import add, rows, run
 
 from penstock.errors import StoreError
 from penstock.stores import index
-from penstock.stores.base import NewSession
+from penstock.stores.deletion import delete_conversations
 from penstock.stores.index import (
     FoundRange,
     Look,
@@ -21,9 +21,9 @@ from penstock.stores.index import (
     held_passages,
     purge_some,
 )
-from penstock.stores.opening import open_store
 from penstock.stores.postings import hash_of, unpack
-from penstock.stores.upkeep import delete_conversations
+from penstock.stores.store import open_store
+from penstock.stores.values import NewSession
 
 VOCABULARY = [f"w{n}" for n in range(60)]
 

@@ -11,9 +11,9 @@ import pytest
 from store_rows import add, filled, rows, run
 
 from penstock.errors import SchemaTooNew, SettingsError, StoreError, StoreUnavailable
-from penstock.stores.base import NewSession, StoredResult
-from penstock.stores.opening import open_store
-from penstock.stores.packing import pack
+from penstock.stores.encoding import pack
+from penstock.stores.store import open_store
+from penstock.stores.values import NewSession, StoredResult
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from store_rows import add, filled, new_message, rows, run
 
-from penstock.stores.base import NewSession
+from penstock.stores.values import NewSession
 
 MENDABLE = {
     "the tip of a log": ("UPDATE conversations SET tip = x'00' WHERE id = 'a'", "end or the length"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from store_rows import add, commit, filled, new_message
 
-from penstock.stores.base import NewSession, StoredResult
 from penstock.stores.sqlite import SqliteTransaction
+from penstock.stores.values import NewSession, StoredResult
 
 FEW = {
     "penstock_schema",

@@ -10,8 +10,8 @@ from store_rows import add, filled, rows
 
 from penstock.errors import StoreError
 from penstock.stores import schema
-from penstock.stores.base import NewSession
-from penstock.stores.opening import open_store
+from penstock.stores.store import open_store
+from penstock.stores.values import NewSession
 
 GOOD = "CREATE TABLE extra (key {key}, value {blob}, at {real});\nINSERT INTO extra (at) SELECT created FROM conversations;\n"
 BROKEN = "CREATE TABLE extra (key {key});\nCREATE TABLE entries (key {key});\n"

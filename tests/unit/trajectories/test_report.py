@@ -13,13 +13,13 @@ from penstock.errors import RunBroken
 from penstock.trajectories.engines import SerialEngine
 from penstock.trajectories.metrics import RowMetrics, Totals, TrajectoryMetrics, TrajectoryOutcome
 from penstock.trajectories.options import TrajectoryOptions
-from penstock.trajectories.report_charts import short
 from penstock.trajectories.report_figures import FigureSpread, ReportFigures
-from penstock.trajectories.report_markup import element
 from penstock.trajectories.report_page import ReportFacts, render
 from penstock.trajectories.run import Run, run
 from penstock.trajectories.shards import Done, cut_lines
 from penstock.trajectories.working import ShardJob
+from penstock.web.charts import short
+from penstock.web.markup import element
 
 JOB = ShardJob(options=TrajectoryOptions(target_tokens=400, summary_tokens=150, system_note=True))
 HOSTILE = (

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import socket
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
 
-from penstock.agent.approval import Access, Permission
-from penstock.agent.tools.addresses import PinnedAddresses, is_public
-from penstock.agent.tools.base import OwnTool, ToolContext, ToolOutcome, failed, refused
 from penstock.agent.tools.readable import readable
-from penstock.agent.tools.text_files import looks_binary, size_in_words
 from penstock.errors import ToolFailure
+from penstock.loop.approvals import Access, Permission
+from penstock.loop.text_files import looks_binary, size_in_words
+from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome, failed, refused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     import aiohttp
     import yarl
+    from aiohttp.abc import AbstractResolver, ResolveResult
 
-    from penstock.agent.approval import Decision
+    from penstock.loop.approvals import Decision
 
-__all__ = ["FetchUrl"]
+__all__ = ["FetchUrl", "PinnedAddresses", "is_public"]
+
 
 _MOST_BYTES = 4 << 20
 _SECONDS = 30.0
@@ -191,3 +193,68 @@ def _foreign_errors(url: str) -> Iterator[None]:
         raise ToolFailure(f"the host of {url} was not found: {error.strerror}") from None
     except (aiohttp.ClientError, UnicodeError) as error:
         raise ToolFailure(f"{url} could not be fetched: {str(error) or type(error).__name__}") from None
+
+
+# Which addresses are public, and requests that go nowhere but to the addresses that were judged.
+
+
+def is_public(address: str) -> bool:
+    """Whether it is an address of the internet: not of this machine, its network, or anything reserved."""
+    known = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(known, ipaddress.IPv6Address):
+        inner = known.ipv4_mapped or known.sixtofour or _nat64(known)
+        if inner is not None:
+            known = inner
+    return known.is_global and not known.is_multicast and not known.is_reserved
+
+
+def _nat64(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    if address in ipaddress.ip_network("64:ff9b::/96"):
+        return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+    return None
+
+
+class PinnedAddresses:
+    """Names that were looked up, each with its addresses. A second look-up, which could give others, never happens."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[str]] = {}
+
+    async def look_up(self, host: str, port: int) -> list[str]:
+        """The addresses of a host. Raises socket.gaierror."""
+        if host not in self._known:
+            loop = asyncio.get_running_loop()
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            self._known[host] = list(dict.fromkeys(str(address[0]) for *_, address in found))
+        return self._known[host]
+
+    def resolver(self) -> AbstractResolver:
+        """For aiohttp: knows what was looked up, and nothing else."""
+        from aiohttp.abc import AbstractResolver  # noqa: PLC0415 - only a fetch needs it
+
+        pins = self._known
+
+        class Pinned(AbstractResolver):
+            async def resolve(
+                self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+            ) -> list[ResolveResult]:
+                if host not in pins:
+                    raise OSError(f"{host} was not looked up")
+                found = [_resolved(host, address, port) for address in pins[host]]
+                return [one for one in found if family in {socket.AF_UNSPEC, one["family"]}]
+
+            async def close(self) -> None:
+                """There is nothing to close."""
+
+        return Pinned()
+
+
+def _resolved(host: str, address: str, port: int) -> ResolveResult:
+    return {
+        "hostname": host,
+        "host": address,
+        "port": port,
+        "family": socket.AF_INET6 if ":" in address else socket.AF_INET,
+        "proto": socket.IPPROTO_TCP,
+        "flags": socket.AI_NUMERICHOST,
+    }

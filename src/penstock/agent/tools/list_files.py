@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
-from penstock.agent.globs import path_matcher
-from penstock.agent.tools.base import OwnTool, ToolContext, ToolOutcome
-from penstock.agent.tools.text_files import counted
 from penstock.agent.tools.walking import FolderEntry, levels_below
 from penstock.errors import ToolFailure
+from penstock.loop.globs import path_matcher
+from penstock.loop.text_files import counted
+from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

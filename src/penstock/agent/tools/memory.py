@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from penstock.agent.approval import Access, Permission
-from penstock.agent.memory_entries import added, entries_of, removed, replaced
-from penstock.agent.memory_files import MemoryName
-from penstock.agent.tools.base import OwnTool, ToolContext, ToolOutcome, refused
-from penstock.agent.tools.differences import difference
-from penstock.agent.tools.text_files import counted
 from penstock.errors import ToolFailure
+from penstock.loop.approvals import Access, Permission
+from penstock.loop.memory import MemoryName, added, entries_of, removed, replaced
+from penstock.loop.text_files import counted, difference
+from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
-from penstock.agent.tools.base import OwnTool, ToolContext, ToolOutcome
-from penstock.agent.tools.pages import LINE_CHARS, Page, Start, page_of
-from penstock.agent.tools.text_files import TextFile, read_text
 from penstock.errors import ToolFailure
+from penstock.loop.text_files import TextFile, read_text
+from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["ReadFile"]
+__all__ = ["LINE_CHARS", "Page", "ReadFile", "Start", "page_of"]
+
 
 _LINES = 2_000
 _NAMED = 30  # entries of a folder that are named where a file was wanted
@@ -108,3 +108,66 @@ def _entries(folder: Path) -> str:
     names = sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in folder.iterdir())
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more if names else "nothing"
+
+
+# A text as numbered lines, page by page. Pure.
+#
+# Every character of the text is on some page: a page says where the next one begins, also inside a line that is too long
+# for it.
+
+LINE_CHARS = 2_000
+"""The most that is shown of a line, unless a page begins inside it."""
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Where a page begins: the line and the character in it, both from 1 on."""
+
+    line: int = 1
+    column: int = 1
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Numbered lines, the notes on them, and where the next page begins (None at the end of the text).
+
+    `cut` are the lines of which only the beginning is shown, with their lengths. `last_line` is the last one shown.
+    """
+
+    lines: tuple[str, ...]
+    last_line: int
+    cut: tuple[tuple[int, int], ...] = ()
+    following: Start | None = None
+
+    @property
+    def text(self) -> str:
+        """The page as it is shown."""
+        return "\n".join(self.lines)
+
+
+def page_of(all_lines: list[str], start: Start, *, most_lines: int, most_chars: int) -> Page:
+    """The page from there on, numbers included, but with one character of text at the least.
+
+    `start` is not past the end.
+    """
+    room = most_chars
+    width = len(str(min(len(all_lines), start.line + most_lines)))
+    shown: list[str] = []
+    cut: list[tuple[int, int]] = []
+    number = start.line
+    while number <= len(all_lines) and number < start.line + most_lines:
+        line = all_lines[number - 1]
+        inside = not shown and start.column > 1
+        rest = line[start.column - 1 :] if inside else line
+        room -= width + 1  # the number and what parts it from the line
+        if shown and min(len(rest), LINE_CHARS) > room:
+            break
+        longest = max(1, room if inside else min(room, LINE_CHARS))
+        shown.append(f"{number:>{width}}\t{rest[:longest]}")
+        room -= len(rest[:longest]) + 1
+        if len(rest) > longest:
+            if inside or longest < LINE_CHARS:  # the page ends inside the line
+                column = (start.column if inside else 1) + longest
+                return Page(tuple(shown), number, tuple(cut), Start(number, column))
+            cut.append((number, len(line)))
+        number += 1
+    following = Start(number) if number <= len(all_lines) else None
+    return Page(tuple(shown), number - 1, tuple(cut), following)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.agent.globs import path_matcher
-from penstock.agent.tools.text_files import looks_binary
 from penstock.agent.tools.walking import files_below
+from penstock.loop.globs import path_matcher
+from penstock.loop.text_files import looks_binary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,10 +16,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from penstock.agent.tools.base import OwnTool, ToolContext, ToolOutcome
 from penstock.agent.tools.search_child import FoundLines, SearchJob
-from penstock.agent.tools.text_files import counted
 from penstock.errors import ToolFailure
+from penstock.loop.text_files import counted
+from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome
 
 __all__ = ["SearchFiles"]
 

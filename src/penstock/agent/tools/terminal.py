@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
-from penstock.agent.approval import Access, Permission
-from penstock.agent.tools.base import OwnTool, ToolContext, ToolOutcome, refused
-from penstock.agent.tools.capping import HeadAndTail
 from penstock.errors import ToolFailure
+from penstock.loop.approvals import Access, Permission
+from penstock.loop.capping import HeadAndTail
+from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome, refused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.agent.tools.base import Tool, ToolContext, ToolOutcome, failed
 from penstock.agent.tools.fetch_url import FetchUrl
 from penstock.agent.tools.list_files import ListFiles
 from penstock.agent.tools.memory import MemoryTool
@@ -16,6 +15,7 @@ from penstock.agent.tools.read_file import ReadFile
 from penstock.agent.tools.search_files import SearchFiles
 from penstock.agent.tools.terminal import Terminal
 from penstock.agent.tools.write_file import WriteFile
+from penstock.loop.tools import Tool, ToolContext, ToolOutcome, failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
-from penstock.agent.approval import Access, Permission
-from penstock.agent.tools.base import OwnTool, ToolContext, ToolOutcome, refused
-from penstock.agent.tools.differences import difference
-from penstock.agent.tools.text_files import counted, line_count, read_text, replace_file
 from penstock.errors import ToolFailure
+from penstock.loop.approvals import Access, Permission
+from penstock.loop.text_files import counted, difference, line_count, read_text, replace_file
+from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome, refused
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from penstock.conversation.dialects.chat import CHAT
 from penstock.conversation.dialects.linking import link_calls
 from penstock.conversation.dialects.responses import RESPONSES
 from penstock.conversation.dialects.sharegpt import SHAREGPT
-from penstock.conversation.rules.pairing import Pairing
+from penstock.conversation.pairing import Pairing
 from penstock.errors import InputError, UnknownDialect
 
 if TYPE_CHECKING:

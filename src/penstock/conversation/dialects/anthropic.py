@@ -28,14 +28,16 @@ from penstock.conversation.message import (
     ToolCall,
     ToolResult,
 )
-from penstock.conversation.rules.alternation import Alternation
-from penstock.conversation.rules.batches import Batches
-from penstock.conversation.rules.nonempty import NonEmpty
-from penstock.conversation.rules.opening import UserOpens
-from penstock.conversation.rules.pairing import Pairing
-from penstock.conversation.rules.pairs import Pairs
-from penstock.conversation.rules.server_tools import ServerTools
-from penstock.conversation.rules.thinking import ThinkingFirst
+from penstock.conversation.pairing import Pairing
+from penstock.conversation.rules import (
+    Alternation,
+    Batches,
+    NonEmpty,
+    Pairs,
+    ServerTools,
+    ThinkingFirst,
+    UserOpens,
+)
 from penstock.conversation.wire import json_text, parse_json
 
 __all__ = ["ANTHROPIC", "AnthropicDialect"]

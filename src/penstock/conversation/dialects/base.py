@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
     from penstock.conversation.message import Message, Part, Role, ToolResult
-    from penstock.conversation.rules.base import Rule
-    from penstock.conversation.rules.pairing import Pairing
+    from penstock.conversation.pairing import Pairing
+    from penstock.conversation.rules import Rule
 
 __all__ = ["Dialect", "describe", "is_one_of", "require_object", "unknown_role", "wire_of"]
 

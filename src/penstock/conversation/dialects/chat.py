@@ -27,10 +27,8 @@ from penstock.conversation.message import (
     ToolCall,
     ToolResult,
 )
-from penstock.conversation.rules.alternation import Alternation
-from penstock.conversation.rules.batches import Batches
-from penstock.conversation.rules.pairing import Pairing
-from penstock.conversation.rules.pairs import Pairs
+from penstock.conversation.pairing import Pairing
+from penstock.conversation.rules import Alternation, Batches, Pairs
 from penstock.conversation.wire import json_text, parse_json
 
 __all__ = ["CHAT", "ChatDialect"]

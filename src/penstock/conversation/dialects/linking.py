@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.conversation.message import Message, ToolCall, ToolResult
-from penstock.conversation.rules.pairing import has_call, has_result
+from penstock.conversation.pairing import has_call, has_result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

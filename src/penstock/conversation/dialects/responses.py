@@ -25,10 +25,8 @@ from penstock.conversation.message import (
     ToolCall,
     ToolResult,
 )
-from penstock.conversation.rules.batches import Batches
-from penstock.conversation.rules.pairing import Pairing
-from penstock.conversation.rules.pairs import Pairs
-from penstock.conversation.rules.reasoning import ReasoningStays
+from penstock.conversation.pairing import Pairing
+from penstock.conversation.rules import Batches, Pairs, ReasoningStays
 from penstock.conversation.wire import json_text, parse_json
 
 __all__ = ["RESPONSES", "ResponsesDialect"]

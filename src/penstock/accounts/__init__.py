@@ -1,0 +1,1 @@
+"""What people are shown, as data: what fills a window, what was spent and saved."""

@@ -1,0 +1,104 @@
+"""Markdown that is still being written: what of it is final, and how it looks on a terminal."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar
+
+from markdown_it import MarkdownIt
+from rich.markdown import CodeBlock as RichCodeBlock
+from rich.markdown import Heading, Markdown
+from rich.syntax import Syntax
+
+from penstock.cli.chat.feedback import tame
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+__all__ = ["AnswerMarkdown", "markdown"]
+
+_PARSER = MarkdownIt().enable("table").disable("inline")  # where blocks begin is all that is asked
+_MOST_COLUMNS = 250  # of a row that is drawn anew ten times a second
+_FENCES = ("```", "~~~")
+
+
+class AnswerMarkdown:
+    """An answer as it comes. Blocks that nothing can change any more are taken off, the last one waits."""
+
+    def __init__(self) -> None:
+        self._waiting = ""
+        self._grown = False  # since blocks were looked for last
+
+    def waiting(self, rows: int) -> str:
+        """The block that may still change; of a long one, as much of its end as fills so many rows."""
+        lines = self._waiting.split("\n")
+        if len(lines) <= rows:
+            return self._waiting[-rows * _MOST_COLUMNS :]
+        opening = lines[:1] if lines[0].lstrip().startswith(_FENCES) else []
+        return "\n".join([*opening, *lines[-rows:]])
+
+    def add(self, text: str) -> None:
+        """More of it."""
+        self._waiting += tame(text)
+        self._grown = True
+
+    def take_final(self) -> list[str]:
+        """The blocks that are final since the last time: all but the last one."""
+        if not self._grown:
+            return []
+        self._grown = False
+        *done, last = _blocks(self._waiting) or [""]
+        if done:
+            self._waiting = last
+        return done
+
+    def take_all(self) -> list[str]:
+        """What is left, when nothing more comes."""
+        done, self._waiting = _blocks(self._waiting), ""
+        return done
+
+
+def _blocks(text: str) -> list[str]:
+    """The text block by block: paragraphs, lists, tables, code. No line is lost."""
+    tokens = _PARSER.parse(text)
+    starts = [token.map[0] for token in tokens if token.level == 0 and token.nesting >= 0 and token.map]
+    lines = text.split("\n")  # as the parser counts them
+    bounds = [0, *starts[1:], len(lines)] if starts else []
+    return ["\n".join(lines[start:end]) for start, end in pairwise(bounds)]
+
+
+class _LeftHeading(Heading):
+    """All headings at the left, where a reader looks for them."""
+
+    LEVEL_ALIGN: ClassVar = dict.fromkeys(Heading.LEVEL_ALIGN, "left")
+
+
+class _CodeBlock(RichCodeBlock):
+    """Code that can be copied: in the terminal's own colours, set in by two columns, with nothing around it."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console, options
+        yield Syntax(
+            str(self.text).rstrip(),
+            self.lexer_name,
+            theme=self.theme,
+            word_wrap=True,
+            padding=(0, 0, 0, 2),
+            background_color="default",
+        )
+
+
+class _Markdown(Markdown):
+    """As the terminal shows it."""
+
+    elements: ClassVar = {
+        **Markdown.elements,
+        "heading_open": _LeftHeading,
+        "fence": _CodeBlock,
+        "code_block": _CodeBlock,
+    }
+
+
+def markdown(text: str) -> Markdown:
+    """The text, to be printed."""
+    return _Markdown(text, code_theme="ansi_dark", hyperlinks=False)

@@ -1,0 +1,324 @@
+"""A turn on a terminal: what is final is printed, what is going on stands below it and is drawn anew."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich.console import Console, Group
+from rich.live import Live
+from rich.segment import Segment
+from rich.text import Text
+from rich.theme import Theme
+
+from penstock.cli.chat.feedback import compaction_lines, ending_line, tame, tool_line
+from penstock.cli.chat.markdown import AnswerMarkdown, markdown
+from penstock.cli.layout import clipped, printable, wrapped
+from penstock.config import colour_is_wanted
+from penstock.loop.events import (
+    Asked,
+    Compacted,
+    Compacting,
+    Noticed,
+    Recovering,
+    Said,
+    Thought,
+    ToolEnded,
+    ToolLine,
+    ToolStarted,
+    TurnEnded,
+)
+from penstock.planning.pressure import Level
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TextIO
+
+    from rich.console import ConsoleOptions, RenderableType, RenderResult
+
+    from penstock.cli.chat.status import StatusFragment
+    from penstock.loop.events import AgentEvent
+
+__all__ = ["LOOKS", "TurnView", "console_for"]
+
+LOOKS = {
+    "dim": "dim",
+    "bar": "cyan",
+    "warn": "yellow",
+    "bad": "red",
+    "good": "green",
+    "plain": "",
+    "strong": "bold",
+}
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_SPINNER_ASCII = "|/-\\"
+_TICKS_PER_SECOND = 10
+_LINES_OF_A_TOOL = 3
+_THOUGHT_CHARS = 400
+_LEAST_ROWS = 3
+
+
+def console_for(stream: TextIO, *, unicode: bool) -> Console:
+    """A console on a terminal. Without colour it still moves the cursor, but on one that is dumb."""
+    theme = Theme(
+        {"markdown.code": "cyan", "markdown.h1": "bold", "markdown.h2": "bold", "markdown.h3": "bold"}
+    )
+    return Console(
+        file=stream,
+        theme=theme,
+        color_system="auto" if colour_is_wanted() else None,
+        highlight=False,
+        emoji=False,
+        markup=False,
+        safe_box=not unicode,
+        legacy_windows=False,
+    )
+
+
+class _Running(msgspec.Struct):
+    """A tool that runs, and the last lines of its output."""
+
+    name: str
+    about: str
+    started: float
+    lines: deque[str]
+
+
+class TurnView:
+    """Hears the events of turns and shows them. `status` gives the status line for so many columns."""
+
+    def __init__(
+        self, console: Console, status: Callable[[int], list[StatusFragment]], *, unicode: bool = True
+    ) -> None:
+        self._console = console
+        self._status = status
+        self._unicode = unicode
+        self._live: Live | None = None
+        self._answer = AnswerMarkdown()
+        self._running: dict[str, _Running] = {}
+        self._doing = ""
+        self._since = 0.0
+        self._thought = ""
+        self._last = ""  # what was printed last: text or lines
+        self._waited = False  # whether a compaction was waited for
+        self._paused = 0.0  # since when the screen is somebody else's
+
+    def __call__(self, event: AgentEvent) -> None:
+        """Show an event."""
+        match event:
+            case Said(text=text):
+                self._thought = ""
+                self._do("writing")
+                self._answer.add(text)
+            case Thought(text=text):
+                self._do("thinking")
+                self._thought = (self._thought + tame(text))[-_THOUGHT_CHARS:]
+            case ToolStarted() | ToolLine() | ToolEnded():
+                self._tool(event)
+            case TurnEnded():
+                self._turn_ended(event)
+            case _:
+                self._around(event)
+
+    def _tool(self, event: ToolStarted | ToolLine | ToolEnded) -> None:
+        match event:
+            case ToolStarted(call_id=call, name=name, about=about):
+                self._close_answer()
+                self._running[call] = _Running(name, about, time.monotonic(), deque(maxlen=_LINES_OF_A_TOOL))
+            case ToolLine(call_id=call, text=text):
+                if call in self._running:
+                    self._running[call].lines.append(printable(tame(text)))
+            case ToolEnded(call_id=call):
+                self._ended(event, self._running.pop(call, None))
+
+    def _around(self, event: AgentEvent) -> None:
+        """What happens around answers and tools."""
+        if not isinstance(event, Noticed):
+            self._close_answer()
+        match event:
+            case Asked():
+                self._do("waiting for the model")
+            case Compacting(reason=reason):
+                self._waited = True
+                self._do(f"compacting: {reason}")
+            case Compacted():
+                self._note(compaction_lines(event, waited=self._waited), "dim")
+                self._waited = False
+            case Recovering(what=what, step=step):
+                self._note([f"{what}: {step}"], "warn")
+            case Noticed(level=level, text=text) if level != Level.LOG:
+                self._note([text], "warn")
+
+    def start(self, doing: str = "") -> None:
+        """Begin to draw what is going on, or go on with it where `doing` does not say anew what it is."""
+        if self._live is None:
+            if doing:
+                self._do(doing)
+                self._last, self._waited = "", False
+            elif self._paused:  # what a person takes to answer is no part of how long a tool runs
+                for one in self._running.values():
+                    one.started += time.monotonic() - self._paused
+            self._paused = 0.0
+            self._live = Live(
+                get_renderable=self._drawn,
+                console=self._console,
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+                vertical_overflow="crop",
+            )
+            self._live.start()
+            self.tick()
+
+    def stop(self) -> None:
+        """Wipe what was going on; what was printed stays."""
+        if self._live is not None:
+            live, self._live = self._live, None
+            live.stop()
+
+    def pause(self) -> None:
+        """Leave the screen to somebody else, after a blank line, until `start`."""
+        self.stop()
+        self._paused = time.monotonic()
+        if self._last:
+            self._console.print()
+        self._last = "lines"
+
+    def tick(self) -> None:
+        """Draw anew. To be called about ten times a second."""
+        if self._live is None:
+            return
+        self._print_blocks(self._answer.take_final())
+        self._live.refresh()
+
+    def _do(self, what: str) -> None:
+        if what != self._doing:
+            self._doing, self._since = what, time.monotonic()
+
+    # What stays.
+
+    def _close_answer(self) -> None:
+        self._print_blocks(self._answer.take_all())
+        self._thought = ""
+
+    def _print_blocks(self, blocks: list[str]) -> None:
+        for block in blocks:
+            if self._last:
+                self._console.print()
+            self._console.print(_Trimmed(markdown(block)))
+            self._last = "text"
+
+    def _note(self, lines: list[str], look: str) -> None:
+        if self._last == "text":
+            self._console.print()
+        for line in lines:
+            for part in wrapped(line, self._console.width, 4 if line.startswith(" ") else 2):
+                self._console.print(Text(part, style=LOOKS[look]))
+        self._last = "lines"
+
+    def _ended(self, event: ToolEnded, ran: _Running | None) -> None:
+        if self._last == "text":
+            self._console.print()
+        about = ran.about if ran else ""
+        line = tool_line(event, about, self._console.width, unicode=self._unicode)
+        self._console.print(self._text(line), soft_wrap=False, no_wrap=True, overflow="crop")
+        self._last = "lines"
+        self._do("waiting for the model")
+
+    def _turn_ended(self, event: TurnEnded) -> None:
+        for ran in self._running.values():
+            stopped = ToolEnded(
+                "", ran.name, "stopped", is_error=True, seconds=time.monotonic() - ran.started
+            )
+            self._ended(stopped, ran)
+        self._running.clear()
+        self._close_answer()
+        if line := ending_line(event):
+            self._note([line], "bad" if event.reason == "failed" else "warn")
+        self.stop()
+        self._last = ""
+
+    # What is going on.
+
+    def _drawn(self) -> RenderableType:
+        columns, rows = self._console.size
+        below = [*self._tools(columns), self._activity(columns), Text(""), self._status_text(columns)]
+        room = max(_LEAST_ROWS, rows - len(below) - 2)
+        above: list[RenderableType] = []
+        if (waiting := self._answer.waiting(room)).strip():
+            above = [_Trimmed(markdown(waiting), room)]
+            if self._last:
+                above.insert(0, Text(""))
+        elif self._last == "text":
+            above = [Text("")]
+        return Group(*above, *below)
+
+    def _tools(self, columns: int) -> list[Text]:
+        lines = []
+        for one in self._running.values():
+            seconds = time.monotonic() - one.started
+            about = clipped(printable(one.about), max(8, columns - len(one.name) - 14), self._unicode)
+            lines.append(
+                Text.assemble(
+                    (f"{self._frame()} ", LOOKS["bar"]),
+                    (one.name, "bold"),
+                    f" {about}" if about else "",
+                    (f"  {seconds:.0f} s", LOOKS["dim"]),
+                    no_wrap=True,
+                )
+            )
+            lines += [
+                Text(f"  {clipped(line, columns - 3, self._unicode)}", style=LOOKS["dim"], no_wrap=True)
+                for line in one.lines
+            ]
+        return lines
+
+    def _activity(self, columns: int) -> Text:
+        if self._running:
+            return Text("  Ctrl-C stops", style=LOOKS["dim"])
+        said = self._doing
+        if self._thought:
+            said += f": {self._thought.strip().splitlines()[-1] if self._thought.strip() else ''}"
+        room = max(8, columns - 26)
+        seconds = time.monotonic() - self._since
+        return Text.assemble(
+            (f"{self._frame()} ", LOOKS["bar"]),
+            (f"{clipped(printable(said), room, self._unicode)}  {seconds:.0f} s, Ctrl-C stops", LOOKS["dim"]),
+            no_wrap=True,
+        )
+
+    def _status_text(self, columns: int) -> Text:
+        return self._text(self._status(columns - 1))
+
+    @staticmethod
+    def _text(fragments: list[StatusFragment]) -> Text:
+        return Text.assemble(*((one.text, LOOKS[one.look]) for one in fragments), no_wrap=True)
+
+    def _frame(self) -> str:
+        frames = _SPINNER if self._unicode else _SPINNER_ASCII
+        return frames[int(time.monotonic() * _TICKS_PER_SECOND) % len(frames)]
+
+
+class _Trimmed:
+    """Something without blank lines around it; of what is higher than so many rows, the last ones."""
+
+    def __init__(self, what: RenderableType, rows: int | None = None) -> None:
+        self._what = what
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = console.render_lines(self._what, options, pad=False)
+        while lines and _is_blank(lines[0]):
+            lines.pop(0)
+        while lines and _is_blank(lines[-1]):
+            lines.pop()
+        for line in lines[-self._rows :] if self._rows else lines:
+            yield from line
+            yield Segment.line()
+
+
+def _is_blank(line: list[Segment]) -> bool:
+    return not any(segment.text.strip() for segment in line)

@@ -1,1 +1,0 @@
-"""Plan, summarise, verify, assemble: pure functions from a conversation to a smaller one."""

@@ -1,0 +1,386 @@
+"""The rules of the providers' APIs, one per file, and what follows from them for a list of messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from penstock.conversation.message import Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
+from penstock.conversation.pairing import Matching, Pairing, PartPlace, has_call, has_result, match
+from penstock.conversation.wire import parse_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = [
+    "OPENING_TEXT",
+    "Alternation",
+    "Batches",
+    "NonEmpty",
+    "Pairs",
+    "ReasoningStays",
+    "Rule",
+    "ServerTools",
+    "ThinkingFirst",
+    "UserOpens",
+    "Violation",
+    "check",
+    "first_speaker",
+    "inside_spans",
+    "is_blank",
+    "is_reasoning_item",
+    "legal_cuts",
+    "orphan_server_results",
+    "thinking_late",
+]
+
+
+# What a rule of a provider's API is, and how a breach of one reads.
+
+
+class Violation(msgspec.Struct, frozen=True, order=True):
+    """A breach: at which message, of which rule, in words."""
+
+    index: int
+    rule: str
+    text: str
+
+
+class Rule(Protocol):
+    """One rule. Both readings of it are linear in the number of messages."""
+
+    @property
+    def name(self) -> str:
+        """The rule in one word."""
+
+    def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
+        """Every i from 1 to len - 1 where no cut may go between messages i - 1 and i."""
+
+    def violations(self, messages: Sequence[Message]) -> list[Violation]:
+        """Where the messages break the rule as they stand."""
+
+
+def legal_cuts(messages: Sequence[Message], rules: Iterable[Rule]) -> list[int]:
+    """Where the list may be cut, sorted: i stands for the cut before message i. 0 and len are always there."""
+    illegal: set[int] = set()
+    for rule in rules:
+        illegal |= rule.illegal_cuts(messages)
+    last = len(messages)
+    return [index for index in range(last + 1) if index in (0, last) or index not in illegal]
+
+
+def check(messages: Sequence[Message], rules: Iterable[Rule]) -> list[Violation]:
+    """Every breach of every rule, in the order of the messages."""
+    return sorted(violation for rule in rules for violation in rule.violations(messages))
+
+
+# A result belongs to its call: neither stands without the other, no cut parts them, and ids tell which is whose.
+
+
+class Pairs:
+    """Every result has its call where the dialect wants it, every call its result unless it still runs."""
+
+    name = "pairs"
+
+    def __init__(self, pairing: Pairing) -> None:
+        self.pairing = pairing
+
+    def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
+        """No cut between a call and its result."""
+        return inside_spans(match(messages, self.pairing).spans, len(messages))
+
+    def violations(self, messages: Sequence[Message]) -> list[Violation]:
+        """Results without a call, calls without a result, ids used twice; a call at the end may still run."""
+        found = match(messages, self.pairing)
+        return sorted(_described(messages, found))
+
+    def __repr__(self) -> str:
+        return f"Pairs({self.pairing})"
+
+
+def inside_spans(spans: Iterable[tuple[int, int]], length: int) -> set[int]:
+    """Every i with start < i <= end for some span. Linear, however much the spans overlap."""
+    steps = [0] * (length + 2)
+    for start, end in spans:
+        steps[start + 1] += 1
+        steps[end + 1] -= 1
+    inside: set[int] = set()
+    depth = 0
+    for index in range(length):
+        depth += steps[index]
+        if depth:
+            inside.add(index)
+    return inside
+
+
+def _described(messages: Sequence[Message], found: Matching) -> Iterable[Violation]:
+    for place in found.orphans:
+        yield Violation(
+            place.message, "pairs", f"a result for {_name(messages, place)} has no such call before it"
+        )
+    for place in found.repeated:
+        yield Violation(place.message, "pairs", f"the call id {_name(messages, place)} is used twice")
+    for place in found.unanswered:
+        yield Violation(place.message, "pairs", f"the call {_name(messages, place)} has no result after it")
+
+
+def _name(messages: Sequence[Message], place: PartPlace) -> str:
+    part = messages[place.message].parts[place.part]
+    return repr(part.call_id[:80]) if isinstance(part, ToolCall | ToolResult) else ""
+
+
+# Parallel calls are one batch: no cut goes through it.
+
+
+class Batches:
+    """Neighbouring messages that make calls belong to one batch, answered or still open."""
+
+    name = "batches"
+
+    def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
+        """No cut between two calls that were made together."""
+        calling = [has_call(message) for message in messages]
+        return {index for index in range(1, len(messages)) if calling[index] and calling[index - 1]}
+
+    def violations(self, messages: Sequence[Message]) -> list[Violation]:  # noqa: ARG002  # what a batch must have after it is said in `pairs`
+        """None."""
+        return []
+
+    def __repr__(self) -> str:
+        return "Batches()"
+
+
+# Roles alternate around every message that we make.
+#
+# Clients do send two messages of one role in a row, and the APIs take them, so what came in is left alone.
+# We do not add to it.
+
+_ALTERNATING = (Role.USER, Role.ASSISTANT)
+
+
+class Alternation:
+    """A plain message without origin, ours, has no neighbour of its own role."""
+
+    name = "alternation"
+
+    def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:  # noqa: ARG002  # what stands at a cut is the assembler's choice
+        """None."""
+        return set()
+
+    def violations(self, messages: Sequence[Message]) -> list[Violation]:
+        """Messages of ours beside one of the same role."""
+        return [
+            Violation(
+                index, self.name, f"a message that we made follows or precedes another of {message.role}"
+            )
+            for index, message in enumerate(messages)
+            if message.origin is None
+            and message.role in _ALTERNATING
+            and not has_result(message)
+            and not has_call(message)
+            and any(neighbour.role is message.role for neighbour in _neighbours(messages, index))
+        ]
+
+    def __repr__(self) -> str:
+        return "Alternation()"
+
+
+def _neighbours(messages: Sequence[Message], index: int) -> list[Message]:
+    return [messages[at] for at in (index - 1, index + 1) if 0 <= at < len(messages)]
+
+
+# Anthropic: no message without content, no blank text block.
+
+
+def is_blank(part: Part) -> bool:
+    """Whether the part is text without a visible character."""
+    return type(part) is Text and (not part.text or part.text.isspace())
+
+
+class NonEmpty:
+    """Every message but a last one of the assistant has content, and every text says something."""
+
+    name = "nonempty"
+
+    def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:  # noqa: ARG002  # the rule binds no two messages
+        """None."""
+        return set()
+
+    def violations(self, messages: Sequence[Message]) -> list[Violation]:
+        """Messages with nothing in them, or with a blank text."""
+        last = len(messages) - 1
+        found: list[Violation] = []
+        for index, message in enumerate(messages):
+            if any(is_blank(part) for part in message.parts):
+                found.append(Violation(index, self.name, "a text block is blank"))
+            elif not message.parts and not (index == last and message.role is Role.ASSISTANT):
+                found.append(Violation(index, self.name, "the message has no content"))
+        return found
+
+    def __repr__(self) -> str:
+        return "NonEmpty()"
+
+
+# Anthropic: the first message is the user's.
+
+OPENING_TEXT = "[the conversation begins here]"
+"""What we let the user say where the first message is lost."""
+
+
+def first_speaker(messages: Sequence[Message]) -> int:
+    """The index of the first message that is not the system's; len(messages) where there is none."""
+    for index, message in enumerate(messages):
+        if message.role is not Role.SYSTEM:
+            return index
+    return len(messages)
+
+
+class UserOpens:
+    """The first message beside the system's is the user's.
+
+    A kept head is therefore empty or reaches past that message. Where it is empty, whoever assembles the
+    rest must see to it that a user message comes first.
+    """
+
+    name = "opening"
+
+    def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
+        """No cut before the opening message, but for the one at 0; none behind one that we made, which opens nothing alone."""
+        first = first_speaker(messages)
+        made = first < len(messages) and messages[first].parts == (Text(OPENING_TEXT),)
+        return {index for index in range(1, first + 1 + made) if index < len(messages)}
+
+    def violations(self, messages: Sequence[Message]) -> list[Violation]:
+        """A first message that is not the user's."""
+        first = first_speaker(messages)
+        if first < len(messages) and messages[first].role is not Role.USER:
+            return [
+                Violation(first, self.name, f"the first message is of {messages[first].role}, not of user")
+            ]
+        return []
+
+    def __repr__(self) -> str:
+        return "UserOpens()"
+
+
+# Anthropic: thinking stays first in its assistant message.
+
+
+def thinking_late(message: Message) -> bool:
+    """Whether the message thinks, but begins with something else."""
+    parts = message.parts
+    return bool(parts) and type(parts[0]) is not Reasoning and any(type(part) is Reasoning for part in parts)
+
+
+class ThinkingFirst:
+    """A message that holds thinking begins with it. Says nothing about cuts: thinking is inside a message."""
+
+    name = "thinking"
+
+    def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:  # noqa: ARG002  # the rule binds no two messages
+        """None."""
+        return set()
+
+    def violations(self, messages: Sequence[Message]) -> list[Violation]:
+        """Messages in which something stands before the thinking."""
+        return [
+            Violation(index, self.name, "thinking does not stand first in its message")
+            for index, message in enumerate(messages)
+            if thinking_late(message)
+        ]
+
+    def __repr__(self) -> str:
+        return "ThinkingFirst()"
+
+
+# Anthropic: what a tool of the provider's returned stays with its use.
+#
+# Both are opaque to us but for their ids. They normally share one assistant message; after a paused turn the
+# result opens the next one.
+
+_USES = ("server_tool_use", "mcp_tool_use")
+
+
+class ServerTools:
+    """No cut between a server tool's use and its result, and no result without its use."""
+
+    name = "server tools"
+
+    def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
+        """Every cut between the message of a use and that of its result."""
+        spans, _ = _pair(messages)
+        return inside_spans(spans, len(messages))
+
+    def violations(self, messages: Sequence[Message]) -> list[Violation]:
+        """Results whose use does not stand before them."""
+        return [
+            Violation(index, self.name, "the result of a server tool has no use of that tool before it")
+            for index, _ in orphan_server_results(messages)
+        ]
+
+    def __repr__(self) -> str:
+        return "ServerTools()"
+
+
+def orphan_server_results(messages: Sequence[Message]) -> list[tuple[int, int]]:
+    """Message and part index of each result without its use."""
+    return _pair(messages)[1]
+
+
+def _pair(messages: Sequence[Message]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    uses: dict[str, int] = {}
+    spans: list[tuple[int, int]] = []
+    orphans: list[tuple[int, int]] = []
+    for index, number, part in _server_parts(messages):
+        if part.kind in _USES:
+            uses[_field(part, "id")] = index
+            continue
+        use = uses.get(_field(part, "tool_use_id"))
+        if use is None:
+            orphans.append((index, number))
+        else:
+            spans.append((use, index))
+    return spans, orphans
+
+
+def _server_parts(messages: Sequence[Message]) -> Iterator[tuple[int, int, Opaque]]:
+    for index, message in enumerate(messages):
+        for number, part in enumerate(message.parts):
+            if type(part) is Opaque and (part.kind in _USES or part.kind.endswith("_tool_result")):
+                yield index, number, part
+
+
+def _field(part: Opaque, name: str) -> str:
+    block = parse_json(part.text)
+    value = block.get(name) if isinstance(block, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+# Responses: a reasoning item stays with the item it led to.
+
+
+def is_reasoning_item(message: Message) -> bool:
+    """Whether the message is reasoning and nothing else."""
+    return bool(message.parts) and all(type(part) is Reasoning for part in message.parts)
+
+
+class ReasoningStays:
+    """A reasoning item is followed by an item of the assistant, and no cut comes between them."""
+
+    name = "reasoning"
+
+    def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
+        """No cut right after a reasoning item."""
+        return {index for index in range(1, len(messages)) if is_reasoning_item(messages[index - 1])}
+
+    def violations(self, messages: Sequence[Message]) -> list[Violation]:
+        """Reasoning that somebody else's item follows. At the end of the list more may still come."""
+        return [
+            Violation(index, self.name, "a reasoning item is not followed by the item it belongs to")
+            for index in range(len(messages) - 1)
+            if is_reasoning_item(messages[index]) and messages[index + 1].role is not Role.ASSISTANT
+        ]
+
+    def __repr__(self) -> str:
+        return "ReasoningStays()"

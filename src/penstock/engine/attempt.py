@@ -1,0 +1,329 @@
+"""One try to have one model write a handoff: in the conversation itself, in one request, or part by part."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from penstock.conversation.dialects import dialect_named
+from penstock.conversation.message import Role
+from penstock.conversation.wire import json_text
+from penstock.errors import ErrorKind, NotWritten, ProviderError
+from penstock.measure.tokens import tokenizer_for
+from penstock.measure.usage import Usage
+from penstock.providers.exchange import Answer, Ask, Finish
+from penstock.writing.prompt import (
+    PROMPT_VERSION,
+    SYSTEM,
+    closing_prompt,
+    handoff_prompt,
+    merge_prompt,
+    notes_prompt,
+)
+from penstock.writing.prose import Prose, read_prose
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from penstock.measure.tokens import Tokenizer
+    from penstock.providers.exchange import Model
+    from penstock.writing.work import Work, WorkTurn
+
+__all__ = [
+    "Allowance",
+    "CallBudget",
+    "Conversation",
+    "NotesCache",
+    "Writer",
+    "WriterMemory",
+    "Writing",
+    "WritingJob",
+]
+
+_T = TypeVar("_T")
+
+_MARGIN = 0.9  # of a window: another model's tokenizer counts otherwise
+_THINKING_TOKENS = 4_096  # on top of what is to be written, for models that think first
+_MOST_PARTS = 24
+_LEAST_ROOM = 400  # tokens for turns: less is no use
+_LEAST_NOTES = 300
+_TOO_LONG = 3  # times what was asked for
+_AT_ONCE = 3  # requests
+_MOST_MARKS = 4  # cache marks that Anthropic takes in a request
+
+
+class Conversation(msgspec.Struct, frozen=True, eq=False):
+    """The request that the conversation's own model would get: a prefix that its provider may hold in a cache."""
+
+    messages: Sequence[Any]
+    dialect: str
+    model: str
+    tokens: int
+    system: Any = None
+    tools: Sequence[Any] = ()
+    waits: bool = False
+    """Whether a call at its end has no result yet, so that nothing can be said after it."""
+
+
+class NotesCache(Protocol):
+    """Notes on parts that were written before, by a digest of what they are on."""
+
+    def get(self, key: str) -> str | None:
+        """The notes, or None."""
+
+    def put(self, key: str, notes: str) -> None:
+        """Keep the notes."""
+
+
+class Windows(Protocol):
+    """Windows that providers stated in errors, by the name of the model and the address it is at."""
+
+    def window(self, model: str, endpoint: str = "") -> int | None:
+        """The window, or None."""
+
+    def learn_window(self, model: str, endpoint: str, tokens: int) -> None:
+        """Keep a window that the provider stated."""
+
+
+class WriterMemory(msgspec.Struct, frozen=True, eq=False):
+    """What outlives a summariser, where somebody keeps it: notes on the conversation, windows of models."""
+
+    notes: NotesCache | None = None
+    windows: Windows | None = None
+
+
+class WritingJob(msgspec.Struct, frozen=True, eq=False):
+    """What is to be written, how to make it smaller where it does not fit, and the conversation it is from."""
+
+    work: Work
+    trim: Callable[[Work, int], Work]
+    conversation: Conversation | None = None
+    memory: WriterMemory = WriterMemory()
+
+
+class Writer(msgspec.Struct, frozen=True, eq=False):
+    """A model, the window it has, and the most turns (in tokens) that it is shown at once.
+
+    `is_main` where it is the session's own model, which has seen the conversation anyway.
+    """
+
+    model: Model
+    window_tokens: int
+    timeout_seconds: float = 120.0
+    is_main: bool = False
+    most_tokens: int | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """The address that the model is at, "" for one without."""
+        return str(getattr(self.model, "base_url", ""))
+
+    @property
+    def key(self) -> str:
+        """By what it is told from others."""
+        return f"{self.model.dialect} {self.endpoint} {self.model.name}"
+
+
+class Allowance(NamedTuple):
+    """What is left for a request: seconds, and how often it may be sent."""
+
+    seconds: float
+    requests: int
+
+
+class CallBudget(Protocol):
+    """Keeps count of requests: says before each what is left for it, and is told what it used."""
+
+    def require(self, requests: int, prompt_tokens: int) -> None:
+        """Raises NotWritten where that many requests or tokens are not left."""
+
+    def allow(self, prompt_tokens: int) -> Allowance:
+        """What is left for a request, which counts from now on. Raises NotWritten where something is used up."""
+
+    def book(self, usage: Usage, requests: int) -> None:
+        """Count what an allowed request used, however often it was sent."""
+
+
+class Writing:
+    """One try with one writer."""
+
+    def __init__(self, writer: Writer, job: WritingJob, books: CallBudget, cache: NotesCache) -> None:
+        self._writer = writer
+        self._job = job
+        self._books = books
+        self._cache = cache
+        self._tokenizer: Tokenizer = tokenizer_for(writer.model.name)
+
+    @property
+    def fits_conversation(self) -> bool:
+        """Whether the request can be put at the end of the conversation, whose prefix may be cached.
+
+        Only for the session's own model: the conversation goes there as it is, secrets and all, as it did before.
+        """
+        talk, model = self._job.conversation, self._writer.model
+        if not self._writer.is_main or talk is None or talk.waits or talk.dialect != model.dialect:
+            return False
+        if talk.model and talk.model != model.name:
+            return False
+        return talk.tokens + self._cap(self._job.work.prose_tokens) + 2_000 <= self._writer.window_tokens
+
+    async def in_conversation(self) -> Prose:
+        """The handoff, asked for as the last message of the conversation. Raises ProviderError and NotWritten."""
+        talk, work = self._job.conversation, self._job.work
+        assert talk is not None  # noqa: S101 - the caller looked at `fits_conversation`
+        closing = dialect_named(talk.dialect).text_message(Role.USER, closing_prompt(work))
+        if talk.dialect == "anthropic" and _marks(talk) < _MOST_MARKS:
+            # Without a mark nothing is read from the cache; one here finds what is before it.
+            block = {"type": "text", "text": closing_prompt(work), "cache_control": {"type": "ephemeral"}}
+            closing = {"role": "user", "content": [block]}
+        ask = Ask(messages=[*talk.messages, closing], system=talk.system, tools=talk.tools)
+        return _handoff(await self._asked(ask, work.prose_tokens, talk.tokens))
+
+    async def on_its_own(self) -> Prose:
+        """The handoff from the turns alone, part by part where they do not fit. Raises as `in_conversation`."""
+        work = self._job.work
+        room = self._room(handoff_prompt(msgspec.structs.replace(work, turns=())), work.prose_tokens)
+        if work.tokens <= room:
+            return _handoff(await self._write(handoff_prompt(work), work.prose_tokens))
+        if work.tokens > _MOST_PARTS * room * _MARGIN:
+            work = await asyncio.to_thread(self._job.trim, work, int(_MOST_PARTS * room * _MARGIN))
+        parts = _parts(work.turns, room, self._tokenizer)
+        tokens = max(_LEAST_NOTES, min(work.prose_tokens, room // (2 * len(parts))))
+        self._books.require(len(parts) + 1, work.tokens)
+        gate = asyncio.Semaphore(_AT_ONCE)
+        notes = await _all(self._notes(part, tokens, gate) for part in parts)
+        return _handoff(await self._write(merge_prompt(work, notes), work.prose_tokens))
+
+    async def _notes(self, turns: Sequence[WorkTurn], tokens: int, gate: asyncio.Semaphore) -> str:
+        prompt = notes_prompt(turns, tokens, self._job.work.focus)
+        key = _digest(self._writer.key, PROMPT_VERSION, prompt)
+        known = self._cache.get(key)
+        if known is not None:
+            return known
+        async with gate:
+            notes = await self._write(prompt, tokens)
+        _handoff(notes)  # notes that say nothing are not kept, and not built upon
+        self._cache.put(key, notes)
+        return notes
+
+    async def _write(self, prompt: str, tokens: int) -> str:
+        asked = self._tokenizer.count(prompt)
+        return await self._asked(
+            Ask(messages=[{"role": "user", "content": prompt}], system=SYSTEM), tokens, asked
+        )
+
+    async def _asked(self, ask: Ask, tokens: int, prompt_tokens: int) -> str:
+        """The text of the answer. Where only the room asked for the answer was too much, less is asked for, once."""
+        cap = self._cap(tokens)
+        try:
+            answer = await self._answer(ask, cap, prompt_tokens)
+        except ProviderError as error:
+            stated = error.failure.output_cap_tokens
+            if error.failure.kind is not ErrorKind.OUTPUT_CAP_TOO_LARGE or (stated or 0) >= cap:
+                raise
+            answer = await self._answer(ask, stated or tokens, prompt_tokens)
+        _require_text(answer, tokens, self._tokenizer)
+        return answer.text
+
+    async def _answer(self, ask: Ask, cap: int, prompt_tokens: int) -> Answer:
+        left = self._books.allow(prompt_tokens)
+        bounded = msgspec.structs.replace(
+            ask,
+            max_output_tokens=cap,
+            timeout_seconds=min(left.seconds, self._writer.timeout_seconds),
+            most_requests=left.requests,
+        )
+        try:
+            answer = await self._writer.model.answer(bounded)
+        except ProviderError as error:
+            self._books.book(Usage(), error.requests)
+            raise
+        self._books.book(answer.usage, answer.requests)
+        return answer
+
+    def _cap(self, tokens: int) -> int:
+        most = max(tokens, self._writer.window_tokens // 4)
+        return min(int(tokens * 1.5) + _THINKING_TOKENS, most)
+
+    def _room(self, empty_prompt: str, tokens: int) -> int:
+        """Tokens that are left for turns. Raises NotWritten where that is too little to be of use."""
+        taken = self._tokenizer.count(SYSTEM) + self._tokenizer.count(empty_prompt) + self._cap(tokens) + 50
+        room = int(self._writer.window_tokens * _MARGIN) - taken
+        if room < _LEAST_ROOM:
+            raise NotWritten(f"a window of {self._writer.window_tokens:,} tokens is too small for the work")
+        return min(room, self._writer.most_tokens or room)
+
+
+def _marks(talk: Conversation) -> int:
+    """How many cache marks the request has already."""
+    parts = (*talk.messages, *talk.tools, talk.system)
+    texts = (
+        bytes(part).decode() if isinstance(part, (bytes, msgspec.Raw)) else json_text(part) for part in parts
+    )
+    return sum(text.count('"cache_control"') for text in texts)
+
+
+def _require_text(answer: Answer, tokens: int, tokenizer: Tokenizer) -> None:
+    """Raises NotWritten for an answer that is no whole text of about the length that was asked for."""
+    if answer.finish is Finish.REFUSED:
+        raise NotWritten("it refused")
+    if not answer.text.strip():
+        raise NotWritten("it called a tool instead of writing" if answer.calls else "its answer was empty")
+    if answer.finish is Finish.LENGTH:
+        raise NotWritten("its answer was cut off")
+    if len(answer.text) > 100 * tokens or tokenizer.count(answer.text) > _TOO_LONG * tokens:
+        raise NotWritten("its answer was far too long")
+
+
+def _handoff(text: str) -> Prose:
+    prose = read_prose(text)
+    if prose is None:
+        raise NotWritten("its answer is no handoff: it has none of the sections")
+    if not prose.entries:
+        raise NotWritten("its answer has headings and nothing below them")
+    return prose
+
+
+def _parts(turns: Sequence[WorkTurn], room: int, tokenizer: Tokenizer) -> list[list[WorkTurn]]:
+    """The turns in parts of at most `room` tokens and about the same size; one that is larger alone is cut."""
+    pieces = [piece for turn in turns for piece in _pieces(turn, room, tokenizer)]
+    total = sum(piece.tokens for piece in pieces)
+    even = min(room, int(total / -(-total // room) * 1.1) + 1)
+    parts: list[list[WorkTurn]] = [[]]
+    size = 0
+    for piece in pieces:
+        if parts[-1] and (size + piece.tokens > room or size >= even):
+            parts.append([])
+            size = 0
+        parts[-1].append(piece)
+        size += piece.tokens
+    return parts
+
+
+def _pieces(turn: WorkTurn, room: int, tokenizer: Tokenizer) -> Iterable[WorkTurn]:
+    if turn.tokens <= room:
+        yield turn
+        return
+    header, _, rest = turn.text.partition("\n")
+    step = max(1, int(len(rest) * room / turn.tokens * _MARGIN) - len(header))
+    for start in range(0, len(rest), step):
+        text = f"{header}\n{rest[start : start + step]}"
+        yield type(turn)(turn.number, text, tokenizer.count(text) + 2)
+
+
+async def _all(work: Iterable[Awaitable[_T]]) -> list[_T]:
+    """All results, in order. Where one fails, the others are stopped before the failure is raised."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.blake2b("\x00".join(texts).encode(errors="surrogatepass"), digest_size=20).hexdigest()

@@ -1,0 +1,323 @@
+"""Engines of third parties: where they are found, and how they are loaded.
+
+There are two places: packages that declare an entry point in the group `penstock.engines`, and Python files in the
+plugin folder. Finding engines runs none of their code. Loading one does, so a file is loaded only where nobody else may
+write it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import stat
+import sys
+import types
+from collections.abc import Callable
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from penstock.config import plugins_folder
+from penstock.engine.compressor import ContextCompressor
+from penstock.engine.contract import ContextEngine
+from penstock.errors import EngineFailure, PenstockError, SettingsError
+from penstock.lossless.engine import LosslessEngine
+from penstock.settings import Settings, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from importlib.metadata import EntryPoint
+
+__all__ = [
+    "BUILT_IN",
+    "ENGINES",
+    "ENTRY_POINT",
+    "FILE",
+    "GROUP",
+    "EngineOffer",
+    "blaming",
+    "engine_named",
+    "files_in",
+    "installed",
+    "offers",
+    "taken",
+    "trouble_with",
+]
+
+
+GROUP = "penstock.engines"
+ENTRY_POINT, FILE = "entry point", "file"
+
+Factory: TypeAlias = Callable[..., Any]
+
+_FUNCTION = "engine"  # of a plugin file: makes the engine, where a class alone does not say how
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_ROOT = 0
+_REASON_CHARS = 300
+
+
+class EngineOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine that could be chosen by `name`: what kind of offer it is, and where it comes from, for people.
+
+    `load` gives the class or function that makes it, and raises EngineFailure with the reason where it cannot.
+    """
+
+    name: str
+    kind: str
+    where: str
+    load: Callable[[], Factory]
+
+
+def installed() -> Iterator[EngineOffer]:
+    """The engines of installed packages, by name."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - takes time that the built-in engines need not
+
+    for point in sorted(entry_points(group=GROUP), key=lambda one: (one.name, one.value)):
+        yield EngineOffer(name=point.name, kind=ENTRY_POINT, where=_package(point), load=_loader(point))
+
+
+def files_in(folder: Path) -> Iterator[EngineOffer]:
+    """The engines of a plugin folder, by name: one for each `.py` file that does not begin with `_` or `.`.
+
+    The name is that of the file, with `-` for `_`. A folder that is not there, or cannot be read, has none.
+    """
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.suffix == ".py")
+    except OSError:
+        return
+    for path in paths:
+        if not path.name.startswith(("_", ".")):
+            yield EngineOffer(
+                name=path.stem.replace("_", "-"), kind=FILE, where=str(path), load=_file_loader(path)
+            )
+
+
+def trouble_with(folder: Path) -> str:
+    """Why nothing is loaded from this folder; empty where it is as it should be."""
+    try:
+        os.scandir(folder).close()
+        return _unsafe(folder)
+    except FileNotFoundError:
+        return "it is not there"
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+
+
+def taken(factory: Factory, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options that the class or function takes by name; all of them where it takes any."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # some callables do not tell
+        return {}
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return dict(options)
+    named = {one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
+    return {name: value for name, value in options.items() if name in named}
+
+
+@contextmanager
+def blaming(name: str, *, quote: bool = False) -> Iterator[None]:
+    """Whatever code of an engine raises inside comes out as EngineFailure; errors of ours pass.
+
+    Its own words are only told with `quote`: they may hold what was said in the conversation.
+    """
+    try:
+        yield
+    except PenstockError:
+        raise
+    except (Exception, SystemExit) as error:
+        # The one place where everything is caught: this is code of others, and may raise anything.
+        words = " ".join(str(error).split()) if quote else ""
+        what = f"{type(error).__name__}: {words}" if words else type(error).__name__
+        shown = what if len(what) <= _REASON_CHARS else f"{what[: _REASON_CHARS - 1]}…"
+        raise EngineFailure(f"the engine {name!r} failed with {shown}{_place(error)}") from error
+
+
+def _package(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
+
+
+def _loader(point: EntryPoint) -> Callable[[], Factory]:
+    def load() -> Factory:
+        with blaming(point.name, quote=True):
+            found = point.load()
+        return _checked(found, point.value)
+
+    return load
+
+
+def _file_loader(path: Path) -> Callable[[], Factory]:
+    def load() -> Factory:
+        source = _source(path)
+        name = f"penstock_plugin_{path.stem}"
+        module = types.ModuleType(name)
+        module.__file__ = str(path)
+        sys.modules[name] = module  # dataclasses and pickles look their module up there
+        with blaming(path.name, quote=True):
+            exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102 - what a plugin is for; see `_source`
+        return _defined_in(module, path)
+
+    return load
+
+
+def _source(path: Path) -> bytes:
+    """The bytes of a plugin file. Raises EngineFailure where others may write them, or put another file there.
+
+    The file is opened once: what was looked at is what is read.
+    """
+    try:
+        for folder in dict.fromkeys((path.parent, path.resolve().parent)):
+            if reason := _unsafe(folder):
+                raise EngineFailure(reason)
+        with path.open("rb") as file:
+            if reason := _open_to_others(path, os.fstat(file.fileno())):
+                raise EngineFailure(reason)
+            return file.read()
+    except OSError as error:
+        raise EngineFailure(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _unsafe(folder: Path) -> str:
+    """Who else could put a file there, or another folder in its place; empty where nobody could."""
+    for place in (folder, *folder.parents):
+        info = place.stat()
+        # In a folder such as /tmp others can make files, and not touch those of others: that will do above it.
+        kept_apart = place != folder and info.st_mode & stat.S_ISVTX
+        if reason := _open_to_others(place, info, write=0 if kept_apart else _OTHERS_WRITE):
+            return reason
+    return ""
+
+
+def _open_to_others(path: Path, info: os.stat_result, write: int = _OTHERS_WRITE) -> str:
+    """Who else may write there, and what to do about it; empty where nobody may."""
+    if not hasattr(os, "getuid"):  # Windows says it by other means
+        return ""
+    if info.st_uid not in (os.getuid(), _ROOT):
+        return f"{path} belongs to another user (uid {info.st_uid}); make it yours, or choose another place"
+    if info.st_mode & write:
+        return f"others may write to {path}; run: chmod go-w '{path}'"
+    return ""
+
+
+def _defined_in(module: types.ModuleType, path: Path) -> Factory:
+    """The function `engine` of a plugin file, else the one engine class that it defines."""
+    function = vars(module).get(_FUNCTION)
+    if callable(function):
+        return _checked(function, f"{path.name}, {_FUNCTION}")
+    classes = [
+        one
+        for one in dict.fromkeys(one for one in vars(module).values() if isinstance(one, type))
+        if issubclass(one, ContextEngine)
+        and one.__module__ == module.__name__
+        and not one.__name__.startswith("_")
+    ]
+    whole = [one for one in classes if not inspect.isabstract(one)] or classes
+    if len(whole) == 1:
+        return _checked(whole[0], f"{path.name}, {whole[0].__name__}")
+    if whole:
+        names = ", ".join(one.__name__ for one in whole)
+        raise EngineFailure(
+            f"{path.name} defines several engines ({names}); add a function engine(**options) that makes one of them"
+        )
+    raise EngineFailure(
+        f"{path.name} defines no engine: give it a subclass of penstock.ContextEngine, or a function engine(**options)"
+    )
+
+
+def _checked(found: Any, where: str) -> Factory:
+    """The class or function. Raises EngineFailure where no engine can be made of it."""
+    if isinstance(found, type) and issubclass(found, ContextEngine):
+        if missing := sorted(found.__abstractmethods__):
+            raise EngineFailure(f"{where} lacks what every engine has: {', '.join(missing)}")
+        return found
+    if isinstance(found, type) or not callable(found):
+        kind = f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
+        raise EngineFailure(
+            f"{where} is {kind}; a subclass of penstock.ContextEngine or a function is needed"
+        )
+    return found  # type: ignore[no-any-return]  # mypy knows no more of it than that it can be called
+
+
+def _place(error: BaseException) -> str:
+    """Where in its code it was raised."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or isinstance(error, SyntaxError):  # which names its place itself
+        return ""
+    return f" in {'/'.join(Path(trace.tb_frame.f_code.co_filename).parts[-2:])}:{trace.tb_lineno}"
+
+
+# The engines there are, by the name that `context.engine` chooses them by: built in, installed, or a file.
+
+BUILT_IN = "built in"
+ENGINES: dict[str, type[ContextCompressor]] = {"compressor": ContextCompressor, "lossless": LosslessEngine}
+
+
+def engine_named(name: str, settings: Settings | None = None, **options: Any) -> ContextEngine:
+    """A new engine of that name. Raises SettingsError where there is none, or where it cannot be made.
+
+    A built-in engine takes the options of its class, and the settings as one of them. An engine of a third party gets
+    those that its class or function takes; `update_model` tells it the rest.
+    """
+    built_in = ENGINES.get(name)
+    if built_in is not None:
+        return built_in(settings=settings, **options)
+    settings = settings or Settings()
+    for offer in offers(settings):
+        if offer.name == name:
+            try:
+                return _made(offer, {"settings": settings, **options})
+            except EngineFailure as error:
+                raise SettingsError(
+                    f"context.engine is {name!r}, and that engine cannot be used: {error}"
+                ) from error
+    raise SettingsError(f"context.engine is {name!r}, and there is no such engine; {_hint(name, settings)}")
+
+
+def offers(settings: Settings) -> Iterator[EngineOffer]:
+    """All engines: those built in, those of packages, those of the plugin folder. Of one name the first counts.
+
+    The others are offers that cannot be loaded, and say why. Raises SettingsError for a folder that is no whole path.
+    """
+    seen: dict[str, EngineOffer] = {}
+    for offer in _all(settings):
+        first = seen.setdefault(offer.name, offer)
+        yield offer if first is offer else msgspec.structs.replace(offer, load=partial(_refuse, first))
+
+
+def _all(settings: Settings) -> Iterator[EngineOffer]:
+    for name, engine in ENGINES.items():
+        yield EngineOffer(name=name, kind=BUILT_IN, where="penstock", load=partial(_itself, engine))
+    yield from installed()
+    yield from files_in(plugins_folder(settings.plugins.folder))
+
+
+def _itself(engine: type[ContextEngine]) -> type[ContextEngine]:
+    return engine
+
+
+def _refuse(first: EngineOffer) -> type[ContextEngine]:
+    by = "a built-in engine" if first.kind == BUILT_IN else first.where
+    raise EngineFailure(f"the name {first.name!r} is taken by {by}; choose another name for this one")
+
+
+def _made(offer: EngineOffer, options: dict[str, Any]) -> ContextEngine:
+    factory = offer.load()
+    with blaming(offer.name, quote=True):
+        made = factory(**taken(factory, options))
+    if not isinstance(made, ContextEngine):
+        raise EngineFailure(f"{offer.where} made a {type(made).__name__} and no penstock.ContextEngine")
+    return made
+
+
+def _hint(name: str, settings: Settings) -> str:
+    names = dict.fromkeys(offer.name for offer in offers(settings))
+    near = nearest(name, names)
+    hint = f"did you mean {near}?" if near else f"the engines are {', '.join(names)}"
+    folder = plugins_folder(settings.plugins.folder)
+    trouble = trouble_with(folder) if settings.plugins.folder else ""
+    return f"{hint} (plugins.folder is {folder}: {trouble})" if trouble else hint

@@ -1,0 +1,176 @@
+"""Who may do what: reading is free; writes, commands and calls of foreign servers are allowed by a rule, by `--yes`, or
+by a person who is asked.
+
+    terminal                   every command
+    terminal(git status*)      commands that begin so
+    write_file(src/**)         files below src
+    weather__*                 every tool of the MCP server `weather`
+
+`*` in a pattern stands for anything; for paths it ends at a `/` and `**` does not. A command that chains others or
+redirects (`;`, `|`, `&`, `<`, `>`, `$`, a backquote, a line break) is matched by a pattern only if it is the pattern,
+character by character: `git status*` must not allow `git status; rm -r src`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+from penstock.errors import SettingsError
+from penstock.loop.globs import glob_regex
+
+__all__ = [
+    "Access",
+    "ApprovalReply",
+    "ApprovalRule",
+    "Approvals",
+    "Ask",
+    "Decision",
+    "Permission",
+    "decide",
+    "read_rule",
+]
+
+_RULE = re.compile(r"(?P<tool>[\w*-]+)(?:\((?P<pattern>.+)\))?", re.DOTALL)
+_CHAINS = re.compile(r"[;|&<>$`\n\r\\]|[({]")
+
+
+class Access(StrEnum):
+    """What a tool does to the world."""
+
+    READ = "read"
+    WRITE = "write"
+    RUN = "run"
+
+
+class Permission(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call asks for.
+
+    `subject` is what rules look at: the command, the path from the working folder on, the address. `detail` is what a
+    person sees beside it, such as the difference that a write makes. `why` says why reading is not free here.
+    """
+
+    tool: str
+    access: Access
+    subject: str
+    detail: str = ""
+    why: str = ""
+
+    @property
+    def rule(self) -> ApprovalRule:
+        """The rule that allows this very thing again."""
+        return ApprovalRule(self.tool, self.subject, exact=True)
+
+
+class ApprovalRule(msgspec.Struct, frozen=True):
+    """Allows a tool, or what it does to subjects that the pattern matches. An `exact` pattern is no pattern."""
+
+    tool: str
+    pattern: str | None = None
+    exact: bool = False
+
+    def allows(self, asked: Permission) -> bool:
+        """Whether it is this tool and such a subject."""
+        if not glob_regex(self.tool).fullmatch(asked.tool):
+            return False
+        if self.pattern is None or self.pattern == asked.subject:
+            return True
+        if self.exact or (asked.tool == "terminal" and _CHAINS.search(asked.subject)):
+            return False
+        crossing = asked.tool == "terminal"  # a command has no folders
+        return glob_regex(self.pattern, star_crosses=crossing).fullmatch(asked.subject) is not None
+
+    def __str__(self) -> str:
+        return self.tool if self.pattern is None else f"{self.tool}({self.pattern})"
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """Whether a call may be made, and why."""
+
+    allowed: bool
+    reason: str
+
+
+class ApprovalReply(StrEnum):
+    """What a person says when asked."""
+
+    ONCE = "once"
+    SESSION = "session"
+    NO = "no"
+
+
+Ask: TypeAlias = Callable[[Permission], Awaitable[ApprovalReply]]
+
+
+def read_rule(text: str) -> ApprovalRule:
+    """A rule as people write it. Raises SettingsError for what is none."""
+    match = _RULE.fullmatch(text.strip())
+    if match is None:
+        raise SettingsError(
+            f"{text!r} is no rule of approval; write a tool, or a tool and a pattern such as terminal(git status*)"
+        )
+    return ApprovalRule(match["tool"], match["pattern"])
+
+
+def decide(asked: Permission, rules: tuple[ApprovalRule, ...], *, yes: bool = False) -> Decision | None:
+    """What can be decided without a person; None where one has to be asked."""
+    if asked.access is Access.READ and not asked.why:
+        return Decision(allowed=True, reason="reading is free")
+    for rule in rules:
+        if rule.allows(asked):
+            return Decision(allowed=True, reason=f"allowed by the rule {rule}")
+    if yes:
+        return Decision(allowed=True, reason="everything is allowed (--yes)")
+    return None
+
+
+class Approvals:
+    """The approvals of one session: its rules, what a person has allowed in it, and how to ask.
+
+    Without `ask` (a script, a pipe) what no rule allows is refused. One question is asked at a time.
+    """
+
+    def __init__(
+        self, *, rules: tuple[ApprovalRule, ...] = (), yes: bool = False, ask: Ask | None = None
+    ) -> None:
+        self.rules = rules
+        self.remembered: tuple[ApprovalRule, ...] = ()
+        self._yes = yes
+        self._ask = ask
+        self._asking = asyncio.Lock()
+
+    async def approve(self, asked: Permission) -> Decision:
+        """The decision; a person who answers `session` is not asked for the same again."""
+        if (decision := self._decided(asked)) is not None:
+            return decision
+        if self._ask is None:
+            return Decision(
+                allowed=False,
+                reason="nobody is there to be asked, and no rule allows it "
+                f"(--yes would, or a rule for {asked.tool})",
+            )
+        async with self._asking:
+            # Whoever waited here may find that the answer was remembered meanwhile.
+            if (decision := self._decided(asked)) is not None:
+                return decision
+            return self._taken(asked, await self._ask(asked))
+
+    def remember(self, rule: ApprovalRule) -> None:
+        """Allow what the rule says from now on, in this session."""
+        self.remembered = (*self.remembered, rule)
+
+    def _decided(self, asked: Permission) -> Decision | None:
+        return decide(asked, (*self.rules, *self.remembered), yes=self._yes)
+
+    def _taken(self, asked: Permission, reply: ApprovalReply) -> Decision:
+        if reply is ApprovalReply.SESSION:
+            self.remember(asked.rule)
+            return Decision(allowed=True, reason="the user allowed it for this session")
+        if reply is ApprovalReply.ONCE:
+            return Decision(allowed=True, reason="the user allowed it")
+        return Decision(allowed=False, reason="the user said no")

@@ -1,0 +1,133 @@
+"""What happens in a turn, for whoever shows it: plain values, in the order in which they happen."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from penstock.measure.usage import Usage  # noqa: TC001 - as above
+from penstock.planning.receipt import Receipt  # noqa: TC001 - a struct's field types are read at run time
+
+__all__ = [
+    "AgentEvent",
+    "Asked",
+    "Compacted",
+    "Compacting",
+    "Noticed",
+    "Recovering",
+    "Said",
+    "Thought",
+    "ToolEnded",
+    "ToolLine",
+    "ToolStarted",
+    "TurnEnded",
+    "Used",
+]
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request goes out: its number within the turn, what it takes by our estimate, and the window."""
+
+    step: int
+    prompt_tokens: int
+    window_tokens: int
+
+
+class Said(msgspec.Struct, frozen=True):
+    """More of the answer's text."""
+
+    text: str
+
+
+class Thought(msgspec.Struct, frozen=True):
+    """More of what the model thinks aloud."""
+
+    text: str
+
+
+class ToolStarted(msgspec.Struct, frozen=True):
+    """A tool runs. `about` is its main argument, in a few words."""
+
+    call_id: str
+    name: str
+    about: str
+
+
+class ToolLine(msgspec.Struct, frozen=True):
+    """A line that a running command printed."""
+
+    call_id: str
+    text: str
+
+
+class ToolEnded(msgspec.Struct, frozen=True):
+    """A tool gave its result: one line for people, and how long it took."""
+
+    call_id: str
+    name: str
+    summary: str
+    is_error: bool
+    seconds: float
+
+
+class Used(msgspec.Struct, frozen=True):
+    """What a request used and cost (None where the price is not known), and how full the window is now."""
+
+    usage: Usage
+    cost: float | None
+    prompt_tokens: int
+    window_tokens: int
+
+
+class Compacting(msgspec.Struct, frozen=True):
+    """A compaction begins that the turn has to wait for, and why now."""
+
+    reason: str
+
+
+class Compacted(msgspec.Struct, frozen=True):
+    """A compaction was made; `waited_seconds` is 0 where it had been prepared beside the work."""
+
+    receipt: Receipt
+    reason: str
+    waited_seconds: float
+
+
+class Recovering(msgspec.Struct, frozen=True):
+    """A provider's refusal is being dealt with: what it was, and what is done about it."""
+
+    what: str
+    step: str
+
+
+class Noticed(msgspec.Struct, frozen=True):
+    """Something a person should know: pressure, and why compaction rests. `level` as in `compaction.pressure`."""
+
+    level: str
+    text: str
+
+
+class TurnEnded(msgspec.Struct, frozen=True):
+    """The turn is over: "done", "steps" (the limit was reached), "interrupted" or "failed"; then `what` says why."""
+
+    reason: str
+    steps: int
+    seconds: float
+    what: str = ""
+
+
+AgentEvent: TypeAlias = (
+    Asked
+    | Said
+    | Thought
+    | ToolStarted
+    | ToolLine
+    | ToolEnded
+    | Used
+    | Compacting
+    | Compacted
+    | Recovering
+    | Noticed
+    | TurnEnded
+)

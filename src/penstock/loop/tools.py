@@ -1,0 +1,208 @@
+"""What a tool is: a name, a line about it, a schema, what it does to the world, and a way to run it.
+
+`run` never raises for what a model sent or what the world did: wrong arguments, a missing file and a refusal are
+outcomes that tell the model what to do. Only cancellation passes through.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+
+import msgspec
+
+from penstock.errors import InputError, ToolFailure
+from penstock.loop.approvals import Access, Decision, Permission
+from penstock.loop.capping import capped
+from penstock.recall.tool_arguments import read_arguments
+from penstock.writing.stubs import shorten
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from penstock.loop.memory import MemoryFiles
+    from penstock.loop.workspace import Workspace
+
+__all__ = ["OwnTool", "Tool", "ToolContext", "ToolOutcome", "failed", "function_schema", "refused"]
+
+_Arguments = TypeVar("_Arguments", bound=msgspec.Struct)
+
+
+class ToolOutcome(msgspec.Struct, frozen=True):
+    """What a call gave: the text for the model, whether it failed, and one line for people."""
+
+    text: str
+    is_error: bool = False
+    summary: str = ""
+
+
+def _unheard(_line: str) -> None:
+    """For hosts that do not show what comes."""
+
+
+async def _nothing_stored(_handle: str) -> str | None:
+    """For hosts that store no results."""
+    return None
+
+
+class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a host gives to the tools of a session.
+
+    `approve` decides on what is not free. `environment` is that of commands, without secrets. `stored` reads a stored
+    result by its handle. `on_line` hears the lines of a command as they come. `interrupt`, once set, ends the running
+    command, whose outcome then says so; cancelling the call ends it too, without an outcome. `page_chars` bounds a page
+    of `read_file`: hosts with small windows give less. `redact` finds secrets in what is written to memory.
+    """
+
+    workspace: Workspace
+    approve: Callable[[Permission], Awaitable[Decision]]
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
+    memory: MemoryFiles | None = None
+    stored: Callable[[str], Awaitable[str | None]] = _nothing_stored
+    on_line: Callable[[str], None] = _unheard
+    interrupt: asyncio.Event | None = None
+    page_chars: int = 50_000
+    redact: Callable[[str], str] = str
+
+
+class Tool(Protocol):
+    """A tool that an agent's model may call.
+
+    `description` begins with a line that can stand alone. `most_chars` is the limit of its own output, None where it
+    has its own way to bound it. A tool whose access is not READ asks `context.approve` before it does anything.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name by which it is called."""
+
+    @property
+    def description(self) -> str:
+        """What it does, for the model."""
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """JSON schema of its arguments."""
+
+    @property
+    def access(self) -> Access:
+        """What it does to the world."""
+
+    @property
+    def most_chars(self) -> int | None:
+        """How long the text of an outcome may be."""
+
+    async def run(self, args: Any, context: ToolContext) -> ToolOutcome:
+        """Do it. `args` is what the model wrote: an object, its JSON, or anything at all."""
+
+
+class OwnTool(ABC, Generic[_Arguments]):
+    """A tool whose arguments are a Struct: they are read, failures become outcomes, and the text is capped."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    access: ClassVar[Access] = Access.READ
+    most_chars: ClassVar[int | None] = 50_000
+    arguments: type[_Arguments]
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """JSON schema of its arguments, derived from their types."""
+        return parameters_of(self.arguments)
+
+    async def run(self, args: Any, context: ToolContext) -> ToolOutcome:
+        """Read the arguments and do it."""
+        try:
+            wanted = read_arguments(args, self.arguments)
+            _refuse_surrogates(wanted)
+            outcome = await self.act(wanted, context)
+        except InputError as error:
+            return failed(f"{error}; {self.name} takes {self._usage()}")
+        except ToolFailure as error:
+            return failed(str(error))
+        except OSError as error:
+            return failed(_in_words(error, context))
+        text = outcome.text if self.most_chars is None else capped(outcome.text, self.most_chars)
+        return ToolOutcome(_utf8(text), outcome.is_error, _utf8(outcome.summary))
+
+    @abstractmethod
+    async def act(self, wanted: _Arguments, context: ToolContext) -> ToolOutcome:
+        """Do what was asked. May raise ToolFailure and OSError."""
+
+    def _usage(self) -> str:
+        schema = self.parameters
+        required = set(schema.get("required", ()))
+        names = [name if name in required else f"{name}?" for name in schema["properties"]]
+        return ", ".join(names)
+
+
+def failed(text: str, summary: str = "") -> ToolOutcome:
+    """An outcome for what did not work; the first line is what people see."""
+    return ToolOutcome(text, is_error=True, summary=shorten(summary or text.partition("\n")[0]))
+
+
+def refused(decision: Decision) -> ToolOutcome:
+    """The outcome of a call that was not allowed."""
+    return failed(
+        f"Not done: {decision.reason}. Do not try the same again in another way; ask the user, or go on without it.",
+        summary=f"refused: {decision.reason}",
+    )
+
+
+def function_schema(tool: Tool) -> dict[str, Any]:
+    """The tool in the format of OpenAI's function tools."""
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": dict(tool.parameters),
+        },
+    }
+
+
+def parameters_of(arguments: type[msgspec.Struct]) -> dict[str, Any]:
+    """A flat JSON schema that every provider takes: no references, no null beside another type."""
+    _, components = msgspec.json.schema_components([arguments])
+    schema = components[arguments.__name__]
+    properties = {name: _plain_property(given) for name, given in schema["properties"].items()}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(schema.get("required", ())),
+        "additionalProperties": False,
+    }
+
+
+def _plain_property(given: dict[str, Any]) -> dict[str, Any]:
+    kinds = [kind for kind in given.get("anyOf", ()) if kind != {"type": "null"}]
+    merged = {**given, **kinds[0]} if len(kinds) == 1 else given
+    if "enum" in merged:
+        merged = {"type": "string", **merged}
+    optional = {"anyOf"} | ({"default"} if merged.get("default", "") is None else set())
+    return {key: value for key, value in merged.items() if key not in optional}
+
+
+def _refuse_surrogates(wanted: msgspec.Struct) -> None:
+    """JSON can say half of a surrogate pair; no file, command or address can."""
+    for name, value in msgspec.structs.asdict(wanted).items():
+        try:
+            value.encode() if isinstance(value, str) else None
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"{name}: character {error.start + 1:,} is half of a surrogate pair; write the whole character"
+            ) from None
+
+
+def _utf8(text: str) -> str:
+    """The text as every client can send it: a lone surrogate, as in a file name that is no UTF-8, becomes a `?`."""
+    return text.encode(errors="replace").decode()
+
+
+def _in_words(error: OSError, context: ToolContext) -> str:
+    said = error.strerror or str(error)
+    if error.filename is None:
+        return f"the system refused: {said}"
+    name = str(error.filename).removeprefix(f"{context.workspace.root}/")
+    return f"{name}: {said}"

@@ -1,0 +1,149 @@
+"""The engine `lossless`: handoffs are outlines of a tree, and every node of it can be opened down to the messages."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.conversation.view import Handoff
+from penstock.engine.compress import begin_list, finished
+from penstock.engine.compressor import ContextCompressor
+from penstock.engine.recollection import Recollection
+from penstock.engine.threads import in_thread
+from penstock.errors import UnknownHandle, UnknownSession
+from penstock.lossless.history import NodeHistory, node_number
+from penstock.lossless.notes import with_notes
+from penstock.lossless.outline import NodeTexts, parse_outline
+from penstock.lossless.segments import spot_of
+from penstock.lossless.shelf import MemoryShelf, SteadyShelf, StoreShelf
+from penstock.lossless.tree import NodeTree
+from penstock.recall.semantic import embedder_for
+from penstock.sessions.history import SessionHistory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.engine.compress import CompressRequest
+    from penstock.engine.compressed import Compressed
+    from penstock.engine.summariser import Summariser
+    from penstock.errors import StoreError
+    from penstock.lossless.shelf import NodeShelf
+    from penstock.recall.history import History
+    from penstock.stores.values import Store
+
+__all__ = ["LosslessEngine"]
+
+_log = logging.getLogger("penstock")
+
+
+class LosslessEngine(ContextCompressor):
+    """The engine `lossless`.
+
+    It fires and cuts as `compressor` does, and takes the same options. What gives way is told in an outline of nodes
+    that are written once; the agent has the recall tools, and opens a node `n3` as it does a message `m12`.
+
+    With a `store` the nodes of a session are kept beside it from `on_session_start` on: a process that was killed finds
+    them again, and asks no model twice. `shelf` keeps them anywhere else; without either they go with the process.
+    """
+
+    def __init__(
+        self,
+        context_length: int = 200_000,
+        *,
+        store: Store | None = None,
+        shelf: NodeShelf | None = None,
+        recall_tools: bool = True,
+        **options: Any,
+    ) -> None:
+        self._tree = NodeTree(shelf or MemoryShelf())
+        self._stored: History | None = None
+        self._shown: tuple[int, ...] = ()
+        super().__init__(context_length, recall_tools=recall_tools, store=store, **options)
+
+    @property
+    def name(self) -> str:
+        """`lossless`."""
+        return "lossless"
+
+    def original(self, handle: str) -> Any:
+        """The original of a message; for a node, the list of those below it that this instance has seen."""
+        number = node_number(handle)
+        if not number:
+            return super().original(handle)
+        numbers = self._tree.numbers(number)
+        if not numbers:
+            raise UnknownHandle(f"there is no node {handle!r} in this conversation")
+        return [self._originals[one] for one in numbers if one in self._originals]
+
+    def get_status(self) -> dict[str, Any]:
+        """What a status line shows, with how many nodes stand in the outline, on how many levels."""
+        levels = 1 + max((spot_of(handle).level for handle in self._shown), default=-1)
+        return {**super().get_status(), "nodes": len(self._shown), "levels": levels}
+
+    def on_session_start(self, session_id: str, **context: Any) -> None:
+        """A session begins or is resumed; where the store knows it, its nodes are kept and found there."""
+        super().on_session_start(session_id, **context)
+        self._bind(session_id)
+
+    def on_session_switch(self, old_id: str, new_id: str, reason: str) -> None:
+        """A session goes on under another id: a branch keeps its nodes for itself."""
+        super().on_session_switch(old_id, new_id, reason)
+        self._bind(new_id)
+
+    def on_session_reset(self) -> None:
+        """Forget the conversation and its nodes; what is kept in a store stays there."""
+        self._tree = NodeTree(MemoryShelf())
+        self._stored, self._shown = None, ()
+        super().on_session_reset()
+
+    def _bind(self, session_id: str) -> None:
+        if self._store is None:
+            return
+        try:
+            shelf = StoreShelf(self._store, session_id)
+        except UnknownSession:  # the host keeps this one elsewhere
+            return
+        self._tree = NodeTree(SteadyShelf(shelf, _say_failure))
+        book = self._notebook
+        self._stored = SessionHistory(
+            self._store,
+            session_id,
+            book.tokenizer.count,
+            book.redactor.redact,
+            embedder_for(self.settings),
+        )
+
+    def _request(self, focus: str | None, target: int | None) -> CompressRequest:
+        return msgspec.structs.replace(super()._request(focus, target), nodes=NodeTexts(self._tree.text))
+
+    def _extractive(self, messages: Sequence[dict[str, Any]], request: CompressRequest) -> Compressed:
+        return self._kept(finished(begin_list(messages, request, self._notebook)))
+
+    async def _written(
+        self, messages: Sequence[dict[str, Any]], request: CompressRequest, summariser: Summariser
+    ) -> Compressed:
+        begun = await in_thread(begin_list, messages, request, self._notebook)
+        return self._kept(await with_notes(begun, request, summariser, self._tree))
+
+    def _kept(self, result: Compressed) -> Compressed:
+        """The result; its nodes are on the shelf."""
+        if result.plan is not None:
+            self._tree.keep(result.plan.nodes)
+            texts = [piece.summary.text for piece in result.plan.pieces if isinstance(piece, Handoff)]
+            self._shown = tuple(
+                handle for text in texts for node in parse_outline(text) for handle in node.handles
+            )
+        return result
+
+    def _new_recollection(self) -> Recollection:
+        return Recollection(self._notebook, self._with_nodes, embedder_for(self.settings))
+
+    def _with_nodes(self, history: History) -> NodeHistory:
+        count = self._notebook.tokenizer.count
+        return NodeHistory(history, self._tree, count, behind=self._stored, shown=self._shown)
+
+
+def _say_failure(error: StoreError) -> None:
+    _log.warning("nodes of the outline are not kept: %s", error)

@@ -1,0 +1,245 @@
+"""One compaction, from a notebook's transcript to the new list and its receipt. Pure but for the clock it is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from penstock.conversation.opening import OURS
+from penstock.conversation.rules import check
+from penstock.conversation.view import Handoff, Kept, Rewritten, as_message, encode
+from penstock.errors import IllegalResult
+from penstock.planning.cut import leading_system
+from penstock.planning.plan import NothingToDo, Plan, PlanLimits, Wishes
+from penstock.planning.planner import make_plan
+from penstock.planning.policy import budgets, summary_budget, worth_it
+from penstock.planning.receipt import ALL_STRUCK, COMPACTED, DEGRADED, NOTHING_TO_DO, Receipt
+from penstock.redaction import REDACTED
+from penstock.writing.verify import check_prose
+from penstock.writing.work import source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.lossless.outline import NodeTexts
+    from penstock.measure.tokens import Tokenizer
+    from penstock.redaction import Redactor
+    from penstock.settings import CompressionSettings
+    from penstock.writing.notebook import Opened
+    from penstock.writing.prose import Prose
+    from penstock.writing.transcript import Transcript
+
+__all__ = ["CompactionResult", "Goal", "compact", "limits_for_target", "limits_for_window"]
+
+
+class Goal(msgspec.Struct, frozen=True):
+    """What a compaction aims at: a target for the list, or a window it shares with `outside_tokens`."""
+
+    target_tokens: int | None
+    window_tokens: int
+    outside_tokens: int = 0
+    forced: bool = False
+
+
+class CompactionResult(msgspec.Struct, frozen=True, eq=False):
+    """The new list on the wire, the plan that made it (None where nothing was to do), and the receipt."""
+
+    encoded: list[Any]
+    plan: Plan | None
+    receipt: Receipt
+
+
+def compact(  # noqa: PLR0913 - what one compaction needs, the last three by name
+    opened: Opened,
+    goal: Goal,
+    wishes: Wishes,
+    settings: CompressionSettings,
+    *,
+    tokenizer: Tokenizer,
+    redactor: Redactor,
+    prose: Prose | None = None,
+    nodes: NodeTexts | None = None,
+) -> CompactionResult:
+    """Compact the conversation. Raises TargetTooSmall, or IllegalResult where a rule would be broken.
+
+    `prose` is what a model wrote for the handoff; it is checked against the conversation here. With `nodes` the handoff
+    is an outline.
+    """
+    transcript = opened.transcript
+    limits = (
+        limits_for_target(transcript, goal.target_tokens, settings)
+        if goal.target_tokens is not None
+        else limits_for_window(transcript, goal.window_tokens, settings, outside_tokens=goal.outside_tokens)
+    )
+    checked = check_prose(prose, source_of(transcript, redactor), redactor) if prose is not None else None
+    planned = make_plan(transcript, limits, wishes, tokenizer, redactor, nodes or checked)
+    if isinstance(planned, Plan):
+        forced = goal.forced or limits.explicit
+        if worth_it(transcript.total_tokens, planned.tokens_after, forced=forced):
+            result = _carried_out(opened, planned, limits, tokenizer)
+            return result if checked is None or checked.entries else _without_prose(result)
+        planned = NothingToDo(
+            f"{transcript.total_tokens:,} tokens would become {planned.tokens_after:,}: less than a tenth saved"
+        )
+    return _unchanged(opened, planned.reason, limits, tokenizer)
+
+
+def _carried_out(opened: Opened, plan: Plan, limits: PlanLimits, tokenizer: Tokenizer) -> CompactionResult:
+    transcript = opened.transcript
+    encoded = encode(plan.pieces, transcript, transcript.dialect)
+    _require_legal(plan, transcript, encoded)
+    ours = {place for place, given in enumerate(opened.places) if given == OURS}
+    standing, changed = plan.sizes.keys() - ours, plan.changed() - ours
+    written = _written(transcript, plan)
+    facts_kept, facts_reachable = _facts(transcript, plan, written)
+    receipt = Receipt(
+        outcome=COMPACTED,
+        tokens_before=transcript.total_tokens,
+        tokens_after=plan.tokens_after,
+        messages_before=len(opened.came),
+        messages_after=len(encoded),
+        target_tokens=limits.target_tokens,
+        kept=len(standing) - len(changed),
+        elided=len(changed),
+        summarised=len(transcript.messages) - len(ours) - len(standing),
+        facts_kept=facts_kept,
+        facts_reachable=facts_reachable,
+        facts_struck=plan.struck,
+        repaired=opened.repairs,
+        redacted=sum(text.count(REDACTED) for text in written),
+        handoff_tokens=plan.handoff_tokens,
+        tokenizer=tokenizer.name,
+        dialect=transcript.dialect.name,
+    )
+    return CompactionResult(encoded, plan, receipt)
+
+
+def _without_prose(result: CompactionResult) -> CompactionResult:
+    """The result of a compaction whose model said nothing that the conversation says."""
+    receipt = msgspec.structs.replace(result.receipt, outcome=DEGRADED, reason=ALL_STRUCK)
+    return msgspec.structs.replace(result, receipt=receipt)
+
+
+def _unchanged(opened: Opened, reason: str, limits: PlanLimits, tokenizer: Tokenizer) -> CompactionResult:
+    transcript = opened.transcript
+    pieces = [Kept(place) for place in range(len(transcript.messages))]
+    encoded = encode(pieces, transcript, transcript.dialect) if opened.repairs else opened.came
+    total = transcript.total_tokens
+    receipt = Receipt(
+        outcome=NOTHING_TO_DO,
+        reason=reason,
+        tokens_before=total,
+        tokens_after=total,
+        messages_before=len(opened.came),
+        messages_after=len(encoded),
+        target_tokens=limits.target_tokens,
+        kept=len(encoded),
+        facts_kept=len(transcript.index.in_sources),
+        repaired=opened.repairs,
+        tokenizer=tokenizer.name,
+        dialect=transcript.dialect.name,
+    )
+    return CompactionResult(encoded, None, receipt)
+
+
+def _require_legal(plan: Plan, transcript: Transcript, encoded: list[Any]) -> None:
+    """The final check. Breaches that the input already had are not ours."""
+    result = [as_message(piece, transcript) for piece in plan.pieces if not _is_merged(piece)]
+    broken = check(result, transcript.dialect.rules)
+    if broken:
+        given = [transcript[place] for place in range(len(transcript.messages))]
+        had = {violation.rule for violation in check(given, transcript.dialect.rules)}
+        broken = [violation for violation in broken if violation.rule not in had]
+    if broken or len(encoded) != len(result):
+        first = broken[0] if broken else None
+        where = f"{first.rule} at message {first.index + 1}: {first.text}" if first else "its length"
+        raise IllegalResult(f"the compacted conversation breaks a rule of {transcript.dialect.name}: {where}")
+
+
+def _is_merged(piece: object) -> bool:
+    return isinstance(piece, Handoff) and piece.role is None
+
+
+def _facts(transcript: Transcript, plan: Plan, written: Sequence[str]) -> tuple[int, int]:
+    """How many distinct values still stand in the view, and how many only in the originals."""
+    index = transcript.index
+    present = np.zeros(len(index.in_sources), np.bool_)
+    whole = np.array(sorted(plan.sizes.keys() - plan.changed()), np.int32)
+    for source in np.flatnonzero(np.isin(index.message_of_source, whole)).tolist():
+        present[index.sources[source].distinct] = True
+    known = index.vocabulary.known_in(written)
+    present[known[known < len(present)]] = True
+    kept = int(present.sum())
+    return kept, len(present) - kept
+
+
+def _written(transcript: Transcript, plan: Plan) -> list[str]:
+    """The texts of the view that are not as they came."""
+    return [
+        getattr(part, "text", "") or getattr(part, "arguments", "")
+        for piece in plan.pieces
+        if isinstance(piece, (Handoff, Rewritten))
+        for part in as_message(piece, transcript).parts
+    ]
+
+
+# How many tokens each part of a result may take, for a target or for a window.
+
+_HEAD_SHARE = 0.08
+_TAIL_LEAST = 0.02
+_TAIL_SLOPE = 0.45
+_TAIL_MOST = 0.16
+
+
+def limits_for_target(
+    transcript: Transcript, target_tokens: int, settings: CompressionSettings
+) -> PlanLimits:
+    """Limits for a named target, which bounds the whole list.
+
+    With its ceiling the tail takes up to a quarter of what the system prompt leaves, less where the target is a
+    small share of the conversation: there its tokens keep more as excerpts.
+    """
+    system_end = leading_system(transcript.messages)
+    system = sum(transcript.tokens[:system_end])
+    room = max(0, target_tokens - system)
+    rest = max(1, transcript.total_tokens - system)
+    share = min(_TAIL_MOST, _TAIL_LEAST + _TAIL_SLOPE * room / rest)
+    return PlanLimits(
+        target_tokens=target_tokens,
+        tail_tokens=int(room * share),
+        tail_ceiling_tokens=int(room * share * 1.5),
+        head_tokens=int(room * _HEAD_SHARE),
+        handoff_tokens=room,
+        protect_first_n=settings.protect_first_n,
+        protect_last_n=settings.protect_last_n,
+        explicit=True,
+    )
+
+
+def limits_for_window(
+    transcript: Transcript, window_tokens: int, settings: CompressionSettings, *, outside_tokens: int = 0
+) -> PlanLimits:
+    """Limits for a context window: head + summary ceiling + 1.5 × tail.
+
+    `outside_tokens` is what stands in the window beside the list (tool schemas, a separate system prompt).
+    """
+    allowed = budgets(settings, window_tokens)
+    cuts = transcript.cuts()
+    system_end = leading_system(transcript.messages)
+    length = len(transcript.messages)
+    head_end = cuts.head_end(settings.protect_first_n, transcript.total_tokens, system_end, length)
+    head = cuts.tokens(0, head_end)
+    compacted = max(0, transcript.total_tokens - head - allowed.tail_tokens)
+    target = min(allowed.target_tokens(head), max(1, window_tokens - outside_tokens))
+    return PlanLimits(
+        target_tokens=target,
+        tail_tokens=allowed.tail_tokens,
+        tail_ceiling_tokens=allowed.tail_ceiling_tokens,
+        head_tokens=target,
+        handoff_tokens=summary_budget(settings, compacted, window_tokens),
+        protect_first_n=settings.protect_first_n,
+        protect_last_n=settings.protect_last_n,
+        explicit=False,
+    )

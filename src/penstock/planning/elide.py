@@ -1,0 +1,145 @@
+"""Making a message smaller without a model: results to a line, long arguments shortened, images to a stub.
+
+Every function returns replacements for parts; what it does not name stays as it came.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.conversation.message import Image, Message, Part, Text, ToolCall, ToolResult
+from penstock.writing.stubs import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.redaction import Redactor
+
+__all__ = ["Elider", "calls_by_id", "clip", "handle"]
+
+_SMALLEST_RESULT = 200
+_LONGEST_LEAF = 200
+_LEAF_HEAD = 60
+
+
+def handle(number: int) -> str:
+    """The name by which the original of a message can be asked for."""
+    return f"m{number}"
+
+
+def calls_by_id(messages: Sequence[Message]) -> dict[str, ToolCall]:
+    """Every call by its id; where an id was used twice, the later call."""
+    return {
+        part.call_id: part for message in messages for part in message.parts if isinstance(part, ToolCall)
+    }
+
+
+def clip(text: str, limit: int, count: Callable[[str], int], note: str) -> str:
+    """The text within `limit` tokens: its head, a note that names the handle, its tail, cut between words."""
+    whole = count(text)
+    if whole <= limit:
+        return text
+    middle = f"\n[… {note} …]\n"
+    room = limit - count(middle) - 2
+    characters = int(len(text) * room / whole) if room >= 8 else 0
+    while characters > 0:
+        head, tail = _head(text, int(characters * 0.6)), _tail(text, int(characters * 0.4))
+        clipped = head + middle + tail
+        if count(clipped) <= limit:
+            return clipped
+        characters = int(characters * 0.92)
+    return middle.strip()
+
+
+def _head(text: str, length: int) -> str:
+    """The start of the text; a word that had to be cut says so."""
+    if length >= len(text) or text[length].isspace():
+        return text[:length].rstrip()
+    cut = max(text.rfind(" ", 0, length), text.rfind("\n", 0, length))
+    return text[:cut].rstrip() if cut > length // 2 else text[:length] + "…"
+
+
+def _tail(text: str, length: int) -> str:
+    """The end of the text; a word that had to be cut says so."""
+    start = len(text) - length
+    if start <= 0 or text[start - 1].isspace():
+        return text[max(0, start) :].lstrip()
+    cut = min((at for at in (text.find(" ", start), text.find("\n", start)) if at >= 0), default=-1)
+    return text[cut:].lstrip() if 0 <= cut < start + length // 2 else "…" + text[start:]
+
+
+class Elider:
+    """Elides messages of one conversation. `recall_tool` is named in stubs where the agent has one."""
+
+    def __init__(
+        self, calls: Mapping[str, ToolCall], redactor: Redactor, recall_tool: str | None = None
+    ) -> None:
+        self._calls = calls
+        self._redactor = redactor
+        self._recall = f", {recall_tool}" if recall_tool else ""
+
+    def stub(self, result: ToolResult, number: int) -> str:
+        """The line that stands for a result, with the handle of the original."""
+        line = describe(self._calls.get(result.call_id), result, self._redactor.redact)
+        pictures = f", {len(result.images)} images" if result.images else ""
+        return f"{line}{pictures} ({handle(number)}{self._recall})"
+
+    def results(self, message: Message, number: int, *, smallest: int = _SMALLEST_RESULT) -> dict[int, Part]:
+        """Results over `smallest` characters as stubs, images as a line. Empty when nothing gets smaller."""
+        parts: dict[int, Part] = {}
+        for place, part in enumerate(message.parts):
+            if isinstance(part, ToolResult) and (len(part.text) > smallest or part.images):
+                stub = self.stub(part, number)
+                if len(stub) < len(part.text) or part.images:
+                    parts[place] = msgspec.structs.replace(part, text=stub, images=())
+            elif isinstance(part, Image):
+                parts[place] = Text(f"[image, {part.size_bytes:,} bytes ({handle(number)}{self._recall})]")
+        return parts
+
+    def arguments(self, message: Message, number: int) -> dict[int, Part]:
+        """Calls whose long string arguments are shortened; the JSON stays valid."""
+        parts: dict[int, Part] = {}
+        for place, part in enumerate(message.parts):
+            if isinstance(part, ToolCall) and len(part.arguments) > _LONGEST_LEAF:
+                shorter = self._shorten_arguments(part.arguments, number)
+                if shorter is not None:
+                    parts[place] = msgspec.structs.replace(part, arguments=shorter)
+        return parts
+
+    def clip(self, text: str, limit: int, number: int, count: Callable[[str], int]) -> str:
+        """The text within `limit` tokens, its head and its tail. What we write again is redacted."""
+        return clip(self._redactor.redact(text), limit, count, f"all of it: {handle(number)}{self._recall}")
+
+    def _shorten_arguments(self, arguments: str, number: int) -> str | None:
+        """The arguments with their long texts shortened; None where they have none.
+
+        What is written again is redacted, as a whole: a secret is often told by the key it stands under.
+        """
+        try:
+            if not _has_long_leaf(msgspec.json.decode(arguments)):
+                return None
+            clean = msgspec.json.decode(self._redactor.redact(arguments))
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+            return self._leaf(arguments, number)
+        return msgspec.json.encode(self._shorten(clean, number)).decode()
+
+    def _shorten(self, node: Any, number: int) -> Any:
+        if isinstance(node, dict):
+            return {key: self._shorten(value, number) for key, value in node.items()}
+        if isinstance(node, list):
+            return [self._shorten(value, number) for value in node]
+        return self._leaf(node, number) if isinstance(node, str) and len(node) > _LONGEST_LEAF else node
+
+    def _leaf(self, text: str, number: int) -> str:
+        head = " ".join(self._redactor.redact(text[: _LEAF_HEAD * 4])[:_LEAF_HEAD].split())
+        return f"{head}… [{len(text):,} chars, {handle(number)}]"
+
+
+def _has_long_leaf(node: Any) -> bool:
+    if isinstance(node, dict):
+        return any(map(_has_long_leaf, node.values()))
+    if isinstance(node, list):
+        return any(map(_has_long_leaf, node))
+    return isinstance(node, str) and len(node) > _LONGEST_LEAF

@@ -1,0 +1,236 @@
+"""Which messages stay in the view beside the handoff, and in which form.
+
+When not all of it fits, parts give way in a fixed order: first the head, then the tail down to its last
+segment, then the middle of the user's last request.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.conversation.message import Part, Role, Text
+from penstock.conversation.repair import open_calls
+from penstock.conversation.view import Rewritten, as_message
+from penstock.measure.weigh import message_tokens
+from penstock.planning.cut import Cuts, last_request, leading_system
+
+if TYPE_CHECKING:
+    from penstock.measure.tokens import Tokenizer
+    from penstock.planning.elide import Elider
+    from penstock.planning.plan import PlanLimits, Wishes
+    from penstock.writing.transcript import Transcript
+
+__all__ = ["Layout", "LayoutMaker", "Sacrifice"]
+
+_SHORT_TEXT = 60  # tokens: an assistant's text in the tail is not clipped below this
+_LEAST_REQUEST = 24
+_ROOM_FOR_HANDOFF = 150  # tokens: a request that must be clipped leaves them for constraints and the mark
+
+
+class Sacrifice(IntEnum):
+    """What has been given up so that the rest fits."""
+
+    NOTHING = 0
+    HEAD = 1
+    TAIL = 2
+    REQUEST = 3
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """Head, islands and tail, and what is rewritten in them. `tokens` is what all of it takes."""
+
+    head_end: int
+    islands: tuple[int, ...]
+    tail_start: int
+    rewritten: dict[int, dict[int, Part]]
+    tokens: int
+
+    def positions(self, length: int) -> tuple[int, ...]:
+        """All positions that stay, in order."""
+        return (*range(self.head_end), *self.islands, *range(self.tail_start, length))
+
+
+class LayoutMaker:
+    """Lays out one transcript."""
+
+    def __init__(
+        self,
+        transcript: Transcript,
+        limits: PlanLimits,
+        wishes: Wishes,
+        elider: Elider,
+        tokenizer: Tokenizer,
+    ) -> None:
+        self._transcript = transcript
+        self._limits = limits
+        self._elider = elider
+        self._tokenizer = tokenizer
+        self.cuts: Cuts = transcript.cuts()
+        self.request = last_request(transcript.messages)
+        self.system_end = leading_system(transcript.messages)
+        self.open = open_calls(transcript.messages)
+        self.pins = _places_of(wishes.pins, transcript)
+
+    def layout(self, sacrifice: Sacrifice, spare: int = 0) -> Layout:
+        """The layout after this sacrifice; `spare` tokens may go to the tail beyond its ceiling."""
+        limits = self._limits
+        length = len(self._transcript.messages)
+        hard = sacrifice >= Sacrifice.TAIL
+        tail_limit = 0 if hard else limits.tail_ceiling_tokens + spare
+        start = self.cuts.tail_start(
+            0 if hard else limits.tail_tokens,
+            tail_limit,
+            1 if hard else limits.protect_last_n,
+            self.system_end,
+        )
+        start, rewritten = self._fit_tail(start, tail_limit)
+        head_end = self.system_end
+        if sacrifice < Sacrifice.HEAD:
+            system = self.cuts.tokens(0, self.system_end)
+            ceiling = min(start, self._first_handoff())
+            head_end = self.cuts.head_end(
+                limits.protect_first_n,
+                system + limits.head_tokens,
+                self.system_end,
+                max(ceiling, self.system_end),
+            )
+        islands = self._islands(head_end, start)
+        if sacrifice >= Sacrifice.REQUEST and self.request is not None:
+            stays = (*range(head_end), *islands, *range(start, length))
+            others = self._tokens([place for place in stays if place != self.request], rewritten)
+            room = limits.target_tokens - others
+            for_handoff = min(_ROOM_FOR_HANDOFF, limits.target_tokens // 5)
+            rewritten = {
+                **rewritten,
+                **self._clip_request(max(room - for_handoff, min(room, 2 * _LEAST_REQUEST))),
+            }
+        tokens = self._tokens((*range(head_end), *islands, *range(start, length)), rewritten)
+        return Layout(head_end, islands, start, rewritten, tokens)
+
+    def with_head(self, layout: Layout, head_end: int) -> Layout:
+        """The layout with a shorter head."""
+        islands = self._islands(head_end, layout.tail_start)
+        length = len(self._transcript.messages)
+        places = (*range(head_end), *islands, *range(layout.tail_start, length))
+        return Layout(
+            head_end, islands, layout.tail_start, layout.rewritten, self._tokens(places, layout.rewritten)
+        )
+
+    def parts_of(self, layout: Layout) -> dict[str, int]:
+        """What each part of the layout takes, for the error that says so; parts of nothing are left out."""
+        parts: dict[str, int] = {}
+        for place in layout.positions(len(self._transcript.messages)):
+            if place < self.system_end:
+                name = "system prompt"
+            elif place in self.pins:
+                name = "pinned messages"
+            elif place in self.open:
+                name = "open calls"
+            elif place == self.request:
+                name = "last user message"
+            else:
+                name = (
+                    "messages that belong to these" if place in layout.islands else "end of the conversation"
+                )
+            parts[name] = parts.get(name, 0) + self._size(place, layout.rewritten)
+        return {name: tokens for name, tokens in parts.items() if tokens}
+
+    def _first_handoff(self) -> int:
+        """Where an earlier handoff stands: the head ends before it, so that the new one takes it up."""
+        return next(iter(self._transcript.handoffs), len(self._transcript.messages))
+
+    def _islands(self, head_end: int, tail_start: int) -> tuple[int, ...]:
+        """Messages between head and tail that stay, each with the messages it may not be parted from."""
+        wanted = {*self.pins, *self.open, *(() if self.request is None else (self.request,))}
+        islands: set[int] = set()
+        for place in wanted:
+            if head_end <= place < tail_start:
+                islands.update(range(*self.cuts.segment(place)))
+        return tuple(sorted(place for place in islands if head_end <= place < tail_start))
+
+    def _fit_tail(self, start: int, limit: int) -> tuple[int, dict[int, dict[int, Part]]]:
+        """The tail from `start` within the limit: results, then arguments, then texts give way, then its start."""
+        while True:
+            rewritten = self._shrink(start, limit)
+            if self._tokens(range(start, len(self._transcript.messages)), rewritten) <= limit:
+                return start, rewritten
+            shorter = self.cuts.shorter_tail(start)
+            if shorter is None:
+                return start, rewritten
+            start = shorter
+
+    def _shrink(self, start: int, limit: int) -> dict[int, dict[int, Part]]:
+        sizes = self._transcript.tokens
+        places = range(start, len(sizes))
+        rewritten: dict[int, dict[int, Part]] = {}
+        excess = sum(sizes[place] for place in places) - limit
+        if excess <= 0:
+            return rewritten
+        fixed = {*self.pins, *self.open, self.request}
+        free = [place for place in places if place not in fixed]
+        for step in (self._elide_results, self._shorten_arguments, self._clip_texts):
+            for place in sorted(free, key=lambda place: -sizes[place]):
+                if excess <= 0:
+                    return rewritten
+                if parts := step(place, excess):
+                    before = self._size(place, rewritten)
+                    rewritten[place] = {**rewritten.get(place, {}), **parts}
+                    excess -= before - self._size(place, rewritten)
+        return rewritten
+
+    def _elide_results(self, place: int, _excess: int) -> dict[int, Part]:
+        return self._elider.results(self._transcript.messages[place], self._transcript.numbers[place])
+
+    def _shorten_arguments(self, place: int, _excess: int) -> dict[int, Part]:
+        return self._elider.arguments(self._transcript.messages[place], self._transcript.numbers[place])
+
+    def _clip_texts(self, place: int, excess: int) -> dict[int, Part]:
+        """The assistant's longest text without the excess."""
+        message, number = self._transcript.messages[place], self._transcript.numbers[place]
+        if message.role is not Role.ASSISTANT:
+            return {}
+        count = self._tokenizer.count
+        texts = [(count(part.text), at) for at, part in enumerate(message.parts) if isinstance(part, Text)]
+        longest, at = max(texts, default=(0, 0))
+        part = message.parts[at] if longest > _SHORT_TEXT else None
+        if not isinstance(part, Text):
+            return {}
+        return {at: Text(self._elider.clip(part.text, max(_SHORT_TEXT, longest - excess - 2), number, count))}
+
+    def _clip_request(self, room: int) -> dict[int, dict[int, Part]]:
+        """The last request with its longest text clipped, so that the message takes at most `room` tokens."""
+        place = self.request
+        if place is None or place in self.pins or self._transcript.tokens[place] <= room:
+            return {}
+        message, number = self._transcript.messages[place], self._transcript.numbers[place]
+        count = self._tokenizer.count
+        parts: dict[int, Part] = self._elider.results(message, number)
+        texts = [(count(part.text), at) for at, part in enumerate(message.parts) if isinstance(part, Text)]
+        if texts:
+            longest, at = max(texts)
+            part = message.parts[at]
+            limit = max(_LEAST_REQUEST, room - 2 - (self._size(place, {place: parts}) - longest))
+            if isinstance(part, Text):
+                parts[at] = Text(self._elider.clip(part.text, limit, number, count))
+        return {place: parts} if parts else {}
+
+    def _size(self, place: int, rewritten: dict[int, dict[int, Part]]) -> int:
+        parts = rewritten.get(place)
+        if not parts:
+            return self._transcript.tokens[place]
+        return message_tokens(as_message(Rewritten(place, parts), self._transcript.messages), self._tokenizer)
+
+    def _tokens(
+        self, places: range | tuple[int, ...] | list[int], rewritten: dict[int, dict[int, Part]]
+    ) -> int:
+        return sum(self._size(place, rewritten) for place in places)
+
+
+def _places_of(numbers: frozenset[int], transcript: Transcript) -> frozenset[int]:
+    """Where the messages with these numbers stand. A handoff's number is 0, and it is never meant."""
+    if not numbers:
+        return frozenset()
+    return frozenset(place for place, number in enumerate(transcript.numbers) if number and number in numbers)

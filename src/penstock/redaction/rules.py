@@ -1,0 +1,229 @@
+"""Passwords inside addresses and connection strings, and signatures that make an address a key."""
+
+from __future__ import annotations
+
+import binascii
+import re
+from typing import TYPE_CHECKING
+
+from penstock.redaction.secret import Find, RedactionRule, Secret
+from penstock.redaction.value import is_literal, is_masked, looks_random
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["ADDRESS_RULES", "COMMAND_RULES", "HEADER_RULES", "KEY_RULES"]
+
+
+# The password may hold an unescaped @, never a slash: the last @ before the path ends it.
+_USERINFO = re.compile(r"""[^\s:/@?#"'`<>\\,;(){}|]{0,256}+:(?P<v>[^\s/"'`<>\\]{1,256})@(?=[\w\[.$%{-])""")
+_ONLY_USER = re.compile(r"(?P<v>[A-Za-z0-9_-]{20,256}+)@(?=\w)")
+_USER_AND_PASSWORD = re.compile(r"""[\w.-]{1,64}:(?P<v>[^\s"'`/]{1,80})\Z""")
+_SIGNATURE = re.compile(r"(?P<v>[A-Za-z0-9%+/_-]{20,}+={0,2})")
+
+
+def _userinfo(text: str, _start: int, end: int) -> Iterator[Secret]:
+    if match := _USERINFO.match(text, end):
+        value = match["v"]
+        # A template or a variable has braces that the user part cannot have.
+        if not is_masked(value) and value[0] not in "$%{[":
+            yield Secret(match.start("v"), match.end("v"), "url-password")
+    elif (match := _ONLY_USER.match(text, end)) and looks_random(match["v"]):
+        yield Secret(match.start("v"), match.end("v"), "url-password")
+
+
+def _go_address(text: str, start: int, _end: int) -> Iterator[Secret]:
+    """`user:password@tcp(host:3306)/name`: what stands before the anchor."""
+    if (match := _USER_AND_PASSWORD.search(text, max(0, start - 160), start)) and not is_masked(match["v"]):
+        yield Secret(match.start("v"), match.end("v"), "url-password")
+
+
+def _signature(text: str, _start: int, end: int) -> Iterator[Secret]:
+    if (match := _SIGNATURE.match(text, end)) and not is_masked(match["v"]):
+        yield Secret(match.start("v"), match.end("v"), "url-signature")
+
+
+ADDRESS_RULES = (
+    RedactionRule(("://",), _userinfo),
+    RedactionRule(("@tcp(", "@unix("), _go_address),
+    RedactionRule(
+        ("?sig=", "&sig=", "-Signature=", "&Signature=", "?Signature=", "SharedAccessSignature=", "&hmac="),
+        _signature,
+    ),
+)
+
+
+# Passwords that commands and statements take without a telling name.
+
+_WORD = r"""(?:\\{0,7}"(?P<d>[^"\\\n]{1,256})|\\{0,7}'(?P<s>[^'\\\n]{1,256})|(?P<b>[^\s"'\\|;<>()]{1,256}))"""
+_ATTACHED = re.compile(_WORD)
+_NEXT = re.compile(r"[ \t=]+" + _WORD)
+_QUOTED = re.compile(r"""[ \t]+(?:\\{0,7}"(?P<d>[^"\\\n]{1,256})|\\{0,7}'(?P<s>[^'\\\n]{1,256}))""")
+_OPTION_USER_AND_PASSWORD = re.compile(
+    r"""[ \t=]+\\{0,7}(?:"[^":\s]{1,128}:(?P<d>[^"\\\n]{1,256})|'[^':\s]{1,128}:(?P<s>[^'\\\n]{1,256})"""
+    r"""|[^\s:"'\\]{1,128}:(?P<b>[^\s"'\\|;<>()]{1,256}))"""
+)
+_PGPASS = re.compile(r"[\w*.-]+:[\w*.@-]+:(?P<b>[^\s:]{4,256}+)(?=\s|$)")
+
+
+def _after(pattern: re.Pattern[str], *commands: str) -> Find:
+    """Finds what the pattern says, where one of the commands stands before it on the same line."""
+
+    def find(text: str, start: int, end: int) -> Iterator[Secret]:
+        match = pattern.match(text, end)
+        if match is None or match.lastgroup is None:
+            return
+        value = match[match.lastgroup]
+        line = text[max(0, start - 240) : start].rpartition("\n")[2]
+        if is_masked(value) or value[0] in "$-" or (commands and not any(map(line.__contains__, commands))):
+            return
+        yield Secret(*match.span(match.lastgroup), "command-password")
+
+    return find
+
+
+COMMAND_RULES = (
+    RedactionRule((" -u", " --user"), _after(_OPTION_USER_AND_PASSWORD, "curl", "http ", "wget")),
+    RedactionRule((" -p",), _after(_ATTACHED, "mysql", "mariadb")),
+    RedactionRule(
+        (" -p",), _after(_NEXT, "sshpass", "docker login", "az login", "podman login", "helm registry")
+    ),
+    RedactionRule((" -P",), _after(_NEXT, "sqlcmd", "bcp ", "tsql")),
+    RedactionRule((" -a",), _after(_NEXT, "redis-cli")),
+    RedactionRule(("IDENTIFIED BY", "identified by"), _after(_QUOTED)),
+    RedactionRule((":5432:",), _after(_PGPASS)),
+)
+
+
+# What HTTP headers carry: authorisation of any scheme, and cookies.
+
+_BETWEEN = r"""[\\"'`\])]{0,8}[ \t]{0,8}(?:=>|[:=,])[ \t]{0,8}(?:[fbr]?\\{0,7}["'`])?"""
+_AUTHORIZATION = re.compile(
+    rf"""{_BETWEEN}(?:(?P<scheme>[A-Za-z][A-Za-z0-9_-]{{1,24}})[ ]+)?(?P<v>[^\s"'`\\,;<>(){{}}]{{6,}}+)"""
+)
+_SCHEME = re.compile(r"""[ ]{1,4}(?P<v>[A-Za-z0-9._~+/|:%-]{12,}+={0,2})""")
+_PARAMETER = re.compile(r"[A-Za-z]+=")
+_COOKIES = re.compile(rf"""{_BETWEEN}(?P<pairs>[^\n\r"'`\\]{{3,}}+)""")
+_TELLING_COOKIE = re.compile(
+    r"sess|sid\b|auth|token|jwt|csrf|xsrf|remember|login|secret|\bid\b|access|credential", re.IGNORECASE
+)
+_LONGEST_HEADER = 8192
+_ATTRIBUTES = frozenset(
+    {"path", "domain", "expires", "max-age", "samesite", "version", "comment", "priority"}
+)
+
+
+def _authorization(text: str, _start: int, end: int) -> Iterator[Secret]:
+    match = _AUTHORIZATION.match(text, end)
+    if match is None or text[match.end() : match.end() + 1] in {"(", "{"}:
+        return
+    value = match["v"]
+    if match["scheme"] and not _PARAMETER.match(value):
+        if not is_masked(value) and not value.startswith(("$", "%")) and any(map(str.isdigit, value)):
+            yield Secret(match.start("v"), match.end("v"), "authorization")
+    elif looks_random(value) and is_literal(value):
+        yield Secret(match.start("v"), match.end("v"), "authorization")
+
+
+def _bearer(text: str, _start: int, end: int) -> Iterator[Secret]:
+    match = _SCHEME.match(text, end)
+    if match and looks_random(match["v"]) and is_literal(match["v"]):
+        yield Secret(match.start("v"), match.end("v"), "authorization")
+
+
+def _basic(text: str, _start: int, end: int) -> Iterator[Secret]:
+    match = _SCHEME.match(text, end)
+    if match is None:
+        return
+    try:
+        decoded = binascii.a2b_base64(match["v"], strict_mode=True)
+    except binascii.Error:
+        return
+    if b":" in decoded and decoded.isascii():
+        yield Secret(match.start("v"), match.end("v"), "authorization")
+
+
+def _cookies(text: str, _start: int, end: int) -> Iterator[Secret]:
+    # Up to the next cookie header at most: so no stretch of text is read twice.
+    following = text.find("ookie", end, end + _LONGEST_HEADER)
+    header = _COOKIES.match(text, end, following if following >= 0 else end + _LONGEST_HEADER)
+    if header is None:
+        return
+    begin = header.start("pairs")
+    for pair in header["pairs"].split(";"):
+        name, _, value = pair.partition("=")
+        start = begin + len(name) + 1
+        begin += len(pair) + 1
+        value = value.rstrip()
+        if name.strip().lower() not in _ATTRIBUTES and len(value) >= 8 and _is_session(name, value[:256]):
+            yield Secret(start, start + len(value), "cookie")
+
+
+def _is_session(name: str, value: str) -> bool:
+    if not is_literal(value):
+        return False
+    return looks_random(value) or (_TELLING_COOKIE.search(name) is not None and any(map(str.isdigit, value)))
+
+
+HEADER_RULES = (
+    RedactionRule(("Authorization", "authorization", "AUTHORIZATION"), _authorization),
+    RedactionRule(("Bearer", "bearer", "BEARER"), _bearer),
+    RedactionRule(("Basic", "basic"), _basic),
+    RedactionRule(("Cookie", "cookie", "COOKIE"), _cookies),
+)
+
+
+# Private keys: armoured blocks, whole or cut off, on many lines or on one, and the same in base64.
+
+_ARMOUR = re.compile(
+    r"-BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-{1,5}|- BEGIN SSH2 [A-Z ]{0,20}PRIVATE KEY -{2,5}"
+)
+# What stands between the lines of a key: breaks, real or escaped, quotes, line numbers, quote marks.
+_BETWEEN_LINES = r"""(?:[\s"'`,>|#*]|\\{1,4}[nrt]|\\{1,4}(?=["'\s])|[0-9]{1,6}(?:→|[:|\t]|\ (?=[|│])))"""
+_FIELDS = r"(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset|MessageID|Subject)\ ?:\ [^\n\\]{0,200})"
+_BODY = re.compile(
+    rf"""
+    (?:{_BETWEEN_LINES}{{0,40}}+ {_FIELDS}){{0,8}}+
+    {_BETWEEN_LINES}{{0,80}}+
+    (?P<key> [A-Za-z0-9+/]{{16,}}+={{0,2}}
+        (?: {_BETWEEN_LINES}{{1,80}}+ [A-Za-z0-9+/]{{16,}}+={{0,2}} )*+
+        (?: {_BETWEEN_LINES}{{1,80}}+                     # the last line is short, and PGP adds a checksum
+            (?: [A-Za-z0-9+/]{{8,15}}+={{0,2}} | [A-Za-z0-9+/]{{1,7}}={{1,2}} | =?[A-Za-z0-9+/]{{1,7}}={{0,2}}(?={_BETWEEN_LINES}{{0,80}}+-) )
+        ){{0,2}}+
+    )
+    """,
+    re.VERBOSE,
+)
+_PUTTY = re.compile(
+    r"Private-Lines: \d+(?:\s|\\{1,4}[nr])++(?P<key>[A-Za-z0-9+/=]{16,}(?:(?:\s|\\{1,4}[nr])+[A-Za-z0-9+/=]{16,})*)"
+)
+_ENCODED_HEAD = re.compile(r"[A-Za-z0-9+/]{72}")
+_ENCODED = re.compile(r"[A-Za-z0-9+/]*+={0,2}")
+
+
+def _armoured(text: str, _start: int, end: int) -> Iterator[Secret]:
+    armour = _ARMOUR.match(text, end - len("-BEGIN")) or _ARMOUR.match(text, end - len("- BEGIN"))
+    if armour and (body := _BODY.match(text, armour.end())):
+        yield Secret(body.start("key"), body.end("key"), "private-key")
+
+
+def _putty(text: str, start: int, _end: int) -> Iterator[Secret]:
+    if match := _PUTTY.match(text, start):
+        yield Secret(match.start("key"), match.end("key"), "private-key")
+
+
+def _encoded(text: str, start: int, _end: int) -> Iterator[Secret]:
+    match = _ENCODED_HEAD.match(text, start)
+    if (
+        match
+        and b"PRIVATE KEY" in binascii.a2b_base64(match[0])
+        and (rest := _ENCODED.match(text, match.end()))
+    ):
+        yield Secret(start, rest.end(), "private-key")
+
+
+KEY_RULES = (
+    RedactionRule(("--BEGIN", "-- BEGIN"), _armoured),
+    RedactionRule(("Private-Lines: ",), _putty),
+    RedactionRule(("LS0tLS1CRUdJTi",), _encoded),
+)

@@ -1,0 +1,1 @@
+"""Conversations in a store: append, view, compact, undo, pin, search, import, export."""

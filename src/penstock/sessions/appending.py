@@ -1,0 +1,89 @@
+"""Messages made ready for a log: their bytes, what they are known by, and what they weigh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock.conversation.dialects import decode_all
+from penstock.conversation.identity import content_digest
+from penstock.conversation.message import ToolResult
+from penstock.conversation.wire import encode_wire, parse_json
+from penstock.errors import InputError, MalformedJSON
+from penstock.measure.weigh import weigh
+from penstock.sessions.results import stored_handles
+from penstock.stores.values import NewMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.conversation.dialects.base import Dialect
+    from penstock.conversation.message import Message
+    from penstock.measure.tokens import Tokenizer
+
+__all__ = ["new_messages", "wires_of", "written"]
+
+_JSON = (str, bytes, bytearray)
+
+
+def wires_of(given: Sequence[Any]) -> list[Any]:
+    """Messages as a caller hands them over, objects or their JSON, as objects.
+
+    Raises InputError for what is no list of messages, MalformedJSON with the number of one whose JSON cannot be read.
+    """
+    if isinstance(given, (*_JSON, Mapping)):
+        raise InputError("messages are given as a list: put a single one into a list of its own")
+    return [
+        _parsed(one, number) if isinstance(one, _JSON) else one for number, one in enumerate(given, start=1)
+    ]
+
+
+def written(given: Sequence[Any], wires: Sequence[Any]) -> tuple[list[bytes], list[Any]]:
+    """The bytes of each message as they are kept, and the object that these bytes say.
+
+    Of an object that JSON cannot say as it is (a number that is none, a tuple) the log has what its bytes say: a message
+    is known by that.
+    """
+    raws = [
+        bytes(one) if isinstance(one, (bytes, bytearray)) else encode_wire(wire)
+        for one, wire in zip(given, wires, strict=True)
+    ]
+    read = [
+        wire if isinstance(one, _JSON) else parse_json(raw)
+        for one, wire, raw in zip(given, wires, raws, strict=True)
+    ]
+    return raws, read
+
+
+def _parsed(text: str | bytes | bytearray, number: int) -> Any:
+    try:
+        return parse_json(bytes(text) if isinstance(text, bytearray) else text)
+    except ValueError as error:
+        raise MalformedJSON(f"the message is not JSON: {error}", position=f"message {number}") from None
+
+
+def new_messages(
+    raws: Sequence[bytes], wires: Sequence[Any], dialect: Dialect, tokenizer: Tokenizer
+) -> list[NewMessage]:
+    """The messages with these bytes. Raises InputError with the number of one that cannot be read.
+
+    A message is known by itself alone: ids that a list makes up for calls without one depend on what stands before
+    them, and would make the same message another one when it is handed over otherwise.
+    """
+    messages = decode_all(dialect, wires)
+    return [
+        NewMessage(
+            raw,
+            content_digest(dialect.decode(wire)),
+            message.role.value,
+            tokens,
+            results=_stands_for(message),
+        )
+        for raw, wire, message, tokens in zip(raws, wires, messages, weigh(messages, tokenizer), strict=True)
+    ]
+
+
+def _stands_for(message: Message) -> tuple[str, ...]:
+    """The stored results whose previews are in the message."""
+    texts = [part.text for part in message.parts if isinstance(part, ToolResult)]
+    return tuple(handle for text in texts for handle in stored_handles(text))

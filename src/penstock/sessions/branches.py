@@ -1,0 +1,61 @@
+"""Branching off: another conversation with the same beginning, which starts with the view that this one has there.
+
+A compaction that lies wholly within what is shared is taken over, with its facts; so are pins. Its receipt says so, that
+nobody counts it twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.stores.values import COMPRESSION, NewCompaction, NewFact, NewSession
+
+if TYPE_CHECKING:
+    from penstock.stores.values import CompactionRow, SessionRow, Store
+
+__all__ = ["TAKEN_OVER", "branch_off"]
+
+TAKEN_OVER = "taken_over_from"  # in a receipt: the session that the compaction was made in
+
+
+def branch_off(
+    store: Store, source: SessionRow, length: int, new: NewSession, continuation: str
+) -> SessionRow:
+    """A conversation that shares the first `length` messages of another one's log, at its tip.
+
+    `continuation` is the id of the session that a compaction of the other one, where there is one to take over, opens.
+    Raises StoreError where the log has fewer messages.
+    """
+    row = store.branch(source.id, length, new)
+    for position in sorted(place for place in store.pins(source.id) if place < length):
+        store.pin(row.id, position)
+    within = [one for one in store.compactions(source.id) if one.compaction.length <= length]
+    if not within:
+        return row
+    newest = within[-1]
+    kept = NewCompaction(
+        compaction=newest.compaction,
+        over=0,
+        receipt={**newest.receipt, TAKEN_OVER: newest.session},
+        session=NewSession(
+            id=continuation,
+            at=new.at,
+            dialect=new.dialect,
+            model=new.model,
+            title=new.title,
+            kind=COMPRESSION,
+        ),
+        key=continuation,
+        facts=_facts(store, source, within),
+    )
+    return store.session(store.commit(row.id, kept).session)
+
+
+def _facts(store: Store, source: SessionRow, within: list[CompactionRow]) -> list[NewFact]:
+    keys = {one.key for one in within}
+    names = NewFact.__struct_fields__
+    return [
+        NewFact(**{name: getattr(fact, name) for name in names})
+        for fact in store.facts(source.id)
+        if fact.compaction in keys
+    ]

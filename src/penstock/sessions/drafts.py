@@ -1,0 +1,59 @@
+"""A compaction before it is committed: the view it is made of, and all that is to be recorded of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.conversation.view import Compaction
+from penstock.sessions.stored_view import read_view, recorded_facts, recorded_pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.engine.compressed import Compressed
+    from penstock.redaction import Redactor
+    from penstock.sessions.stored_view import StoredView
+    from penstock.stores.values import CompactionRow, LogTip, NewFact, SessionRow, Store
+
+__all__ = ["CompactionDraft", "ViewBase", "drafted"]
+
+
+class ViewBase(msgspec.Struct, frozen=True, eq=False):
+    """A view, the end of the log that it reaches to, and the compaction that it rests on."""
+
+    view: StoredView
+    tip: LogTip
+    newest: CompactionRow | None
+
+    @property
+    def prefix_end(self) -> int:
+        """How many messages of the view the compaction has settled."""
+        later = 0 if self.newest is None else self.tip.length - self.newest.compaction.length
+        return 0 if self.newest is None else max(0, len(self.view.wires) - later)
+
+
+class CompactionDraft(msgspec.Struct, frozen=True, eq=False):
+    """A compaction that only has to be committed. `wires` is the view it gives, up to the end of the log it was made of."""
+
+    base: ViewBase
+    compaction: Compaction
+    receipt: Mapping[str, Any]
+    facts: Sequence[NewFact]
+    wires: list[Any]
+
+
+def drafted(
+    standing: ViewBase, result: Compressed, store: Store, row: SessionRow, redactor: Redactor
+) -> CompactionDraft:
+    """All that is to be recorded of a compaction of this view. Nothing is written."""
+    tip = standing.tip
+    compaction = Compaction(tip.id, tip.length, recorded_pieces(standing.view, result))
+    return CompactionDraft(
+        base=standing,
+        compaction=compaction,
+        receipt=result.receipt.to_dict(),
+        facts=recorded_facts(standing.view, result, redactor, store.facts(row.id)),
+        wires=read_view(store, row, compaction, tip.length).wires,
+    )

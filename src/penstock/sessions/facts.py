@@ -1,0 +1,115 @@
+"""What the ledger holds of messages that leave a view, so that it outlives them there.
+
+A message gives its facts once: when a compaction first takes it out of the view or shortens it. Later ones see a stub of
+it, or nothing. A constraint that a later message changes is given again, with what changed it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.conversation.view import Kept
+from penstock.writing.ledger import Fact, FactKind, Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from penstock.planning.plan import Plan
+    from penstock.redaction import Redactor
+    from penstock.writing.transcript import Transcript
+
+__all__ = ["MOST_FACTS", "KeptFact", "KeptKind", "leaving_facts"]
+
+MOST_FACTS = 2_000  # of one compaction
+
+
+class KeptKind(StrEnum):
+    """What a kept fact is about. Where there are too many, the kinds that are named last give way first."""
+
+    CONSTRAINT = "constraint"
+    ERROR = "error"
+    QUESTION = "question"
+    DECISION = "decision"
+    ACTION = "action"
+    FILE = "file"
+
+
+class KeptFact(msgspec.Struct, frozen=True, gc=False):
+    """A fact, in the words of its source, redacted. `label` is the tool of an action, the path of a file.
+
+    `number` is its message, `superseded_by` the one that changed it, 0 where none did.
+    """
+
+    kind: KeptKind
+    text: str
+    number: int
+    label: str = ""
+    uses: int = 1
+    superseded_by: int = 0
+
+
+def leaving_facts(
+    transcript: Transcript,
+    plan: Plan,
+    redactor: Redactor,
+    *,
+    shortened: Collection[int] = (),
+    earlier: Iterable[KeptFact] = (),
+    most: int = MOST_FACTS,
+) -> list[KeptFact]:
+    """The facts of messages that the plan takes out of the view, the most needed first, the newest of each kind first.
+
+    `shortened` are the numbers of messages that an earlier compaction had rewritten, `earlier` the facts that were kept
+    before: of the constraints among them, those that have been changed since come again.
+    """
+    whole = {piece.position for piece in plan.pieces if isinstance(piece, Kept)}
+    known = set(shortened)
+    leaving = {
+        number
+        for place, number in enumerate(transcript.numbers)
+        if number and place not in whole and number not in known
+    }
+    facts = list(_facts(transcript, redactor))
+    # A call and its outcome are one fact: it is told with the first of the two that leaves.
+    told = {fact.call_id for fact in facts if fact.kind is FactKind.OUTCOME and fact.number in known}
+    answered = {fact.call_id for fact in facts if fact.kind is FactKind.OUTCOME and fact.number in leaving}
+    leaving |= {fact.number for fact in facts if fact.kind is FactKind.CALL and fact.call_id in answered}
+    before = [fact for fact in earlier if fact.kind is KeptKind.CONSTRAINT and not fact.superseded_by]
+    fresh = (fact for fact in facts if fact.number not in known and fact.call_id not in told)
+    ledger = Ledger.of([*_as_facts(before), *fresh])
+    again = {(fact.number, fact.text) for fact in before}
+    return [
+        fact
+        for fact in _listed(ledger)
+        if fact.number in leaving or (fact.superseded_by and (fact.number, fact.text) in again)
+    ][:most]
+
+
+def _facts(transcript: Transcript, redactor: Redactor) -> Iterator[Fact]:
+    for message, number, reading in zip(
+        transcript.messages, transcript.numbers, transcript.readings, strict=True
+    ):
+        if number:
+            for fact in reading.facts(message, redactor):
+                yield msgspec.structs.replace(fact, number=number)
+
+
+def _as_facts(constraints: Sequence[KeptFact]) -> list[Fact]:
+    return [Fact(FactKind.CONSTRAINT, fact.text, number=fact.number) for fact in constraints]
+
+
+def _listed(ledger: Ledger) -> Iterator[KeptFact]:
+    by_kind: dict[KeptKind, Sequence[Fact]] = {
+        KeptKind.CONSTRAINT: ledger.constraints,
+        KeptKind.ERROR: ledger.open_errors,
+        KeptKind.QUESTION: ledger.questions,
+        KeptKind.DECISION: ledger.decisions,
+        KeptKind.ACTION: ledger.actions,
+        KeptKind.FILE: ledger.files,
+    }
+    for kind in KeptKind:
+        for fact in sorted(by_kind[kind], key=lambda one: one.number, reverse=True):
+            yield KeptFact(kind, fact.text, fact.number, fact.label, fact.uses, fact.superseded_by)

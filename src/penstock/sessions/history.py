@@ -1,0 +1,211 @@
+"""The history of a stored conversation: searched in the store, read by handle, but for what stands in its view."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.message import ToolCall
+from penstock.conversation.view import Handoff, Kept
+from penstock.conversation.wire import parse_json
+from penstock.errors import UnknownHandle
+from penstock.recall.history import HistoryPlace
+from penstock.recall.originals import original_text, original_title
+from penstock.recall.passages import message_passages
+from penstock.recall.query import talked_about, values_of
+from penstock.sessions.stored_view import read_view
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.conversation.dialects.base import Dialect
+    from penstock.conversation.message import Message
+    from penstock.recall.embedding import Embedder
+    from penstock.recall.history import Finding
+    from penstock.recall.ranking import Wish
+    from penstock.sessions.stored_view import StoredView
+    from penstock.stores.values import CompactionRow, LogEntry, Store, StoredResult
+
+__all__ = ["SessionHistory"]
+
+_HANDLE = re.compile(r"([ms])([1-9]\d{0,11})")
+_BACK = 64  # messages before a result among which its call is looked for
+
+
+class SessionHistory:
+    """A conversation in a store, at its tip, as somebody sees it who is sent its view.
+
+    Nothing is kept between calls but the values that stand in the view, message by message: a search after a turn
+    looks at what that turn added. With an embedder, what is near in meaning is found as well.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        session_id: str,
+        count: Callable[[str], int],
+        redact: Callable[[str], str],
+        embedder: Embedder | None = None,
+    ) -> None:
+        self._store = store
+        self.session_id = session_id
+        self._count = count
+        self._redact = redact
+        self._embedder = embedder
+        self._known: dict[tuple[int, int], frozenset[str]] = {}
+
+    def search(self, query: str, wish: Wish) -> Sequence[Finding]:
+        """The best findings, of no message that stands whole in the view, by what is being talked about in it."""
+        newest = self._store.newest_compaction(self.session_id)
+        view = self._view(newest)
+        whole = {piece.position for piece in view.pieces if isinstance(piece, Kept)}
+        known = wish.known | self._values(view, newest)
+        about = wish.surroundings or self._talked_about(view)
+        return self._store.search(
+            query,
+            msgspec.structs.replace(wish, known=known, surroundings=about),
+            session_id=self.session_id,
+            hidden=whole,
+            redact=self._redact,
+            embedder=self._embedder,
+        )
+
+    def describe(self, handle: str) -> HistoryPlace:
+        """What the handle stands for."""
+        named = _HANDLE.fullmatch(handle)
+        if named is not None and named[1] == "m":
+            return self._describe_message(handle, int(named[2]) - 1)
+        if named is not None:
+            return self._describe_summary(handle, self._compaction(handle, int(named[2])))
+        return self._describe_result(handle)
+
+    def text(self, handle: str) -> str:
+        """All of it, as it was said."""
+        named = _HANDLE.fullmatch(handle)
+        if named is not None and named[1] == "m":
+            return original_text(self._message(self._entry(handle, int(named[2]) - 1)))
+        if named is not None:
+            return _summary_text(self._compaction(handle, int(named[2])))
+        return self._result(handle).text
+
+    def _describe_message(self, handle: str, position: int) -> HistoryPlace:
+        entry = self._entry(handle, position)
+        message = self._message(entry)
+        newest = self._store.newest_compaction(self.session_id)
+        return HistoryPlace(
+            handle=handle,
+            kind="message",
+            turn=self._turn(position),
+            role=entry.role,
+            title=original_title(message, self._calls_before(position), self._redact),
+            characters=len(original_text(message)),
+            tokens=entry.tokens,
+            at=entry.created,
+            in_view=newest is None
+            or position >= newest.compaction.length
+            or Kept(position) in newest.compaction.pieces,
+        )
+
+    def _describe_summary(self, handle: str, row: CompactionRow) -> HistoryPlace:
+        handoffs = [piece for piece in row.compaction.pieces if isinstance(piece, Handoff)]
+        covers = sorted({place for piece in handoffs for place in piece.covers})
+        text = _summary_text(row)
+        newest = self._store.newest_compaction(self.session_id)
+        return HistoryPlace(
+            handle=handle,
+            kind="summary",
+            turn=covers[0] + 1 if covers else 0,
+            role="",
+            title=f"summary of {len(covers):,} messages",
+            characters=len(text),
+            tokens=self._count(text),
+            at=row.created,
+            in_view=newest is not None and newest.key == row.key,
+            inside=tuple(f"m{place + 1}" for place in covers),
+        )
+
+    def _describe_result(self, handle: str) -> HistoryPlace:
+        result = self._result(handle)
+        text = result.text
+        first = next(iter(self._redact(text).split("\n")), "")
+        return HistoryPlace(
+            handle=handle,
+            kind="result",
+            turn=0,
+            role="tool",
+            title=f"[{result.tool}] {first}"[:120],
+            characters=len(text),
+            tokens=self._count(text),
+            at=result.created,
+        )
+
+    def _entry(self, handle: str, position: int) -> LogEntry:
+        entries = self._store.read(self.session_id, [position])
+        if not entries:
+            raise _unknown(handle)
+        return entries[0]
+
+    def _message(self, entry: LogEntry) -> Message:
+        return self._dialect().decode(parse_json(entry.raw))
+
+    def _turn(self, position: int) -> int:
+        """The number of the message that begins the turn."""
+        entries = self._store.read_from(self.session_id, max(0, position - _BACK), min(position, _BACK) + 1)
+        return next((entry.position + 1 for entry in reversed(entries) if entry.role != "tool"), position + 1)
+
+    def _calls_before(self, position: int) -> dict[str, ToolCall]:
+        entries = self._store.read_from(self.session_id, max(0, position - _BACK), min(position, _BACK))
+        messages = decode_all(self._dialect(), [parse_json(entry.raw) for entry in entries])
+        return {
+            part.call_id: part for message in messages for part in message.parts if isinstance(part, ToolCall)
+        }
+
+    def _compaction(self, handle: str, number: int) -> CompactionRow:
+        rows = self._store.compactions(self.session_id, undone=True)
+        if number > len(rows):
+            raise _unknown(handle)
+        return rows[number - 1]
+
+    def _result(self, handle: str) -> StoredResult:
+        result = self._store.result(handle, session_id=self.session_id)
+        if result is None:
+            raise _unknown(handle)
+        return result
+
+    def _dialect(self) -> Dialect:
+        return dialect_named(self._store.session(self.session_id).dialect)
+
+    def _view(self, newest: CompactionRow | None) -> StoredView:
+        compaction = newest.compaction if newest is not None else None
+        length = self._store.log_tip(self.session_id).length
+        return read_view(self._store, self._store.session(self.session_id), compaction, length)
+
+    def _talked_about(self, view: StoredView) -> str:
+        dialect = self._dialect()
+        return talked_about([dialect.decode(wire) for wire in view.wires[-_BACK:]])
+
+    def _values(self, view: StoredView, newest: CompactionRow | None) -> frozenset[str]:
+        """Every value in the view. Messages that were looked at before are not looked at again until a compaction."""
+        length, compaction = (newest.compaction.length, newest.key) if newest is not None else (0, 0)
+        dialect = self._dialect()
+        known: dict[tuple[int, int], frozenset[str]] = {}
+        for place, (wire, position) in enumerate(zip(view.wires, view.positions, strict=True)):
+            at = -1 - place if position is None else position
+            key = (at, compaction if at < length else 0)
+            held = self._known.get(key)
+            if held is None:
+                held = values_of(passage.text for passage in message_passages(dialect.decode(wire)))
+            known[key] = held
+        self._known = known
+        return frozenset().union(*known.values())
+
+
+def _summary_text(row: CompactionRow) -> str:
+    return "\n".join(piece.summary.text for piece in row.compaction.pieces if isinstance(piece, Handoff))
+
+
+def _unknown(handle: str) -> UnknownHandle:
+    return UnknownHandle(f"there is no original {handle!r} in this conversation")

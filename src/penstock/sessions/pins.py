@@ -1,0 +1,82 @@
+"""Pinned messages that an earlier compaction took out of the view: they come back with the next one.
+
+A message comes with those that it may not be parted from: a call with its results. It is put behind the handoff that
+stands for it, where the planner finds it as one of the messages that stay.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.message import Role
+from penstock.conversation.rules import legal_cuts
+from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten
+from penstock.conversation.wire import parse_json
+from penstock.planning.cut import Cuts
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from penstock.conversation.view import Piece
+    from penstock.stores.values import SessionRow, Store
+
+__all__ = ["stands_whole", "with_pinned"]
+
+_AROUND = 64  # messages before and after a pinned one among which those that belong to it are looked for
+
+
+def stands_whole(compaction: Compaction | None, position: int) -> bool:
+    """Whether a message of the log stands in the view as it came."""
+    return compaction is None or position >= compaction.length or Kept(position) in compaction.pieces
+
+
+def with_pinned(
+    compaction: Compaction | None, pins: Collection[int], store: Store, session: SessionRow
+) -> Compaction | None:
+    """The compaction as the next one is made of it: with pinned messages whole that it shortened or summarised."""
+    missing = [position for position in sorted(pins) if not stands_whole(compaction, position)]
+    if compaction is None or not missing:
+        return compaction
+    pieces = [
+        Kept(piece.position) if isinstance(piece, Rewritten) and piece.position in missing else piece
+        for piece in compaction.pieces
+    ]
+    standing = {piece.position for piece in pieces if not isinstance(piece, Handoff)}
+    wanted = {place for position in missing for place in _inseparable(store, session, position)} - standing
+    if (
+        wanted
+    ):  # a handoff that is merged into a message would be merged into another one: it stands by itself
+        pieces = [_by_itself(piece) if isinstance(piece, Handoff) else piece for piece in pieces]
+    for position in sorted(wanted):
+        pieces.insert(_place_for(position, pieces), Kept(position))
+    return Compaction(compaction.base, compaction.length, tuple(pieces))
+
+
+def _inseparable(store: Store, session: SessionRow, position: int) -> range:
+    """The messages that may not be parted from one; none where there are too many to say."""
+    start = max(0, position - _AROUND)
+    entries = store.read_from(session.id, start, 2 * _AROUND + 1)
+    dialect = dialect_named(session.dialect)
+    messages = decode_all(dialect, [parse_json(entry.raw) for entry in entries])
+    cuts = Cuts(tuple(legal_cuts(messages, dialect.rules)), ())
+    first, end = cuts.segment(position - start)
+    cut_off = (first == 0 and start > 0) or (end == len(messages) and len(messages) > 2 * _AROUND)
+    return range(0) if cut_off else range(start + first, start + end)
+
+
+def _by_itself(handoff: Handoff) -> Handoff:
+    return msgspec.structs.replace(handoff, role=handoff.role or Role.USER)
+
+
+def _place_for(position: int, pieces: Sequence[Piece]) -> int:
+    """Behind the handoff, in the order of the log."""
+    behind = max((at + 1 for at, piece in enumerate(pieces) if isinstance(piece, Handoff)), default=0)
+    later = (
+        at
+        for at, piece in enumerate(pieces)
+        if at >= behind and not isinstance(piece, Handoff) and piece.position > position
+    )
+    return next(later, len(pieces))

@@ -1,0 +1,59 @@
+"""Deleting what nobody has used for longer than `store.retention_days`, when a store is opened."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from penstock.conversation.wire import encode_wire, parse_json
+from penstock.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.settings import Settings
+    from penstock.stores.values import Expired, Store
+
+__all__ = ["expire", "honour_retention"]
+
+DAY_SECONDS = 86_400.0
+_HOUR_SECONDS = 3_600.0
+_NOTE = "retention"
+_log = logging.getLogger("penstock")
+
+
+def honour_retention(store: Store, settings: Settings, now: float) -> Sequence[Expired]:
+    """Delete what is due by the settings, at most once an hour; what went.
+
+    A store that cannot be written to at the moment is left as it is: the next to open it tries again.
+    """
+    days = settings.store.retention_days
+    if days is None:
+        return ()
+    try:
+        checked = store.note(_NOTE, "checked")
+        if checked is not None and 0 <= now - _time_in(checked) < _HOUR_SECONDS:
+            return ()
+        store.put_note(_NOTE, "checked", str(now).encode())
+        return expire(store, now, days)
+    except StoreError as error:
+        _log.warning("what is due by store.retention_days stays for now: %s", error)
+        return ()
+
+
+def expire(store: Store, now: float, days: float) -> Sequence[Expired]:
+    """Delete conversations that nobody has used for so many days, and note how many that were; what went."""
+    gone = store.expire(now - days * DAY_SECONDS)
+    if gone:
+        messages = sum(one.messages for one in gone)
+        receipt = {"at": now, "days": days, "conversations": len(gone), "messages": messages}
+        store.put_note(_NOTE, "last", encode_wire(receipt))
+        _log.info(
+            "deleted %d conversations that nobody used for %g days, %d messages", len(gone), days, messages
+        )
+    return gone
+
+
+def _time_in(note: bytes) -> float:
+    found = parse_json(note)
+    return float(found) if isinstance(found, (int, float)) else 0.0

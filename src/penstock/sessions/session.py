@@ -1,0 +1,403 @@
+"""A conversation in a store: append, view, compact, undo, pin, search.
+
+    store = penstock.open_store("sqlite:///work.db")
+    session = penstock.Session.create(store, model="gpt-4.1")
+    session.append([{"role": "user", "content": "…"}])
+    session.view()                     # what the model is to be sent
+    session.compact(target_tokens=20_000)
+    session.search("the port of the staging database")
+    session.original("m14")
+
+The log only grows. A compaction is one more record, made of the view and committed only if nobody else committed one
+meanwhile; messages that arrive while it is made stay behind it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock.conversation.dialects import dialect_named
+from penstock.conversation.wire import parse_json
+from penstock.engine.attempt import WriterMemory
+from penstock.engine.compress import CompressRequest, compress_list, run_sync, summarise_list
+from penstock.engine.compressed import number_of
+from penstock.engine.learned import notes_for
+from penstock.engine.summariser import summariser_of
+from penstock.engine.threads import in_thread
+from penstock.errors import UnknownHandle
+from penstock.lossless.session_nodes import SessionNodes
+from penstock.planning.receipt import NOTHING_TO_DO
+from penstock.recall.ranking import Wish
+from penstock.recall.semantic import embedder_for
+from penstock.recall.tools import Budget, answer, tool_schemas
+from penstock.sessions.appending import new_messages, wires_of, written
+from penstock.sessions.branches import branch_off
+from penstock.sessions.drafts import CompactionDraft, ViewBase, drafted
+from penstock.sessions.history import SessionHistory
+from penstock.sessions.metering import MeteredSession
+from penstock.sessions.pins import stands_whole, with_pinned
+from penstock.sessions.results import READ_FILE, ResultKeeper, limits_for_results
+from penstock.sessions.retention import honour_retention
+from penstock.sessions.sendable import sendable
+from penstock.sessions.stored_view import read_view
+from penstock.settings import Settings
+from penstock.stores.values import BRANCH, COMPRESSION, SUBAGENT, NewCompaction, NewSession
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.engine.compressed import Compressed
+    from penstock.engine.summariser import Summariser
+    from penstock.recall.history import Finding, History
+    from penstock.stores.values import LogEntry, SessionRow, Store
+
+__all__ = ["Session", "ViewBase"]
+
+LOSSLESS = "lossless"  # the engine whose handoffs are outlines
+
+
+class Session(MeteredSession):
+    """One conversation in a store, at its tip. Not safe to share between threads; the store is.
+
+    Handles are message numbers: `m1` is the first message of the log. `tool_limits` says for single tools from how many
+    characters on `keep_results` stores their results, None for never. `recall_tool` names the tool by which the agent reads
+    originals (`history_expand`), where it has one: stubs, previews and handoffs then name it. `endpoint` is the address that
+    the session's model is at: what is learned of a model is kept by both. `listed_window` is the window that the provider's
+    list of models states for it, where a host has asked. Where `context.engine` of the settings is `lossless`, handoffs are
+    outlines; nodes of outlines can be described and read as messages can, whatever the settings are now.
+    """
+
+    def __init__(self, store: Store, row: SessionRow, settings: Settings | None = None) -> None:
+        super().__init__(store, row, settings or Settings())
+        self._tip = store.log_tip(row.id)
+        self.tool_limits: dict[str, int | None] = {READ_FILE: None}
+        self.recall_tool: str | None = None
+        self._history: SessionHistory | None = None
+        self._nodes = SessionNodes(store, row.id)
+
+    @classmethod
+    def create(
+        cls,
+        store: Store,
+        *,
+        model: str = "",
+        dialect: str = "chat",
+        title: str = "",
+        settings: Settings | None = None,
+    ) -> Self:
+        """A new conversation. What is due by `store.retention_days` of the settings is deleted from the store first."""
+        dialect_named(dialect)
+        honour_retention(store, settings or Settings(), time.time())
+        new = NewSession(id=_new_id(), at=time.time(), dialect=dialect, model=model, title=title)
+        return cls(store, store.create(new), settings)
+
+    @classmethod
+    def resume(cls, store: Store, session_id: str, settings: Settings | None = None) -> Self:
+        """The conversation of a session, at its tip. Raises UnknownSession, also where it was due for deletion."""
+        honour_retention(store, settings or Settings(), time.time())
+        return cls(store, store.tip(session_id), settings)
+
+    @property
+    def id(self) -> str:
+        """The session's id; a compaction opens a continuation with another one."""
+        return self._row.id
+
+    @property
+    def row(self) -> SessionRow:
+        """The session as the store knows it."""
+        return self._row
+
+    def __len__(self) -> int:
+        return self._tip.length
+
+    def __bool__(self) -> bool:
+        return True  # it is there, also while nothing was said in it
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id}: {len(self):,} messages, {self._row.dialect}, in {self.store.url}>"
+
+    def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> list[str]:
+        """Append messages (objects, or their exact JSON bytes) to the log; their handles.
+
+        With `keep_results`, tool results that are too large go to the store, and previews stand in their place: see
+        `keep_results`. Durable when it returns. Raises InputError for what is no message of the dialect, StoreConflict
+        where another process has appended meanwhile (`refresh`, look at what it was, and append anew).
+        """
+        given = self.keep_results(messages) if keep_results else messages
+        raws, wires = written(given, wires_of(given))
+        dialect = dialect_named(self._row.dialect)
+        new = new_messages(raws, wires, dialect, self._notebook.tokenizer)
+        first = self._tip.length
+        self._tip = self.store.append(self.id, new, self._tip.id, time.time()).tip
+        return [f"m{first + n}" for n in range(1, len(new) + 1)]
+
+    def keep_results(self, messages: Sequence[Any]) -> list[Any]:
+        """The messages as they may be appended and sent, with large tool results kept in the store.
+
+        A result over `tools.result_chars` (less for a small window; `tool_limits` has the limits of single tools), and
+        the largest of a turn that has more than `tools.turn_chars`, are replaced by their beginning, their size and a
+        handle. `original` gives all of one by its handle. What stays as it is, is what was given.
+        """
+        wires = wires_of(messages)
+        keeper = ResultKeeper(
+            store=self.store,
+            session=self._row,
+            limits=limits_for_results(self.settings.tools, self.window.tokens),
+            redact=self._notebook.redactor.redact,
+            tool_limits=self.tool_limits,
+            recall_tool=self.recall_tool,
+        )
+        kept = keeper.keep(wires)
+        return [one if now is wire else now for one, wire, now in zip(messages, wires, kept, strict=True)]
+
+    def redact(self, text: str) -> str:
+        """The text without secrets, by the settings."""
+        return self._notebook.redactor.redact(text)
+
+    def is_behind(self) -> bool:
+        """Whether somebody else has written to the conversation's log."""
+        return self.store.log_tip(self.id) != self._tip
+
+    def refresh(self) -> None:
+        """Go to where the conversation stands now, whoever has written to it."""
+        self._row = self.store.tip(self.id)
+        self._tip = self.store.log_tip(self.id)
+
+    def view(self) -> list[Any]:
+        """What the model is to be sent: the newest compaction's view and all that was logged after it.
+
+        Where the log is broken, as a killed process leaves it, the view is not: a call that never got its result has a
+        stub, a result without a call is left out. Calls at the very end may still run and stay as they are.
+        """
+        standing = self.standing()
+        return [sent.wire for sent in sendable(standing.view.wires, dialect_named(self._row.dialect))]
+
+    def compact(
+        self,
+        *,
+        target_tokens: int | None = None,
+        context_length: int | None = None,
+        tools: Sequence[Any] | None = None,
+        system: Any = None,
+        focus: str | None = None,
+        summariser: Any = None,
+    ) -> Compressed:
+        """Compact the view and commit it. Nothing is committed where there is nothing to do.
+
+        Raises what `penstock.compress` raises, and StoreConflict where somebody else has compacted the same view
+        meanwhile: that compaction stands, and this one is discarded.
+        """
+        return run_sync(
+            self.acompact(
+                target_tokens=target_tokens,
+                context_length=context_length,
+                tools=tools,
+                system=system,
+                focus=focus,
+                summariser=summariser,
+            )
+        )
+
+    async def acompact(
+        self,
+        *,
+        target_tokens: int | None = None,
+        context_length: int | None = None,
+        tools: Sequence[Any] | None = None,
+        system: Any = None,
+        focus: str | None = None,
+        summariser: Any = None,
+    ) -> Compressed:
+        """As `compact`, without blocking the event loop. Where it is cancelled, nothing is committed."""
+        standing = await in_thread(self.standing, with_pins=True)
+        request = CompressRequest(
+            target_tokens=target_tokens,
+            context_length=context_length or self.window.tokens,
+            model=self._row.model or None,
+            tools=tools,
+            system=system,
+            focus=focus,
+            dialect=self._row.dialect,
+            settings=self.settings,
+            recall_tool=self.recall_tool,
+            pins=frozenset(position + 1 for position in self.store.pins(self.id)),
+            numbers=standing.view.numbers,
+            memory=WriterMemory(
+                notes_for(self.store, self.id, self._notebook.redactor.redact), self._meter.learned
+            ),
+        )
+        writer = None if summariser is None else summariser_of(summariser)
+        result = await self._compacted(standing.view.wires, request, writer)
+        await in_thread(self.commit, standing, result)
+        return result
+
+    async def _compacted(
+        self, wires: Sequence[Any], request: CompressRequest, writer: Summariser | None
+    ) -> Compressed:
+        if self.settings.context.engine == LOSSLESS:
+            return await self._nodes.compacted(wires, request, self._notebook, writer)
+        if writer is None:
+            return await in_thread(compress_list, wires, request, self._notebook)
+        return await summarise_list(wires, request, writer, self._notebook)
+
+    def standing(self, *, with_pins: bool = False) -> ViewBase:
+        """The view as it is now, for a compaction that is made elsewhere and committed later.
+
+        `with_pins` has pinned messages whole in it again that an earlier compaction took out: what a compaction is to be
+        made of, and not yet what is sent.
+        """
+        newest = self.store.newest_compaction(self.id)
+        tip = self.store.log_tip(self.id)
+        compaction = newest.compaction if newest is not None else None
+        if with_pins:
+            compaction = with_pinned(compaction, self.store.pins(self.id), self.store, self._row)
+        return ViewBase(read_view(self.store, self._row, compaction, tip.length), tip, newest)
+
+    def commit(
+        self, standing: ViewBase, result: Compressed, decision: Mapping[str, Any] | None = None
+    ) -> bool:
+        """Commit a compaction of that view, whatever was appended since; False where there was nothing to do.
+
+        `decision` says why now; it is kept with the receipt.
+
+        Raises StoreConflict where somebody else has compacted the same view meanwhile.
+        """
+        draft = self.draft(standing, result)
+        if draft is not None:
+            self.commit_draft(draft, decision)
+        return draft is not None
+
+    def draft(self, standing: ViewBase, result: Compressed) -> CompactionDraft | None:
+        """What `commit` would record of a compaction of that view, to be committed later; None where there is nothing to do.
+
+        Reads the store and writes nothing. All the work is here: `commit_draft` only writes.
+        """
+        if result.receipt.outcome == NOTHING_TO_DO:
+            return None
+        return drafted(standing, result, self.store, self._row, self._notebook.redactor)
+
+    def commit_draft(self, draft: CompactionDraft, decision: Mapping[str, Any] | None = None) -> None:
+        """As `commit`."""
+        over = draft.base.newest
+        new = NewSession(
+            id=_new_id(),
+            at=time.time(),
+            dialect=self._row.dialect,
+            model=self._row.model,
+            title=self.store.tip(self.id).title,  # as it is now: it may have been renamed
+            kind=COMPRESSION,
+        )
+        row = self.store.commit(
+            self.id,
+            NewCompaction(
+                compaction=draft.compaction,
+                over=over.key if over is not None else 0,
+                receipt={**draft.receipt, **({"decision": dict(decision)} if decision else {})},
+                session=new,
+                key=new.id,
+                facts=draft.facts,
+            ),
+        )
+        self._row = self.store.session(row.session)
+        self._meter.forget_report()
+
+    def undo(self) -> bool:
+        """Take the newest compaction back; False where there is none."""
+        self._meter.forget_report()
+        return self.store.undo(self.id, time.time()) is not None
+
+    def branch(self, upto: str | None = None, *, title: str = "") -> Session:
+        """Another conversation that shares this one's log up to a handle (all of it where none is given).
+
+        It begins with the view that this one has there: a compaction that lies within what is shared is taken over, and
+        so are pins.
+        """
+        length = len(self) if upto is None else number_of(upto)
+        new = NewSession(
+            id=_new_id(),
+            at=time.time(),
+            dialect=self._row.dialect,
+            model=self._row.model,
+            title=title,
+            kind=BRANCH,
+        )
+        return Session(self.store, branch_off(self.store, self._row, length, new, _new_id()), self.settings)
+
+    def sub_agent(self, *, model: str = "", dialect: str = "", title: str = "") -> Session:
+        """A new conversation of somebody who works for this one: not in lists, and deleted with it.
+
+        Model and dialect are those of this one, where no others are named.
+        """
+        new = NewSession(
+            id=_new_id(),
+            at=time.time(),
+            dialect=dialect_named(dialect or self._row.dialect).name,
+            model=model or self._row.model,
+            title=title,
+            kind=SUBAGENT,
+        )
+        return Session(self.store, self.store.branch(self.id, 0, new), self.settings)
+
+    def pin(self, handle: str) -> bool:
+        """Keep the message whole in every later compaction, with the call or the results that belong to it.
+
+        One that was shortened or summarised before comes back whole with the next compaction. False where that is so.
+        """
+        position = self._position(handle)
+        self.store.pin(self.id, position)
+        newest = self.store.newest_compaction(self.id)
+        return stands_whole(newest.compaction if newest is not None else None, position)
+
+    def unpin(self, handle: str) -> None:
+        """Let the message go with the others again."""
+        self.store.pin(self.id, self._position(handle), pinned=False)
+
+    def original(self, handle: str) -> Any:
+        """The message with that handle, as it was appended; of a stored result, a summary or a node, its text."""
+        name = handle.strip(" ()[]").lower()
+        if name[:1] in ("r", "s", "n"):
+            return self.history.text(name)
+        return parse_json(self._entry(handle).raw)
+
+    def search(self, query: str, *, hits: int = 10, characters: int = 1_200) -> list[Finding]:
+        """The best findings in the whole log, its summaries and its stored results, but for what stands in the view.
+
+        `query` may be a few words, or the live request with what came before it. Excerpts are redacted.
+        """
+        return list(self.history.search(query, Wish(hits=hits, characters=characters)))
+
+    @property
+    def history(self) -> History:
+        """What was said, to be searched and read by handle."""
+        if self._history is None or self._history.session_id != self.id:
+            count, redact = self._notebook.tokenizer.count, self._notebook.redactor.redact
+            self._history = SessionHistory(self.store, self.id, count, redact, embedder_for(self.settings))
+        newest = self.store.newest_compaction(self.id)
+        return self._nodes.history(self._history, self._notebook.tokenizer.count, newest)
+
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        """The recall tools, in the format of OpenAI's function tools: for the requests of an agent that may use them."""
+        return tool_schemas()
+
+    def handle_tool_call(self, name: str, args: Any, *, tokens: int = 4_000) -> str:
+        """The answer of a recall tool as JSON of at most so many tokens, whatever a model sent as arguments."""
+        budget = Budget(self._notebook.tokenizer.count, tokens)
+        return answer(self.history, name, args, budget, redact=self._notebook.redactor.redact)
+
+    def _position(self, handle: str) -> int:
+        position = number_of(handle) - 1
+        if not 0 <= position < self.store.log_tip(self.id).length:
+            raise UnknownHandle(f"there is no original {handle!r} in this conversation")
+        return position
+
+    def _entry(self, handle: str) -> LogEntry:
+        entries = self.store.read(self.id, [self._position(handle)])
+        if not entries:
+            raise UnknownHandle(f"the content of {handle} is not in the store any more: run penstock doctor")
+        return entries[0]
+
+
+def _new_id() -> str:
+    return secrets.token_hex(8)

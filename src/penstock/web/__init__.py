@@ -1,0 +1,1 @@
+"""HTML and SVG from data, for pages that need no other file."""

@@ -1,0 +1,1 @@
+"""Writing a handoff: reading messages once, choosing what to quote, checking what a model wrote. Pure."""

@@ -1,0 +1,261 @@
+"""Choosing excerpts by what they add.
+
+The aim is a set of excerpts within a budget that covers the most important values. The next excerpt is always
+the one that adds the most per token, given what is covered already: a value that stands in the view, in the
+tail or in an excerpt chosen before adds nothing. A value counts in full only with plain words beside it, its
+own or those of a neighbouring excerpt that is chosen too; bare it counts for less. The first excerpt of a
+message also pays for the message's header.
+
+What an excerpt could add at most is worked out for all of them at once; what it adds now only for those that
+come to the top of the heap.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.writing.values import plain_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.measure.tokens import Tokenizer
+    from penstock.writing.index import Index
+
+__all__ = ["ExcerptChoice"]
+
+_BARE = 0.5  # what a value without plain words beside it is worth
+_WORDS = 2  # that many plain words make it usable
+_HEADER_SHARE = 0.5  # of the header's cost is charged to its first excerpt: more excerpts may follow
+_CHARACTERS_PER_TOKEN = 3.6
+_SMALLEST_POOL = 1_500
+_LEAST_ROOM = 6  # tokens: nothing useful fits in less
+_NOTHING = 1e-9
+_AT_ONCE = 100_000  # excerpts
+
+
+class ExcerptChoice:
+    """Excerpts chosen so far, and what they cover. `order` is the order in which they were chosen.
+
+    `header` gives the line that stands above the excerpts of a source; None where they need no header.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        weights: NDArray[np.float32],
+        tokenizer: Tokenizer,
+        header: Callable[[int], str] | None = None,
+    ) -> None:
+        self.order: list[int] = []
+        self.chosen: set[int] = set()
+        self.tokens = 0
+        self._index = index
+        self._weights = weights
+        self._covered = np.zeros(len(weights), np.float32)
+        self._weight_of: dict[int, float] = {}  # of the values of all excerpts that were looked at
+        self._level: dict[int, float] = {}
+        self._tokenizer = tokenizer
+        self._header_of = header
+        self._opened: set[int] = set()
+        self._header: dict[int, int] = {}
+        self._cost: dict[int, int] = {}
+        self._source: dict[int, int] = {}
+        self._values: dict[int, list[int]] = {}
+        self._heap: list[tuple[float, int]] = []
+        self._siblings: dict[int, list[int]] = {}
+
+    def cover(self, ids: NDArray[np.int32], *, bare: bool = False) -> None:
+        """Count these values as present already; `bare` where they stand without the words around them."""
+        self._covered[ids] = np.maximum(self._covered[ids], _BARE if bare else 1.0)
+        self._level.update(zip(ids.tolist(), self._covered[ids].tolist(), strict=True))
+
+    def take(self, excerpts: Sequence[int], budget: int) -> None:
+        """Choose these excerpts, in order, as long as the budget lasts."""
+        self._prepare(excerpts)
+        for number in excerpts:
+            if number not in self.chosen and self._price(number) <= budget - self.tokens:
+                self._choose(number)
+
+    def fill(self, allowed: NDArray[np.bool_], budget: int) -> None:
+        """Choose among the allowed excerpts what adds most per token, until the budget is used."""
+        while budget - self.tokens > _LEAST_ROOM:
+            self._gather(allowed, budget - self.tokens)
+            before = len(self.order)
+            self._greedy(budget)
+            if len(self.order) == before:
+                return
+
+    def refill(self, budget: int) -> None:
+        """Go on where `fill` stopped, with a larger budget and what it had gathered."""
+        self._greedy(budget)
+
+    def drop_last(self) -> bool:
+        """Give up the excerpt that was chosen last; False when there is none."""
+        if not self.order:
+            return False
+        number = self.order.pop()
+        self.chosen.discard(number)
+        self.tokens -= self._cost[number]
+        return True
+
+    def _gather(self, allowed: NDArray[np.bool_], room: int) -> None:
+        """A heap of the excerpts worth looking at, with what each could add at most per token."""
+        index = self._index
+        gains = self._most_gain()
+        density = gains / (index.lengths * np.float32(1 / _CHARACTERS_PER_TOKEN) + np.float32(2.0))
+        density[~allowed] = 0.0
+        most = max(_SMALLEST_POOL, room // 4)
+        least = np.partition(density, -most)[-most] if len(density) > most else 0.0
+        candidates = np.flatnonzero(density > least)
+        if least > 0.0:  # the same lines read again and again are alike: of those the newest
+            alike = np.flatnonzero(density == least)[len(candidates) - most :]
+            candidates = np.concatenate([candidates, alike])
+        pool = [number for number in candidates.tolist() if number not in self.chosen]
+        self._prepare(pool)
+        self._siblings = {}
+        for number in pool:
+            self._siblings.setdefault(self._source[number], []).append(number)
+        self._heap = [
+            (-gain / self._charge(number), number)
+            for number, gain in zip(pool, gains[pool].tolist() if pool else [], strict=True)
+        ]
+        heapq.heapify(self._heap)
+
+    def _most_gain(self) -> NDArray[np.float32]:
+        """What each excerpt would add if all its values stood beside plain words."""
+        index = self._index
+        still_open = self._weights * (1.0 - self._covered)
+        gains = np.zeros(len(index.lengths), np.float32)
+        for start in range(0, len(index.filled), _AT_ONCE):
+            some = index.filled[start : start + _AT_ONCE]
+            first, end = int(index.starts[some[0]]), int(index.starts[some[-1] + 1])
+            weights = still_open.take(index.ids[first:end], mode="clip")  # no check: quicker
+            gains[some] = np.add.reduceat(weights, index.starts[some] - first)
+        return gains
+
+    def _prepare(self, pool: Sequence[int]) -> None:
+        """Exact costs of these excerpts and of their headers, each counted once."""
+        index = self._index
+        fresh = [number for number in pool if number not in self._cost]
+        if not fresh:
+            return
+        unseen = [number for number in fresh if number not in index.costs]
+        counted = self._tokenizer.count_many([index.excerpt(number) for number in unseen])
+        index.costs.update(zip(unseen, counted, strict=True))
+        costs = [index.costs[number] for number in fresh]
+        sources = index.source_of[fresh].tolist()
+        starts, ends = index.starts[fresh].tolist(), index.starts[np.array(fresh) + 1].tolist()
+        for number, cost, source, start, end in zip(fresh, costs, sources, starts, ends, strict=True):
+            self._cost[number] = cost + 1
+            self._source[number] = source
+            self._values[number] = index.ids[start:end].tolist()
+        self._look_up({value for number in fresh for value in self._values[number]})
+        unknown = sorted(set(sources) - self._header.keys())
+        if self._header_of is None:
+            self._header.update(dict.fromkeys(unknown, 0))
+            return
+        unseen = [source for source in unknown if source not in index.heading_costs]
+        counted = self._tokenizer.count_many([self._header_of(source) for source in unseen])
+        index.heading_costs.update(zip(unseen, counted, strict=True))
+        self._header.update((source, index.heading_costs[source] + 1) for source in unknown)
+
+    def _look_up(self, values: set[int]) -> None:
+        new = np.array(sorted(values - self._weight_of.keys()), np.int64)
+        self._weight_of.update(zip(new.tolist(), self._weights[new].tolist(), strict=True))
+        self._level.update(zip(new.tolist(), self._covered[new].tolist(), strict=True))
+
+    def _greedy(self, budget: int) -> None:
+        heap, chosen, put_back = self._heap, self.chosen, []
+        while heap and budget - self.tokens > _LEAST_ROOM:
+            _, number = heapq.heappop(heap)
+            if number in chosen:
+                continue
+            density = self._density(number)
+            if density <= _NOTHING:
+                continue
+            if heap and -density > heap[0][0]:
+                heapq.heappush(heap, (-density, number))
+                continue
+            if self._price(number) > budget - self.tokens:
+                put_back.append((-density, number))
+                continue
+            self._choose_from_heap(number)
+        for entry in put_back:
+            heapq.heappush(heap, entry)
+
+    def _choose_from_heap(self, number: int) -> None:
+        """Choose, and put those back that this made worth more: neighbours, and others under the same header."""
+        source = self._source[number]
+        again = self._siblings.get(source, [])
+        if source in self._opened:
+            again = [n for n in (number - 1, number + 1) if self._source.get(n) == source]
+        self._choose(number)
+        for other in again:
+            if other not in self.chosen:
+                heapq.heappush(self._heap, (-self._density(other), other))
+
+    def _choose(self, number: int) -> None:
+        self.tokens += self._price(number)
+        self._opened.add(self._source[number])
+        self.chosen.add(number)
+        self.order.append(number)
+        level = 1.0 if self._words_around(number) >= _WORDS else _BARE
+        for value in self._values[number]:
+            self._raise(value, level)
+        for other in self._chosen_beside(number):
+            if self._words_around(other) >= _WORDS:
+                for value in self._values[other]:
+                    self._raise(value, 1.0)
+
+    def _raise(self, value: int, level: float) -> None:
+        if level > self._level[value]:
+            self._level[value] = self._covered[value] = level
+
+    def _price(self, number: int) -> int:
+        source = self._source[number]
+        return self._cost[number] + (0 if source in self._opened else self._header[source])
+
+    def _charge(self, number: int) -> float:
+        """What the excerpt costs when it is compared with others."""
+        source = self._source[number]
+        return self._cost[number] + (0.0 if source in self._opened else self._header[source] * _HEADER_SHARE)
+
+    def _density(self, number: int) -> float:
+        """What the excerpt would add per token now."""
+        levels, weights = self._level, self._weight_of
+        full = 1.0 if self._words_around(number) >= _WORDS else _BARE
+        gain = 0.0
+        for value in self._values[number]:
+            missing = full - levels[value]
+            if missing > 0.0:
+                gain += weights[value] * missing
+        beside = self._chosen_beside(number)
+        if beside and (own := self._plain_words(number)):
+            for other in beside:
+                if self._words_around(other) < _WORDS <= self._plain_words(other) + own:
+                    gain += sum(weights[value] * (1.0 - levels[value]) for value in self._values[other])
+        return gain / self._charge(number)
+
+    def _words_around(self, number: int) -> int:
+        """Plain words in the excerpt and in those beside it that are chosen."""
+        words = self._plain_words(number)
+        if words < _WORDS:
+            words += sum(map(self._plain_words, self._chosen_beside(number)))
+        return words
+
+    def _plain_words(self, number: int) -> int:
+        known = self._index.plain.get(number)
+        if known is None:
+            known = self._index.plain[number] = plain_words(self._index.excerpt(number))
+        return known
+
+    def _chosen_beside(self, number: int) -> list[int]:
+        """The excerpts just before and after in the same source, where they are chosen."""
+        chosen, source = self.chosen, self._source
+        return [n for n in (number - 1, number + 1) if n in chosen and source[n] == source[number]]

@@ -1,0 +1,288 @@
+"""Each message read once: what it says, in excerpts, with the values in each.
+
+A `Reader` gives every value it meets a number, so that a reading is a few slices of arrays and a long
+conversation can be scored with array operations. What is read is redacted first, on the whole text of a part,
+so that no excerpt can hold half of a secret. Many messages are read together: their texts go through the
+vocabulary in blocks.
+"""
+
+from __future__ import annotations
+
+from array import array
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from penstock.conversation.message import (
+    Message,
+    Opaque,
+    Reasoning,
+    Role,
+    Summary,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from penstock.writing.excerpts import excerpts, lay_out
+from penstock.writing.handoff import HandoffEntry, HandoffSection, parse_handoff
+from penstock.writing.ledger import Fact, facts_in
+from penstock.writing.vocabulary import FoundValues, Vocabulary, sorted_distinct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.redaction import Redactor
+
+__all__ = ["Reader", "Reading", "Speaker", "SpokenSource"]
+
+_BLOCK = 1_000_000  # characters that go through the vocabulary together
+_TYPICAL_EXCERPT = 80
+_LONGEST_TEXT = 4_000_000  # characters: of a longer one, the middle is reachable by its handle only
+
+
+class Speaker(IntEnum):
+    """Whose words a source holds."""
+
+    USER = 0
+    ASSISTANT = 1
+    CALL = 2
+    RESULT = 3
+    SYSTEM = 4
+    HANDOFF = 5
+
+
+class _Block(msgspec.Struct, frozen=True, eq=False):
+    """The arrays of many sources, one after the other."""
+
+    lengths: NDArray[np.int32]
+    offsets: array[int]  # where each excerpt would begin if all texts of the block stood in one
+    counts: NDArray[np.int32]
+    ids: NDArray[np.int32]
+    distinct: NDArray[np.int32]
+
+
+class SpokenSource(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """One voice in one message: a text, a call or a result, cut into excerpts.
+
+    The excerpts stand one after the other in `text`, with a line break between them.
+    """
+
+    speaker: Speaker
+    text: str
+    block: _Block
+    first_excerpt: int
+    end_excerpt: int
+    first_id: int
+    end_id: int
+    first_distinct: int
+    end_distinct: int
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """The characters of each excerpt."""
+        return self.block.lengths[self.first_excerpt : self.end_excerpt]
+
+    @property
+    def counts(self) -> NDArray[np.int32]:
+        """How many distinct values each excerpt has."""
+        return self.block.counts[self.first_excerpt : self.end_excerpt]
+
+    @property
+    def ids(self) -> NDArray[np.int32]:
+        """The distinct values of each excerpt, one excerpt after the other."""
+        return self.block.ids[self.first_id : self.end_id]
+
+    @property
+    def distinct(self) -> NDArray[np.int32]:
+        """The distinct values of all excerpts."""
+        return self.block.distinct[self.first_distinct : self.end_distinct]
+
+    def excerpt(self, place: int) -> str:
+        """The excerpt at this place."""
+        offsets, first = self.block.offsets, self.first_excerpt
+        start = offsets[first]
+        return self.text[offsets[first + place] - start : offsets[first + place + 1] - start - 1]
+
+
+class Reading(msgspec.Struct, eq=False, gc=False):
+    """What one message says: its sources, each with a tag, and the entries of an older handoff.
+
+    The tag of a call is the tool's name, that of a result the id of its call, and that of a source quoted
+    from a handoff the number and the label of the entry; other sources have none.
+    """
+
+    sources: tuple[SpokenSource, ...]
+    tags: tuple[str, ...]
+    is_handoff: bool = False
+    entries: tuple[HandoffEntry, ...] = ()
+    _facts: tuple[Fact, ...] | None = None
+
+    def facts(self, message: Message, redactor: Redactor) -> tuple[Fact, ...]:
+        """The facts of the message, which is the one that was read. Few messages are ever asked for theirs."""
+        if self._facts is None:
+            self._facts = facts_in(message, redactor)
+        return self._facts
+
+
+class _Draft(msgspec.Struct, eq=False):
+    """A source whose values are still to be found."""
+
+    speaker: Speaker
+    excerpts: tuple[str, ...]
+    keys: frozenset[str]
+    source: SpokenSource | None = None
+
+
+class Reader:
+    """Reads messages with one vocabulary and one redactor. A result that was seen before is not read again."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self.vocabulary = Vocabulary()
+        self._redactor = redactor
+        self._results: dict[str, _Draft] = {}
+
+    def read(self, messages: Sequence[Message]) -> list[Reading]:
+        """What each message says."""
+        readings: list[Reading] = []
+        block: list[tuple[Message, list[_Draft], tuple[str, ...], tuple[HandoffEntry, ...]]] = []
+        characters = 0
+        for message in messages:
+            drafts, tags, entries = self._draft(message)
+            block.append((message, drafts, tags, entries))
+            characters += sum(len(text) for draft in drafts for text in draft.excerpts)
+            if characters > _BLOCK:
+                readings += self._finished(block)
+                block, characters = [], 0
+        readings += self._finished(block)
+        return readings
+
+    def _finished(
+        self, block: list[tuple[Message, list[_Draft], tuple[str, ...], tuple[HandoffEntry, ...]]]
+    ) -> Iterator[Reading]:
+        """The readings of a block of drafts, whose values are found together."""
+        fresh = [draft for _, drafts, _, _ in block for draft in drafts if draft.source is None]
+        if fresh:
+            self._find_values(list(dict.fromkeys(fresh)))
+        for message, drafts, tags, entries in block:
+            yield Reading(
+                tuple([draft.source for draft in drafts if draft.source is not None]),
+                tags,
+                any(isinstance(part, Summary) for part in message.parts),
+                entries,
+            )
+
+    def _draft(self, message: Message) -> tuple[list[_Draft], tuple[str, ...], tuple[HandoffEntry, ...]]:
+        drafts: list[_Draft] = []
+        tags: list[str] = []
+        entries: list[HandoffEntry] = []
+        for speaker, tag, text in _voices(message, entries):
+            if text and not text.isspace():
+                draft = self._cut(speaker, text)
+                if draft.excerpts or draft.source is not None:
+                    drafts.append(draft)
+                    tags.append(tag)
+        return drafts, tuple(tags), tuple(entries)
+
+    def _cut(self, speaker: Speaker, text: str) -> _Draft:
+        known = self._results.get(text) if speaker is Speaker.RESULT else None
+        if known is not None:
+            return known
+        clean = self._redactor.redact(_readable(text))
+        keys: frozenset[str] = frozenset()
+        if speaker in {Speaker.RESULT, Speaker.CALL}:
+            laid = lay_out(clean)
+            clean, keys = laid.text, laid.keys
+        draft = _Draft(speaker, tuple(excerpts(clean)), keys)
+        if speaker is Speaker.RESULT:
+            self._results[text] = draft
+        return draft
+
+    def _find_values(self, block: list[_Draft]) -> None:
+        """Turn the drafts into sources."""
+        vocabulary = self.vocabulary
+        texts = [text for draft in block for text in draft.excerpts]
+        found = _find_in_pieces(vocabulary, texts)
+        lengths = np.fromiter(map(len, texts), np.int32, len(texts))
+        counts = np.diff(found.starts).astype(np.int32)
+        sizes = np.array([len(draft.excerpts) for draft in block])
+        ends = np.cumsum(sizes)
+        source_of = np.repeat(np.repeat(np.arange(len(block)), sizes), counts)
+        width = max(1, len(vocabulary))
+        distinct = sorted_distinct(source_of * width + found.ids)
+        keys: set[str] = set().union(*(draft.keys for draft in block))
+        vocabulary.keys.update(vocabulary.numbers_of(keys).tolist())
+        offsets = array("i", [0])
+        offsets.frombytes(np.cumsum(lengths + 1, dtype=np.intc).tobytes())
+        values = _Block(lengths, offsets, counts, found.ids, (distinct % width).astype(np.int32))
+        edges = np.searchsorted(distinct, np.arange(len(block) + 1) * width).tolist()
+        borders = [0, *ends.tolist()]
+        spans = found.starts[borders].tolist()
+        for place, draft in enumerate(block):
+            draft.source = SpokenSource(
+                draft.speaker,
+                "\n".join(draft.excerpts),
+                values,
+                borders[place],
+                borders[place + 1],
+                spans[place],
+                spans[place + 1],
+                edges[place],
+                edges[place + 1],
+            )
+            draft.excerpts = ()
+
+
+def _find_in_pieces(vocabulary: Vocabulary, texts: list[str]) -> FoundValues:
+    """The values of the texts, a limited amount of text at a time: one message may be larger than any block."""
+    if sum(map(len, texts)) <= 2 * _BLOCK:
+        return vocabulary.find(texts)
+    step = _BLOCK // _TYPICAL_EXCERPT
+    pieces = [vocabulary.find(texts[start : start + step]) for start in range(0, len(texts), step)]
+    counts = np.concatenate([np.diff(piece.starts) for piece in pieces])
+    return FoundValues(
+        np.concatenate([piece.ids for piece in pieces]), np.concatenate([[0], np.cumsum(counts)])
+    )
+
+
+def _readable(text: str) -> str:
+    """The text, or the start and the end of one that is too long to read whole."""
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    head = text.rfind("\n", 0, _LONGEST_TEXT * 3 // 5) + 1 or _LONGEST_TEXT * 3 // 5
+    tail = text.find("\n", len(text) - _LONGEST_TEXT * 2 // 5)
+    return text[:head] + "\n" + text[tail if tail > 0 else len(text) - _LONGEST_TEXT * 2 // 5 :]
+
+
+def _voices(message: Message, entries: list[HandoffEntry]) -> Iterator[tuple[Speaker, str, str]]:
+    """Who says what in a message, with the tag. Entries of an older handoff are added to `entries`."""
+    for part in message.parts:
+        match part:
+            case Text(text=text):
+                yield _SPEAKERS[message.role], "", text
+            case Reasoning(text=text):
+                yield Speaker.ASSISTANT, "", text
+            case ToolCall(name=name, arguments=arguments):
+                yield Speaker.CALL, name, arguments
+            case ToolResult(call_id=call_id, text=text):
+                yield Speaker.RESULT, call_id, text
+            case Opaque(kind=kind, text=text):
+                yield Speaker.RESULT, kind, text
+            case Summary(text=text):
+                for entry in parse_handoff(text):
+                    entries.append(entry)
+                    if entry.section is HandoffSection.CONTEXT:  # the others are taken over as they are
+                        yield Speaker.HANDOFF, f"{entry.number} {entry.label}", entry.text
+            case _:
+                pass
+
+
+_SPEAKERS: dict[Role, Speaker] = {
+    Role.USER: Speaker.USER,
+    Role.ASSISTANT: Speaker.ASSISTANT,
+    Role.TOOL: Speaker.RESULT,
+    Role.SYSTEM: Speaker.SYSTEM,
+}

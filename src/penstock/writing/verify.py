@@ -1,0 +1,219 @@
+"""Whether a handoff says only what the conversation says.
+
+Every value in the text must be a value of the conversation. One that is not is struck and counted. What was
+extracted holds none; the check stands in its way all the same. A model's text is held to more: to every number,
+quote and message that it names, and to the secrets that the conversation holds.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.redaction import REDACTED
+from penstock.writing.values import PHRASE, SEPARATORS, tokens_of, values_in_phrase, values_in_token
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Sequence
+
+    from penstock.redaction import Redactor
+    from penstock.writing.handoff import HandoffEntry
+    from penstock.writing.prose import Prose
+
+__all__ = ["STRUCK", "Checked", "KnownSource", "Verified", "check_prose", "strike_unknown"]
+
+STRUCK = "[struck]"
+_HANDLE = re.compile(r"m\d+")
+_CUT = re.compile(r"\S*…\S*")  # what we cut short says so itself
+_QUOTED = re.compile(
+    r"[“„«]([^“”„«»\n]{3,70})[”“»]|‘([^‘’\n]{3,70})’|『([^』\n]{2,70})』|「([^」\n]{2,70})」|`([^`\n]{2,70})`"
+)
+_CALLED = re.compile(r"([^\W\d]\w+)\(\)")
+_TOKEN = re.compile("[^" + re.escape("".join(map(chr, SEPARATORS))) + "]+")
+_GROUPED = re.compile(r"(?<![\w.,])\d{1,3}(?:[,_\u00a0\u202f]\d{3})+(?![\w,])")
+_EDGES = ".,;:!?()[]{}<>*=|&^%+~$/\\-#@\"'`"
+_SHORTEST_SECRET = 6
+# Compounds of plain language: by how they begin or end. Any other word with a hyphen may be a name.
+_COMPOUND = re.compile(
+    r"(?:re|non|pre|post|un|co|sub|self|multi|well|ill|follow|end|half|full|high|low|long|short|left|right|read|"
+    r"real|hard|soft|built|side|cross|inter|mid|ex|all|one|two|three|first|second|third|old|new|"
+    r"so|up|by|in|on|out|over|under)(?:-[a-z]+)+"
+    r"|(?:[a-z]+-)+(?:up|in|out|off|on|based|related|specific|only|like|free|side|wide|level|time|end|by|step|"
+    r"case|friendly|safe|ready|facing|driven|aware|style|sensitive|insensitive|fix|line|to|do|run|check)"
+)
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """The text without unknown values, and which they were."""
+
+    text: str
+    struck: tuple[str, ...] = ()
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """Entries that say only what the source says, and how many values had to be struck for that.
+
+    `open_turns` are the messages that the model named as requests not fulfilled yet.
+    """
+
+    entries: tuple[HandoffEntry, ...]
+    struck: int
+    open_turns: tuple[int, ...] = ()
+
+
+class KnownSource(msgspec.Struct, frozen=True, eq=False):
+    """What a model's text is held to: the values of the conversation, its texts, its messages and its secrets.
+
+    `texts` are looked through only for what is not among the values.
+    """
+
+    known: Container[str]
+    texts: Sequence[str]
+    numbers: Container[int]
+    secrets: frozenset[str] = frozenset()
+
+    def missing(self, claims: Iterable[str]) -> set[str]:
+        """The claims that stand nowhere in the source."""
+        left = {claim for claim in claims if claim not in self.known}
+        for text in self.texts:
+            if not left:
+                break
+            left = {claim for claim in left if not _stands_in(claim, text)}
+        words = {claim for claim in left if claim.isalpha()}  # API or api: the same word
+        for text in self.texts if words else ():
+            lowered = text.lower()
+            words = {word for word in words if not _stands_in(word.lower(), lowered)}
+        left = {claim for claim in left if not claim.isalpha()} | words
+        if any(" " in claim for claim in left):  # a quote may run over a line break
+            for text in self.texts:
+                flat = " ".join(text.split())
+                left = {claim for claim in left if " ".join(claim.split()) not in flat}
+        return left
+
+
+def strike_unknown(text: str, known: Container[str], *, phrases: bool = True) -> Verified:
+    """The text with every value that is not known replaced; handles are ours and stay.
+
+    Longer values go first, so that none is cut. Without `phrases`, what stands between quotes is not looked at:
+    where a text was cut, its quotes no longer pair as they did.
+    """
+    whole = _CUT.sub(" ", text)
+    found = [value for token in tokens_of(whole) for value in values_in_token(token)]
+    if phrases:
+        found += [value for phrase in PHRASE.findall(whole) for value in values_in_phrase(phrase)]
+    return _struck(text, {value for value in found if value not in known and not _HANDLE.fullmatch(value)})
+
+
+def check_prose(prose: Prose, source: KnownSource, redactor: Redactor) -> Checked:
+    """What a model wrote, without what it invented and without secrets.
+
+    A value that the source does not hold is struck. An entry that loses half of what it claims, or more, goes as
+    a whole: what is left of it would say something else.
+    """
+    clean = [_without_secrets(entry, source.secrets, redactor) for entry in prose.entries]
+    claims = [_claims(entry.text) for entry in clean]
+    missing = source.missing({claim for some in claims for claim in some if not _HANDLE.fullmatch(claim)})
+    missing |= {
+        claim
+        for some in claims
+        for claim in some
+        if _HANDLE.fullmatch(claim) and int(claim[1:]) not in source.numbers
+    }
+    kept: list[HandoffEntry] = []
+    struck = 0
+    for entry, some in zip(clean, claims, strict=True):
+        lost = some & missing
+        struck += len(lost)
+        if not lost:
+            kept.append(entry)
+        elif 2 * len(lost) < len(some):
+            kept.append(msgspec.structs.replace(entry, text=_struck(entry.text, lost).text))
+    return Checked(tuple(_numbered(entry, source.numbers) for entry in kept), struck, prose.open_turns)
+
+
+def _without_secrets(entry: HandoffEntry, secrets: frozenset[str], redactor: Redactor) -> HandoffEntry:
+    text = redactor.redact(entry.text)
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, REDACTED)
+    return msgspec.structs.replace(entry, text=text)
+
+
+def _claims(text: str) -> set[str]:
+    """Everything in the text that must stand in the source to be true."""
+    plain = _GROUPED.sub(_ungrouped, text.replace(REDACTED, " ").replace("…", " "))
+    claims = {claim for token in tokens_of(plain) for claim in _claims_of(token)}
+    claims.update(value for phrase in PHRASE.findall(plain) for value in values_in_phrase(phrase))
+    claims.update(next(filter(None, groups)).strip() for groups in _QUOTED.findall(plain))
+    claims.update(_CALLED.findall(plain))
+    return claims - {""}
+
+
+def _claims_of(token: str) -> set[str]:
+    """The claims of one token: its values, and any number in it."""
+    bare = token.strip(_EDGES)
+    if _COMPOUND.fullmatch(bare.lower()):
+        return set()
+    claims = set(values_in_token(bare) or values_in_token(token))
+    return claims or ({bare} if any(map(str.isdigit, bare)) else set())
+
+
+def _ungrouped(found: re.Match[str]) -> str:
+    return re.sub(r"\D", "", found[0])
+
+
+def _stands_in(claim: str, text: str) -> bool:
+    """Whether the claim stands in the text, not as a part of a longer word."""
+    at = text.find(claim)
+    while at >= 0:
+        end = at + len(claim)
+        before, after = text[at - 1 : at], text[end : end + 1]
+        if not (claim[0].isalnum() and before.isalnum()) and not (claim[-1].isalnum() and after.isalnum()):
+            return True
+        at = text.find(claim, at + 1)
+    return False
+
+
+def _struck(text: str, unknown: set[str]) -> Verified:
+    """The text without these values; a token that holds one goes whole, and no other is touched."""
+    struck: set[str] = set()
+
+    def number(found: re.Match[str]) -> str:
+        value = _ungrouped(found)
+        struck.update({value} & unknown)
+        return STRUCK if value in unknown else found[0]
+
+    def token(found: re.Match[str]) -> str:
+        lost = _claims_of(found[0].replace("…", "")) & unknown
+        struck.update(lost)
+        return _without(found[0], lost)
+
+    text = _GROUPED.sub(number, text)
+    for value in sorted(unknown, key=lambda value: (-len(value), value)):
+        if not _TOKEN.fullmatch(value) and value in text:  # a phrase
+            text = text.replace(value, STRUCK)
+            struck.add(value)
+    text = _TOKEN.sub(token, text)
+    for value in sorted(
+        unknown - struck, key=lambda value: (-len(value), value)
+    ):  # plain words marked as code
+        text, count = re.subn(rf"(?<!\w){re.escape(value)}(?!\w)", STRUCK, text)
+        struck.update({value} if count else ())
+    return Verified(text, tuple(sorted(struck)))
+
+
+def _without(token: str, lost: set[str]) -> str:
+    """The token without the values that it may not hold: all of it between its marks, where it is ASCII."""
+    if lost and token.isascii():
+        bare = token.strip(_EDGES)
+        return token.replace(bare, STRUCK) if bare else token
+    for value in sorted(lost, key=len, reverse=True):  # letters of other scripts may stand right beside it
+        token = token.replace(value, STRUCK)
+    return token
+
+
+def _numbered(entry: HandoffEntry, numbers: Container[int]) -> HandoffEntry:
+    """The entry without a number that names no message."""
+    return entry if entry.number in numbers else msgspec.structs.replace(entry, number=0)

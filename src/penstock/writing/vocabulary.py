@@ -1,0 +1,387 @@
+"""A number for every value, which values stand in which text, and what all values look like.
+
+Each distinct token is read once. After that, finding the values of a megabyte of text is one look-up per token
+and a few array operations.
+
+Values are laid side by side. What a value looks like (its kind) and how much of it is about something (the
+words that it shares with a text) come from passes over all of them; no value is looked at by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from enum import IntEnum
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+
+from penstock.writing.values import PHRASE, QUOTES, SEPARATORS, values_in, values_of_each
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = [
+    "BUCKETS",
+    "UNKNOWN",
+    "FoundValues",
+    "Interned",
+    "Interner",
+    "Kind",
+    "ValueWords",
+    "Vocabulary",
+    "bucket",
+    "sorted_distinct",
+    "words_of",
+]
+
+
+class Kind(IntEnum):
+    """What a value looks like."""
+
+    NAME = 0
+    PATH = 1
+    FLAG = 2
+    NUMBER = 3
+    ID = 4
+    HEX = 5
+    SNAKE = 6
+    PHRASE = 7
+
+
+_SPACE, _SLASH, _DIGIT, _LETTER, _UNDERSCORE, _NOT_HEX, _NOT_NUMBER, _DOT = (1 << bit for bit in range(8))
+_SHORTEST_HEX = 7
+
+
+def _classes() -> NDArray[np.uint8]:
+    """For each byte the classes it belongs to."""
+    table = np.zeros(256, np.uint8)
+    for byte in range(256):
+        character = chr(byte)
+        table[byte] = (
+            _SPACE * (character == " ")
+            | _SLASH * (character in "/\\")
+            | _DIGIT * (character in "0123456789")
+            | _LETTER * (byte >= 128 or character.isalpha())
+            | _UNDERSCORE * (character == "_")
+            | _NOT_HEX * (character not in "0123456789abcdef")
+            | _NOT_NUMBER * (character not in "0123456789.,%")
+            | _DOT * (character == ".")
+        )
+    return table
+
+
+_CLASSES = _classes()
+_END = "\x00"
+_REMEMBERED = 100_000  # tokens
+_SMALL_PIECE = 10_000  # words
+_END_OF_TEXT = "\n\x00\n"
+_SEPARATORS_BUT_END = {code: space for code, space in SEPARATORS.items() if code != ord(_END)}
+_PHRASE_OR_END = re.compile(r"\x00|" + PHRASE.pattern)
+
+
+class _Tokens(dict[str, int]):
+    """A number for each token of late, and the numbers of the values that each holds, one token after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fresh: list[str] = []  # tokens that have a number and were not read yet
+        self.held = array("i")
+        self.first = array("i")  # token t holds held[first[t]:first[t + 1]]
+        self.forget()
+
+    def forget(self) -> None:
+        """Start anew: tokens are cheap to read again and many to remember."""
+        self.clear()
+        self[_END] = 0
+        del self.held[:]
+        self.first[:] = array("i", [0, 0])
+
+    def __missing__(self, token: str) -> int:
+        number = self[token] = len(self)
+        self.fresh.append(token)
+        return number
+
+
+class FoundValues(msgspec.Struct, frozen=True, eq=False):
+    """The distinct values of each text: `ids[starts[t]:starts[t + 1]]` are those of text t."""
+
+    ids: NDArray[np.int32]
+    starts: NDArray[np.int64]
+
+
+class Vocabulary:
+    """The values met so far, each with a number, in the order of meeting. It only grows."""
+
+    def __init__(self) -> None:
+        self.keys: set[int] = set()  # the values that name other values in JSON
+        self._interner = Interner()
+        self._tokens = _Tokens()
+        self._kinds = np.zeros(0, np.int8)
+        self._word_count = np.zeros(0, np.int32)
+        # Every word of every value, and the value it is of; in pieces, the words of each in order.
+        self._word: list[NDArray[np.uint16]] = [np.zeros(0, np.uint16)]
+        self._owner: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
+
+    def __len__(self) -> int:
+        return len(self._interner)
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, str) and len(self.numbers_of([value])) > 0
+
+    def find(self, texts: Sequence[str]) -> FoundValues:
+        """The values of each text. New ones get numbers."""
+        if len(self._tokens) > _REMEMBERED:
+            self._tokens.forget()
+        joined = _END_OF_TEXT.join([*texts, ""])
+        if joined.count(_END) > len(texts):
+            joined = _END_OF_TEXT.join([*(text.replace(_END, " ") for text in texts), ""])
+        texts_of, numbers = self._values_of(joined.translate(_SEPARATORS_BUT_END).split())
+        if any(quote in joined for quote in QUOTES):
+            phrases_of, phrases = self._values_of(_PHRASE_OR_END.findall(joined))
+            texts_of, numbers = np.concatenate([texts_of, phrases_of]), np.concatenate([numbers, phrases])
+        size = max(1, len(self))
+        distinct = sorted_distinct(texts_of * size + numbers)
+        per_text = np.bincount(distinct // size, minlength=len(texts))[: len(texts)]
+        return FoundValues((distinct % size).astype(np.int32), np.concatenate([[0], np.cumsum(per_text)]))
+
+    def _values_of(self, tokens: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """The numbers of the tokens' values, each with the text it is of; an end token leads to the next text."""
+        codes = np.fromiter(map(self._tokens.__getitem__, tokens), np.int64, len(tokens))
+        self._read_fresh()
+        first = np.frombuffer(self._tokens.first, np.intc).astype(np.int64)
+        counts = first[codes + 1] - first[codes]
+        before = np.cumsum(counts) - counts
+        places = np.arange(int(counts.sum())) + np.repeat(first[codes] - before, counts)
+        held = np.frombuffer(self._tokens.held, np.intc)[places]
+        return np.repeat(np.cumsum(codes == 0), counts), held
+
+    def _read_fresh(self) -> None:
+        """Read the tokens that were met for the first time: their values get numbers, new ones are looked at."""
+        tokens = self._tokens
+        values, counts = values_of_each(tokens.fresh)
+        tokens.fresh.clear()
+        tokens.first.extend(islice(accumulate(counts, initial=tokens.first[-1]), 1, None))
+        interned = self._interner.intern(np.fromiter(map(hash, values), np.int64, len(values)))
+        tokens.held.frombytes(interned.numbers.astype(np.intc).tobytes())
+        if len(interned.fresh):
+            self._look_at([values[place] for place in interned.fresh.tolist()])
+
+    def numbers_of(self, values: Iterable[str]) -> NDArray[np.int32]:
+        """The numbers of those values that were met before, in order. None gets a number."""
+        hashes = np.fromiter(map(hash, values), np.int64)
+        numbers = self._interner.look_up(hashes)
+        return np.sort(numbers[numbers != UNKNOWN])
+
+    def known_in(self, texts: Iterable[str]) -> NDArray[np.int32]:
+        """The values that stand in these texts and were met before."""
+        return self.numbers_of({value for text in texts for value in values_in(text)})
+
+    def kinds(self) -> NDArray[np.int8]:
+        """What each value looks like, as a `Kind`."""
+        return self._kinds
+
+    def relation(self, words: Mapping[str, float]) -> NDArray[np.float32]:
+        """For each value the mean weight of its words; words are lower case, and others weigh nothing."""
+        weighed: dict[int, float] = {}
+        for word, weight in words.items():
+            weighed[bucket(word)] = weighed.get(bucket(word), 0.0) + weight
+        buckets = np.array(sorted(weighed), np.uint16)
+        weights = np.array([weighed[one] for one in sorted(weighed)], np.float32)
+        total = np.zeros(len(self), np.float32)
+        for word_piece, owner_piece in zip(self._word, self._owner, strict=True):
+            first = np.searchsorted(word_piece, buckets)
+            counts = np.searchsorted(word_piece, buckets, "right") - first
+            some = np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+            np.add.at(total, owner_piece[some], np.repeat(weights, counts))
+        total /= self._word_count
+        return total
+
+    def _look_at(self, fresh: list[str]) -> None:
+        """Work out kinds and words of values that were just met."""
+        joined = "\n".join([*fresh, ""])
+        words = words_of(joined)
+        count = np.bincount(words.owners, minlength=len(fresh))
+        self._word_count = np.concatenate([self._word_count, np.maximum(count, 1).astype(np.int32)])
+        self._add_words(words.buckets, words.owners + np.int32(len(self._kinds)))
+        data = np.frombuffer(joined.encode(errors="replace"), np.uint8)
+        self._kinds = np.concatenate([self._kinds, _kinds(data)])
+
+    def _add_words(self, word: NDArray[np.uint16], owner: NDArray[np.int32]) -> None:
+        if len(self._word[-1]) < _SMALL_PIECE:
+            word = np.concatenate([self._word.pop(), word])
+            owner = np.concatenate([self._owner.pop(), owner])
+        order = np.argsort(word, kind="stable")  # of 16 bits: by counting, not by comparing
+        self._word.append(word[order])
+        self._owner.append(owner[order])
+
+
+def sorted_distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each number once, in order. Sorting beats `np.unique` by far on lists with many repeats."""
+    ordered = np.sort(numbers)
+    fresh = np.ones(len(ordered), np.bool_)
+    fresh[1:] = ordered[1:] != ordered[:-1]
+    return ordered[fresh]
+
+
+def _kinds(data: NDArray[np.uint8]) -> NDArray[np.int8]:
+    """The kind of each value; every value ends with a line break."""
+    starts = np.concatenate([[0], np.flatnonzero(data == ord("\n")) + 1])
+    classes = _CLASSES[data]
+    classes[starts[1:] - 1] = 0
+    has = np.bitwise_or.reduceat(classes, starts[:-1])
+    length = np.diff(starts) - 1
+    flag = (data[starts[:-1]] == ord("-")) & (data[starts[:-1] + 1] == ord("-"))
+    kinds = np.full(len(length), Kind.NAME, np.int8)
+    rules: tuple[tuple[Kind, NDArray[np.bool_]], ...] = (
+        (Kind.SNAKE, (has & _UNDERSCORE) > 0),
+        (Kind.ID, (has & _DIGIT) > 0),
+        (Kind.NAME, (has & _DOT) > 0),
+        (Kind.HEX, ((has & _NOT_HEX) == 0) & ((has & _DIGIT) > 0) & (length >= _SHORTEST_HEX)),
+        (Kind.NUMBER, (has & _NOT_NUMBER) == 0),
+        (Kind.PATH, (has & _SLASH) > 0),
+        (Kind.FLAG, flag),
+        (Kind.PHRASE, (has & _SPACE) > 0),
+    )
+    for kind, applies in rules:  # later ones win
+        kinds[applies] = kind
+    return kinds
+
+
+# Numbers for very many distinct texts, without keeping the texts.
+#
+# A text is known by its 64-bit hash. The hashes stand in one sorted array, so that half a million of them take six
+# megabytes where a table of objects takes sixty, and many are looked up at once. Numbers are given in the order in
+# which texts are met, so that they do not depend on what the hashes happen to be.
+
+UNKNOWN = -1
+
+
+class Interned(NamedTuple):
+    """The number of each hash, and where each new one stands first, in the order of their numbers."""
+
+    numbers: NDArray[np.int32]
+    fresh: NDArray[np.int64]
+
+
+class Interner:
+    """The hashes met so far. It only grows."""
+
+    def __init__(self) -> None:
+        self._hashes = np.zeros(0, np.int64)
+        self._numbers = np.zeros(0, np.int32)
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def intern(self, hashes: NDArray[np.int64]) -> Interned:
+        """A number for each hash; new ones get the next free numbers, in the order in which they stand here."""
+        if not len(hashes):
+            return Interned(np.zeros(0, np.int32), np.zeros(0, np.int64))
+        order = np.argsort(hashes)
+        ordered = hashes[order]
+        first = np.ones(len(ordered), np.bool_)
+        first[1:] = ordered[1:] != ordered[:-1]
+        distinct, met_at = ordered[first], np.minimum.reduceat(order, np.flatnonzero(first))
+        at = np.searchsorted(self._hashes, distinct)
+        new = ~self._stands(distinct, at)
+        by_meeting = np.argsort(met_at[new])
+        numbers = np.empty(len(by_meeting), np.int32)
+        numbers[by_meeting] = np.arange(len(self), len(self) + len(by_meeting), dtype=np.int32)
+        fresh = met_at[new][by_meeting]
+        self._hashes = np.insert(self._hashes, at[new], distinct[new])
+        self._numbers = np.insert(self._numbers, at[new], numbers)
+        numbers_of_distinct = self._numbers[np.searchsorted(self._hashes, distinct)]
+        result = np.empty(len(hashes), np.int32)
+        result[order] = numbers_of_distinct[np.cumsum(first) - 1]
+        return Interned(result, fresh)
+
+    def look_up(self, hashes: NDArray[np.int64]) -> NDArray[np.int32]:
+        """The number of each hash, UNKNOWN for one that was never met."""
+        at = np.searchsorted(self._hashes, hashes)
+        known = self._stands(hashes, at)
+        numbers = np.full(len(hashes), UNKNOWN, np.int32)
+        numbers[known] = self._numbers[at[known]]
+        return numbers
+
+    def _stands(self, hashes: NDArray[np.int64], at: NDArray[np.intp]) -> NDArray[np.bool_]:
+        inside = at < len(self._hashes)
+        known = np.zeros(len(hashes), np.bool_)
+        known[inside] = self._hashes[at[inside]] == hashes[inside]
+        return known
+
+
+# The words inside very many values, found and hashed all at once.
+#
+# A word is what `values.sub_words` finds, told by bytes: three or more letters or digits of one kind, a capital
+# before small letters included; of letters beyond ASCII, four or more bytes. A word is known by a number below
+# `BUCKETS`, whatever its case. Two words may share a number. That makes a few values seem related that are not,
+# and saves a table of all words there are.
+
+BUCKETS = 1 << 16
+_OTHER, _UPPER, _LOWER, _NUMERAL, _HIGH = range(5)
+_LEAST_BYTES = np.array([1 << 30, 3, 3, 3, 4])  # of a run of each class, to be a word
+_LONGEST = 256  # bytes that count
+_FACTORS = np.cumprod(
+    np.full(_LONGEST, 0x9E3779B97F4A7C15, np.uint64)
+)  # wraps, and is odd: every byte counts
+
+
+def _classes_of_characters() -> NDArray[np.uint8]:
+    table = np.full(256, _OTHER, np.uint8)
+    table[ord("A") : ord("Z") + 1] = _UPPER
+    table[ord("a") : ord("z") + 1] = _LOWER
+    table[ord("0") : ord("9") + 1] = _NUMERAL
+    table[128:] = _HIGH
+    return table
+
+
+_CHARACTER_CLASSES = _classes_of_characters()
+
+
+class ValueWords(NamedTuple):
+    """The number of each word, and the place of the value it is in."""
+
+    buckets: NDArray[np.uint16]
+    owners: NDArray[np.int32]
+
+
+def bucket(word: str) -> int:
+    """The number of a word in lower case."""
+    data = np.frombuffer(word.encode(errors="replace")[:_LONGEST], np.uint8)
+    return int(_numbers(data, np.zeros(1, np.int64), np.arange(len(data)))[0]) if len(data) else 0
+
+
+def words_of(joined: str) -> ValueWords:
+    """The words of all values in a text of which each line is one value and the last is empty."""
+    data = np.frombuffer(joined.encode(errors="replace"), np.uint8)
+    lowered = np.frombuffer(joined.lower().encode(errors="replace"), np.uint8)
+    if len(lowered) != len(data):  # a few letters have a small form of another length
+        lowered = data
+    classes = _CHARACTER_CLASSES[data]
+    starts = np.concatenate([[0], np.flatnonzero(classes[1:] != classes[:-1]) + 1])
+    lengths = np.diff(np.concatenate([starts, [len(data)]]))
+    kinds = classes[starts]
+    begins = starts.copy()
+    begins[1:] -= (kinds[1:] == _LOWER) & (kinds[:-1] == _UPPER) & (lengths[:-1] <= 2)
+    wanted = np.flatnonzero(lengths >= _LEAST_BYTES[kinds])
+    if not len(wanted):
+        return ValueWords(np.zeros(0, np.uint16), np.zeros(0, np.int32))
+    begins, ends = begins[wanted], starts[wanted] + lengths[wanted]
+    sizes = np.minimum(ends - begins, _LONGEST)
+    firsts = np.cumsum(sizes) - sizes
+    within = np.arange(int(sizes.sum())) - np.repeat(firsts, sizes)
+    owners = np.searchsorted(np.flatnonzero(data == ord("\n")), begins).astype(np.int32)
+    return ValueWords(_numbers(lowered[np.repeat(begins, sizes) + within], firsts, within), owners)
+
+
+def _numbers(
+    data: NDArray[np.uint8], firsts: NDArray[np.int64], within: NDArray[np.int64]
+) -> NDArray[np.uint16]:
+    """The numbers of words that stand one after the other; `within` is each byte's place in its word."""
+    mixed = np.add.reduceat((data.astype(np.uint64) + np.uint64(1)) * _FACTORS[within], firsts)
+    return (mixed >> np.uint64(48)).astype(np.uint16)

@@ -1,0 +1,242 @@
+"""What a summariser is given to read: the raw turns that a handoff will stand for, tool output included.
+
+Texts are redacted. Where even many requests could not hold all of it, tool output gives way first, line by line: the
+lines whose values are most likely needed stay, by the same choice that fills an extractive handoff.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from penstock.conversation.message import Image, Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
+from penstock.planning.elide import calls_by_id, clip
+from penstock.writing.extractive import Extractor, live_of
+from penstock.writing.handoff import header_of
+from penstock.writing.reading import Speaker
+from penstock.writing.verify import KnownSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+
+    from penstock.conversation.message import Message, Part
+    from penstock.measure.tokens import Tokenizer
+    from penstock.planning.plan import Plan, Wishes
+    from penstock.redaction import Redactor
+    from penstock.writing.transcript import Transcript
+
+__all__ = ["Work", "WorkMaker", "WorkTurn", "source_of"]
+
+_FIRST_WORDS = 80  # characters of a user's message in the list of what was asked
+_MOST_ASKED = 40
+_REQUEST_TOKENS = 800
+_PART_TOKENS = (800, 300, 120, 40)  # what a part that is no result is clipped to, tried in turn
+
+
+class WorkTurn(msgspec.Struct, frozen=True, gc=False):
+    """One message as a summariser reads it, under a header with its number."""
+
+    number: int
+    text: str
+    tokens: int
+
+
+class Work(msgspec.Struct, frozen=True, eq=False):
+    """Everything that a handoff is written from.
+
+    `previous` is the last handoff, which the new one updates. `asked` are the user's messages, by number, with their
+    first words. `prose_tokens` is what the model's part of the handoff may take.
+    """
+
+    turns: tuple[WorkTurn, ...]
+    previous: str
+    request: str
+    asked: tuple[tuple[int, str], ...]
+    focus: str
+    prose_tokens: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all turns."""
+        return sum(turn.tokens for turn in self.turns)
+
+
+class WorkMaker:
+    """Makes the work of one plan: from the messages that the plan's handoff stands for, or from those with `numbers`."""
+
+    def __init__(
+        self,
+        transcript: Transcript,
+        plan: Plan,
+        wishes: Wishes,
+        tokenizer: Tokenizer,
+        redactor: Redactor,
+        numbers: Container[int] | None = None,
+    ) -> None:
+        self._transcript = transcript
+        self._wishes = wishes
+        self._tokenizer = tokenizer
+        self._redactor = redactor
+        self._calls = calls_by_id(transcript.messages)
+        self._request = plan.standing.request
+        whole = plan.sizes.keys() - plan.changed()
+        handoffs = set(transcript.handoffs)
+        self._gone = [
+            place
+            for place in range(len(transcript.messages))
+            if place not in whole
+            and place not in handoffs
+            and (numbers is None or transcript.numbers[place] in numbers)
+        ]
+
+    def work(self, prose_tokens: int) -> Work:
+        """The work with every turn whole."""
+        return Work(
+            turns=tuple(self._turns(self._parts)),
+            previous=self._previous(),
+            request=self._live_request(),
+            asked=self._asked(),
+            focus=self._wishes.focus,
+            prose_tokens=prose_tokens,
+        )
+
+    def trimmed(self, work: Work, room_tokens: int) -> Work:
+        """The work with turns that take at most `room_tokens`, which is less than they take whole."""
+        turns: list[WorkTurn] = []
+        for limit in _PART_TOKENS:
+            turns = list(self._turns(partial(self._clipped, limit=limit, lines={})))
+            left = room_tokens - sum(turn.tokens for turn in turns)
+            if left > 0:
+                lines = self._needed_lines(left)
+                turns = list(self._turns(partial(self._clipped, limit=limit, lines=lines)))
+                break
+        return msgspec.structs.replace(work, turns=_newest(turns, room_tokens))
+
+    def _turns(self, parts_of: Callable[[int], Iterable[str]]) -> Iterator[WorkTurn]:
+        texts = ["\n".join(parts_of(place)) for place in self._gone]
+        numbers = [self._transcript.numbers[place] for place in self._gone]
+        counts = self._tokenizer.count_many(texts)
+        for number, text, tokens in zip(numbers, texts, counts, strict=True):
+            yield WorkTurn(number, text, tokens + 2)
+
+    def _parts(self, place: int) -> Iterator[str]:
+        message, number = self._transcript.messages[place], self._transcript.numbers[place]
+        for part in message.parts:
+            label, text = self._said(message, part)
+            if text.strip():
+                yield f"{header_of(number, label)}\n{self._redactor.redact(text)}"
+
+    def _clipped(self, place: int, limit: int, lines: dict[tuple[int, str], list[str]]) -> Iterator[str]:
+        message, number = self._transcript.messages[place], self._transcript.numbers[place]
+        for part in message.parts:
+            label, text = self._said(message, part)
+            if isinstance(part, (ToolResult, Opaque)):
+                tag = part.call_id if isinstance(part, ToolResult) else part.kind
+                chosen = "\n".join(lines.get((place, tag), ()))
+                shown = f"({len(text):,} characters; the lines that matter most)\n{chosen}" if chosen else ""
+                yield f"{header_of(number, label)}\n{shown or f'({len(text):,} characters, left out)'}"
+            elif text.strip():
+                clean = self._redactor.redact(text)
+                yield f"{header_of(number, label)}\n{clip(clean, limit, self._tokenizer.count, f'm{number}')}"
+
+    def _said(self, message: Message, part: Part) -> tuple[str, str]:
+        """Who or what speaks in a part, and what it says."""
+        match part:
+            case Text(text=text):
+                return message.role.value, text
+            case Reasoning(text=text):
+                return "assistant, thinking", text
+            case ToolCall(name=name, arguments=arguments):
+                return f"call of {name}", arguments
+            case ToolResult(call_id=call_id, text=text):
+                call = self._calls.get(call_id)
+                return f"result of {call.name if call else 'a tool'}", text
+            case Image():
+                return message.role.value, "(an image)"
+            case Opaque(kind=kind, text=text):
+                return kind, text
+            case Summary(text=text):
+                return "handoff", text
+
+    def _needed_lines(self, room: int) -> dict[tuple[int, str], list[str]]:
+        """The most needed lines of the results, by message and call, within `room` tokens."""
+        transcript = self._transcript
+        index = transcript.index
+        extractor = Extractor(transcript, self._calls, self._tokenizer, self._redactor)
+        live = live_of(transcript, self._request, self._wishes.focus)
+        choice = extractor.choice(live, headers=False)
+        gone = np.isin(index.message_of_source, np.array(self._gone, np.int32))
+        choice.fill((gone & (index.speakers == Speaker.RESULT))[index.source_of], room)
+        lines: dict[tuple[int, str], list[str]] = {}
+        for number in sorted(choice.chosen):
+            source = int(index.source_of[number])
+            key = (int(index.message_of_source[source]), index.tags[source])
+            lines.setdefault(key, []).append(index.excerpt(number))
+        return lines
+
+    def _previous(self) -> str:
+        texts = [
+            part.text
+            for place in self._transcript.handoffs
+            for part in self._transcript.messages[place].parts
+            if isinstance(part, Summary)
+        ]
+        return self._redactor.redact("\n\n".join(texts))
+
+    def _live_request(self) -> str:
+        if self._request is None:
+            return ""
+        text = self._redactor.redact(_text_of(self._transcript.messages[self._request]))
+        number = self._transcript.numbers[self._request]
+        return clip(text, _REQUEST_TOKENS, self._tokenizer.count, f"m{number}")
+
+    def _asked(self) -> tuple[tuple[int, str], ...]:
+        transcript = self._transcript
+        asked: list[tuple[int, str]] = []
+        for place in range(len(transcript.messages) - 1, -1, -1):
+            message = transcript.messages[place]
+            text = " ".join(_text_of(message).split()) if message.role is Role.USER else ""
+            if text and transcript.numbers[place]:
+                asked.append((transcript.numbers[place], self._redactor.redact(text)[:_FIRST_WORDS]))
+            if len(asked) == _MOST_ASKED:
+                break
+        return tuple(reversed(asked))
+
+
+def source_of(transcript: Transcript, redactor: Redactor) -> KnownSource:
+    """What a model's text is held to: the whole conversation, with the handoffs that stand in it."""
+    raw = [
+        text
+        for message in transcript.messages
+        for part in message.parts
+        if (text := getattr(part, "text", "") or getattr(part, "arguments", ""))
+    ]
+    names = {
+        part.name for message in transcript.messages for part in message.parts if isinstance(part, ToolCall)
+    }
+    laid_out = [source.text for source in transcript.index.sources]
+    secrets = frozenset(text[found.start : found.end] for text in raw for found in redactor.find(text))
+    return KnownSource(
+        known=transcript.index.vocabulary,
+        texts=(*raw, *laid_out, "\n".join(sorted(names))),
+        numbers=range(1, max(transcript.numbers, default=0) + 1),
+        secrets=secrets,
+    )
+
+
+def _newest(turns: Sequence[WorkTurn], room: int) -> tuple[WorkTurn, ...]:
+    """The newest turns that fit the room."""
+    kept: list[WorkTurn] = []
+    for turn in reversed(turns):
+        room -= turn.tokens
+        if room < 0:
+            break
+        kept.append(turn)
+    return tuple(reversed(kept))
+
+
+def _text_of(message: Message) -> str:
+    return "\n".join(part.text for part in message.parts if isinstance(part, Text))
