@@ -10,9 +10,9 @@ import pytest
 from golden_conversations import CODING, SERVICE
 
 import penstock
-from penstock.compaction.prompt import PROMPT_VERSION, SYSTEM, notes_prompt
 from penstock.engine.summariser import Summariser
 from penstock.testing.scripted_model import ScriptedModel
+from penstock.writing.prompt import PROMPT_VERSION, SYSTEM, notes_prompt
 
 HERE = Path(__file__).parent
 WINDOW = 2_300  # so small that parts are needed

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import msgspec
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
+from tests.strategies.long_sessions import long_conversations, long_turns
+from tests.strategies.writers import Turn, write
 
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import Summary, ToolCall
@@ -19,8 +21,6 @@ from penstock.errors import TargetTooSmall
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import weigh
 from penstock.planning.plan import Fate
-from penstock.testing.long_sessions import long_conversations, long_turns
-from penstock.testing.writers import Turn, write
 from penstock.writing.handoff import parse_handoff
 
 NAMES = tuple(DIALECTS)

@@ -9,6 +9,8 @@ import pytest
 from compaction_claims import NAMES, Case, cases, claim, decoded, last_request, spoken, tokens, told_target
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.strategies.conversations import broken_conversations, conversations
+from tests.strategies.long_sessions import long_conversations
 
 from penstock.conversation.document import read_document
 from penstock.conversation.message import Summary
@@ -16,8 +18,6 @@ from penstock.engine.compress import CompressRequest, compress_document, compres
 from penstock.engine.compressor import ContextCompressor
 from penstock.errors import TargetTooSmall
 from penstock.planning.plan import Fate
-from penstock.testing.long_sessions import long_conversations
-from penstock.testing.strategies import broken_conversations, conversations
 
 each_dialect = pytest.mark.parametrize("name", NAMES)
 each_kind = pytest.mark.parametrize("kind", [conversations, broken_conversations, long_conversations])

@@ -9,11 +9,11 @@ import pytest
 from compaction_claims import NAMES, REDACTOR, Case, cases, claim, is_quoted, is_request, quotable, tokens
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.strategies.long_sessions import long_turns
+from tests.strategies.writers import Call, Turn, write
 
 from penstock.errors import TargetTooSmall
 from penstock.settings import Settings, settings_from
-from penstock.testing.long_sessions import long_turns
-from penstock.testing.writers import Call, Turn, write
 from penstock.writing.handoff import HandoffSection
 
 each_dialect = pytest.mark.parametrize("name", NAMES)

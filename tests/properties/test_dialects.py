@@ -8,6 +8,7 @@ import json
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.strategies.conversations import broken_conversations, conversations, json_values, texts
 
 from penstock.conversation import mark
 from penstock.conversation.dialects import DIALECTS, decode_all, detect
@@ -15,7 +16,6 @@ from penstock.conversation.document import read_document
 from penstock.conversation.identity import chain_ids, content_digest
 from penstock.conversation.message import Image, Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 from penstock.conversation.wire import encode_wire
-from penstock.testing.strategies import broken_conversations, conversations, json_values, texts
 
 NAMES = tuple(DIALECTS)
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -12,15 +12,15 @@ from benchmarks.sessions.wires import DIALECTS as WIRES
 from compaction_claims import Seen, claim, last_request, tokens
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.strategies.conversations import texts
+from tests.strategies.long_sessions import long_conversations
 
 import penstock
 from penstock.engine.summariser import Summariser, SummaryLimits
 from penstock.errors import ErrorKind, TargetTooSmall
 from penstock.providers.exchange import Finish
-from penstock.testing.long_sessions import long_conversations
 from penstock.testing.scripted import Failure, RawBody, Reply
 from penstock.testing.scripted_model import ScriptedModel
-from penstock.testing.strategies import texts
 from penstock.writing.handoff import HandoffSection
 
 NAMES = ("chat", "responses", "anthropic")

@@ -7,13 +7,13 @@ import copy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.strategies.conversations import conversations
 
 from penstock.context.list_engine import ListEngine
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.rules import check
 from penstock.engine.contract import ContextEngine
 from penstock.errors import EngineFailure
-from penstock.testing.strategies import conversations
 
 each_dialect = pytest.mark.parametrize("name", ["chat", "responses", "anthropic"])
 

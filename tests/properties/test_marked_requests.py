@@ -19,12 +19,12 @@ from anthropic.types import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError  # comes with the Anthropic client
+from tests.strategies.conversations import broken_conversations, conversations, texts
 from typing_extensions import is_typeddict
 
 from penstock.measure.usage import normalise_usage
 from penstock.providers.cache_marks import MOST_MARKS, mark_cache, marks_of, restore_marks
 from penstock.testing import PromptCache, Reply, scripted_provider
-from penstock.testing.strategies import broken_conversations, conversations, texts
 
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TTLS = st.sampled_from(["5m", "1h"])

@@ -8,13 +8,13 @@ import pytest
 from compaction_claims import NAMES, claim
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.strategies.conversations import broken_conversations, conversations
+from tests.strategies.long_sessions import long_conversations
 
 from penstock.conversation.dialects import DIALECTS
 from penstock.engine.compress import CompressRequest, compress_list, redactor_of_process
 from penstock.errors import TargetTooSmall
 from penstock.measure.tokens import tokenizer_for
-from penstock.testing.long_sessions import long_conversations
-from penstock.testing.strategies import broken_conversations, conversations
 from penstock.writing.notebook import Notebook
 
 each_dialect = pytest.mark.parametrize("name", NAMES)

@@ -7,13 +7,13 @@ from compaction_claims import NAMES, cases, claim, decoded, last_request, spoken
 from hypothesis import given
 from hypothesis import strategies as st
 from outline_claims import NOTHING_KNOWN, DialectEngine, numbers, outline, short_segments
+from tests.strategies.conversations import broken_conversations, conversations
+from tests.strategies.long_sessions import long_conversations
 
 from penstock.errors import TargetTooSmall
 from penstock.lossless.outline import parse_outline, render_outline
 from penstock.lossless.segments import children_of, spot_of
 from penstock.planning.plan import Fate
-from penstock.testing.long_sessions import long_conversations
-from penstock.testing.strategies import broken_conversations, conversations
 from penstock.writing.handoff import HandoffSection, parse_handoff
 
 __all__ = ["short_segments"]

@@ -7,12 +7,12 @@ import copy
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.strategies.conversations import broken_conversations, conversations
 
 from penstock.conversation.dialects import DIALECTS, decode_all, wire_of
 from penstock.conversation.message import Message, Role, Summary, Text, ToolCall, ToolResult
 from penstock.conversation.repair import open_calls, repair
 from penstock.conversation.rules import check, legal_cuts
-from penstock.testing.strategies import broken_conversations, conversations
 
 SOME = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 each_dialect = pytest.mark.parametrize("name", tuple(DIALECTS))

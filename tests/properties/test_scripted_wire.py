@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.strategies.conversations import broken_conversations, conversations, json_values, texts
 
 from penstock.measure.tokens import tokenizer_named
 from penstock.measure.usage import Usage
@@ -16,7 +17,6 @@ from penstock.testing.provider_wire import stream_frames, wire_named
 from penstock.testing.provider_wire.served import Served
 from penstock.testing.request_reading import read_request
 from penstock.testing.scripted import Received, Reply
-from penstock.testing.strategies import broken_conversations, conversations, json_values, texts
 
 SOME = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 DIALECTS = ("chat", "responses", "anthropic")

@@ -10,14 +10,14 @@ import pytest
 from compaction_claims import claim
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.strategies.conversations import broken_conversations, conversations
+from tests.strategies.long_sessions import long_conversations
 
 from penstock.conversation import mark
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.rules import Pairs, legal_cuts
 from penstock.errors import InputError
 from penstock.measure.tokens import tokenizer_named
-from penstock.testing.long_sessions import long_conversations
-from penstock.testing.strategies import broken_conversations, conversations
 from penstock.trajectories.compress import Compressor, compress_trajectory
 from penstock.trajectories.metrics import TrajectoryOutcome
 from penstock.trajectories.options import TrajectoryOptions

@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.strategies.conversations import broken_conversations, conversations, json_values
 
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import Text, ToolCall, ToolResult
@@ -16,7 +17,6 @@ from penstock.sessions.importing import KNOWN, NEW, adopt
 from penstock.sessions.session import Session
 from penstock.settings import Settings
 from penstock.stores.store import open_store
-from penstock.testing.strategies import broken_conversations, conversations, json_values
 from penstock.transfer.convert import convert
 from penstock.transfer.lines import read_lines
 from penstock.transfer.reading import read_recorded

@@ -8,12 +8,26 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Runs", "gaps_between", "joined_runs", "numbers_in", "read_runs", "runs_of", "write_runs"]
+__all__ = [
+    "Runs",
+    "gaps_between",
+    "handle",
+    "joined_runs",
+    "numbers_in",
+    "read_runs",
+    "runs_of",
+    "write_runs",
+]
 
 Runs: TypeAlias = tuple[tuple[int, int], ...]
 """Runs of numbers, each from its first to its last."""
 
 _RUN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+
+
+def handle(number: int) -> str:
+    """The name by which the original of a message can be asked for."""
+    return f"m{number}"
 
 
 def runs_of(numbers: Iterable[int]) -> Runs:

@@ -13,9 +13,12 @@ conversation has very many.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "Image",
@@ -28,6 +31,9 @@ __all__ = [
     "Text",
     "ToolCall",
     "ToolResult",
+    "is_request",
+    "last_request",
+    "leading_system",
 ]
 
 
@@ -112,3 +118,22 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     role: Role
     parts: tuple[Part, ...]
     origin: Any = None
+
+
+def is_request(message: Message) -> bool:
+    """Whether a person speaks in the message: words of the user, not only results of tools or a handoff."""
+    if message.role is not Role.USER:
+        return False
+    if any(isinstance(part, Text) and part.text.strip() for part in message.parts):
+        return True
+    return any(isinstance(part, Image) for part in message.parts)
+
+
+def last_request(messages: Sequence[Message]) -> int | None:
+    """The position of the last message in which the user speaks."""
+    return next((place for place in range(len(messages) - 1, -1, -1) if is_request(messages[place])), None)
+
+
+def leading_system(messages: Sequence[Message]) -> int:
+    """How many system messages the list begins with."""
+    return next((n for n, message in enumerate(messages) if message.role is not Role.SYSTEM), len(messages))

@@ -18,6 +18,7 @@ __all__ = [
     "Matching",
     "Pairing",
     "PartPlace",
+    "calls_by_id",
     "has_call",
     "has_result",
     "match",
@@ -212,3 +213,10 @@ def _match_run(
     left = sorted(place for partners in waiting.values() for place in partners)
     if left:
         (found.open if run.stop == len(messages) else found.unanswered).extend(left)
+
+
+def calls_by_id(messages: Sequence[Message]) -> dict[str, ToolCall]:
+    """Every call by its id; where an id was used twice, the later call."""
+    return {
+        part.call_id: part for message in messages for part in message.parts if isinstance(part, ToolCall)
+    }

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.conversation.identity import chain_ids
-from penstock.planning.cut import is_request
+from penstock.conversation.message import is_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

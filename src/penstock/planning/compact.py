@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from penstock.conversation.message import leading_system
 from penstock.conversation.opening import OURS
 from penstock.conversation.rules import check
 from penstock.conversation.view import Handoff, Kept, Rewritten, as_message, encode
 from penstock.errors import IllegalResult
-from penstock.planning.cut import leading_system
 from penstock.planning.plan import NothingToDo, Plan, PlanLimits, Wishes
 from penstock.planning.planner import make_plan
 from penstock.planning.policy import budgets, summary_budget, worth_it

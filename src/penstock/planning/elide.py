@@ -9,65 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.conversation.handles import handle
 from penstock.conversation.message import Image, Message, Part, Text, ToolCall, ToolResult
-from penstock.writing.stubs import describe
+from penstock.writing.stubs import clip, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from penstock.redaction import Redactor
 
-__all__ = ["Elider", "calls_by_id", "clip", "handle"]
+__all__ = ["Elider"]
 
 _SMALLEST_RESULT = 200
 _LONGEST_LEAF = 200
 _LEAF_HEAD = 60
-
-
-def handle(number: int) -> str:
-    """The name by which the original of a message can be asked for."""
-    return f"m{number}"
-
-
-def calls_by_id(messages: Sequence[Message]) -> dict[str, ToolCall]:
-    """Every call by its id; where an id was used twice, the later call."""
-    return {
-        part.call_id: part for message in messages for part in message.parts if isinstance(part, ToolCall)
-    }
-
-
-def clip(text: str, limit: int, count: Callable[[str], int], note: str) -> str:
-    """The text within `limit` tokens: its head, a note that names the handle, its tail, cut between words."""
-    whole = count(text)
-    if whole <= limit:
-        return text
-    middle = f"\n[… {note} …]\n"
-    room = limit - count(middle) - 2
-    characters = int(len(text) * room / whole) if room >= 8 else 0
-    while characters > 0:
-        head, tail = _head(text, int(characters * 0.6)), _tail(text, int(characters * 0.4))
-        clipped = head + middle + tail
-        if count(clipped) <= limit:
-            return clipped
-        characters = int(characters * 0.92)
-    return middle.strip()
-
-
-def _head(text: str, length: int) -> str:
-    """The start of the text; a word that had to be cut says so."""
-    if length >= len(text) or text[length].isspace():
-        return text[:length].rstrip()
-    cut = max(text.rfind(" ", 0, length), text.rfind("\n", 0, length))
-    return text[:cut].rstrip() if cut > length // 2 else text[:length] + "…"
-
-
-def _tail(text: str, length: int) -> str:
-    """The end of the text; a word that had to be cut says so."""
-    start = len(text) - length
-    if start <= 0 or text[start - 1].isspace():
-        return text[max(0, start) :].lstrip()
-    cut = min((at for at in (text.find(" ", start), text.find("\n", start)) if at >= 0), default=-1)
-    return text[cut:].lstrip() if 0 <= cut < start + length // 2 else "…" + text[start:]
 
 
 class Elider:

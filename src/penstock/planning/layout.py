@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.conversation.message import Part, Role, Text
+from penstock.conversation.message import Part, Role, Text, last_request, leading_system
 from penstock.conversation.repair import open_calls
 from penstock.conversation.view import Rewritten, as_message
 from penstock.measure.weigh import message_tokens
-from penstock.planning.cut import Cuts, last_request, leading_system
 
 if TYPE_CHECKING:
+    from penstock.conversation.cuts import Cuts
     from penstock.measure.tokens import Tokenizer
     from penstock.planning.elide import Elider
     from penstock.planning.plan import PlanLimits, Wishes

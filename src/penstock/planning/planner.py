@@ -12,14 +12,16 @@ import msgspec
 import numpy as np
 
 from penstock.conversation import mark
+from penstock.conversation.handles import handle
 from penstock.conversation.message import Message, Part, Role, Summary, Text, ToolResult
+from penstock.conversation.pairing import calls_by_id
 from penstock.conversation.rules import UserOpens
 from penstock.conversation.view import Handoff, Kept, Piece, Rewritten, as_message, encode, wire_text
 from penstock.errors import TargetTooSmall
 from penstock.lossless.outline import NodeTexts
 from penstock.lossless.outliner import Outliner, segment_size
 from penstock.measure.weigh import weigh
-from penstock.planning.elide import Elider, calls_by_id, handle
+from penstock.planning.elide import Elider
 from penstock.planning.layout import Layout, LayoutMaker, Sacrifice
 from penstock.planning.plan import KeptReasons, NothingToDo, Plan, PlanLimits, Planned, Wishes
 from penstock.writing.extractive import Extract, Extractor, Surroundings, live_of

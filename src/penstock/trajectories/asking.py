@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.conversation.message import Image, Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
+from penstock.conversation.pairing import calls_by_id
 from penstock.engine.attempt import WritingJob
 from penstock.engine.summariser import Summariser, SummaryLimits, Written, summariser_of
 from penstock.measure.prices import Money
-from penstock.planning.elide import calls_by_id, clip
 from penstock.trajectories.compress import CompressedTrajectory, Compressor
 from penstock.trajectories.kept import KeptSummary
 from penstock.trajectories.metrics import TrajectoryOutcome
 from penstock.trajectories.needs import texts_of
 from penstock.trajectories.summary import PROSE_SHARE
 from penstock.writing.handoff import header_of
+from penstock.writing.stubs import clip
 from penstock.writing.verify import KnownSource, check_prose
 from penstock.writing.vocabulary import Vocabulary
 from penstock.writing.work import Work, WorkTurn

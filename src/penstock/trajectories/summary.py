@@ -12,8 +12,8 @@ import numpy as np
 
 from penstock.conversation import mark
 from penstock.conversation.message import Message, Role, Summary, Text, ToolCall
+from penstock.conversation.pairing import calls_by_id
 from penstock.measure.weigh import MESSAGE_FRAME
-from penstock.planning.elide import calls_by_id, clip
 from penstock.trajectories.needs import needed_values, texts_of
 from penstock.trajectories.sieve import sifted
 from penstock.writing.coverage import ExcerptChoice
@@ -22,6 +22,7 @@ from penstock.writing.importance import Live, score_values
 from penstock.writing.index import Index
 from penstock.writing.ledger import Ledger, facts_in
 from penstock.writing.reading import Reader, Speaker
+from penstock.writing.stubs import clip
 from penstock.writing.transcript import AFTER, MODEL, WRITTEN_BY, number_messages, numbers_after
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import msgspec
 import numpy as np
 
 from penstock.conversation.message import Summary, Text
-from penstock.planning.elide import clip
 from penstock.writing.handoff import HandoffEntry, HandoffSection
 from penstock.writing.ledger import Fact, Ledger
 from penstock.writing.reading import Speaker
+from penstock.writing.stubs import clip
 from penstock.writing.transcript import MODEL, WRITTEN_BY
 from penstock.writing.verify import Checked, Verified, strike_unknown
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ToolFamily",
     "arguments_of",
+    "clip",
     "describe",
     "exit_status",
     "main_argument",
@@ -158,3 +159,37 @@ def _brief(value: Any) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def clip(text: str, limit: int, count: Callable[[str], int], note: str) -> str:
+    """The text within `limit` tokens: its head, a note that names the handle, its tail, cut between words."""
+    whole = count(text)
+    if whole <= limit:
+        return text
+    middle = f"\n[… {note} …]\n"
+    room = limit - count(middle) - 2
+    characters = int(len(text) * room / whole) if room >= 8 else 0
+    while characters > 0:
+        head, tail = _head(text, int(characters * 0.6)), _tail(text, int(characters * 0.4))
+        clipped = head + middle + tail
+        if count(clipped) <= limit:
+            return clipped
+        characters = int(characters * 0.92)
+    return middle.strip()
+
+
+def _head(text: str, length: int) -> str:
+    """The start of the text; a word that had to be cut says so."""
+    if length >= len(text) or text[length].isspace():
+        return text[:length].rstrip()
+    cut = max(text.rfind(" ", 0, length), text.rfind("\n", 0, length))
+    return text[:cut].rstrip() if cut > length // 2 else text[:length] + "…"
+
+
+def _tail(text: str, length: int) -> str:
+    """The end of the text; a word that had to be cut says so."""
+    start = len(text) - length
+    if start <= 0 or text[start - 1].isspace():
+        return text[max(0, start) :].lstrip()
+    cut = min((at for at in (text.find(" ", start), text.find("\n", start)) if at >= 0), default=-1)
+    return text[cut:].lstrip() if 0 <= cut < start + length // 2 else "…" + text[start:]

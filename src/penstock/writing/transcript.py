@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from penstock.conversation.cuts import Cuts
 from penstock.conversation.handles import runs_of, write_runs
 from penstock.conversation.message import Message, Role, Summary
-from penstock.planning.cut import Cuts
 from penstock.writing.ledger import FactKind
 
 if TYPE_CHECKING:

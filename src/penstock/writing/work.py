@@ -13,10 +13,11 @@ import msgspec
 import numpy as np
 
 from penstock.conversation.message import Image, Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
-from penstock.planning.elide import calls_by_id, clip
+from penstock.conversation.pairing import calls_by_id
 from penstock.writing.extractive import Extractor, live_of
 from penstock.writing.handoff import header_of
 from penstock.writing.reading import Speaker
+from penstock.writing.stubs import clip
 from penstock.writing.verify import KnownSource
 
 if TYPE_CHECKING:

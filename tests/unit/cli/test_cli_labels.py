@@ -7,12 +7,12 @@ import json
 import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.e2e.cli_process import assistant, call, encoded, result, user, work
+from tests.strategies.conversations import broken_conversations, conversations
 
 from penstock.cli.labels import labels_of, mending_of
 from penstock.conversation.document import read_document
 from penstock.conversation.wire import encode_wire
 from penstock.engine.compress import CompressRequest, compress_document
-from penstock.testing.strategies import broken_conversations, conversations
 
 DIALECTS = ("chat", "responses", "anthropic", "sharegpt")
 

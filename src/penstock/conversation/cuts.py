@@ -6,16 +6,10 @@ Cuts are made only where every rule of the dialect allows one.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.conversation.message import Image, Message, Role, Text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["Cuts", "is_request", "last_request", "leading_system"]
+__all__ = ["Cuts"]
 
 _SHORTEST_TAIL = 3
 
@@ -64,22 +58,3 @@ class Cuts(msgspec.Struct, frozen=True):
         """The next later start that still leaves a tail, or None."""
         after = bisect_right(self.legal, start)
         return self.legal[after] if after < len(self.legal) - 1 else None
-
-
-def is_request(message: Message) -> bool:
-    """Whether a person speaks in the message: words of the user, not only results of tools or a handoff."""
-    if message.role is not Role.USER:
-        return False
-    if any(isinstance(part, Text) and part.text.strip() for part in message.parts):
-        return True
-    return any(isinstance(part, Image) for part in message.parts)
-
-
-def last_request(messages: Sequence[Message]) -> int | None:
-    """The position of the last message in which the user speaks."""
-    return next((place for place in range(len(messages) - 1, -1, -1) if is_request(messages[place])), None)
-
-
-def leading_system(messages: Sequence[Message]) -> int:
-    """How many system messages the list begins with."""
-    return next((n for n, message in enumerate(messages) if message.role is not Role.SYSTEM), len(messages))

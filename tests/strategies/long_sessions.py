@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from penstock.testing.writers import Call, Turn, write
+from tests.strategies.writers import Call, Turn, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.testing.writers import Wire
+    from tests.strategies.writers import Wire
 
 __all__ = ["CONSTRAINTS", "long_conversations", "long_texts", "long_turns"]
 

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from tests.unit.engine.test_session import talk
+from tests.unit.sessions.test_session import talk
 
 from penstock.errors import StoreError, UnknownDialect, UnknownSession
 from penstock.sessions.branches import TAKEN_OVER

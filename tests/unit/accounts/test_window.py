@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.strategies.conversations import conversations
 
 from penstock.accounts.window import KINDS, fill_of
 from penstock.cli.labels import labels_of
@@ -19,7 +20,6 @@ from penstock.conversation.message import (
 )
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import weigh
-from penstock.testing.strategies import conversations
 
 TOKENS = tokenizer_for(None)
 PICTURE = Image("image/png", 100, "digest", 640, 480)

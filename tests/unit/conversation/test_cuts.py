@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.conversation.message import Image, Message, Role, Summary, Text, ToolResult
-from penstock.planning.cut import Cuts, is_request, last_request, leading_system
+from penstock.conversation.cuts import Cuts
+from penstock.conversation.message import (
+    Image,
+    Message,
+    Role,
+    Summary,
+    Text,
+    ToolResult,
+    is_request,
+    last_request,
+    leading_system,
+)
 
 # Ten messages of 100 tokens; no cut between 3 and 6, where a call waits for its results.
 CUTS = Cuts((0, 1, 2, 3, 6, 7, 8, 9, 10), tuple(range(0, 1_001, 100)))

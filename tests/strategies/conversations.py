@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from penstock.testing.writers import Call, Turn, write
+from tests.strategies.writers import Call, Turn, write
 
 if TYPE_CHECKING:
-    from penstock.testing.writers import Wire
+    from tests.strategies.writers import Wire
 
 __all__ = ["broken_conversations", "conversations", "json_values", "texts"]
 

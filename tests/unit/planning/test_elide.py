@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.conversation.message import Image, Message, Role, Text, ToolCall, ToolResult
+from penstock.conversation.pairing import calls_by_id
 from penstock.engine.compress import CompressRequest, compress_list
 from penstock.measure.tokens import tokenizer_for
-from penstock.planning.elide import Elider, calls_by_id, clip
+from penstock.planning.elide import Elider
 from penstock.redaction import Redactor
+from penstock.writing.stubs import clip
 
 COUNT = tokenizer_for(None).count
 

@@ -8,6 +8,7 @@ import re
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from tests.strategies.long_sessions import long_conversations
 
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.opening import without_handoff
@@ -16,7 +17,6 @@ from penstock.conversation.view import Handoff
 from penstock.errors import TargetTooSmall
 from penstock.sessions.session import Session
 from penstock.stores.store import open_store
-from penstock.testing.long_sessions import long_conversations
 
 LINES = "\n".join(f"line {n} of the output says little" for n in range(40))
 

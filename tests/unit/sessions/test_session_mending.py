@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.strategies.conversations import broken_conversations
 
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.rules import check
@@ -16,7 +17,6 @@ from penstock.sessions.session import Session
 from penstock.settings import settings_from
 from penstock.stores.store import open_store
 from penstock.stores.values import NewSession
-from penstock.testing.strategies import broken_conversations
 
 
 @pytest.fixture

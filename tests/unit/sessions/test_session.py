@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from tests.strategies.long_sessions import long_conversations
 
 import penstock
 from penstock.conversation import mark
@@ -14,7 +15,6 @@ from penstock.errors import InputError, StoreConflict, TargetTooSmall, UnknownHa
 from penstock.sessions.session import Session
 from penstock.settings import settings_from
 from penstock.stores.store import open_store
-from penstock.testing.long_sessions import long_conversations
 
 
 def talk(rounds, first=0):

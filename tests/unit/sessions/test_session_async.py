@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.engine.test_session import talk
+from tests.unit.sessions.test_session import talk
 
 from penstock.errors import TargetTooSmall
 from penstock.sessions.session import Session

@@ -7,13 +7,13 @@ import re
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from tests.strategies.long_sessions import long_conversations
 
 from penstock.conversation.dialects import DIALECTS
 from penstock.errors import TargetTooSmall
 from penstock.sessions.facts import MOST_FACTS
 from penstock.sessions.session import Session
 from penstock.stores.store import open_store
-from penstock.testing.long_sessions import long_conversations
 
 LONG = "\n".join(f"line {n}: nothing of note happened in this part of the build" for n in range(60))
 

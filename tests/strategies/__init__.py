@@ -1,0 +1,1 @@
+"""Hypothesis strategies for conversations in every dialect."""
