@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from aiohttp import web
 
 from penstock.conversation.wire import encode_wire, parse_json
-from penstock.testing.provider_wire import refusal, stream_frames, wire_named
+from penstock.testing.provider_wire import stream_frames, wire_named
 from penstock.testing.provider_wire.served import CREATED
 from penstock.testing.scripted import Failure, Headers
 from penstock.testing.stage import Choices, Options, Stage
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    from penstock.testing.provider_wire.failures import Refusal
+    from penstock.providers.error_answers import ErrorAnswer
     from penstock.testing.provider_wire.served import Served
     from penstock.testing.request_reading import RequestReading
     from penstock.testing.scripted import Breach, Received, Replies
@@ -141,7 +141,7 @@ class ScriptedProvider:
         raw = await request.read()
         if request.method != "POST" or dialect is None:
             self._stage.note(0, "route", f"there is no {request.method} {path} here")
-            return _refused(refusal(Failure(status=404, message=f"no route {path}"), "chat", 0))
+            return _refuse(Failure(status=404, message=f"no route {path}").answer("chat", 0))
         try:
             body = parse_json(raw)
         except ValueError:
@@ -149,7 +149,7 @@ class ScriptedProvider:
         received, reading = self._stage.receive(dialect, path, raw, body, Headers(request.headers))
         failure = self._stage.refuse(received, reading)
         if failure is not None:
-            return _refused(refusal(failure, dialect, received.number))
+            return _refuse(failure.answer(dialect, received.number))
         if counting:
             return web.json_response({"input_tokens": reading.prompt_tokens})
         try:
@@ -165,11 +165,11 @@ class ScriptedProvider:
         try:
             reply = self._stage.reply(received)
         except AssertionError as error:
-            return _refused(refusal(Failure(message=str(error)), received.dialect, received.number))
+            return _refuse(Failure(message=str(error)).answer(received.dialect, received.number))
         if reply.delay_seconds:
             await asyncio.sleep(reply.delay_seconds)
         if reply.failure is not None:
-            return _refused(refusal(reply.failure, received.dialect, received.number))
+            return _refuse(reply.failure.answer(received.dialect, received.number))
         if reply.raw is not None:
             raw = reply.raw
             return web.Response(status=raw.status, body=raw.body, headers={"content-type": raw.content_type})
@@ -207,7 +207,7 @@ class ScriptedProvider:
         return {"object": "list", "data": entries}
 
 
-def _refused(refused: Refusal) -> web.Response:
+def _refuse(refused: ErrorAnswer) -> web.Response:
     body = refused.body
     if isinstance(body, str | bytes):
         data = body.encode() if isinstance(body, str) else body

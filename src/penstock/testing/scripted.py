@@ -13,6 +13,7 @@ import msgspec
 from penstock.conversation.wire import json_text
 from penstock.errors import ErrorKind
 from penstock.measure.usage import Usage  # noqa: TC001  # tools that build replies read the types of their fields
+from penstock.providers.error_answers import ErrorAnswer, ErrorCase, write_error
 from penstock.providers.exchange import Called, Finish
 
 __all__ = ["Breach", "Failure", "Headers", "RawBody", "Received", "Replies", "Reply", "Script"]
@@ -20,22 +21,23 @@ __all__ = ["Breach", "Failure", "Headers", "RawBody", "Received", "Replies", "Re
 _SECRET_HEADERS = frozenset(("authorization", "x-api-key", "api-key", "cookie", "proxy-authorization"))
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class Failure(ErrorCase, frozen=True, kw_only=True):
     """An error to answer with.
 
     Written in the shape and words of the dialect that was asked, from `kind` and the numbers, unless `body`
     is given: that is sent as it is, an object as JSON. `status` is the dialect's own where it is None.
     """
 
-    kind: ErrorKind = ErrorKind.BAD_REQUEST
     status: int | None = None
-    message: str = ""
     body: Any = None
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
-    window_tokens: int = 0
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-    output_cap_tokens: int = 0
+
+    def answer(self, dialect: str, number: int) -> ErrorAnswer:
+        """Returns the error that the dialect's API answers request `number` with."""
+        answer = write_error(self, dialect, request_id=f"req_scripted{number:04}", status=self.status)
+        if self.body is not None:
+            return ErrorAnswer(answer.status, self.body, self.headers)
+        return ErrorAnswer(answer.status, answer.body, {**answer.headers, **self.headers})
 
 
 class RawBody(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from penstock.providers.classify import classify_error
 from penstock.providers.exchange import Answer, Answered, CallDelta, ReasoningDelta, TextDelta
 from penstock.providers.failures import malformed_answer
 from penstock.providers.quirks import Quirks
-from penstock.testing.provider_wire import refusal, wire_named
+from penstock.testing.provider_wire import wire_named
 from penstock.testing.provider_wire.served import pieces
 from penstock.testing.scripted import Headers
 from penstock.testing.stage import Choices, Options, Stage
@@ -156,7 +156,7 @@ class ScriptedModel:
         )
 
     def _error(self, failure: Failure, received: Received) -> ProviderError:
-        told = refusal(failure, self._dialect, received.number)
+        told = failure.answer(self._dialect, received.number)
         return _classified(told.status, told.body, told.headers)
 
 

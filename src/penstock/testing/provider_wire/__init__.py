@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.testing.provider_wire import anthropic, chat, responses
-from penstock.testing.provider_wire.failures import Refusal, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.testing.provider_wire.served import Frame, Served
     from penstock.testing.scripted import Failure
 
-__all__ = ["Refusal", "Wire", "refusal", "stream_frames", "wire_named"]
+__all__ = ["Wire", "stream_frames", "wire_named"]
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.conversation.wire import parse_json
 from penstock.providers.exchange import Finish
-from penstock.testing.provider_wire.failures import refusal
 from penstock.testing.provider_wire.served import Frame, Served, pieces
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def closing(served: Served) -> Iterator[Frame]:
 
 def failing(served: Served, failure: Failure) -> Iterator[Frame]:
     """An error in the midst of a stream."""
-    yield Frame("error", refusal(failure, "anthropic", served.number).body)
+    yield Frame("error", failure.answer("anthropic", served.number).body)
 
 
 def _message(served: Served) -> dict[str, Any]:

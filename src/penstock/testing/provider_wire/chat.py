@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.providers.exchange import Finish
-from penstock.testing.provider_wire.failures import refusal
 from penstock.testing.provider_wire.served import CREATED, Frame, Served, pieces
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def closing(served: Served) -> Iterator[Frame]:
 
 def failing(served: Served, failure: Failure) -> Iterator[Frame]:
     """An error in the midst of a stream."""
-    yield Frame("", refusal(failure, "chat", served.number).body)
+    yield Frame("", failure.answer("chat", served.number).body)
 
 
 def _head(served: Served, kind: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 from penstock.providers.exchange import Finish
-from penstock.testing.provider_wire.failures import refusal
 from penstock.testing.provider_wire.served import CREATED, Frame, Served, pieces
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def closing(served: Served) -> Iterator[Frame]:
 
 def failing(served: Served, failure: Failure) -> Iterator[Frame]:
     """An error in the midst of a stream, and the response that failed by it."""
-    error = refusal(failure, "responses", served.number).body
+    error = failure.answer("responses", served.number).body
     error = error.get("error", error) if isinstance(error, dict) else {"message": str(error)}
     told = {"code": error.get("code") or "server_error", "message": error.get("message", "")}
     yield _event("error", **told, param=error.get("param"))

@@ -1,4 +1,8 @@
-"""Errors in the shape and words of each API."""
+"""Errors in the shape and words of each provider's API.
+
+A server of ours that has to refuse a request answers as the provider would, so that the caller's client
+understands the refusal and does what it does for the real one. The tables quote what the APIs say.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,22 @@ from penstock.errors import ErrorKind
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.testing.scripted import Failure
-
-__all__ = ["Refusal", "refusal"]
+__all__ = ["ErrorAnswer", "ErrorCase", "write_error"]
 
 
-class Refusal(NamedTuple):
-    """An error answer: an object is sent as JSON, a text as it is."""
+class ErrorCase(msgspec.Struct, frozen=True, kw_only=True):
+    """What went wrong, and the numbers that the text of the error names. `message` replaces that text."""
+
+    kind: ErrorKind = ErrorKind.BAD_REQUEST
+    message: str = ""
+    window_tokens: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    output_cap_tokens: int = 0
+
+
+class ErrorAnswer(NamedTuple):
+    """An error as it goes out: a body that is an object is sent as JSON, one that is a string as it stands."""
 
     status: int
     body: Any
@@ -25,7 +38,7 @@ class Refusal(NamedTuple):
 
 
 class _Words(NamedTuple):
-    """What an API says in one case; `code` is the type at Anthropic. Braces take the numbers of the failure."""
+    """The words of an API for one case; `code` is Anthropic's `type`. Braces take the numbers of the case."""
 
     status: int
     code: str | None
@@ -133,44 +146,44 @@ _RESPONSES: Mapping[str, _Words] = {
     ErrorKind.OUTPUT_CAP_TOO_LARGE: _CAP_OF_RESPONSES,
 }
 
-_SPOKEN = {"chat": _CHAT, "responses": _RESPONSES, "anthropic": _ANTHROPIC}
+_WORDS = {"chat": _CHAT, "responses": _RESPONSES, "anthropic": _ANTHROPIC}
 
 
-def refusal(failure: Failure, dialect: str, number: int) -> Refusal:
-    """The error that the dialect's API answers request `number` with."""
-    spoken = _SPOKEN[dialect]
-    words = spoken.get(_case(failure)) or spoken[ErrorKind.BAD_REQUEST]
-    status = failure.status or words.status
-    if failure.body is not None:
-        return Refusal(status, failure.body, failure.headers)
-    text = failure.message or words.text.format(**_numbers(failure))
-    request_id = f"req_scripted{number:04}"
+def write_error(case: ErrorCase, dialect: str, *, request_id: str, status: int | None = None) -> ErrorAnswer:
+    """Returns the error that the API of the dialect gives in this case.
+
+    `status` replaces the API's own status; an overload with status 500 is worded as a fault of the server.
+    """
+    tables = _WORDS[dialect]
+    words = tables.get(_row_of(case, status)) or tables[ErrorKind.BAD_REQUEST]
+    text = case.message or words.text.format(**_numbers(case))
     if dialect == "anthropic":
-        told: Any = {
+        body: Any = {
             "type": "error",
             "error": {"type": words.code, "message": text},
             "request_id": request_id,
         }
-        return Refusal(status, told, {"request-id": request_id, **failure.headers})
-    told = {"error": {"message": text, "type": words.kind, "param": words.param, "code": words.code}}
-    return Refusal(status, told, {"x-request-id": request_id, **failure.headers})
+        return ErrorAnswer(status or words.status, body, {"request-id": request_id})
+    body = {"error": {"message": text, "type": words.kind, "param": words.param, "code": words.code}}
+    return ErrorAnswer(status or words.status, body, {"x-request-id": request_id})
 
 
-def _case(failure: Failure) -> str:
-    """The key of the tables: the kind, or one of the two kinds that APIs speak of in two ways."""
-    if failure.kind is ErrorKind.OVERLOAD and failure.status == 500:
+def _row_of(case: ErrorCase, status: int | None) -> str:
+    """Returns the key of the tables: the kind, or one of the two kinds that APIs word in two ways."""
+    if case.kind is ErrorKind.OVERLOAD and status == 500:
         return _SERVER_ERROR
-    if failure.kind is ErrorKind.OUTPUT_CAP_TOO_LARGE and failure.window_tokens:
+    if case.kind is ErrorKind.OUTPUT_CAP_TOO_LARGE and case.window_tokens:
         return _OVER_WINDOW
-    return failure.kind
+    return case.kind
 
 
-def _numbers(failure: Failure) -> dict[str, int]:
-    numbers = {
-        name: value for name, value in msgspec.structs.asdict(failure).items() if name.endswith("_tokens")
-    }
-    left = max(0, failure.window_tokens - failure.prompt_tokens)
-    return numbers | {
-        "asked_tokens": failure.prompt_tokens + failure.output_tokens,
-        "cap_tokens": failure.output_cap_tokens or left,
+def _numbers(case: ErrorCase) -> dict[str, int]:
+    left = max(0, case.window_tokens - case.prompt_tokens)
+    return {
+        "window_tokens": case.window_tokens,
+        "prompt_tokens": case.prompt_tokens,
+        "output_tokens": case.output_tokens,
+        "output_cap_tokens": case.output_cap_tokens,
+        "asked_tokens": case.prompt_tokens + case.output_tokens,
+        "cap_tokens": case.output_cap_tokens or left,
     }
