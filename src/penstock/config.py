@@ -1,4 +1,4 @@
-"""Where settings come from: `config.yaml`, then the environment, then flags; later ones win.
+"""Loads settings from `config.yaml`, then the environment, then flags; later ones win.
 
 The only module of the package that reads the environment. What the settings are is in `penstock.settings`.
 """
@@ -92,7 +92,7 @@ def given_values(
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
 ) -> dict[str, Sourced]:
-    """The settings that were given, by dotted key; the rest have their defaults. As `load_settings` otherwise."""
+    """Returns the settings that were given, by dotted key; the rest have their defaults. As `load_settings` otherwise."""
     environ = os.environ if environ is None else environ
     file = config_path(path, environ)
     flagged = {key: value for key, value in (flags or {}).items() if value is not None}
@@ -128,17 +128,17 @@ def config_path(path: Path | None = None, environ: Mapping[str, str] | None = No
 
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """Where things may be kept that can be made again: XDG_CACHE_HOME, or `.cache` at home, else here."""
+    """Returns the folder for what can be made again: XDG_CACHE_HOME, or `.cache` at home, else here."""
     return _user_folder("XDG_CACHE_HOME", ".cache", environ)
 
 
 def data_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """Where sessions are kept: XDG_DATA_HOME, or `.local/share` at home, else here."""
+    """Returns the folder of sessions: XDG_DATA_HOME, or `.local/share` at home, else here."""
     return _user_folder("XDG_DATA_HOME", ".local/share", environ)
 
 
 def plugins_folder(folder: str | None = None, environ: Mapping[str, str] | None = None) -> Path:
-    """Where files with engines are looked for: as `plugins.folder` says, else `plugins` in the data folder.
+    """Returns the folder of engine files: as `plugins.folder` says, else `plugins` in the data folder.
 
     SettingsError where that is no whole path: code is not taken from wherever a program happens to start.
     """
@@ -233,7 +233,7 @@ def read_secret(variable: str, environ: Mapping[str, str] | None = None) -> Secr
 
 
 def colour_is_wanted(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether colour may be used on a terminal: not with NO_COLOR, nor on one that says it is dumb."""
+    """True if a terminal may show colour: not with NO_COLOR, nor with TERM=dumb."""
     environ = os.environ if environ is None else environ
     return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 

@@ -57,7 +57,7 @@ class PenstockError(Exception):
 
 
 class InputError(PenstockError):
-    """What was given cannot be read as a conversation.
+    """The input cannot be read as a conversation.
 
     `position` says where: a byte offset, a line, or a message number, in words.
     """
@@ -108,7 +108,7 @@ class EngineFailure(PenstockError):
 
 
 class ErrorKind(StrEnum):
-    """What went wrong at a provider, by what there is to do about it."""
+    """The kind of a provider's error, by what the caller can do about it."""
 
     PROMPT_TOO_LONG = "prompt too long"
     OUTPUT_CAP_TOO_LARGE = "output cap too large"
@@ -123,7 +123,7 @@ class ErrorKind(StrEnum):
 
     @property
     def transient(self) -> bool:
-        """Whether the same request may succeed a little later."""
+        """True if the same request may succeed a little later."""
         return self in {ErrorKind.RATE_LIMIT, ErrorKind.OVERLOAD, ErrorKind.NETWORK, ErrorKind.TIMEOUT}
 
 
@@ -171,7 +171,7 @@ class RunBroken(PenstockError):
 
 
 class TargetTooSmall(PenstockError):
-    """What may not be dropped takes more tokens than the target allows.
+    """The parts that may not be dropped take more tokens than the target allows.
 
     `parts` maps each part that cannot give way to the tokens it takes.
     """

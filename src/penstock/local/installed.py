@@ -1,4 +1,4 @@
-"""What is installed of the local model, found without importing any of it."""
+"""Finds out what is installed of the local model, without importing any of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def bundled_model() -> Path | None:
 
 
 def missing(model: Path | None = None) -> str | None:
-    """What is lacking to serve `model` (None: the bundled one) and the commands for it; None if nothing is."""
+    """Returns what is missing to serve `model` (None: the bundled one), with the commands to install it; None if nothing is."""
     commands = []
     if find_spec(_ENGINE) is None:
         commands.append(_ENGINE_COMMAND)

@@ -1,4 +1,4 @@
-"""What `LocalServer` and its child say to each other, one line of JSON each way."""
+"""The messages between `LocalServer` and its child, one line of JSON each way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Order", "Serving"]
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What to serve. Port 0 is any free one."""
+    """The model to serve. Port 0 is any free one."""
 
     path: str
     name: str

@@ -142,7 +142,7 @@ class LocalServer:
     def _failure(
         self, child: subprocess.Popen[bytes], deadline: float, complaints: IO[bytes]
     ) -> ProviderError:
-        """Why there is no server: too late, or the child's own words and exit code."""
+        """Returns the error for a server that did not start: too late, or the child's own words and exit code."""
         if time.monotonic() > deadline:
             said = f"the local model {self.model} did not answer within {self._start_seconds:g} seconds"
             return ProviderError(said, failure=ErrorClass(kind=ErrorKind.TIMEOUT, message=said))

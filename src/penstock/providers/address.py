@@ -17,7 +17,7 @@ _ROUTES = ("/chat/completions", "/responses", "/messages", "/models")
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where an API is. `base_url` ends without a slash; `query` is put behind every route."""
+    """The address of an API. `base_url` ends without a slash; `query` is put behind every route."""
 
     base_url: str
     query: str = ""
@@ -29,12 +29,12 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def loopback(self) -> bool:
-        """Whether requests stay on this machine."""
+        """True if requests stay on this machine."""
         return _is_loopback(self.hostname)
 
     @property
     def encrypted(self) -> bool:
-        """Whether nobody on the way can read along."""
+        """True if the connection is encrypted."""
         return self.base_url.startswith("https://")
 
     def url(self, route: str) -> str:

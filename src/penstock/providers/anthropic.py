@@ -131,7 +131,7 @@ class AnthropicAccumulator:
         self._blocks: dict[int, _Growing] = {}
 
     def take(self, event: ServerEvent) -> list[Event]:
-        """What this event adds to the answer. ProviderError for one that reports an error or cannot be read."""
+        """Returns what this event adds to the answer. Raises ProviderError if it reports an error or cannot be read."""
         data = parse_event(event.data)
         match data.get("type") or event.name:
             case "message_start":
@@ -198,7 +198,7 @@ class _Growing:
 
     @property
     def arguments(self) -> str:
-        """What the model wrote as the input of a call."""
+        """Returns the input that the model wrote for a call."""
         return "".join(self._json)
 
     def grow(self, delta: Mapping[str, Any]) -> list[Event]:

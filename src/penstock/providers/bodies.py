@@ -65,7 +65,7 @@ def parse_event(data: str) -> dict[str, Any]:
 
 
 def shaped(value: Any, shape: type[_T]) -> _T:
-    """The value as a Struct. ProviderError says which field is missing or of the wrong type."""
+    """Returns the value as a Struct. Raises ProviderError that names the field that is missing or of the wrong type."""
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
@@ -80,7 +80,7 @@ def reported_error(body: Mapping[str, Any]) -> ProviderError | None:
 
 
 def refused(failure: ErrorClass, host: str = "the provider") -> ProviderError:
-    """The exception for a provider's error that has been understood."""
+    """Returns the exception for a provider's error that has been classified."""
     status = f" {failure.status}" if failure.status else ""
     words = f": {failure.message}" if failure.message else ""
     return ProviderError(f"{host} answered{status} ({failure.kind}){words}", failure=failure)

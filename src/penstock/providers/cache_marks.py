@@ -56,7 +56,7 @@ _CARRYING = frozenset(
 
 
 class _Spot(msgspec.Struct, frozen=True, order=True):
-    """Where a mark can stand. Spots sort in the order in which the provider reads a prompt.
+    """A place where a mark can stand. Spots sort in the order in which the provider reads a prompt.
 
     `section` is 0 for tools, 1 for the system prompt beside the messages, 2 for messages; `part` is the place in a
     list of parts.
@@ -174,7 +174,7 @@ def _spots(request: Request, indices: Iterable[int], dialect: str) -> Iterator[_
 
 
 def _ends_transaction(messages: Sequence[Any], index: int) -> bool:
-    """Whether the model is to answer after this message: the last of what a user or the tools said."""
+    """True if the model answers after this message: it is the last one of a user or of a batch of tool results."""
     following = messages[index + 1] if index + 1 < len(messages) else None
     return _role(messages[index]) in ("user", "tool") and (
         following is None or _role(following) == "assistant"
@@ -298,7 +298,7 @@ _OPENROUTER_HOSTS = ("openrouter.ai",)
 
 
 class CachePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether prompts are marked for the provider's cache, and how. As text it is a sentence for people.
+    """Says if prompts are marked for the provider's cache, and how. `str()` gives a sentence for people.
 
     `dialect` and `ttl` are what `mark_cache` takes; with `ttl` "off" it leaves a request as it is. `why` says what
     speaks against marks, and is empty where they are on.
@@ -312,7 +312,7 @@ class CachePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def on(self) -> bool:
-        """Whether marks are placed."""
+        """True if marks are placed."""
         return self.ttl != "off"
 
     def __str__(self) -> str:

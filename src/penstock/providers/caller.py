@@ -28,7 +28,7 @@ _HIDDEN = "[REDACTED]"
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a model is and how it is reached.
+    """The address of a model and the headers that requests to it carry.
 
     `key_variable` is where the key came from, for error texts. `server` names the kind of server where its own
     routes tell more ("llamacpp", "lmstudio", "ollama"). `timeout_seconds` bounds an answer with all its
@@ -59,7 +59,7 @@ class Caller:
     async def open(
         self, url: str, body: bytes | None = None, limits: TimeLimits | None = None
     ) -> AsyncIterator[OpenReply]:
-        """A reply that says all is well, its body still to be read. ProviderError for any other."""
+        """Opens a successful reply whose body is still to be read. Raises ProviderError for any other reply."""
         request = HttpRequest(url=url, headers=self._headers, body=body)
         async with self._transport.open(request, limits) as reply:
             if not 200 <= reply.status < 300:

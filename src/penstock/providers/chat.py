@@ -115,12 +115,12 @@ def answer_from_body(body: Mapping[str, Any]) -> Answer:
 
 
 def finish_of(reason: str | None) -> Finish:
-    """Why the model stopped."""
+    """Returns why the model stopped."""
     return _FINISHES.get(reason or "", Finish.OTHER)
 
 
 def spoken_in(content: Any) -> str:
-    """The text of a content, which is a text or a list of parts."""
+    """Returns the text of a content, which is a string or a list of parts."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
@@ -128,7 +128,7 @@ def spoken_in(content: Any) -> str:
 
 
 def thought_in(message: Mapping[str, Any]) -> str:
-    """What a message or a delta says of its reasoning, under any of the names that servers use."""
+    """Returns the reasoning in a message or a delta, under any of the names that servers use for it."""
     for name in ("reasoning_content", "reasoning"):  # servers that send both send the same in both
         value = message.get(name)
         if isinstance(value, str) and value:
@@ -197,7 +197,7 @@ class ChatAccumulator:
         self._calls: list[_GrowingCall] = []
 
     def take(self, event: ServerEvent) -> list[Event]:
-        """What this event adds to the answer. ProviderError for one that reports an error or cannot be read."""
+        """Returns what this event adds to the answer. Raises ProviderError if it reports an error or cannot be read."""
         if event.data.strip() == DONE:
             self.finished = True
             return []

@@ -1,4 +1,4 @@
-"""What a provider's error means: one function, from status, code, type and text to one of ten kinds."""
+"""Classifies a provider's error: one function from status, code, type and text to one of ten kinds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def classify_error(
     *,
     redactor: Redactor | None = None,
 ) -> ErrorClass:
-    """What an error of a provider means, for what there is to do about it.
+    """Returns what kind of error a provider answered with, and the numbers it states.
 
     `status` is None or 200 where the error came inside a stream. `body` is what arrived: JSON in any provider's
     shape, one or more server-sent events, a proxy's page, anything. Never raises. Only a bounded part of a large
@@ -90,7 +90,7 @@ def _kind_of(row: Row, figures: dict[str, int]) -> tuple[ErrorKind, dict[str, in
 
 
 def _kind_by_status(haystack: str, status: int | None) -> ErrorKind:
-    """Where no words are known: by the status; and without one, a server that failed after it had begun."""
+    """Classifies by the status where the words are unknown; without a status, as a server that failed mid-answer."""
     if status is not None:
         for statuses, kind in BY_STATUS:
             if status in statuses:

@@ -27,7 +27,7 @@ __all__ = ["ConnectOptions", "connect"]
 
 
 class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What few callers need.
+    """Options that few callers need.
 
     `transport` is shared and left open by the model. `headers` are sent along; a key does not belong there.
     `allow_plain_http` sends a key unencrypted to another machine. `environ` takes the place of the environment.

@@ -19,7 +19,7 @@ __all__ = ["ErrorAnswer", "ErrorCase", "write_error"]
 
 
 class ErrorCase(msgspec.Struct, frozen=True, kw_only=True):
-    """What went wrong, and the numbers that the text of the error names. `message` replaces that text."""
+    """The kind of an error, and the numbers that its text names. `message` replaces that text."""
 
     kind: ErrorKind = ErrorKind.BAD_REQUEST
     message: str = ""

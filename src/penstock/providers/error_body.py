@@ -1,4 +1,4 @@
-"""What an error body says, whatever shape it has: JSON, an event stream, a proxy's page, or plain text.
+"""Reads error bodies of any shape: JSON, an event stream, a proxy's page, or plain text.
 
 Only fields in which providers put their own words are read. An error can hold the caller's text as well (a
 request that is echoed, an answer that had begun): that is never taken for what the provider said.
@@ -66,7 +66,7 @@ _PAGE_STATUS: Final = re.compile(r"\b([45]\d\d)\b")
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """What a body says: the provider's own words and codes, outermost first, and the numbers it gives apart.
+    """The content of an error body: the provider's own words and codes, outermost first, and the numbers it gives apart.
 
     `status` is a status written into the body, `waits` are what it states of waiting, `headers` those that a
     relay passed on inside the body.
@@ -82,7 +82,7 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 
 def read_body(body: bytes | str | Mapping[Any, Any] | Sequence[Any] | None) -> ErrorBody:
-    """What the body says. Never raises: what cannot be understood says nothing, or is a text."""
+    """Reads an error body. Never raises: a body that cannot be understood comes back empty, or as text."""
     found = _Found()
     if isinstance(body, bytes | bytearray | memoryview):
         _read_text(_decode(bytes(body)), found)
@@ -94,7 +94,7 @@ def read_body(body: bytes | str | Mapping[Any, Any] | Sequence[Any] | None) -> E
 
 
 class _Found:
-    """What has been found so far; the only thing here that changes."""
+    """Collects findings while a body is read; the only mutable value here."""
 
     def __init__(self) -> None:
         self.texts: dict[str, None] = {}

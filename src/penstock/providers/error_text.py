@@ -46,7 +46,7 @@ def read_duration(text: str) -> float | None:
 
 
 def read_wait(text: str) -> float | None:
-    """How long a text such as "Please try again in 20s" asks to wait. The text is in lower case."""
+    """Returns the seconds that a text such as "Please try again in 20s" asks to wait. The text is in lower case."""
     match = _WAIT.search(text)
     return read_duration(match[1]) if match else None
 

@@ -1,4 +1,4 @@
-"""What is asked of a model and what it answers: plain values, the same for every provider.
+"""Requests to a model and its answers as plain values, the same for every provider.
 
 `messages`, `tools` and `Answer.wires` are in the dialect of the model that is asked, so that a conversation is
 passed on as it stands (its cached prefix too) and an answer can be appended to it.
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Finish(StrEnum):
-    """Why a model stopped."""
+    """The reason why a model stopped."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -70,7 +70,7 @@ class Called(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model answered. `wires` is what to append to the conversation, in the model's dialect."""
+    """A model's answer. `wires` is what to append to the conversation, in the model's dialect."""
 
     text: str
     finish: Finish = Finish.STOP

@@ -1,4 +1,4 @@
-"""How a failed request becomes a ProviderError: one table for what the network does, one place for the rest.
+"""Turns failed requests into ProviderError: one table for network failures, one place for the rest.
 
 No text made here holds a header, a key, or more of an address than its host and port.
 """

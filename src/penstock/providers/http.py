@@ -30,7 +30,7 @@ _ERROR_BODY_BYTES = 1 << 20
 
 
 class TimeLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long to wait: for a connection, between two pieces of an answer, and for all of it. None: no limit."""
+    """Limits in seconds: for a connection, between two pieces of an answer, and for all of it. None: no limit."""
 
     connect_seconds: float | None = 10.0
     read_seconds: float | None = None
@@ -38,7 +38,7 @@ class TimeLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is sent. Keys among the headers are SecretText and shown by no repr."""
+    """A request. Keys among the headers are SecretText, which no repr shows."""
 
     url: str
     headers: Mapping[str, str | SecretText]
@@ -88,7 +88,7 @@ class Transport:
 
     @contextlib.asynccontextmanager
     async def open(self, request: HttpRequest, limits: TimeLimits | None = None) -> AsyncIterator[OpenReply]:
-        """A reply whose body is still to be read. Leaving before its end closes the connection."""
+        """Opens a reply whose body is still to be read. Leaving before its end closes the connection."""
         host = host_of(request.url)
         with foreign_errors_of(host):
             session = await self._session()

@@ -43,14 +43,14 @@ class _Accumulator(Protocol):
     finished: bool
 
     def take(self, event: ServerEvent) -> list[Event]:
-        """What an event adds."""
+        """Returns what an event adds."""
 
     def answer(self) -> Answer:
         """The whole answer."""
 
 
 class _Dialect(msgspec.Struct, frozen=True):
-    """What the one client of all dialects needs of each."""
+    """The functions that the one client needs of each dialect."""
 
     path: str
     request_body: Callable[..., dict[str, Any]]
@@ -100,7 +100,7 @@ class ProviderModel:
 
     @property
     def base_url(self) -> str:
-        """Where it is asked, without a query."""
+        """The address of the model, without a query."""
         return self._endpoint.address.base_url
 
     def sibling(self, name: str) -> ProviderModel:
@@ -272,7 +272,7 @@ class ProviderModel:
 
 
 class _Call:
-    """What one call of a model has taken so far."""
+    """The requests and the time that one call of a model has taken so far."""
 
     def __init__(self, started: float) -> None:
         self._started = started
@@ -320,7 +320,7 @@ def _as_events(answer: Answer) -> list[Event]:
 
 
 async def _or_none(asked: Awaitable[_T]) -> _T | None:
-    """What was asked for, or None where the server answers that it has no such thing."""
+    """Returns the answer, or None if the server says that it has no such route or model."""
     try:
         return await asked
     except ProviderError as error:

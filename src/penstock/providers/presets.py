@@ -8,7 +8,7 @@ __all__ = ["PRESETS", "Preset"]
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider's name stands for.
+    """A provider by name: its dialect, its address and the variable of its key.
 
     Without a `base_url` the caller has to give one. `key_optional` says that the server usually runs without a
     key; then `key_variable` is used if it is set. `server` is as in Endpoint.

@@ -28,7 +28,7 @@ _NAMES_FIELD = {
 
 
 class Quirks(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server wants to be asked with.
+    """The request fields that a server expects where servers of one dialect differ.
 
     `cap_field` is what Chat Completions calls the most tokens of an answer. `stream_usage` asks a stream for
     its usage. `encrypted_reasoning` asks Responses for reasoning that can be sent back, which OpenAI gives.
@@ -40,7 +40,7 @@ class Quirks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def quirks_of(host: str) -> Quirks:
-    """What is known of a host, without its port."""
+    """Returns the known quirks of a host, given without its port."""
     openai = any(host == name or (name.startswith(".") and host.endswith(name)) for name in _OPENAI_HOSTS)
     return Quirks(
         cap_field="max_completion_tokens" if openai else "max_tokens",
@@ -50,7 +50,7 @@ def quirks_of(host: str) -> Quirks:
 
 
 def adapted(quirks: Quirks, sent: frozenset[str], failure: ErrorClass) -> Quirks | None:
-    """The quirks to ask with instead, or None where the refusal is about something else.
+    """Returns the quirks to ask with instead, or None where the refusal is about something else.
 
     `sent` are the names of the fields that were sent.
     """

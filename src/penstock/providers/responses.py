@@ -141,7 +141,7 @@ class ResponsesAccumulator:
         self._call_ids: dict[str, str] = {}
 
     def take(self, event: ServerEvent) -> list[Event]:
-        """What this event adds to the answer. ProviderError for one that reports an error or cannot be read."""
+        """Returns what this event adds to the answer. Raises ProviderError if it reports an error or cannot be read."""
         if event.data.strip() == DONE:
             return []
         data = parse_event(event.data)

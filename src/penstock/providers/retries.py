@@ -1,4 +1,4 @@
-"""When to ask again, and the loop that does it.
+"""The retry policy, and the loop that follows it.
 
 The policy is pure. Clock, sleep and randomness come from a `Pace`, so that a test needs neither luck nor time.
 """
@@ -28,7 +28,7 @@ CERTIFICATE = "certificate"
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How often and how late to ask again.
+    """The number of retries and the delays between them.
 
     The wait before try n + 1 is anything up to `base_seconds` × 2^(n - 1), and at most `cap_seconds`. Where the
     provider says how long to wait, that is waited, with up to a tenth of it on top; if it is more than
@@ -45,7 +45,7 @@ DEFAULT_POLICY = RetryPolicy()
 
 
 class Pace(NamedTuple):
-    """Where time and chance come from."""
+    """The clock and the randomness of retries, so that tests can replace them."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -73,7 +73,7 @@ async def retrying(
     timeout_seconds: float | None = None,
     on_wait: Callable[[float, ErrorClass], None] | None = None,
 ) -> _T:
-    """What `ask` gave, at the first try or a later one.
+    """Returns what `ask` returns, at the first try or a later one.
 
     `ask` is told how many seconds are left for it, None for no limit. Raises the last ProviderError when the
     policy gives up or when the wait would not fit into `timeout_seconds`, which bounds all tries and waits. `on_wait` hears

@@ -52,7 +52,7 @@ class EventParser:
         self._data: list[str] = []
 
     def feed(self, data: bytes) -> list[ServerEvent]:
-        """The events that these bytes complete."""
+        """Returns the events that these bytes complete."""
         if self._start is not None:
             data = self._start + data
             if _BOM.startswith(data):

@@ -25,7 +25,7 @@ __all__ = ["RULES", "Tells", "is_telling", "spellings"]
 
 
 class Tells(Enum):
-    """How much a name tells about its value."""
+    """Levels of how much a name tells about its value."""
 
     PASSWORD = auto()  # a person may have chosen the value: any literal will do
     SECRET = auto()  # drawn by a machine as a rule, sometimes a person's phrase
@@ -79,7 +79,7 @@ def spellings(tells: Tells) -> tuple[str, ...]:
 
 
 def is_telling(text: str, start: int, suffix: str) -> int | None:
-    """Where the whole name begins whose telling part stands at `start`; None if the name means something else.
+    """Returns where the name begins whose telling part stands at `start`, or None if the name means something else.
 
     `tokenizer`, `password_field` and `max_tokens` hold a telling word and tell nothing.
     """
@@ -136,7 +136,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9+/_.~-]+={0,2}")
 
 
 class _Site(msgspec.Struct, frozen=True):
-    """Where a value stands: behind which name, how it is tied to it, and what follows."""
+    """The site of a value: the name before it, what ties them together, and what follows."""
 
     text: str
     tells: Tells
@@ -155,17 +155,17 @@ class _Site(msgspec.Struct, frozen=True):
         return self.text[self.end : self.end + 1]
 
     def is_flag(self) -> bool:
-        """Whether a space ties the value to its name: `--name value`, `setx NAME value`."""
+        """True if a space ties the value to its name: `--name value`, `setx NAME value`."""
         return self.name.startswith("-") or self.text.endswith("setx ", 0, self.begin)
 
     def is_setting(self) -> bool:
-        """Whether this is `NAME=value`, `--name=value`, `?name=value`, `;Name=value`, `a.b.name=value`."""
+        """True for `NAME=value`, `--name=value`, `?name=value`, `;Name=value`, `a.b.name=value`."""
         if self.tie == "=":
             return self.name.isupper() or self.is_flag() or self.before in set("?&;") or "." in self.name
         return self.is_flag() and self.tie.isspace()
 
     def is_line(self) -> bool:
-        """Whether name and value have a line to themselves, as in YAML."""
+        """True if name and value have a line to themselves, as in YAML."""
         head = self.text[max(0, self.begin - 60) : self.begin]
         return _LINE_END.match(self.text, self.end) is not None and _LINE_HEAD.search(head) is not None
 
@@ -215,7 +215,7 @@ def _end_of_bare(text: str, first: int, last: int) -> int:
 
 
 def _accepts_call(site: _Site, value: str) -> bool:
-    """Whether what a call is given is a secret: `Secret("…")` may hold one, `getenv("…")` does not."""
+    """True if the argument of a call is a secret: `Secret("…")` may hold one, `getenv("…")` does not."""
     return site.how != "element" and is_literal(value) and looks_random(value)
 
 
@@ -263,7 +263,7 @@ def _is_netrc(site: _Site) -> bool:
 
 
 def _accepts_word(site: _Site, value: str) -> bool:
-    """Whether a bare value that does not look drawn is a secret: where no code can stand, yes."""
+    """True if a bare value that does not look random is a secret: yes, where no code can stand."""
     chosen = looks_chosen(value) and len(value) >= 6
     if site.tells is Tells.SECRET:
         return (

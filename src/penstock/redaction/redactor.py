@@ -148,7 +148,7 @@ def blank(text: str, secrets: list[Secret]) -> str:
 
 
 def unblank(secrets: list[Secret], found: list[Secret]) -> list[Secret]:
-    """What was found in the text that `blank` made, as places in the text that it was made from.
+    """Maps findings in the text that `blank` made back to places in the text that it was made from.
 
     A place inside a mark stands for the secret under it.
     """

@@ -1,4 +1,4 @@
-"""What a rule finds, and what a rule is."""
+"""`Secret`, what a rule finds, and `RedactionRule`."""
 
 from __future__ import annotations
 

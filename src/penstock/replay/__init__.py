@@ -1,1 +1,1 @@
-"""What past sessions would have cost with compactions at other moments."""
+"""Replays past sessions: their cost with compactions at other moments."""

@@ -20,7 +20,7 @@ __all__ = ["Bill", "Case", "Course", "bill_of", "course_of", "views_of"]
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session is replayed under.
+    """The conditions of a replay.
 
     A compaction leaves the static prefix and `kept_tokens`, of which a model writes `summary_tokens` (0: none is
     asked). No view reaches `window_tokens`: there the session is compacted in any case.
@@ -78,7 +78,7 @@ def views_of(course: Course, case: Case, compacted: Sequence[int]) -> NDArray[np
 
 
 def bill_of(course: Course, case: Case, compacted: Sequence[int]) -> Bill:
-    """What the session costs, if it is compacted before the requests `compacted`, which ascend."""
+    """Returns the bill of the session if it is compacted before the requests `compacted`, in ascending order."""
     terms = case.terms
     at = np.asarray(compacted, dtype=np.intp)
     views = views_of(course, case, compacted)

@@ -46,14 +46,14 @@ class PolicyOutcome(msgspec.Struct, frozen=True):
 
 
 def has_room(trace: Trace, case: Case) -> bool:
-    """Whether the window holds more than the session's static prefix and what a compaction keeps."""
+    """True if the window holds more than the session's static prefix and what a compaction keeps."""
     return trace.static_tokens + case.kept_tokens < case.window_tokens
 
 
 def compare(
     traces: Sequence[Trace], case: Case, policies: Sequence[ReplayPolicy] = POLICIES
 ) -> list[PolicyOutcome]:
-    """What the sessions cost under each policy; the first one is what `of_never` is measured by.
+    """Returns what the sessions cost under each policy; `of_never` is relative to the first policy.
 
     Only sessions that `has_room` are compared. SettingsError where none is left.
     """

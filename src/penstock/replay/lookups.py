@@ -1,4 +1,4 @@
-"""Whether one search of the history brings back what a small view left out.
+"""Measures if one search of the history brings back what a small view left out.
 
 A conversation is cut where just over half of its text has passed. Of the values that the assistant uses after the cut
 without being told them again, those that a small view (the first messages and the newest) lacks are looked up, by what
@@ -34,7 +34,7 @@ _BEFORE, _EARLIER = 300, 500  # characters of a query
 
 
 class Lookups(msgspec.Struct, frozen=True):
-    """How many values were looked up in how many sessions, and how many were found within the first places."""
+    """Counts of values looked up, of sessions, and of values found within the first places."""
 
     sessions: int = 0
     asked: int = 0

@@ -1,4 +1,4 @@
-"""What a compaction may lose: values from before it that the assistant uses after it, without being told them again.
+"""Finds needles: values from before a compaction that the assistant uses after it, without being told them again.
 
 The patterns here are not those by which a compaction chooses what to keep, so that it is not judged by itself.
 """
@@ -43,13 +43,13 @@ class Recalled(msgspec.Struct, frozen=True):
 
 
 def values_in(text: str) -> list[str]:
-    """What a reader would copy rather than remember: paths, names, ids, numbers of some length."""
+    """Returns what a reader would copy rather than remember: paths, names, ids, long numbers."""
     found = dict.fromkeys(match.strip("./-+") for match in _VALUE.findall(text))
     return [value for value in found if len(value) >= 5 and _TELLING.search(value)]
 
 
 def places(value: str, text: str) -> Iterator[int]:
-    """Where the value stands and is not a piece of a longer word."""
+    """Returns where the value stands as a word of its own."""
     at = text.find(value)
     while at >= 0:
         end = at + len(value)
@@ -59,7 +59,7 @@ def places(value: str, text: str) -> Iterator[int]:
 
 
 def needed(spoken: Sequence[Spoken], cut: int, end: int) -> set[str]:
-    """The values from before `cut` that the assistant is the first to say again between `cut` and `end`."""
+    """Returns the values from before `cut` that the assistant is the first to say again between `cut` and `end`."""
     before: set[str] = set()
     for message in spoken[:cut]:
         before.update(values_in(message.text))

@@ -1,4 +1,4 @@
-"""When to compact, by each of the policies that are compared: for a session, the requests before which it is."""
+"""The policies that are compared: each chooses the requests before which a session is compacted."""
 
 from __future__ import annotations
 

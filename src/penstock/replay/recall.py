@@ -1,4 +1,4 @@
-"""What the compactions of a replayed session would have kept of what the agent needed after them."""
+"""Measures what compactions of a replayed session would have kept of what the agent needed after them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _missed(session: StoredSession, dialect: Dialect, view: list[Any], cut: int,
 
 
 def _positions(entries: Sequence[LogEntry], times: Sequence[float]) -> list[int]:
-    """How many messages stood when each request was made: all that were said before its answer."""
+    """Returns how many messages stood when each request was made: all before its answer."""
     found, at = [], 0
     for time in times:
         while at < len(entries) and entries[at].created < time:

@@ -1,4 +1,4 @@
-"""What the requests of a session did to its context: how much was appended, how much came out, after how long."""
+"""Traces of sessions: for each request the tokens appended, the tokens of output, and the seconds since the last."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Trace(msgspec.Struct, frozen=True):
 
     @property
     def requests(self) -> int:
-        """How many there are."""
+        """The number of requests."""
         return len(self.appended)
 
 

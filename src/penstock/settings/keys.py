@@ -41,12 +41,12 @@ class Key(Struct, frozen=True):
 
     @property
     def allowed(self) -> str:
-        """What a value may be, in words."""
+        """The allowed values, in words."""
         return ", or ".join(_in_words(kind) for kind in self.kinds)
 
     @property
     def private(self) -> bool:
-        """Whether a value may hold a secret, so that no error shows it."""
+        """True if a value may hold a secret, so that no error shows it."""
         return any(
             (kind.extra or {}).get("private")
             for kind in self.kinds
@@ -55,7 +55,7 @@ class Key(Struct, frozen=True):
 
     @property
     def structured(self) -> bool:
-        """Whether a value is a list or mapping; as text it is JSON."""
+        """True if a value is a list or a mapping, which is written as JSON in text."""
         return any(
             isinstance(kind.type, msgspec.inspect.VarTupleType | msgspec.inspect.DictType)
             for kind in self.kinds
@@ -103,7 +103,7 @@ def _is_section(kind: Any) -> bool:
 
 
 def checked(key: Key, value: Any) -> Any:
-    """The value as its field's type; SettingsError with key, value and what is allowed."""
+    """Returns the value as its field's type. Raises SettingsError that names the key, the value and what is allowed."""
     try:
         return msgspec.convert(value, key.type)
     except msgspec.ValidationError as error:

@@ -99,7 +99,7 @@ def _meant(key: Key, value: Any, *, texts: bool) -> Any:
 
 
 def _spelled(key: Key, text: str) -> Any:
-    """What a text spells for this key; the text itself where it spells nothing, for the check to refuse."""
+    """Reads a text as this key's type; returns the text itself where it fits none, for the check to refuse."""
     word = text.strip()
     kind = key.kinds[0]
     if len(key.kinds) > 1 and word.lower() in {"", "null", "none", "~"}:

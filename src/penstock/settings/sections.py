@@ -59,7 +59,7 @@ ServerName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9-]{1,32}\Z")]
 
 
 class CompressionSettings(SettingsSection, frozen=True, kw_only=True):
-    """When and how far a conversation is compacted."""
+    """Settings of when and how far a conversation is compacted."""
 
     section: ClassVar[str] = "compression"
 
@@ -76,7 +76,7 @@ class CompressionSettings(SettingsSection, frozen=True, kw_only=True):
 
 
 class ContextSettings(SettingsSection, frozen=True, kw_only=True):
-    """Which engine is active, and how it weighs the price of a rewrite."""
+    """The active engine, and how it weighs the price of a rewrite."""
 
     section: ClassVar[str] = "context"
 
@@ -115,7 +115,7 @@ class AuxiliaryCompressionSettings(SettingsSection, frozen=True, kw_only=True):
 
 
 class AuxiliarySettings(SettingsSection, frozen=True, kw_only=True):
-    """Which model serves side tasks."""
+    """The model that serves side tasks."""
 
     section: ClassVar[str] = "auxiliary"
 
@@ -124,7 +124,7 @@ class AuxiliarySettings(SettingsSection, frozen=True, kw_only=True):
 
 
 class ToolsSettings(SettingsSection, frozen=True, kw_only=True):
-    """How much tool output may enter the context before it is stored and previewed."""
+    """Limits of tool output: larger results are stored, and a preview enters the context."""
 
     section: ClassVar[str] = "tools"
 
@@ -134,7 +134,7 @@ class ToolsSettings(SettingsSection, frozen=True, kw_only=True):
 
 
 class PressureSettings(SettingsSection, frozen=True, kw_only=True):
-    """Where people are told: `log` and `warn` as shares of the threshold, `emergency` of the window."""
+    """The pressure levels at which people are told: `log` and `warn` as shares of the threshold, `emergency` of the window."""
 
     section: ClassVar[str] = "pressure"
 
@@ -144,7 +144,7 @@ class PressureSettings(SettingsSection, frozen=True, kw_only=True):
 
 
 class RedactionSettings(SettingsSection, frozen=True, kw_only=True):
-    """Who looks for secrets beside our own rules, which always do."""
+    """The detector of secrets beside our own rules, which always run."""
 
     section: ClassVar[str] = "redaction"
 
@@ -152,7 +152,7 @@ class RedactionSettings(SettingsSection, frozen=True, kw_only=True):
 
 
 class RecallSettings(SettingsSection, frozen=True, kw_only=True):
-    """How what was said is found again: by its words, or by what it means as well."""
+    """Search by words, or by words and meaning."""
 
     section: ClassVar[str] = "recall"
 
@@ -160,7 +160,7 @@ class RecallSettings(SettingsSection, frozen=True, kw_only=True):
 
 
 class StoreSettings(SettingsSection, frozen=True, kw_only=True):
-    """Where sessions are kept and for how long; null means the default file, and for ever."""
+    """The store of sessions and its retention; null means the default file, and for ever."""
 
     section: ClassVar[str] = "store"
 
@@ -169,7 +169,7 @@ class StoreSettings(SettingsSection, frozen=True, kw_only=True):
 
 
 class PluginsSettings(SettingsSection, frozen=True, kw_only=True):
-    """Where engines of third parties are looked for; null means the default folder."""
+    """The folder of third-party engines; null means the default folder."""
 
     section: ClassVar[str] = "plugins"
 
@@ -200,7 +200,7 @@ class McpServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AgentSettings(SettingsSection, frozen=True, kw_only=True):
-    """What the agent's tools may do without asking, which secrets its commands get, and foreign tools."""
+    """The agent's permissions, the secrets that its commands get, and its MCP servers."""
 
     section: ClassVar[str] = "agent"
 

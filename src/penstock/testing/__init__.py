@@ -1,4 +1,4 @@
-"""What Penstock is tested with, for those who build on it.
+"""Test kit for code that builds on Penstock.
 
 A model and a provider that answer from a script, and the contract for engines, are named here. Hypothesis strategies
 and writers of conversations are in modules of their own. Names are loaded when they are first used.

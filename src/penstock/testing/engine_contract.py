@@ -60,7 +60,7 @@ _RUBBISH: tuple[dict[str, Any], ...] = (
 
 
 class EngineContract(ABC):
-    """What a host relies on. Subclass it and say how the engine is made.
+    """The contract that hosts rely on, as tests. Subclass it and say how the engine is made.
 
     The engine that `make_engine` returns is fresh each time and may know nothing of earlier ones. With `converges`, it is
     also held to its threshold: after one compression the messages fit it, however large a single one of them was.
@@ -151,7 +151,7 @@ class EngineContract(ABC):
             _require_legal(self.told_engine(), messages, f"a conversation {shape}")
 
     def test_a_result_can_be_compressed_again(self) -> None:
-        """What was compressed goes on, and is compressed again."""
+        """A compressed conversation goes on, and is compressed again."""
         engine, messages = self.told_engine(), self.conversation()[:-1]
         for number in range(_ROUNDS):
             asked = {"role": "user", "content": f"Go on with round {number}."}
@@ -196,7 +196,7 @@ class EngineContract(ABC):
         _require(first == second, "the result depends on the messages alone")
 
     def test_the_status_has_its_keys_and_no_share_over_100(self) -> None:
-        """What a status line shows."""
+        """The keys that a status line shows."""
         engine = self.told_engine()
         engine.update_from_response({"prompt_tokens": 3 * engine.context_length, "completion_tokens": 1})
         status = engine.get_status()

@@ -74,11 +74,11 @@ class ScriptedProvider:
 
     @property
     def disconnects(self) -> int:
-        """How many clients went away before their answer ended."""
+        """The number of clients that went away before their answer ended."""
         return self._stage.disconnects
 
     async def wait_for_disconnects(self, count: int = 1, timeout_seconds: float = 5.0) -> bool:
-        """Whether so many clients have gone away by then: a server sees it a moment after the client does it."""
+        """Returns True once that many clients have gone away; a server notices a moment after the client left."""
         for _ in range(max(1, round(timeout_seconds / 0.01))):
             if self.disconnects >= count:
                 return True

@@ -1,4 +1,4 @@
-"""What a request to a provider says: its messages, what they weigh, and which rules of the API they break."""
+"""Reads a request to a provider: its messages, their tokens, and the rules of the API that they break."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["RequestFault", "RequestReading", "read_request"]
 
 
 class RequestFault(msgspec.Struct, frozen=True):
-    """Why a provider would refuse the request: which rule, in words."""
+    """A rule that the request breaks, in words."""
 
     rule: str
     text: str

@@ -1,4 +1,4 @@
-"""What a scripted model or provider answers, written down before it is asked, and what it was asked.
+"""Scripts for models and providers: the answers, written down in advance, and a record of the requests.
 
 A script is a list of replies, given in their order, or a function from the request to a reply.
 """
@@ -72,7 +72,7 @@ class Reply(msgspec.Struct, frozen=True):
 
     @property
     def finished(self) -> Finish:
-        """Why the model stopped: as the script says, else as it follows from the calls."""
+        """The reason to stop: the script's own, else the one that follows from the calls."""
         return self.finish or (Finish.TOOL_CALLS if self.calls else Finish.STOP)
 
     @classmethod

@@ -83,7 +83,7 @@ class ScriptedModel:
 
     @property
     def disconnects(self) -> int:
-        """How many requests were cancelled, or streams left, before their answer ended."""
+        """The number of requests that were cancelled, or streams left, before their answer ended."""
         return self._stage.disconnects
 
     async def answer(self, ask: Ask) -> Answer:

@@ -1,4 +1,4 @@
-"""What the scripted model and the scripted provider share: a request is recorded, checked and given its reply."""
+"""Shared by the scripted model and the scripted provider: record a request, check it, give its reply."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Choices", "Options", "Stage"]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How a scripted model or provider behaves, beside its script.
+    """Options of a scripted model or provider, beside its script.
 
     `window_tokens` refuses prompts that do not fit, `api_key` those that come with another key or none.
     `prompt_cache` reports what a provider would have read from its cache. `check` refuses what breaks the
@@ -78,7 +78,7 @@ class Stage:
 
     @property
     def disconnects(self) -> int:
-        """How many clients went away before their answer ended."""
+        """The number of clients that went away before their answer ended."""
         return sum(received.disconnected for received in self.received)
 
     def receive(
@@ -114,7 +114,7 @@ class Stage:
             self._received[index] = msgspec.structs.replace(self._received[index], disconnected=True)
 
     def refuse(self, received: Received, reading: RequestReading) -> Failure | None:
-        """Why the provider would not answer this request at all, in the order in which it would notice."""
+        """Returns the error with which a provider would refuse this request, in the order in which it would notice, or None."""
         options = self.options
         if options.api_key is not None and _key(received.headers) != options.api_key:
             return Failure(kind=ErrorKind.AUTH)

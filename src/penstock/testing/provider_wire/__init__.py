@@ -18,7 +18,7 @@ __all__ = ["Wire", "stream_frames", "wire_named"]
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
-    """How one API writes an answer.
+    """The functions that write an answer as one API does.
 
     A stream is `content`, then `closing` or, where it fails, `failing`. `wires` is what the answer adds to
     the conversation.
