@@ -46,18 +46,18 @@ __all__ = [
     "StoreSettings",
     "ToolsSettings",
     "cache_folder",
-    "colour_is_wanted",
     "command_environment",
     "config_path",
     "data_folder",
-    "given_values",
     "load_settings",
-    "named_variables",
     "own_secrets",
     "plugins_folder",
+    "read_given_values",
+    "read_named_variables",
     "read_secret",
     "settings_from",
     "variable_name",
+    "wants_colour",
 ]
 
 PREFIX = "PENSTOCK_"
@@ -83,11 +83,11 @@ def load_settings(
     was named but cannot be read, bad YAML, an unknown key or variable, or a value that is not allowed; the
     message says which of the sources is at fault.
     """
-    given = given_values(path, environ, flags)
+    given = read_given_values(path, environ, flags)
     return settings_from({key: found.value for key, found in given.items()})
 
 
-def given_values(
+def read_given_values(
     path: Path | None = None,
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
@@ -190,7 +190,7 @@ def command_environment(
     }
 
 
-def named_variables(names: Collection[str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def read_named_variables(names: Collection[str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The values of these variables; those that are not set are left out. Never shown, never stored."""
     environ = os.environ if environ is None else environ
     return {name: environ[name] for name in names if name in environ}
@@ -232,7 +232,7 @@ def read_secret(variable: str, environ: Mapping[str, str] | None = None) -> Secr
     return SecretText(text)
 
 
-def colour_is_wanted(environ: Mapping[str, str] | None = None) -> bool:
+def wants_colour(environ: Mapping[str, str] | None = None) -> bool:
     """True if a terminal may show colour: not with NO_COLOR, nor with TERM=dumb."""
     environ = os.environ if environ is None else environ
     return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from penstock.config import command_environment, load_settings, named_variables
+from penstock.config import command_environment, load_settings, read_named_variables
 from penstock.errors import SettingsError
 from penstock.settings import McpServer, settings_from
 
@@ -98,4 +98,4 @@ def test_commands_do_not_see_our_secrets():
 
 
 def test_variables_by_name():
-    assert named_variables(["A", "B"], environ={"A": "1", "C": "3"}) == {"A": "1"}
+    assert read_named_variables(["A", "B"], environ={"A": "1", "C": "3"}) == {"A": "1"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.agent.tools.toolbox import Toolbox, own_tools
-from penstock.config import command_environment, data_folder, named_variables
+from penstock.config import command_environment, data_folder, read_named_variables
 from penstock.context.bookkeeping import books_for
 from penstock.context.hygiene import tidy
 from penstock.context.live import Context
@@ -181,7 +181,7 @@ def _servers(settings: Settings, workspace: Workspace) -> McpServers | None:
     if not servers:
         return None
     names = {name for server in servers.values() for name in (*server.env, *server.headers.values())}
-    return McpServers(servers, folder=workspace.root, variables=named_variables(names))
+    return McpServers(servers, folder=workspace.root, variables=read_named_variables(names))
 
 
 def _kept_prompt(session: Session) -> Snapshot | None:

@@ -141,7 +141,7 @@ def _recall(
     args: argparse.Namespace, store: Store, traces: Sequence[Trace], replay: Replayed
 ) -> dict[str, Recalled]:
     """What each policy would have kept. Hindsight is none that an agent could follow."""
-    from penstock.replay.recall import read_session, recalled  # noqa: PLC0415 - loads the whole engine
+    from penstock.replay.recall import measure_recall, read_session  # noqa: PLC0415 - loads the whole engine
 
     settings = settings_of(args)
     total = {policy.name: Recalled() for policy in POLICIES if not policy.best}
@@ -155,7 +155,7 @@ def _recall(
                 continue
             schedule = tuple(policy.schedule(course, replay.case))
             if schedule not in known:
-                known[schedule] = recalled(session, schedule, replay.case.kept_tokens, settings)
+                known[schedule] = measure_recall(session, schedule, replay.case.kept_tokens, settings)
             total[policy.name] += known[schedule]
     return total
 

@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.cli.layout import aligned, printable
 from penstock.cli.screen import Screen, screen_of
-from penstock.config import Sourced, config_path, given_values, own_secrets
+from penstock.config import Sourced, config_path, own_secrets, read_given_values
 from penstock.redaction import Redactor
 from penstock.settings import Key, known_keys, settings_from
 
@@ -35,7 +35,7 @@ class ShownSetting(msgspec.Struct, frozen=True):
 def run(args: argparse.Namespace) -> int:
     """Show the settings. Raises SettingsError where they are wrong."""
     path = Path(args.config) if args.config else None
-    given = given_values(path, flags=dict(args.settings))
+    given = read_given_values(path, flags=dict(args.settings))
     settings_from({key: found.value for key, found in given.items()})
     shown = shown_settings(given, Redactor(own_secrets()))
     file = config_path(path)

@@ -7,7 +7,7 @@ import os
 from typing import NamedTuple, TextIO
 
 from penstock.cli.layout import clipped
-from penstock.config import colour_is_wanted
+from penstock.config import wants_colour
 
 __all__ = ["Screen", "screen_of"]
 
@@ -61,7 +61,7 @@ def screen_of(stream: TextIO | None) -> Screen:
     terminal = stream.isatty()
     return Screen(
         stream,
-        colour=terminal and colour_is_wanted(),
+        colour=terminal and wants_colour(),
         bars=terminal,
         unicode=_shows("█→…", stream),
         columns=_columns(stream) if terminal else 0,

@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.conversation.wire import json_text, parse_json
 from penstock.measure.usage import normalise_usage
-from penstock.providers.bodies import parse_event, shaped
+from penstock.providers.bodies import parse_event, read_shape
 from penstock.providers.exchange import Answer, CallDelta, Called, Finish, ReasoningDelta, TextDelta
 from penstock.providers.failures import cut_off, malformed_answer
 
@@ -87,7 +87,7 @@ def answer_from_body(body: Mapping[str, Any], written: Mapping[int, str] | None 
     `written` are the arguments of calls as the model wrote them, by the index of their block, where they are
     known: a body that did not come as a stream only has them parsed.
     """
-    read = shaped(body, _Body)
+    read = read_shape(body, _Body)
     blocks = [_block(block, place) for place, block in enumerate(read.content)]
     calls = tuple(
         Called(block.id or f"call_{place}", block.name or "", (written or {}).get(place) or _arguments(block))
@@ -114,7 +114,7 @@ def _block(block: Any, place: int) -> _Block:
     kind = block.get("type")
     if isinstance(kind, str) and kind not in {"text", "thinking", "tool_use"}:
         return _Block(type=kind)
-    return shaped(block, _Block)
+    return read_shape(block, _Block)
 
 
 def _arguments(block: _Block) -> str:

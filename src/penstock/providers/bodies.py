@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.errors import ErrorClass
 
-__all__ = ["encode_body", "parse_body", "parse_event", "refused", "reported_error", "shaped"]
+__all__ = ["encode_body", "parse_body", "parse_event", "provider_error", "read_shape", "reported_error"]
 
 _T = TypeVar("_T")
 
@@ -64,7 +64,7 @@ def parse_event(data: str) -> dict[str, Any]:
     return body
 
 
-def shaped(value: Any, shape: type[_T]) -> _T:
+def read_shape(value: Any, shape: type[_T]) -> _T:
     """Returns the value as a Struct. Raises ProviderError that names the field that is missing or of the wrong type."""
     try:
         return msgspec.convert(value, shape)
@@ -76,10 +76,10 @@ def reported_error(body: Mapping[str, Any]) -> ProviderError | None:
     """The error that a body reports under a status that says all is well, as relays and streams do."""
     if not body.get("error") and body.get("type") != "error":
         return None
-    return refused(classify_error(None, body))
+    return provider_error(classify_error(None, body))
 
 
-def refused(failure: ErrorClass, host: str = "the provider") -> ProviderError:
+def provider_error(failure: ErrorClass, host: str = "the provider") -> ProviderError:
     """Returns the exception for a provider's error that has been classified."""
     status = f" {failure.status}" if failure.status else ""
     words = f": {failure.message}" if failure.message else ""

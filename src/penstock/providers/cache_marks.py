@@ -85,7 +85,7 @@ def mark_cache(request: Request, *, dialect: str, ttl: Ttl = "5m", prefix_end: i
     if ttl == "off" or dialect not in ("anthropic", "chat") or _is_marked(request, dialect):
         return request
     spots = [*_opening(request, dialect), *_tail(request, dialect, prefix_end)]
-    return _placed(request, dict.fromkeys(spots[:MOST_MARKS], ttl))
+    return _place(request, dict.fromkeys(spots[:MOST_MARKS], ttl))
 
 
 def restore_marks(before: Request, after: Request, *, dialect: str, prefix_end: int | None = None) -> Request:
@@ -103,13 +103,13 @@ def restore_marks(before: Request, after: Request, *, dialect: str, prefix_end: 
         if ttl in lost:
             lost.remove(ttl)
     taken = {spot.index for spot, _ in kept if spot.section == _MESSAGES}
-    places = [spot for spot in _preferred(after, dialect, prefix_end) if spot.index not in taken]
+    places = [spot for spot in _prefer_ends(after, dialect, prefix_end) if spot.index not in taken]
     room = max(0, MOST_MARKS - len(marks_of(after, dialect=dialect)))
     kept += [(_Spot(_BEHIND), ttl) for ttl in _ttl_of(after)]
     added: dict[_Spot, str] = {}
     for spot, ttl in zip(places[:room], lost, strict=False):
         added[spot] = _in_order(spot, ttl, [*kept, *added.items()])
-    return _placed(after, added)
+    return _place(after, added)
 
 
 def marks_of(request: Request, *, dialect: str) -> tuple[str, ...]:
@@ -131,12 +131,12 @@ def _is_marked(request: Request, dialect: str) -> bool:
 def _opening(request: Request, dialect: str) -> list[_Spot]:
     """The spot behind the system prompt, which covers the tools too; behind the tools where there is no prompt."""
     if dialect == "chat":
-        messages = _listed(request, "messages")
+        messages = _as_list(request, "messages")
         leading = takewhile(lambda at: _role(messages[at]) in _SYSTEM_ROLES, range(len(messages)))
         return list(_spots(request, leading, dialect))[-1:]
     if (part := _last_part(request.get("system"), dialect)) is not None:
         return [_Spot(_SYSTEM, 0, part)]
-    tools = _listed(request, "tools")
+    tools = _as_list(request, "tools")
     cacheable = [
         at for at, tool in enumerate(tools) if isinstance(tool, Mapping) and not tool.get("defer_loading")
     ]
@@ -146,15 +146,15 @@ def _opening(request: Request, dialect: str) -> list[_Spot]:
 def _tail(request: Request, dialect: str, prefix_end: int | None) -> list[_Spot]:
     """Up to three spots in the messages: by the cut where it is known, else the last three that can carry one."""
     if prefix_end:
-        return _preferred(request, dialect, prefix_end)[:_TAIL_MARKS]
-    messages = _listed(request, "messages")
+        return _prefer_ends(request, dialect, prefix_end)[:_TAIL_MARKS]
+    messages = _as_list(request, "messages")
     said = (at for at in range(len(messages) - 1, -1, -1) if _role(messages[at]) not in _SYSTEM_ROLES)
     return list(islice(_spots(request, said, dialect), _TAIL_MARKS))
 
 
-def _preferred(request: Request, dialect: str, prefix_end: int | None) -> list[_Spot]:
+def _prefer_ends(request: Request, dialect: str, prefix_end: int | None) -> list[_Spot]:
     """The end of the compacted prefix, then the ends of transactions, the last one first; no message twice."""
-    messages = _listed(request, "messages")
+    messages = _as_list(request, "messages")
     backwards = range(len(messages) - 1, -1, -1)
     settled = range(min(prefix_end or 0, len(messages)) - 1, -1, -1)
     prompts = (at for at in settled if _role(messages[at]) not in _SYSTEM_ROLES)
@@ -168,7 +168,7 @@ def _preferred(request: Request, dialect: str, prefix_end: int | None) -> list[_
 def _spots(request: Request, indices: Iterable[int], dialect: str) -> Iterator[_Spot]:
     """The spots of those of these messages that can carry a mark."""
     for index in indices:
-        spot = _spot_in(_listed(request, "messages")[index], index, dialect)
+        spot = _spot_in(_as_list(request, "messages")[index], index, dialect)
         if spot is not None:
             yield spot
 
@@ -213,12 +213,12 @@ def _own_spots(request: Request, dialect: str) -> Iterator[tuple[_Spot, str]]:
 
     Looked for only where a provider would: an argument of a call that happens to have this name is no mark.
     """
-    for index, tool in enumerate(_listed(request, "tools")):
+    for index, tool in enumerate(_as_list(request, "tools")):
         inner = tool.get("function") if isinstance(tool, Mapping) else None
         yield from ((_Spot(_TOOLS, index), ttl) for owner in (tool, inner) for ttl in _ttl_of(owner))
     if dialect == "anthropic":
         yield from ((_Spot(_SYSTEM, 0, part), ttl) for part, ttl in _marked_parts(request.get("system")))
-    for index, message in enumerate(_listed(request, "messages")):
+    for index, message in enumerate(_as_list(request, "messages")):
         if isinstance(message, Mapping):
             for part, ttl in _marked_parts(message.get("content")):
                 yield _Spot(_MESSAGES, index, part), ttl
@@ -242,7 +242,7 @@ def _ttl_of(value: Any) -> list[str]:
     return ["1h" if mark.get("ttl") == "1h" else "5m"]
 
 
-def _listed(request: Request, field: str) -> Sequence[Any]:
+def _as_list(request: Request, field: str) -> Sequence[Any]:
     value = request.get(field)
     return value if isinstance(value, list | tuple) else ()
 
@@ -263,7 +263,7 @@ def _in_order(spot: _Spot, ttl: str, others: Sequence[tuple[_Spot, str]]) -> str
     return ttl
 
 
-def _placed(request: Request, marks: Mapping[_Spot, str]) -> Request:
+def _place(request: Request, marks: Mapping[_Spot, str]) -> Request:
     """The request with these marks: copies of what leads to them, and the caller's own objects beside it."""
     if not marks:
         return request

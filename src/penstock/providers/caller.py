@@ -11,7 +11,7 @@ import msgspec
 from penstock.config import SecretText
 from penstock.errors import ErrorClass, ErrorKind, ProviderError
 from penstock.providers.anthropic import VERSION
-from penstock.providers.bodies import parse_body, refused
+from penstock.providers.bodies import parse_body, provider_error
 from penstock.providers.classify import classify_error
 from penstock.providers.http import HttpRequest, TimeLimits, host_of
 from penstock.providers.retries import DEFAULT_POLICY, Pace, RetryPolicy
@@ -89,9 +89,9 @@ class Caller:
 
     async def _refusal(self, reply: OpenReply, host: str) -> ProviderError:
         if 300 <= reply.status < 400:
-            return _redirected(reply, host)
+            return _refuse_redirect(reply, host)
         failure = classify_error(reply.status, await reply.read(), reply.headers)
-        error = refused(failure, host)
+        error = provider_error(failure, host)
         if failure.kind is not ErrorKind.AUTH:
             return error
         return ProviderError(f"{str(error).rstrip('.')}; {self._about_key()}", failure=failure)
@@ -120,7 +120,7 @@ def _bearer(key: SecretText) -> SecretText:
     return SecretText(f"Bearer {key.reveal()}")
 
 
-def _redirected(reply: OpenReply, host: str) -> ProviderError:
+def _refuse_redirect(reply: OpenReply, host: str) -> ProviderError:
     """A redirect is not followed: the key would go along to wherever it leads."""
     target = urlsplit(reply.headers.get("location", "")).hostname
     text = (

@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.conversation.wire import json_text
 from penstock.measure.usage import normalise_usage
-from penstock.providers.bodies import parse_event, refused, shaped
+from penstock.providers.bodies import parse_event, provider_error, read_shape
 from penstock.providers.classify import classify_error
 from penstock.providers.exchange import Answer, CallDelta, Called, Finish, ReasoningDelta, TextDelta
 from penstock.providers.failures import cut_off, malformed_answer
@@ -25,9 +25,9 @@ __all__ = [
     "ChatAccumulator",
     "answer_from_body",
     "finish_of",
+    "reasoning_of",
     "request_body",
-    "spoken_in",
-    "thought_in",
+    "text_of_content",
 ]
 
 
@@ -89,13 +89,13 @@ def request_body(ask: Ask, model: str, quirks: Quirks, *, stream: bool = False) 
 def answer_from_body(body: Mapping[str, Any]) -> Answer:
     """The answer that a whole body holds. ProviderError where it cannot be read."""
     _raise_error_of_choice(body)
-    read = shaped(body, _Body)
+    read = read_shape(body, _Body)
     if not read.choices:
         raise malformed_answer("its list of choices is empty")
     choice = read.choices[0]
     message, wire = choice.message, body["choices"][0]["message"]
     calls = _calls(message)
-    text, reasoning = spoken_in(message.content), thought_in(wire)
+    text, reasoning = text_of_content(message.content), reasoning_of(wire)
     if not (calls or reasoning or message.refusal or "content" in wire):
         raise malformed_answer("the message of its first choice has neither content nor tool calls")
     finish = finish_of(choice.finish_reason)
@@ -119,7 +119,7 @@ def finish_of(reason: str | None) -> Finish:
     return _FINISHES.get(reason or "", Finish.OTHER)
 
 
-def spoken_in(content: Any) -> str:
+def text_of_content(content: Any) -> str:
     """Returns the text of a content, which is a string or a list of parts."""
     if isinstance(content, str):
         return content
@@ -127,7 +127,7 @@ def spoken_in(content: Any) -> str:
     return "".join(_text(part) for part in parts if not _is_thinking(part))
 
 
-def thought_in(message: Mapping[str, Any]) -> str:
+def reasoning_of(message: Mapping[str, Any]) -> str:
     """Returns the reasoning in a message or a delta, under any of the names that servers use for it."""
     for name in ("reasoning_content", "reasoning"):  # servers that send both send the same in both
         value = message.get(name)
@@ -136,7 +136,7 @@ def thought_in(message: Mapping[str, Any]) -> str:
     parts = message.get("content")
     if not isinstance(parts, list):
         return ""
-    return "".join(spoken_in(part.get("thinking")) for part in parts if _is_thinking(part))
+    return "".join(text_of_content(part.get("thinking")) for part in parts if _is_thinking(part))
 
 
 def _is_thinking(part: Any) -> bool:
@@ -172,7 +172,7 @@ def _raise_error_of_choice(body: Mapping[str, Any]) -> None:
     choices = body.get("choices")
     first = choices[0] if isinstance(choices, Sequence) and choices else None
     if isinstance(first, Mapping) and first.get("error"):
-        raise refused(classify_error(None, body))
+        raise provider_error(classify_error(None, body))
 
 
 # A streamed answer of Chat Completions, put together again. Pure but for what it has gathered so far.
@@ -238,10 +238,10 @@ class ChatAccumulator:
 
     def _take_delta(self, delta: Mapping[str, Any]) -> list[Event]:
         events: list[Event] = []
-        if thought := thought_in(delta):
+        if thought := reasoning_of(delta):
             events.append(ReasoningDelta(thought))
         content, refusal = delta.get("content"), delta.get("refusal")
-        said = spoken_in(content) + (refusal if isinstance(refusal, str) else "")
+        said = text_of_content(content) + (refusal if isinstance(refusal, str) else "")
         if said:
             events.append(TextDelta(said))
         self._content += content if isinstance(content, list) else [content] if content else []
@@ -284,7 +284,7 @@ class ChatAccumulator:
 
     def _message(self) -> dict[str, Any]:
         texts = {name: text for name, pieces in self._texts.items() if (text := "".join(pieces))}
-        message: dict[str, Any] = {"role": "assistant", "content": _joined(self._content)}
+        message: dict[str, Any] = {"role": "assistant", "content": _join(self._content)}
         message |= self._fields | texts
         if self._details:
             message["reasoning_details"] = self._details
@@ -326,7 +326,7 @@ class _GrowingCall:
         return {"id": self.id, "type": "function", **self._extra, "function": function}
 
 
-def _joined(pieces: list[Any]) -> Any:
+def _join(pieces: list[Any]) -> Any:
     """Texts as one text; parts as a list in which the parts of one kind that follow each other are one."""
     if all(isinstance(piece, str) for piece in pieces):
         return "".join(pieces)

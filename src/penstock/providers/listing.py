@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from penstock.providers.bodies import shaped
+from penstock.providers.bodies import read_shape
 
 __all__ = ["OWN_ROUTES", "ModelListing", "OwnRoute", "entry_of", "listings_from_body", "next_page"]
 
@@ -46,7 +46,7 @@ class _Page(msgspec.Struct):
 
 def listings_from_body(body: Mapping[str, Any]) -> tuple[ModelListing, ...]:
     """The models of a list, in any of the shapes that providers use. ProviderError where it is none."""
-    page = shaped(body, _Page)
+    page = read_shape(body, _Page)
     entries = page.data if page.data is not None else page.models or []
     return tuple(_listing(entry) for entry in entries if isinstance(entry, Mapping) and _name(entry))
 

@@ -15,8 +15,8 @@ from penstock.providers.caller import Caller
 from penstock.providers.exchange import Answer, Answered, CallDelta, Finish, ReasoningDelta, TextDelta
 from penstock.providers.failures import malformed_answer
 from penstock.providers.http import TimeLimits
-from penstock.providers.quirks import adapted, quirks_of
-from penstock.providers.retries import retrying
+from penstock.providers.quirks import adapt_quirks, quirks_of
+from penstock.providers.retries import retry
 from penstock.providers.sse import EventParser, OversizedEvent
 
 if TYPE_CHECKING:
@@ -214,10 +214,10 @@ class ProviderModel:
     ) -> _T:
         policy, pace = self._endpoint.policy, self._endpoint.pace
         if ask is None:
-            return await retrying(attempt, policy=policy, pace=pace, timeout_seconds=seconds)
+            return await retry(attempt, policy=policy, pace=pace, timeout_seconds=seconds)
         if ask.most_requests is not None:
             policy = msgspec.structs.replace(policy, tries=max(1, min(policy.tries, ask.most_requests)))
-        return await retrying(attempt, policy=policy, pace=pace, timeout_seconds=seconds, on_wait=ask.on_wait)
+        return await retry(attempt, policy=policy, pace=pace, timeout_seconds=seconds, on_wait=ask.on_wait)
 
     async def _adapting(
         self, ask: Ask, attempt: Callable[[bytes], Awaitable[_T]], *, stream: bool = False
@@ -230,7 +230,7 @@ class ProviderModel:
             try:
                 return await attempt(encode_body(body))
             except ProviderError as error:
-                changed = adapted(quirks, frozenset(body), error.failure)
+                changed = adapt_quirks(quirks, frozenset(body), error.failure)
                 if changed is None or changed in tried:
                     raise
             tried.add(changed)
@@ -265,10 +265,10 @@ class ProviderModel:
                         yield event
                     if gathered.finished:
                         break
-            yield Answered(_identified(gathered.answer(), reply))
+            yield Answered(_identify(gathered.answer(), reply))
 
     def _whole_answer(self, data: bytes, reply: OpenReply) -> Answer:
-        return _identified(self._dialect.answer_from_body(parse_body(data, reply.status)), reply)
+        return _identify(self._dialect.answer_from_body(parse_body(data, reply.status)), reply)
 
 
 class _Call:
@@ -329,6 +329,6 @@ async def _or_none(asked: Awaitable[_T]) -> _T | None:
         raise
 
 
-def _identified(answer: Answer, reply: OpenReply) -> Answer:
+def _identify(answer: Answer, reply: OpenReply) -> Answer:
     found = (reply.headers[name] for name in _REQUEST_IDS if name in reply.headers)
     return msgspec.structs.replace(answer, request_id=next(found, ""))

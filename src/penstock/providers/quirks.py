@@ -15,7 +15,7 @@ from penstock.errors import ErrorKind
 if TYPE_CHECKING:
     from penstock.errors import ErrorClass
 
-__all__ = ["Quirks", "adapted", "quirks_of"]
+__all__ = ["Quirks", "adapt_quirks", "quirks_of"]
 
 _OPENAI_HOSTS = ("api.openai.com", ".api.openai.com", ".openai.azure.com")
 _NO_STREAM_OPTIONS = ("api.mistral.ai",)
@@ -49,7 +49,7 @@ def quirks_of(host: str) -> Quirks:
     )
 
 
-def adapted(quirks: Quirks, sent: frozenset[str], failure: ErrorClass) -> Quirks | None:
+def adapt_quirks(quirks: Quirks, sent: frozenset[str], failure: ErrorClass) -> Quirks | None:
     """Returns the quirks to ask with instead, or None where the refusal is about something else.
 
     `sent` are the names of the fields that were sent.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.measure.usage import normalise_usage
-from penstock.providers.bodies import parse_event, refused, shaped
+from penstock.providers.bodies import parse_event, provider_error, read_shape
 from penstock.providers.classify import classify_error
 from penstock.providers.exchange import Answer, CallDelta, Called, Finish, ReasoningDelta, TextDelta
 from penstock.providers.failures import cut_off, malformed_answer
@@ -78,12 +78,12 @@ def request_body(ask: Ask, model: str, quirks: Quirks, *, stream: bool = False) 
 def answer_from_body(body: Mapping[str, Any]) -> Answer:
     """The answer that a whole body holds; its items are the wires. ProviderError where it cannot be read."""
     if body.get("status") == "failed":
-        raise refused(classify_error(None, body))
-    read = shaped(body, _Body)
+        raise provider_error(classify_error(None, body))
+    read = read_shape(body, _Body)
     items = [_item(item, place) for place, item in enumerate(read.output)]
     parts = [part for item in items if item.type == "message" for part in _parts(item.content)]
     refusal = "".join(part.refusal or "" for part in parts)
-    calls = tuple(_called(item, place) for place, item in enumerate(items) if item.type in _CALLS)
+    calls = tuple(_read_call(item, place) for place, item in enumerate(items) if item.type in _CALLS)
     return Answer(
         text="".join(part.text or "" for part in parts) or refusal,
         finish=Finish.REFUSED if refusal else _finish(read, calls),
@@ -105,7 +105,7 @@ def _item(item: Any, place: int) -> _Item:
     kind = item.get("type")
     if isinstance(kind, str) and kind not in {"message", "reasoning", *_CALLS}:
         return _Item(type=kind)
-    return shaped(item, _Item)
+    return read_shape(item, _Item)
 
 
 def _parts(content: list[_Part] | str | None) -> list[_Part]:
@@ -117,7 +117,7 @@ def _thoughts(item: _Item) -> list[str]:
     return [part.text for part in item.summary or _parts(item.content) if part.text]
 
 
-def _called(item: _Item, place: int) -> Called:
+def _read_call(item: _Item, place: int) -> Called:
     arguments = item.arguments if item.type == "function_call" else item.input
     return Called(item.call_id or item.id or f"call_{place}", item.name or "", arguments or "")
 
@@ -185,7 +185,7 @@ class ResponsesAccumulator:
         read = _item(item, place)
         if read.type not in _CALLS:
             return []
-        call = _called(read, place)
+        call = _read_call(read, place)
         self._call_ids[str(read.id)] = call.id
         return [CallDelta(call.id, call.name, call.arguments)]
 

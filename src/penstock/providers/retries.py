@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from penstock.errors import ErrorClass
 
-__all__ = ["CERTIFICATE", "Pace", "RetryPolicy", "next_delay", "retrying"]
+__all__ = ["CERTIFICATE", "Pace", "RetryPolicy", "next_delay", "retry"]
 
 _T = TypeVar("_T")
 
@@ -65,7 +65,7 @@ def next_delay(
     return rng.random() * min(policy.cap_seconds, policy.base_seconds * 2.0 ** min(attempt - 1, 60))
 
 
-async def retrying(
+async def retry(
     ask: Callable[[float | None], Awaitable[_T]],
     *,
     policy: RetryPolicy = DEFAULT_POLICY,

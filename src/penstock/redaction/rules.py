@@ -201,7 +201,7 @@ _ENCODED_HEAD = re.compile(r"[A-Za-z0-9+/]{72}")
 _ENCODED = re.compile(r"[A-Za-z0-9+/]*+={0,2}")
 
 
-def _armoured(text: str, _start: int, end: int) -> Iterator[Secret]:
+def _find_armoured(text: str, _start: int, end: int) -> Iterator[Secret]:
     armour = _ARMOUR.match(text, end - len("-BEGIN")) or _ARMOUR.match(text, end - len("- BEGIN"))
     if armour and (body := _BODY.match(text, armour.end())):
         yield Secret(body.start("key"), body.end("key"), "private-key")
@@ -212,7 +212,7 @@ def _putty(text: str, start: int, _end: int) -> Iterator[Secret]:
         yield Secret(match.start("key"), match.end("key"), "private-key")
 
 
-def _encoded(text: str, start: int, _end: int) -> Iterator[Secret]:
+def _find_encoded(text: str, start: int, _end: int) -> Iterator[Secret]:
     match = _ENCODED_HEAD.match(text, start)
     if (
         match
@@ -223,7 +223,7 @@ def _encoded(text: str, start: int, _end: int) -> Iterator[Secret]:
 
 
 KEY_RULES = (
-    RedactionRule(("--BEGIN", "-- BEGIN"), _armoured),
+    RedactionRule(("--BEGIN", "-- BEGIN"), _find_armoured),
     RedactionRule(("Private-Lines: ",), _putty),
-    RedactionRule(("LS0tLS1CRUdJTi",), _encoded),
+    RedactionRule(("LS0tLS1CRUdJTi",), _find_encoded),
 )

@@ -191,7 +191,7 @@ _REST_OF_RUN = re.compile(r"[A-Za-z0-9_-]*+")
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     """Compiled when an anchor is first seen: most texts hold none.
 
     No part of it takes more than so many characters, and gives none back, so that what a hostile text can
@@ -222,7 +222,7 @@ def _rule(shape: _Shape) -> RedactionRule:
             begin = start - before
             if begin < 0 or not (led_to or _stands_free(text, begin)):
                 continue
-            match = _compiled(shape.pattern).match(text, begin)
+            match = _compile(shape.pattern).match(text, begin)
             if match and is_secret(match["v" if led_to else 0][:_JUDGED]):
                 rest = _REST_OF_RUN.match(text, match.end())
                 yield Secret(

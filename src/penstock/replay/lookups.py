@@ -15,7 +15,7 @@ from penstock.conversation.message import Role
 from penstock.recall.memory_index import MemoryIndex
 from penstock.recall.passages import message_passages
 from penstock.recall.ranking import Wish
-from penstock.replay.needles import Spoken, needed, places
+from penstock.replay.needles import Spoken, find_needed, places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ def look_up(messages: Sequence[Message]) -> Lookups:
     """Look up what a view of a tenth would lack. Nothing is asked of a conversation that is too short."""
     spoken = [Spoken(_text(message), message.role is Role.ASSISTANT) for message in messages]
     cut = _cut_at(spoken)
-    asked = _asked(spoken, cut)
+    asked = _choose_lookups(spoken, cut)
     if not asked or sum(len(one.text) for one in spoken[:cut]) < _LEAST:
         return Lookups()
     index = MemoryIndex()
@@ -78,11 +78,11 @@ def _cut_at(spoken: Sequence[Spoken]) -> int:
     return len(spoken)
 
 
-def _asked(spoken: Sequence[Spoken], cut: int) -> list[tuple[str, str]]:
+def _choose_lookups(spoken: Sequence[Spoken], cut: int) -> list[tuple[str, str]]:
     """Values that the view lacks, evenly chosen, each with what stood before its first use."""
     shown = _small_view(spoken[:cut])
     missing = sorted(
-        value for value in needed(spoken, cut, len(spoken)) if next(places(value, shown), None) is None
+        value for value in find_needed(spoken, cut, len(spoken)) if next(places(value, shown), None) is None
     )
     chosen = missing[:: max(1, -(-len(missing) // _MOST_ASKED))]
     queries = ((value, _query(value, spoken, cut)) for value in chosen)

@@ -13,7 +13,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Recalled", "Spoken", "needed", "places", "values_in"]
+__all__ = ["Recalled", "Spoken", "find_needed", "places", "values_in"]
 
 _VALUE = re.compile(r"(?:https?://)?[\w@./#$+-]{5,160}")
 _TELLING = re.compile(r"\d|\w[_/@.]\w|[a-z][A-Z]")
@@ -58,7 +58,7 @@ def places(value: str, text: str) -> Iterator[int]:
         at = text.find(value, at + 1)
 
 
-def needed(spoken: Sequence[Spoken], cut: int, end: int) -> set[str]:
+def find_needed(spoken: Sequence[Spoken], cut: int, end: int) -> set[str]:
     """Returns the values from before `cut` that the assistant is the first to say again between `cut` and `end`."""
     before: set[str] = set()
     for message in spoken[:cut]:

@@ -12,7 +12,7 @@ from penstock.conversation.wire import parse_json
 from penstock.engine.compress import CompressRequest, compress_list, new_notebook
 from penstock.errors import TargetTooSmall
 from penstock.recall.passages import message_passages
-from penstock.replay.needles import Recalled, Spoken, needed, places
+from penstock.replay.needles import Recalled, Spoken, find_needed, places
 from penstock.replay.traces import turns_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.settings import Settings
     from penstock.stores.values import LogEntry, Store
 
-__all__ = ["StoredSession", "read_session", "recalled"]
+__all__ = ["StoredSession", "measure_recall", "read_session"]
 
 
 class StoredSession(msgspec.Struct, frozen=True, eq=False):
@@ -50,7 +50,7 @@ def read_session(store: Store, session_id: str) -> StoredSession:
     return StoredSession(row.dialect, row.model, wires, spoken, _positions(entries, times))
 
 
-def recalled(
+def measure_recall(
     session: StoredSession, compacted: Sequence[int], kept_tokens: int, settings: Settings
 ) -> Recalled:
     """Compact the session before these requests, one after the other, without a model, and see what is missed.
@@ -72,13 +72,13 @@ def recalled(
             view = compress_list([*view, *session.wires[start:cut]], request, notebook).messages
         except TargetTooSmall:
             break
-        total += _missed(session, dialect, view, cut, end)
+        total += _count_missed(session, dialect, view, cut, end)
         start = cut
     return total
 
 
-def _missed(session: StoredSession, dialect: Dialect, view: list[Any], cut: int, end: int) -> Recalled:
-    wanted = needed(session.spoken, cut, end)
+def _count_missed(session: StoredSession, dialect: Dialect, view: list[Any], cut: int, end: int) -> Recalled:
+    wanted = find_needed(session.spoken, cut, end)
     text = "\n".join(_text(dialect.decode(wire)) for wire in view) if wanted else ""
     kept = sum(next(places(value, text), None) is not None for value in wanted)
     return Recalled(1, len(wanted), kept)

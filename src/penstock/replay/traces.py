@@ -73,13 +73,13 @@ def read_traces(data: bytes, static_tokens: int = STATIC_TOKENS) -> list[Trace]:
             raise InputError(f"this is no trace of requests: {error}", position=f"line {number}") from None
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise MalformedJSON("this is no JSON", position=f"line {number}") from None
-        traces.append(_checked(read, number, static_tokens))
+        traces.append(_check(read, number, static_tokens))
     if not any(trace.requests for trace in traces):
         raise InputError("there are no requests in it: give a file with a trace a line")
     return [trace for trace in traces if trace.requests]
 
 
-def _checked(read: _Line, number: int, static_tokens: int) -> Trace:
+def _check(read: _Line, number: int, static_tokens: int) -> Trace:
     for row in read.requests:
         if not all(0 <= value <= _MOST_TOKENS for value in row):
             raise InputError(

@@ -17,7 +17,7 @@ from penstock.errors import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Key", "SettingsSection", "check_sections", "checked", "keys_of", "sections_of"]
+__all__ = ["Key", "SettingsSection", "check_sections", "check_value", "keys_of", "sections_of"]
 
 
 class SettingsSection(Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class SettingsSection(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_sections(self)
         for key in keys_of(type(self)):
-            checked(key, getattr(self, key.field))
+            check_value(key, getattr(self, key.field))
 
 
 class Key(Struct, frozen=True):
@@ -102,16 +102,16 @@ def _is_section(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, SettingsSection)
 
 
-def checked(key: Key, value: Any) -> Any:
+def check_value(key: Key, value: Any) -> Any:
     """Returns the value as its field's type. Raises SettingsError that names the key, the value and what is allowed."""
     try:
         return msgspec.convert(value, key.type)
     except msgspec.ValidationError as error:
         where = f" ({error})" if key.structured else ""  # says the place and the type, never the value
-        raise SettingsError(f"{key.name} {_shown(key, value)}{where}; allowed: {key.allowed}") from None
+        raise SettingsError(f"{key.name} {_quote(key, value)}{where}; allowed: {key.allowed}") from None
 
 
-def _shown(key: Key, value: Any) -> str:
+def _quote(key: Key, value: Any) -> str:
     if key.private:
         return "has a value that is not allowed (not shown: it may hold a secret)"
     text = repr(value)

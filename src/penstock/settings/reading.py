@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from penstock.errors import SettingsError
-from penstock.settings.keys import Key, checked, keys_of, sections_of
+from penstock.settings.keys import Key, check_value, keys_of, sections_of
 from penstock.settings.sections import Settings
 
 __all__ = ["known_keys", "nearest", "read_values", "settings_from"]
@@ -42,7 +42,7 @@ def read_values(mapping: Mapping[str, Any], *, texts: bool = False) -> dict[str,
         if name in values:
             raise SettingsError(f"{name} is given twice; keep one of the two")
         key = known_keys()[name]
-        values[name] = checked(key, _meant(key, value, texts=texts))
+        values[name] = check_value(key, _meant(key, value, texts=texts))
     return values
 
 
@@ -92,13 +92,13 @@ _NO = ("false", "no", "off", "0")
 
 def _meant(key: Key, value: Any, *, texts: bool) -> Any:
     if texts and isinstance(value, str):
-        return _spelled(key, value)
+        return _read_text(key, value)
     if isinstance(value, bool) and isinstance(key.kinds[0], msgspec.inspect.LiteralType):
         return "on" if value else "off"  # YAML 1.1 readers make booleans of these two words
     return value
 
 
-def _spelled(key: Key, text: str) -> Any:
+def _read_text(key: Key, text: str) -> Any:
     """Reads a text as this key's type; returns the text itself where it fits none, for the check to refuse."""
     word = text.strip()
     kind = key.kinds[0]

@@ -96,24 +96,24 @@ def _prefixes(received: Received, weights: Sequence[int]) -> Iterator[_Prefix]:
     tokens = 0
     segments = (received.tools, _as_blocks(received.system), *received.messages)
     for segment, weight in zip(segments, weights, strict=False):  # what could not be read has no weights
-        digest.update(canonical_json(_unmarked(segment)))
+        digest.update(canonical_json(_strip_marks(segment)))
         tokens += weight
         yield _Prefix(digest.copy().digest(), tokens, _ttl_seconds(segment))
 
 
-def _unmarked(value: Any) -> Any:
+def _strip_marks(value: Any) -> Any:
     """The value without marks: where they stand does not change what is cached.
 
     A text is written as a block, since a client turns it into one to mark it.
     """
     if isinstance(value, dict):
         return {
-            key: _unmarked(_as_blocks(item) if key == "content" else item)
+            key: _strip_marks(_as_blocks(item) if key == "content" else item)
             for key, item in value.items()
             if key != "cache_control"
         }
     if isinstance(value, list):
-        return [_unmarked(item) for item in value]
+        return [_strip_marks(item) for item in value]
     return value
 
 

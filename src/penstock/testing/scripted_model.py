@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import ErrorClass, ErrorKind, ProviderError
 from penstock.providers import anthropic, chat, responses
-from penstock.providers.bodies import encode_body, refused
+from penstock.providers.bodies import encode_body, provider_error
 from penstock.providers.classify import classify_error
 from penstock.providers.exchange import Answer, Answered, CallDelta, ReasoningDelta, TextDelta
 from penstock.providers.failures import malformed_answer
@@ -157,7 +157,7 @@ class ScriptedModel:
 
     def _error(self, failure: Failure, received: Received) -> ProviderError:
         told = failure.answer(self._dialect, received.number)
-        return _classified(told.status, told.body, told.headers)
+        return _classify(told.status, told.body, told.headers)
 
 
 class _Watch:
@@ -194,9 +194,9 @@ def _deltas(served: Served) -> Iterator[Event]:
         yield from (CallDelta(call.id, "", piece) for piece in pieces(call.arguments, served))
 
 
-def _classified(status: int, body: Any, headers: Mapping[str, str]) -> ProviderError:
+def _classify(status: int, body: Any, headers: Mapping[str, str]) -> ProviderError:
     read = body if isinstance(body, str | bytes | dict) else encode_wire(body)
-    return refused(classify_error(status, read, headers), "the scripted model")
+    return provider_error(classify_error(status, read, headers), "the scripted model")
 
 
 def _broken_off() -> ProviderError:
@@ -206,5 +206,5 @@ def _broken_off() -> ProviderError:
 
 def _unreadable(raw: RawBody) -> ProviderError:
     if raw.status >= 400:
-        return _classified(raw.status, raw.body, {"content-type": raw.content_type})
+        return _classify(raw.status, raw.body, {"content-type": raw.content_type})
     return malformed_answer(f"{raw.content_type} of {len(raw.body)} bytes", status=raw.status)

@@ -8,7 +8,7 @@ from penstock.errors import ErrorClass, ErrorKind, ProviderError
 from penstock.providers import chat
 from penstock.providers.chat import ChatAccumulator
 from penstock.providers.exchange import Ask, CallDelta, Called, Finish, ReasoningDelta, TextDelta
-from penstock.providers.quirks import Quirks, adapted, quirks_of
+from penstock.providers.quirks import Quirks, adapt_quirks, quirks_of
 from penstock.providers.sse import ServerEvent
 
 
@@ -258,8 +258,8 @@ def refusal(message, status=400, kind=ErrorKind.BAD_REQUEST):
     ],
 )
 def test_a_refusal_that_names_the_cap_changes_its_name(failure, changed):
-    new = adapted(Quirks(), frozenset({"max_tokens", "messages"}), failure)
+    new = adapt_quirks(Quirks(), frozenset({"max_tokens", "messages"}), failure)
     assert (new is not None) is changed
     if new is not None:
         assert new.cap_field == "max_completion_tokens"
-    assert adapted(Quirks(), frozenset({"messages"}), failure) is None
+    assert adapt_quirks(Quirks(), frozenset({"messages"}), failure) is None

@@ -7,7 +7,7 @@ import pytest
 from penstock.errors import ErrorClass, ErrorKind, ProviderError
 from penstock.providers import responses
 from penstock.providers.exchange import Ask, CallDelta, Called, Finish, ReasoningDelta, TextDelta
-from penstock.providers.quirks import Quirks, adapted, quirks_of
+from penstock.providers.quirks import Quirks, adapt_quirks, quirks_of
 from penstock.providers.sse import ServerEvent
 
 REASONING = {
@@ -159,5 +159,5 @@ def test_sealed_reasoning_that_a_model_does_not_have_is_not_asked_for_again():
         kind=ErrorKind.BAD_REQUEST, status=400, message="Encrypted content is not supported with this model."
     )
     quirks = quirks_of("api.openai.com")
-    assert adapted(quirks, frozenset({"include"}), failure).encrypted_reasoning is False
-    assert adapted(quirks, frozenset({"input"}), failure) is None
+    assert adapt_quirks(quirks, frozenset({"include"}), failure).encrypted_reasoning is False
+    assert adapt_quirks(quirks, frozenset({"input"}), failure) is None

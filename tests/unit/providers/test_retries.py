@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ErrorClass, ErrorKind, ProviderError
-from penstock.providers.retries import CERTIFICATE, Pace, RetryPolicy, next_delay, retrying
+from penstock.providers.retries import CERTIFICATE, Pace, RetryPolicy, next_delay, retry
 
 TRANSIENT = [kind for kind in ErrorKind if kind.transient]
 LASTING = [kind for kind in ErrorKind if not kind.transient]
@@ -94,7 +94,7 @@ def test_a_wait_beyond_the_longest_is_refused_not_shortened():
 def test_it_is_asked_again_until_it_answers():
     time = Time()
     ask, told = failing(rate_limit(2), rate_limit(4))
-    assert asyncio.run(retrying(ask, pace=time.pace())) == "answer"
+    assert asyncio.run(retry(ask, pace=time.pace())) == "answer"
     assert told == [None, None, None]
     assert 2 <= time.slept[0] <= 2.2
     assert 4 <= time.slept[1] <= 4.4
@@ -104,7 +104,7 @@ def test_the_last_error_is_raised_when_tries_run_out():
     time = Time()
     ask, told = failing(rate_limit(1), rate_limit(2), rate_limit(3))
     with pytest.raises(ProviderError) as caught:
-        asyncio.run(retrying(ask, pace=time.pace()))
+        asyncio.run(retry(ask, pace=time.pace()))
     assert caught.value.failure.retry_after_seconds == 3
     assert len(told) == 3
     assert len(time.slept) == 2
@@ -114,7 +114,7 @@ def test_a_wait_that_does_not_fit_the_deadline_is_not_begun():
     time = Time()
     ask, told = failing(rate_limit(2), rate_limit(5))
     with pytest.raises(ProviderError):
-        asyncio.run(retrying(ask, pace=time.pace(), timeout_seconds=6))
+        asyncio.run(retry(ask, pace=time.pace(), timeout_seconds=6))
     assert len(time.slept) == 1
     assert told[0] == 6
     assert told[1] == pytest.approx(6 - time.slept[0])
@@ -125,4 +125,4 @@ def test_other_errors_pass_through():
         raise KeyError("ours")
 
     with pytest.raises(KeyError):
-        asyncio.run(retrying(ask, pace=Time().pace()))
+        asyncio.run(retry(ask, pace=Time().pace()))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.measure.usage import Usage
-from penstock.replay.needles import Recalled, Spoken, needed, places, values_in
-from penstock.replay.recall import read_session, recalled
+from penstock.replay.needles import Recalled, Spoken, find_needed, places, values_in
+from penstock.replay.recall import measure_recall, read_session
 from penstock.sessions.session import Session
 from penstock.settings import Settings
 from penstock.stores.store import open_store
@@ -39,8 +39,8 @@ def test_needed_is_what_the_assistant_repeats_untold():
         said("cart.total again"),
         said("item_99"),
     ]
-    assert needed(spoken, 2, 5) == {"order_4711", "cart.total"}
-    assert needed(spoken, 0, 6) == set()
+    assert find_needed(spoken, 2, 5) == {"order_4711", "cart.total"}
+    assert find_needed(spoken, 0, 6) == set()
 
 
 def test_shares_add_up():
@@ -86,15 +86,15 @@ def test_what_the_view_keeps_is_counted(stored):
     store, session_id = stored
     session = read_session(store, session_id)
     last = len(session.positions) - 1
-    roomy = recalled(session, [last], 6_000, Settings())
-    small = recalled(session, [10, 20, last], 700, Settings())
+    roomy = measure_recall(session, [last], 6_000, Settings())
+    small = measure_recall(session, [10, 20, last], 700, Settings())
     assert (roomy.compactions, roomy.needed) == (1, 3)
     assert roomy.kept == 3
     assert small.compactions == 3
     assert small.kept <= small.needed
-    assert recalled(session, [], 700, Settings()) == Recalled()
+    assert measure_recall(session, [], 700, Settings()) == Recalled()
 
 
 def test_a_view_that_cannot_be_that_small_ends_it(stored):
     store, session_id = stored
-    assert recalled(read_session(store, session_id), [30], 5, Settings()) == Recalled()
+    assert measure_recall(read_session(store, session_id), [30], 5, Settings()) == Recalled()

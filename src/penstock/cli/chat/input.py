@@ -17,7 +17,7 @@ from prompt_toolkit.output.color_depth import ColorDepth
 from prompt_toolkit.styles import Style
 
 from penstock.cli.chat.commands import COMMANDS
-from penstock.config import colour_is_wanted, data_folder
+from penstock.config import data_folder, wants_colour
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -108,7 +108,7 @@ class LineReader:
             key_bindings=_bindings(),
             bottom_toolbar=self._toolbar,
             style=_STYLE,
-            color_depth=None if colour_is_wanted() else ColorDepth.DEPTH_1_BIT,
+            color_depth=None if wants_colour() else ColorDepth.DEPTH_1_BIT,
             enable_open_in_editor=True,
         )
         for window in self._session.layout.find_all_windows():

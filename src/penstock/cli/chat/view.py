@@ -16,7 +16,7 @@ from rich.theme import Theme
 from penstock.cli.chat.feedback import compaction_lines, ending_line, tame, tool_line
 from penstock.cli.chat.markdown import AnswerMarkdown, markdown
 from penstock.cli.layout import clipped, printable, wrapped
-from penstock.config import colour_is_wanted
+from penstock.config import wants_colour
 from penstock.loop.events import (
     Asked,
     Compacted,
@@ -68,7 +68,7 @@ def console_for(stream: TextIO, *, unicode: bool) -> Console:
     return Console(
         file=stream,
         theme=theme,
-        color_system="auto" if colour_is_wanted() else None,
+        color_system="auto" if wants_colour() else None,
         highlight=False,
         emoji=False,
         markup=False,

@@ -36,7 +36,7 @@ def body(served: Served) -> dict[str, Any]:
 def wires(served: Served) -> tuple[Any, ...]:
     """The items to append."""
     status = "incomplete" if served.reply.finished in _INCOMPLETE else "completed"
-    return tuple(_filled(item, text, status) for item, text in _items(served))
+    return tuple(_fill(item, text, status) for item, text in _items(served))
 
 
 def content(served: Served) -> Iterator[Frame]:
@@ -48,7 +48,7 @@ def content(served: Served) -> Iterator[Frame]:
         yield _event("response.output_item.added", output_index=index, item=item)
         place = {"item_id": item["id"], "output_index": index}
         yield from _FILLING[item["type"]](served, text, place)
-        done = _filled(item, text, "completed")
+        done = _fill(item, text, "completed")
         yield _event("response.output_item.done", output_index=index, item=done)
 
 
@@ -120,7 +120,7 @@ def _items(served: Served) -> Iterator[tuple[dict[str, Any], str]]:
         yield item | {"call_id": call.id, "name": call.name, "arguments": ""}, call.arguments
 
 
-def _filled(item: dict[str, Any], text: str, status: str) -> dict[str, Any]:
+def _fill(item: dict[str, Any], text: str, status: str) -> dict[str, Any]:
     match item["type"]:
         case "reasoning":
             return item | {"summary": [{"type": "summary_text", "text": text}]}
