@@ -151,12 +151,18 @@ def test_architecture_names_the_layers_that_are_checked():
     assert drawn.splitlines() == [layer.replace("penstock.", "") for layer in layers]
 
 
-def test_architecture_names_the_modules_that_there_are():
-    house = re.search(r"## The house\n\n```text\n(.*?)```", read("ARCHITECTURE.md"), re.DOTALL)[1]
-    named = set(re.findall(r"\b\w+\.py\b", house))
+def test_architecture_names_the_rooms_that_there_are():
+    table = re.search(r"## The rooms\n\n(.*?)\n\n", read("ARCHITECTURE.md"), re.DOTALL)[1]
+    named = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     package = ROOT / "src" / "penstock"
-    assert named <= {path.name for path in package.rglob("*.py")}
-    assert {path.name for path in (package / "compaction").glob("[!_]*.py")} <= named
+    rooms = {path.name.removesuffix(".py") for path in package.glob("[!_.]*") if path.name != "py.typed"}
+    assert named == rooms
+
+
+def test_architecture_starts_readers_at_files_that_there_are():
+    table = re.search(r"## Where to start reading\n\n(.*)", read("ARCHITECTURE.md"), re.DOTALL)[1]
+    for name in re.findall(r"`(\w+(?:/\w+)+\.py)`", table):
+        assert (ROOT / "src" / "penstock" / name).is_file(), name
 
 
 def test_the_glossary_is_in_order_and_says_each_word_once():
