@@ -475,6 +475,7 @@ class TestPlaces:
             load_settings(environ={}, flags={"compression.threshold": "2"})
 
 
+@pytest.mark.outside
 def test_importing_config_loads_nothing_heavy():
     code = "import sys, penstock.config; print(*[m for m in ('yaml', 'difflib', 'asyncio', 'numpy') if m in sys.modules])"
     result = subprocess.run(

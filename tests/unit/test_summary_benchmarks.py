@@ -170,6 +170,7 @@ def test_the_long_session_has_a_needle_in_each_tool_result_and_nowhere_else():
         assert [message for message in session.messages if needle in text_of(message)] == [result]
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("name", ["429", "400", "blank answer", "an answer"])
 def test_a_provider_is_asked_over_http_and_answers_as_its_row_says(name):
     session = summary_failures.long_session()

@@ -37,6 +37,7 @@ async def until(happened):
     raise AssertionError("it never happened")
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_turn_with_tools_ends_with_the_files_on_disk(store, tmp_path, dialect):
     replies = [
@@ -121,6 +122,7 @@ def test_what_cannot_be_helped_is_told_and_the_session_goes_on(store, tmp_path):
     assert run(agent, "And now?").reason == "done"
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_an_interrupted_tool_leaves_a_log_that_can_be_sent(store, tmp_path, dialect):
     replies = [Reply.calling("terminal", command="echo half way; sleep 30"), Reply(text="as you wish")]
@@ -142,6 +144,7 @@ def test_an_interrupted_tool_leaves_a_log_that_can_be_sent(store, tmp_path, dial
     assert not model.violations
 
 
+@pytest.mark.outside
 def test_a_second_interruption_does_not_wait_for_a_command_to_end(store, tmp_path):
     stubborn = "trap '' TERM; echo ready; sleep 30"
     replies = [Reply.calling("terminal", command=stubborn), Reply(text="as you wish")]
@@ -191,6 +194,7 @@ def test_an_interrupted_answer_is_kept_as_far_as_it_came(store, tmp_path):
     assert not model.violations
 
 
+@pytest.mark.outside
 def test_a_large_result_is_kept_in_the_store_and_read_by_handle(store, tmp_path):
     (tmp_path / "big.py").write_text("print('x' * 49)\n" * 1)
     replies = [
@@ -559,6 +563,7 @@ def test_system_prompt_and_tools_count_from_the_start(store, tmp_path):
     assert agent.status().prompt_tokens > 900
 
 
+@pytest.mark.outside
 def test_tools_of_mcp_servers_in_the_settings_are_offered_run_and_closed(store, tmp_path):
     pytest.importorskip("mcp")
     server = Path(__file__).with_name("mcp_tickets.py")

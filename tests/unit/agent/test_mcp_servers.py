@@ -16,6 +16,8 @@ from penstock.agent.mcp_servers import McpServers
 from penstock.agent.tools.toolbox import Toolbox
 from penstock.settings import McpServer
 
+pytestmark = pytest.mark.outside
+
 SERVER = str(Path(__file__).with_name("mcp_tickets.py"))
 
 

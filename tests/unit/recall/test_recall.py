@@ -145,6 +145,7 @@ def test_passages_of_a_session_find_themselves():
     assert len(missed) <= 0.02 * len(index)
 
 
+@pytest.mark.outside
 def test_results_do_not_depend_on_the_order_of_sets():
     program = (
         "from benchmarks.generate import coding_session\n"

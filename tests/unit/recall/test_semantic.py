@@ -49,6 +49,7 @@ def test_off_asks_for_no_model():
     assert embedder_for(Settings()) is None
 
 
+@pytest.mark.outside
 def test_a_missing_package_is_told_with_what_to_install():
     script = (
         "import sys; sys.modules['tokenizers'] = None; import importlib.util as u; u.find_spec = lambda name: None\n"

@@ -135,6 +135,7 @@ def test_turns_in_two_lists_side_by_side(tmp_path):
         assert new["conversations"]["from"] == [turn["from"] for turn in expected]
 
 
+@pytest.mark.outside
 def test_samples_and_processes_give_the_same_bytes(tmp_path):
     source = tmp_path / "in.parquet"
     pq.write_table(pa.Table.from_pylist(rows(), SCHEMA), source, row_group_size=3)

@@ -222,6 +222,7 @@ def facts(totals):
     )
 
 
+@pytest.mark.outside
 def test_a_run_that_was_stopped_and_resumed_reports_every_row(tmp_path):
     class Failing:
         def run(self, shards, job):
