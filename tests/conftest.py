@@ -30,10 +30,8 @@ settings.load_profile("penstock")
 
 TESTS = Path(__file__).parent
 QUICK_FOLDERS = {"unit", "golden", "properties"}
-OUTSIDE = {
-    "postgres_server": None,
-    "local_model": "local model",
-}  # fixture: the tests of it that stay together
+# What a test may ask for, by a fixture or by the name of a parameter, and the name of those that stay together.
+OUTSIDE = {"postgres_server": None, "postgresql": None, "local_model": "local model"}
 FORBIDDEN = {
     "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "socket.bind", "socket.connect",
     "socket.getaddrinfo", "socket.sendto", "subprocess.Popen",

@@ -403,6 +403,7 @@ class TestFile:
         assert str(file) in str(caught.value)
         assert position in str(caught.value)
 
+    @pytest.mark.outside
     @pytest.mark.parametrize(
         ("content", "words"),
         [

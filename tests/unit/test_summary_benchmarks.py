@@ -61,6 +61,7 @@ def test_a_summariser_has_the_outcome_that_its_name_tells_and_does_no_harm(name)
     assert harm(result)._replace(invented=()) == NO_HARM
 
 
+@pytest.mark.outside
 def test_the_summarisers_write_what_they_are_named_for():
     messages, _ = talk()
     source = "\n".join(map(text_of, messages))

@@ -58,6 +58,7 @@ def test_a_turn_with_tools_ends_with_the_files_on_disk(store, tmp_path, dialect)
     assert len(store.usage(session_id=agent.session.id)) == 3
 
 
+@pytest.mark.outside
 def test_what_a_model_sends_wrongly_is_answered(store, tmp_path):
     replies = [
         Reply.calling("no_such_tool", x=1),
@@ -531,6 +532,7 @@ def test_the_lossless_engine_in_an_agent_is_opened_by_its_tools(store, tmp_path)
     assert not model.violations
 
 
+@pytest.mark.outside
 def test_a_compaction_that_pays_comes_before_the_threshold_asks_no_model_and_says_why(store, tmp_path):
     agent, model, events = agent_of(
         [Reply(text="an answer, " * 400)],

@@ -57,6 +57,7 @@ def done(source, target, **changes):
     return run(Run(source=source, target=target, job=job, workers=1), **changes)
 
 
+@pytest.mark.outside
 def test_columns_types_metadata_and_row_groups_stay(tmp_path):
     given = rows()
     table = pa.Table.from_pylist(given, SCHEMA)
