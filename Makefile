@@ -1,6 +1,6 @@
 # Each target does its own set-up: `make run` and `make test` work on a fresh machine with Python 3.11+.
-# One virtual environment grows in three steps, each with a stamp: what the program needs (run), what quick and the
-# checks need (dev), and what only the whole suite needs (all).
+# One virtual environment grows in three steps, each with a stamp: what the program needs (run), what quick needs
+# (dev), and what only the checks of types and the whole suite need (all).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,11 +30,11 @@ quick: $(DEV)
 	@$(BIN)/ruff format --check .
 	@PENSTOCK_EXAMPLES=0.05 $(BIN)/pytest -m quick $(PARALLEL)
 
-test: $(ALL) check
+test: check
 	@$(BIN)/pytest -m "not alone" $(PARALLEL)
 	@$(BIN)/pytest -m alone
 
-check: $(DEV)
+check: $(ALL)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
