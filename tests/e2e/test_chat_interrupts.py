@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from tests.e2e.chat_screen import CTRL_C
 from tests.e2e.chat_stage import calling, stage
 
@@ -35,6 +36,7 @@ def test_ctrl_c_stops_the_turn_keeps_the_conversation_and_twice_leaves(tmp_path)
         assert chat.wait_end() == 0
 
 
+@pytest.mark.alone
 def test_ctrl_c_ends_a_running_command_and_every_call_has_its_result(tmp_path):
     script = [calling("", "terminal", '{"command": "echo begun; sleep 60"}'), "Fine."]
     with stage(tmp_path, script) as at, at.screen("--yes") as chat:

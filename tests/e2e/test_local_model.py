@@ -22,6 +22,8 @@ from penstock.errors import ErrorKind, ProviderError, SettingsError
 from penstock.local import LocalServer, bundled_model, missing
 from penstock.measure.usage import normalise_usage
 
+pytestmark = pytest.mark.xdist_group("local model")  # one at a time: each takes a core
+
 ROOT = Path(__file__).parents[2]
 QUESTION = [{"role": "user", "content": "Say hello."}]
 LOST_SECONDS = 5.0
@@ -43,7 +45,7 @@ time.sleep(60)
 
 
 def ask(server, path, body=None, **headers):
-    connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=60)
+    connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=300)
     try:
         data = None if body is None else json.dumps(body)
         connection.request("GET" if body is None else "POST", path, data, headers)

@@ -55,7 +55,7 @@ def with_shared(url, *texts):
 def test_killed_writers_lose_nothing_that_was_acknowledged(tmp_path, postgres_url):
     rng = random.Random(SEED)
     acknowledged = Counter()
-    for run in range(3 * KILLS):
+    for run in range(12 * KILLS):
         if run >= KILLS and acknowledged.keys() >= TRIED:  # on a busy machine a run may get little done
             break
         if run % ON_ONE_STORE == 0:
@@ -246,6 +246,7 @@ def as_reader(url):
     return said
 
 
+@pytest.mark.alone
 def test_a_database_that_somebody_holds_is_told_and_works_again_after(sqlite_url):
     store = with_shared(sqlite_url, "one")
     store.close()

@@ -24,6 +24,8 @@ from cli_process import COMMAND, assert_one_clear_error, environment, penstock
 from ray_sessions import processes_of
 from trajectory_runs import alive_in_session, has_done_a_shard, started, wait_for
 
+pytestmark = pytest.mark.xdist_group("ray")  # one cluster at a time
+
 SIZES = (1_500, 2_500, 6_000, 9_000)
 TARGET = ("--target-tokens", "3000", "--summary-tokens", "400")
 LONG = bool(os.environ.get("PENSTOCK_CLUSTER"))

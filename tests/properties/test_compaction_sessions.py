@@ -85,6 +85,7 @@ print(hashlib.sha256(said.encode()).hexdigest())
 """
 
 
+@pytest.mark.outside
 def test_processes_with_other_hash_seeds_write_the_same():
     digests = {
         subprocess.run(

@@ -72,6 +72,21 @@ def test_whatever_it_leaves_out_the_result_is_legal_or_refused(name, data):
     assert kept == view[len(view) - len(kept) :]
 
 
+def test_of_two_that_are_equal_the_one_that_was_kept_comes_back():
+    view = [
+        {"type": "message", "role": role, "content": text, **more}
+        for role, text, more in [
+            ("user", "Go on.", {}),
+            ("assistant", [{"type": "output_text", "text": "Done."}], {"id": "msg_1", "status": "completed"}),
+            ("user", "Again.", {}),
+            ("assistant", [{"type": "output_text", "text": "Done."}], {"id": "msg_2", "status": "completed"}),
+        ]
+    ]
+    note = {"role": "user", "content": "Some messages were left out."}
+    made = ListEngine(Made(lambda messages: [note, messages[-1]]), "responses").compress(view, 100, None)
+    assert made[-1] is view[-1]
+
+
 @each_dialect
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())

@@ -195,6 +195,7 @@ def conversation(turns):
         yield list(messages)
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("prefix_end", [None, 1])
 @pytest.mark.parametrize("ttl", ["5m", "1h"])
 def test_a_provider_s_cache_reads_more_every_turn(ttl, prefix_end):
@@ -224,6 +225,7 @@ def test_a_provider_s_cache_reads_more_every_turn(ttl, prefix_end):
     assert hour == ([usage.cache_write_tokens for usage in usages] if ttl == "1h" else [0] * len(usages))
 
 
+@pytest.mark.outside
 def test_without_marks_the_same_turns_read_nothing():
     with (
         scripted_provider(lambda _: Reply("Done."), prompt_cache=PromptCache()) as server,

@@ -127,6 +127,7 @@ def test_without_recorded_sessions_it_says_so_and_what_they_would_add():
     assert "customer service" in markdown(table)
 
 
+@pytest.mark.outside
 def test_an_unknown_subject_is_refused_with_the_names_there_are():
     command = [sys.executable, "-m", "benchmarks", "weather"]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)

@@ -403,6 +403,7 @@ class TestFile:
         assert str(file) in str(caught.value)
         assert position in str(caught.value)
 
+    @pytest.mark.outside
     @pytest.mark.parametrize(
         ("content", "words"),
         [
@@ -475,6 +476,7 @@ class TestPlaces:
             load_settings(environ={}, flags={"compression.threshold": "2"})
 
 
+@pytest.mark.outside
 def test_importing_config_loads_nothing_heavy():
     code = "import sys, penstock.config; print(*[m for m in ('yaml', 'difflib', 'asyncio', 'numpy') if m in sys.modules])"
     result = subprocess.run(

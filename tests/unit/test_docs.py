@@ -64,6 +64,7 @@ def commands_of_readme():
     return [line for line in lines if line.startswith("penstock ")]
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_python_blocks_run_as_printed_one_after_the_other(name, monkeypatch):
     monkeypatch.chdir(ROOT)
@@ -74,6 +75,7 @@ def test_python_blocks_run_as_printed_one_after_the_other(name, monkeypatch):
         exec(compile(body, f"{name}, block {number}", "exec"), namespace)
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("line", commands_of_readme())
 def test_commands_of_the_readme_run_as_printed(line, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")

@@ -61,6 +61,7 @@ def test_a_summariser_has_the_outcome_that_its_name_tells_and_does_no_harm(name)
     assert harm(result)._replace(invented=()) == NO_HARM
 
 
+@pytest.mark.outside
 def test_the_summarisers_write_what_they_are_named_for():
     messages, _ = talk()
     source = "\n".join(map(text_of, messages))
@@ -170,6 +171,7 @@ def test_the_long_session_has_a_needle_in_each_tool_result_and_nowhere_else():
         assert [message for message in session.messages if needle in text_of(message)] == [result]
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("name", ["429", "400", "blank answer", "an answer"])
 def test_a_provider_is_asked_over_http_and_answers_as_its_row_says(name):
     session = summary_failures.long_session()

@@ -392,6 +392,7 @@ def seconds_for(body):
     return time.perf_counter() - started
 
 
+@pytest.mark.alone
 def test_a_huge_body_is_looked_at_in_part_and_quickly():
     error = '"error":{"message":"prompt is too long: 210000 tokens > 200000 maximum"}'
     bodies = [

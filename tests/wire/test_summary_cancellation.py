@@ -156,6 +156,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(os.name != "posix", reason="signals are sent as posix does")
 def test_a_signal_does_not_wait_for_a_function_that_sleeps(tmp_path):
     path = tmp_path / "talk.json"
@@ -178,6 +179,7 @@ def test_a_signal_does_not_wait_for_a_function_that_sleeps(tmp_path):
     assert (host.returncode, complaints) == (130, "")
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(os.name != "posix", reason="signals are sent as posix does")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_a_signal_ends_a_sync_call_at_once(tmp_path, sent):

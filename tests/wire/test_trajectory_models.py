@@ -113,6 +113,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", FAILURES)
 def test_a_model_that_fails_leaves_excerpts_and_the_reason(name, tmp_path):
     reply, reason = FAILURES[name]
@@ -175,6 +176,7 @@ def test_one_trajectory_with_a_model_and_with_a_function():
     assert metrics.model == "writer-1"
 
 
+@pytest.mark.alone
 def test_a_function_that_never_ends_is_not_waited_for():
     async def asleep(_prompt):
         await asyncio.sleep(60)

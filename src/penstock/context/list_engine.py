@@ -131,10 +131,11 @@ class ListEngine:
         new: list[dict[str, Any]] = []
         at = first = 0
         while at < len(made):
+            equal = places.get(encode_wire(made[at]), ())
             found = next(
                 (
-                    place
-                    for place in places.get(encode_wire(made[at]), ())
+                    place  # of several that are equal, the very one that the engine was given
+                    for place in sorted(equal, key=lambda place: units[place].chat[0] is not made[at])
                     if place >= first and made[at : at + len(units[place].chat)] == units[place].chat
                 ),
                 None,

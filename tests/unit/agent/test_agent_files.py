@@ -290,6 +290,7 @@ class TestListing:
         (stage.root / "docs/link").symlink_to(tmp_path / "outside")
         assert stage.run("list_files", path="docs").text == "guide.md\nlink@"
 
+    @pytest.mark.outside
     def test_git_agrees(self, stage):
         """The rules are git's, where git has no others to go by."""
         import subprocess

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from penstock.agent.tools import search_files
 from penstock.agent.tools.search_child import SearchJob, search
 
+pytestmark = pytest.mark.outside
+
 RIPGREP = shutil.which("rg")
 needs_ripgrep = pytest.mark.skipif(RIPGREP is None, reason="ripgrep is not installed")
 
@@ -77,6 +79,7 @@ class TestFinding:
 
 
 class TestEnding:
+    @pytest.mark.alone
     def test_an_expression_that_never_ends_is_ended(self, stage, monkeypatch):
         monkeypatch.setattr(search_files, "_SECONDS", 1.0)
         stage.context = msgspec.structs.replace(stage.context, environment={"PATH": "/nowhere"})

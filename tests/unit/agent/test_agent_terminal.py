@@ -9,6 +9,8 @@ import pytest
 from penstock.config import command_environment
 from penstock.writing.stubs import exit_status
 
+pytestmark = pytest.mark.outside
+
 
 def alive(pid):
     """Whether the process runs; one that has ended and was not reaped does not."""
@@ -96,6 +98,7 @@ class TestOutput:
 
 
 class TestEnding:
+    @pytest.mark.alone
     def test_a_timeout_ends_the_whole_group(self, stage):
         started = time.monotonic()
         outcome = stage.run(
@@ -111,6 +114,7 @@ class TestEnding:
         outcome = stage.run("terminal", command="trap '' TERM; echo $$; sleep 60", timeout_seconds=0.3)
         assert gone(int(outcome.text.split("\n")[0]))
 
+    @pytest.mark.alone
     def test_what_is_left_in_the_background_ends_with_the_command(self, stage):
         started = time.monotonic()
         outcome = stage.run("terminal", command="sleep 60 & echo $!")
@@ -118,6 +122,7 @@ class TestEnding:
         assert not outcome.is_error
         assert gone(int(outcome.text.split("\n")[0]))
 
+    @pytest.mark.alone
     def test_a_process_that_left_the_group_is_not_waited_for(self, stage):
         started = time.monotonic()
         outcome = stage.run("terminal", command="setsid sleep 3 & echo here")

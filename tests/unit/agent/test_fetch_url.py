@@ -11,6 +11,8 @@ from penstock.agent.tools.fetch_url import is_public
 from penstock.agent.tools.readable import readable
 from penstock.loop.approvals import ApprovalReply
 
+pytestmark = pytest.mark.outside
+
 PAGE = """<!DOCTYPE html><html><head><title>Cranes</title><style>p {color: red}</style></head>
 <body><script>alert("no")</script><h1>All  about
 cranes</h1><p>They lift &amp; <a href="/more">turn</a>.</p><ul><li>one<li>two</ul>

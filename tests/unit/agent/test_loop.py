@@ -28,6 +28,7 @@ async def until(happened):
     raise AssertionError("it never happened")
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_turn_with_tools_ends_with_the_files_on_disk(store, tmp_path, dialect):
     replies = [
@@ -48,6 +49,7 @@ def test_a_turn_with_tools_ends_with_the_files_on_disk(store, tmp_path, dialect)
     assert len(store.usage(session_id=agent.session.id)) == 3
 
 
+@pytest.mark.outside
 def test_what_a_model_sends_wrongly_is_answered(store, tmp_path):
     replies = [
         Reply.calling("no_such_tool", x=1),
@@ -112,6 +114,7 @@ def test_what_cannot_be_helped_is_told_and_the_session_goes_on(store, tmp_path):
     assert run(agent, "And now?").reason == "done"
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_an_interrupted_tool_leaves_a_log_that_can_be_sent(store, tmp_path, dialect):
     replies = [Reply.calling("terminal", command="echo half way; sleep 30"), Reply(text="as you wish")]
@@ -133,6 +136,7 @@ def test_an_interrupted_tool_leaves_a_log_that_can_be_sent(store, tmp_path, dial
     assert not model.violations
 
 
+@pytest.mark.outside
 def test_a_second_interruption_does_not_wait_for_a_command_to_end(store, tmp_path):
     stubborn = "trap '' TERM; echo ready; sleep 30"
     replies = [Reply.calling("terminal", command=stubborn), Reply(text="as you wish")]
@@ -182,6 +186,7 @@ def test_an_interrupted_answer_is_kept_as_far_as_it_came(store, tmp_path):
     assert not model.violations
 
 
+@pytest.mark.outside
 def test_a_large_result_is_kept_in_the_store_and_read_by_handle(store, tmp_path):
     (tmp_path / "big.py").write_text("print('x' * 49)\n" * 1)
     replies = [
@@ -520,6 +525,7 @@ def test_the_lossless_engine_in_an_agent_is_opened_by_its_tools(store, tmp_path)
     assert not model.violations
 
 
+@pytest.mark.outside
 def test_a_compaction_that_pays_comes_before_the_threshold_asks_no_model_and_says_why(store, tmp_path):
     agent, model, events = agent_of(
         [Reply(text="an answer, " * 400)],
@@ -552,6 +558,7 @@ def test_system_prompt_and_tools_count_from_the_start(store, tmp_path):
     assert agent.status().prompt_tokens > 900
 
 
+@pytest.mark.outside
 def test_tools_of_mcp_servers_in_the_settings_are_offered_run_and_closed(store, tmp_path):
     pytest.importorskip("mcp")
     server = Path(__file__).with_name("mcp_tickets.py")

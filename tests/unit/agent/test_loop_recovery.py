@@ -135,6 +135,7 @@ def test_a_request_that_cannot_be_made_smaller_ends_in_one_error_that_names_its_
     assert len(script.sizes) <= 4
 
 
+@pytest.mark.outside
 def test_a_wait_for_a_provider_is_told(store, tmp_path):
     told = []
 

@@ -16,6 +16,8 @@ from penstock.loop.approvals import ApprovalReply
 from penstock.loop.mcp import McpServers
 from penstock.settings import McpServer
 
+pytestmark = pytest.mark.outside
+
 SERVER = str(Path(__file__).with_name("mcp_tickets.py"))
 
 

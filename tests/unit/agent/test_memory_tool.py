@@ -122,6 +122,7 @@ def add_some(folder, who):
         files.change(MemoryName.MEMORY, lambda text, n=number: added(text, f"{who} noted {n}"))
 
 
+@pytest.mark.outside
 def test_several_agents_lose_nothing_of_each_other(tmp_path):
     processes = [multiprocessing.Process(target=add_some, args=(tmp_path / "m", who)) for who in "abc"]
     for process in processes:

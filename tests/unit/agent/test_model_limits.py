@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 
 from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.loop.agent import TurnLimits
@@ -12,6 +13,8 @@ from penstock.loop.events import Asked
 from penstock.providers.connect import connect
 from penstock.settings import settings_from
 from penstock.testing import ScriptedModel, ScriptedProvider
+
+pytestmark = pytest.mark.outside
 
 
 def windows(store, folder, turns, *, name="gpt-4.1", values=None, **options):

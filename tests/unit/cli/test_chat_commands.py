@@ -21,6 +21,8 @@ from penstock.settings import ModelSettings, RecallSettings, Settings
 from penstock.stores.store import open_store
 from penstock.testing import ScriptedProvider
 
+pytestmark = pytest.mark.outside
+
 SCREEN = Screen(io.StringIO(), columns=100)
 
 

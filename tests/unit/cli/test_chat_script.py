@@ -11,6 +11,8 @@ from tests.e2e.cli_process import assert_one_clear_error
 from penstock.providers.exchange import Called
 from penstock.testing import Reply, scripted_provider
 
+pytestmark = pytest.mark.outside
+
 
 @pytest.fixture
 def chat(penstock, tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.unit.engine.plugin_stage import install, write_plugin
 
 import penstock as package
@@ -72,6 +73,7 @@ def test_a_folder_that_is_not_there_is_said(penstock, tmp_path):
     )
 
 
+@pytest.mark.outside
 def test_a_package_that_is_installed_is_there_in_a_process_of_its_own(tmp_path):
     """A real interpreter with the package on its path, as an installer would leave it."""
     site = install(tmp_path / "site", {"last-turns": "acme_engines:LastTurns", "gone": "acme_engines:Gone"})

@@ -34,6 +34,7 @@ def assert_same_handles(document):
     assert mine == handles_of_a_compaction(document)
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("strategy", [conversations, broken_conversations])
 def test_numbers_are_those_of_a_compaction(dialect, strategy):

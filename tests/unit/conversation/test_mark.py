@@ -36,6 +36,7 @@ def test_names_that_cannot_be_attributes(name):
         wrap("x", {name: "y"})
 
 
+@pytest.mark.alone
 def test_many_openings_without_an_end_cost_no_more_than_one_pass():
     text = '<penstock-handoff v="1">\n' * 100_000
     start = time.perf_counter()

@@ -65,6 +65,7 @@ def talk():
     return done
 
 
+@pytest.mark.outside
 def test_a_value_that_left_the_view_is_found_and_read(talk):
     assert "47113" not in json.dumps(talk.view)
     first = talk.call("history_search", query="port of the crane at the north quay")["found"][0]
@@ -85,6 +86,7 @@ def test_every_message_that_was_compacted_is_reachable(talk):
         assert text == spoken or (text.startswith(spoken) and all(part in text for part in called))
 
 
+@pytest.mark.outside
 def test_nothing_that_stands_in_the_view_is_found(talk):
     whole = [message for message in talk.view if message in talk.said]
     numbers = {talk.said.index(message) + 1 for message in whole}

@@ -109,6 +109,7 @@ def test_a_new_conversation_begins_with_the_first_node():
         LosslessEngine().original("n1")
 
 
+@pytest.mark.outside
 def test_thirty_compactions_stay_within_bounds():
     engine = LosslessEngine(16_000)
     view, sizes, levels, leaves = [], [], [], 0

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from penstock.conversation import mark
 from penstock.engine.compress import CompressRequest, compress_list
 from penstock.lossless.outline import Node, NodeTexts, parse_outline, render_outline
@@ -73,6 +75,7 @@ def test_what_is_known_of_a_node_is_used_letter_for_letter():
     assert told.receipt.tokens_after <= 3_000
 
 
+@pytest.mark.outside
 def test_a_text_that_is_far_too_long_gives_way_to_its_header():
     messages = long_conversation(40)
     keys = {node.key: "words " * 9_000 for node in outlined(messages, 3_000).plan.nodes}

@@ -115,6 +115,7 @@ def test_money_for_people(usd, text):
     assert str(Money(Decimal(usd))) == text
 
 
+@pytest.mark.outside
 def test_nothing_is_ever_fetched():
     script = (
         "import sys\n"

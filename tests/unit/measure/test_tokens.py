@@ -95,6 +95,7 @@ def test_an_unknown_name_is_refused_with_the_names_allowed():
         tokenizer_named("p50k")
 
 
+@pytest.mark.outside
 def test_the_encoding_is_loaded_by_the_first_count_not_before():
     script = (
         "import sys; from penstock.measure import tokens, weigh, usage, prices, windows\n"

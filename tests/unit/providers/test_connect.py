@@ -120,6 +120,7 @@ def test_azure_takes_its_key_in_its_own_header():
     assert "authorization" not in model._caller._headers
 
 
+@pytest.mark.outside
 def test_connecting_does_not_import_the_http_client():
     code = (
         "import sys; from penstock.providers.connect import connect; connect('ollama', 'm'); "

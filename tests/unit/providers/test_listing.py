@@ -9,6 +9,8 @@ from penstock.providers.connect import ConnectOptions, connect
 from penstock.providers.listing import ModelListing, listings_from_body, next_page
 from penstock.providers.retries import RetryPolicy
 
+pytestmark = pytest.mark.outside
+
 OPENROUTER = {"id": "a/b", "context_length": 200_000, "top_provider": {"context_length": 131_072}}
 LLAMACPP = {"id": "q", "owned_by": "llamacpp", "meta": {"n_ctx_train": 262_144, "n_vocab": 248_320}}
 LMSTUDIO = {"id": "l", "state": "loaded", "max_context_length": 262_144, "loaded_context_length": 8_192}

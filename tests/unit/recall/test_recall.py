@@ -135,6 +135,7 @@ def test_scores_are_shares_of_one_whole(coding):
     assert sum(hit.score for hit in hits) <= 1.0
 
 
+@pytest.mark.outside
 def test_passages_of_a_session_find_themselves():
     index = index_of(*decoded(service_session(6_000, seed=5)))
     missed = [
@@ -145,6 +146,7 @@ def test_passages_of_a_session_find_themselves():
     assert len(missed) <= 0.02 * len(index)
 
 
+@pytest.mark.outside
 def test_results_do_not_depend_on_the_order_of_sets():
     program = (
         "from benchmarks.generate import coding_session\n"

@@ -49,6 +49,7 @@ def test_off_asks_for_no_model():
     assert embedder_for(Settings()) is None
 
 
+@pytest.mark.outside
 def test_a_missing_package_is_told_with_what_to_install():
     script = (
         "import sys; sys.modules['tokenizers'] = None; import importlib.util as u; u.find_spec = lambda name: None\n"
@@ -77,6 +78,7 @@ def test_vectors_have_length_one_and_texts_without_words_none(embedder):
     assert embedder.embed([]).shape == (0, embedder.dimensions)
 
 
+@pytest.mark.outside
 def test_a_text_has_one_vector_however_many_words_were_seen_between(embedder):
     before = embedder.embed(["invoice of the customer"])
     for start in range(0, 40_000, 1_000):

@@ -101,6 +101,7 @@ def seconds(text: str) -> float:
     return best
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("unit", HOSTILE, ids=repr)
 def test_time_grows_with_the_text_and_no_faster(unit: str):
     size = 6_000

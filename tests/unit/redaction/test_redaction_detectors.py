@@ -23,6 +23,7 @@ def test_a_detector_that_flags_our_own_mark_changes_nothing():
     assert redactor.redact(f"x {REDACTED}") == f"x {REDACTED}"
 
 
+@pytest.mark.outside
 def test_kingfisher_adds_its_issuers_at_the_right_places():
     pytest.importorskip("kingfisher_sdk")
     from penstock.redaction.kingfisher import kingfisher
@@ -33,6 +34,7 @@ def test_kingfisher_adds_its_issuers_at_the_right_places():
     assert redactor.redact(f"{plain}{token} é") == f"{plain}{REDACTED} é"
 
 
+@pytest.mark.outside
 def test_the_setting_asks_kingfisher_too(tmp_path, monkeypatch):
     pytest.importorskip("kingfisher_sdk")
     import penstock

@@ -47,6 +47,7 @@ def test_the_recall_tools_of_an_engine_do_so_too(settings):
     assert ("authentication" in answer) == settings.recall.semantic
 
 
+@pytest.mark.outside
 def test_off_loads_nothing():
     script = (
         "import sys, penstock\n"

@@ -131,6 +131,7 @@ def test_secrets_are_not_noted(session):
     assert not any(secret in text for text in noted)
 
 
+@pytest.mark.outside
 def test_there_is_a_most(session):
     for n in range(1_100):
         session.append(turn(n, f"touch file-{n} && make", "exit code: 0", f"Never use name_{n} again."))

@@ -101,6 +101,7 @@ def test_what_is_counted_is_what_is_sent(store):
     assert session.count() == session.weigh(session.view())
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("dialect", ["chat", "responses", "anthropic", "sharegpt"])
 @settings(max_examples=25, deadline=None)
 @given(st.data())

@@ -120,6 +120,7 @@ class TestPins:
         assert session.view() == before
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("dialect", sorted(DIALECTS))
 @settings(max_examples=12, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
 @given(data=st.data())

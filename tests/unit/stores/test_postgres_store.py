@@ -53,6 +53,7 @@ def test_the_address_that_is_shown_has_no_password(url, shown):
     assert _without_password(url)[0] == shown
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(
     "url",
     [
@@ -115,6 +116,7 @@ def test_a_lock_that_is_held_too_long_is_told(postgres_url):
     store.close()
 
 
+@pytest.mark.outside
 def test_without_the_packages_the_way_to_get_them_is_told():
     code = (
         "import sys; sys.modules['psycopg'] = None\n"

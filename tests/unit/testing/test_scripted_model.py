@@ -162,6 +162,7 @@ def test_a_stream_may_fail_half_way():
     assert kinds == [ErrorKind.NETWORK, ErrorKind.OVERLOAD, ErrorKind.OVERLOAD]
 
 
+@pytest.mark.alone
 def test_patience_ends():
     model = ScriptedModel(
         [Reply("late", delay_seconds=30), Reply("abc", chunk_chars=1, chunk_delay_seconds=30)]

@@ -57,6 +57,7 @@ def done(source, target, **changes):
     return run(Run(source=source, target=target, job=job, workers=1), **changes)
 
 
+@pytest.mark.outside
 def test_columns_types_metadata_and_row_groups_stay(tmp_path):
     given = rows()
     table = pa.Table.from_pylist(given, SCHEMA)
@@ -135,6 +136,7 @@ def test_turns_in_two_lists_side_by_side(tmp_path):
         assert new["conversations"]["from"] == [turn["from"] for turn in expected]
 
 
+@pytest.mark.outside
 def test_samples_and_processes_give_the_same_bytes(tmp_path):
     source = tmp_path / "in.parquet"
     pq.write_table(pa.Table.from_pylist(rows(), SCHEMA), source, row_group_size=3)

@@ -110,6 +110,7 @@ def reported(tmp_path_factory):
     return text, Page(text), json.loads((folder / "m.json").read_bytes())
 
 
+@pytest.mark.outside
 def test_its_figures_are_those_of_the_metrics(reported):
     _, page, metrics = reported
     totals = metrics["totals"]
@@ -180,6 +181,7 @@ def test_texts_of_the_data_set_are_shown_as_they_are_and_secrets_are_not(reporte
     assert "may be replaced by a summary" in page.text  # the note in the system turn, on the right side alone
 
 
+@pytest.mark.outside
 def test_it_is_the_same_whatever_the_order_of_the_shards(tmp_path):
     from penstock.trajectories.shards import Shard
     from penstock.trajectories.working import compress_shard
@@ -222,6 +224,7 @@ def facts(totals):
     )
 
 
+@pytest.mark.outside
 def test_a_run_that_was_stopped_and_resumed_reports_every_row(tmp_path):
     class Failing:
         def run(self, shards, job):
@@ -256,6 +259,7 @@ def test_a_dry_run_and_an_empty_input_have_a_page_too(tmp_path):
     assert "No row could be read." in page.text
 
 
+@pytest.mark.outside
 def test_what_it_holds_does_not_grow_with_the_rows():
     figures, totals = ReportFigures(), Totals()
     chance = random.Random(1)

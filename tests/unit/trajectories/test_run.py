@@ -19,6 +19,8 @@ from penstock.trajectories.run import Run, run
 from penstock.trajectories.shards import Shard
 from penstock.trajectories.working import ShardJob, _compressed, _LineRows, compress_shard
 
+pytestmark = pytest.mark.outside
+
 OPTIONS = TrajectoryOptions(target_tokens=400, summary_tokens=150)
 JOB = ShardJob(options=OPTIONS)
 
