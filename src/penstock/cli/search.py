@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.cli.screen import Screen
     from penstock.recall.embedding import Embedder
     from penstock.recall.history import Finding
-    from penstock.stores.values import Store
+    from penstock.stores.store import Store
 
 __all__ = ["FoundMessages", "findings_of", "lines", "run"]
 

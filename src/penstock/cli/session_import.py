@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.settings import Settings
-    from penstock.stores.values import Store
+    from penstock.stores.store import Store
     from penstock.transfer.recorded import LineFault, Recorded
 
 __all__ = ["run_import"]

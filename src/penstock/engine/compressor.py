@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.learned import StoredNotes
     from penstock.engine.summariser import Summariser
-    from penstock.stores.values import Store
+    from penstock.stores.store import Store
     from penstock.writing.notebook import Notebook
 
 __all__ = ["ContextCompressor"]

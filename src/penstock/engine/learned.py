@@ -19,7 +19,7 @@ from penstock.measure.calibration import Calibration
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.stores.values import Store
+    from penstock.stores.store import Store
 
 __all__ = ["Learned", "StoredNotes", "notes_for"]
 

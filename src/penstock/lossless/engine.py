@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.errors import StoreError
     from penstock.lossless.shelf import NodeShelf
     from penstock.recall.history import History
-    from penstock.stores.values import Store
+    from penstock.stores.store import Store
 
 __all__ = ["LosslessEngine"]
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from penstock.engine.compressed import Compressed
     from penstock.engine.summariser import Summariser
     from penstock.recall.history import History
-    from penstock.stores.values import CompactionRow, Store
+    from penstock.stores.store import Store
+    from penstock.stores.values import CompactionRow
     from penstock.writing.notebook import Notebook
 
 __all__ = ["SessionNodes"]

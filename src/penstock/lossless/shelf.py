@@ -9,7 +9,7 @@ from penstock.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.stores.values import Store
+    from penstock.stores.store import Store
 
 __all__ = ["LazyShelf", "MemoryShelf", "NodeShelf", "SteadyShelf", "StoreShelf"]
 

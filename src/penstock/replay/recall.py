@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from penstock.conversation.dialects.base import Dialect
     from penstock.conversation.message import Message
     from penstock.settings import Settings
-    from penstock.stores.values import LogEntry, Store
+    from penstock.stores.store import Store
+    from penstock.stores.values import LogEntry
 
 __all__ = ["StoredSession", "read_session", "recalled"]
 

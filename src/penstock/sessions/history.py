@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from penstock.recall.history import Finding
     from penstock.recall.ranking import Wish
     from penstock.sessions.stored_view import StoredView
-    from penstock.stores.values import CompactionRow, LogEntry, Store, StoredResult
+    from penstock.stores.store import Store
+    from penstock.stores.values import CompactionRow, LogEntry, StoredResult
 
 __all__ = ["SessionHistory"]
 

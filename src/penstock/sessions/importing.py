@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from penstock.settings import Settings
-    from penstock.stores.values import SessionRow, Store, UsageRow
+    from penstock.stores.store import Store
+    from penstock.stores.values import SessionRow, UsageRow
     from penstock.transfer.recorded import Recorded
 
 __all__ = ["BRANCHED", "GROWN", "KNOWN", "NEW", "WITHOUT_PARENT", "Adopted", "adopt"]

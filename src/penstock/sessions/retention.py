@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.settings import Settings
-    from penstock.stores.values import Expired, Store
+    from penstock.stores.store import Store
+    from penstock.stores.values import Expired
 
 __all__ = ["expire", "honour_retention"]
 

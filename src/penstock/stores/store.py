@@ -1,4 +1,7 @@
-"""The store, in portable SQL over any `Database`: each call is one transaction."""
+"""The store of sessions, in portable SQL over any `Database`, and `open_store`.
+
+Calls are synchronous and each is one transaction, durable when it returns. Async code runs them in a thread.
+"""
 
 from __future__ import annotations
 
@@ -58,20 +61,19 @@ if TYPE_CHECKING:
         NewMessage,
         NewSession,
         SessionRow,
-        Store,
         StoredResult,
         UsageRow,
     )
 
-__all__ = ["SqlStore", "open_store"]
+__all__ = ["Store", "open_store"]
 
 
 _log = logging.getLogger("penstock")
 _MUCH = 8_000  # passages: the room that they had is worth having back at once
 
 
-class SqlStore:
-    """A store over a database, whose schema it brings up to date."""
+class Store:
+    """A place for sessions, in a database. Raises StoreError; where it raises, nothing was changed."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -114,7 +116,7 @@ class SqlStore:
             return session_of(do, session_id)[0]
 
     def tip(self, session_id: str) -> SessionRow:
-        """The session that the conversation goes on in."""
+        """The session that the conversation goes on in: compression children are followed, nothing else."""
         with self._database.reading() as do:
             row, _, conversation = session_of(do, session_id)
             return continuation_of(do, row, conversation)
@@ -142,7 +144,7 @@ class SqlStore:
     # The log.
 
     def append(self, session_id: str, messages: Sequence[NewMessage], after: str, at: float) -> Appended:
-        """Append to the log whose last message has the id `after`."""
+        """Append to the log whose last message has the id `after`. Raises StoreConflict where it has another."""
         moment(at)
         with self._database.writing() as do:
             return append_messages(do, session_id, messages, after, at, self._words)
@@ -170,14 +172,14 @@ class SqlStore:
             return ids_of(do, conversation)
 
     def known_prefix(self, ids: Sequence[str]) -> tuple[str, int] | None:
-        """The session whose log begins with the most of these ids, and how many."""
+        """The session whose log begins with the most of these ids, and how many; None where nobody knows the first."""
         with self._database.reading() as do:
             return longest_known(do, ids)
 
     # Compactions.
 
     def commit(self, session_id: str, new: NewCompaction) -> CompactionRow:
-        """Commit a compaction, end its session and open the continuation."""
+        """Commit a compaction, end its session and open the continuation. Raises StoreConflict where it is late."""
         with self._database.writing() as do:
             return commit_compaction(do, session_id, new, self._words)
 
@@ -193,12 +195,12 @@ class SqlStore:
             return newest_of(do, conversation)
 
     def facts(self, session_id: str) -> Sequence[FactRow]:
-        """What the ledger held of messages when they left the view: of the compactions that hold."""
+        """What the ledger held of messages when they left the view, in their order: of the compactions that hold."""
         with self._database.reading() as do:
             return facts_of(do, session_id)
 
     def undo(self, session_id: str, at: float) -> CompactionRow | None:
-        """Take the newest compaction back."""
+        """Take the newest compaction back: the view before it is the present one. None where there is none."""
         moment(at)
         with self._database.writing() as do:
             return undo_newest(do, session_id, at, self._words)
@@ -224,7 +226,7 @@ class SqlStore:
             keep_result(do, result, self._words.hold_session)
 
     def result(self, result_id: str, *, session_id: str | None = None) -> StoredResult | None:
-        """A tool result, or None; with a session, only one that belongs to its log."""
+        """A tool result, or None. With a session, only one that its conversation has, or shares with the one that does."""
         with self._database.reading() as do:
             return result_of(do, result_id, session_id)
 
@@ -243,7 +245,11 @@ class SqlStore:
             return usage_of(do, session_id, since)
 
     def put_note(self, name: str, key: str, value: bytes) -> None:
-        """Keep something small by name and key."""
+        """Keep something small by name and key: a calibration, a learned window, notes on a part.
+
+        What belongs to a conversation has a session's id or a message's as its key, or such an id, `/` and more: it
+        goes when they are deleted.
+        """
         with self._database.writing() as do:
             keep_note(do, name, key, value)
 
@@ -255,7 +261,11 @@ class SqlStore:
     # Recall.
 
     def index(self, limit: int | None = None, *, embedder: Embedder | None = None) -> int:
-        """Bring the search index up to date, or index about so many messages; how many that were."""
+        """Index what was written since the last time, or about so much of it; how many messages, summaries and results.
+
+        A search does so by itself. Whoever wrote much may call it when there is time. With an embedder they get vectors,
+        too, and count once more for these.
+        """
         done = 0
         while limit is None or done < limit:
             with self._database.writing() as do:
@@ -288,7 +298,12 @@ class SqlStore:
         redact: Callable[[str], str] = str,
         embedder: Embedder | None = None,
     ) -> Sequence[Finding]:
-        """The best findings in all conversations, or in that of a session."""
+        """The best findings in all conversations, or in that of a session, with all that its log shares with others.
+
+        Of a session, nothing is found at the positions in `hidden`, nor in the summary that stands in the view. Excerpts
+        are drawn from messages that went through `redact` as a whole. With an embedder, what is near in meaning is found
+        beside what holds the words: in a conversation, or in all, among the newest 50,000 messages.
+        """
         if self.unindexed(embedder=embedder):
             self.index(embedder=embedder)
         with self._database.reading() as do:
@@ -302,7 +317,10 @@ class SqlStore:
     # Upkeep.
 
     def delete(self, session_id: str) -> int:
-        """Delete the session's conversation and all that only it holds. Returns how many messages went."""
+        """Delete the session's conversation, its sub-agents' and all that only they hold. How many messages went.
+
+        Branches keep what they share with it. The bytes are gone from the file, too.
+        """
         with self._database.writing() as do:
             if self._words.hold_all:
                 do.run(self._words.hold_all)
@@ -312,12 +330,12 @@ class SqlStore:
         return gone
 
     def due(self, before: float) -> Sequence[Expired]:
-        """Conversations that nobody has used since that time, the oldest first."""
+        """Conversations that nobody has used since that time, the oldest first: what `expire` would delete."""
         with self._database.reading() as do:
             return due_conversations(do, moment(before))
 
     def expire(self, before: float) -> Sequence[Expired]:
-        """Delete conversations that nobody has used since that time, each in a transaction of its own; what went."""
+        """Delete conversations that nobody has used since that time, as `delete` does; what went."""
         gone: list[Expired] = []
         for due in self.due(before):
             with self._database.writing() as do:
@@ -350,7 +368,7 @@ class SqlStore:
             return purge_some(do)
 
     def faults(self) -> Sequence[StoreFault]:
-        """Everything that is not as it should be."""
+        """Everything that is not as it should be: every id is worked out anew, every reference looked up."""
         damage = [StoreFault("database", text) for text in self._database.damage()]
         if damage:  # rows read from damaged pages would show faults that are none
             return damage
@@ -386,7 +404,7 @@ def open_store(url: str | None = None, *, wait_seconds: float = 10.0) -> Store:
     if url.startswith(("postgresql://", "postgres://")):
         from penstock.stores.postgres import PostgresDatabase  # noqa: PLC0415 - an extra
 
-        return SqlStore(PostgresDatabase(url, wait_seconds))
+        return Store(PostgresDatabase(url, wait_seconds))
     if not {":", "@"} & set(url) and {"/", "."} & set(url):  # a path; an address may hold a password
         raise SettingsError(f"{url!r} is no address of a store; for a file use {_FILE}{quote(url)}")
     raise SettingsError("this is no address of a store; use sqlite:///FILE, postgresql://… or memory:")
@@ -395,4 +413,4 @@ def open_store(url: str | None = None, *, wait_seconds: float = 10.0) -> Store:
 def _sqlite(path: Path | None, wait_seconds: float) -> Store:
     from penstock.stores.sqlite import SqliteDatabase  # noqa: PLC0415 - SQLite is loaded when a store is opened
 
-    return SqlStore(SqliteDatabase(path, wait_seconds))
+    return Store(SqliteDatabase(path, wait_seconds))
