@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from penstock.stores.search_tables import SearchTables
-
 __all__ = ["Database", "Row", "SqlSpelling", "Transaction"]
 
 Row = tuple[Any, ...]
@@ -42,6 +40,10 @@ class SqlSpelling(msgspec.Struct, frozen=True):
     """A query that lets one process at a time change the schema, or nothing."""
     find_table: str
     """A query with a row where there is a table of the given name."""
+    trigger: str
+    """Statements, each ending with `;` and a line break, that run `{body}` after each `{event}` on a row of `{table}`."""
+    storage: str = ""
+    """More such statements, behind those that make the tables."""
 
 
 class Transaction(Protocol):
@@ -64,7 +66,6 @@ class Database(Protocol):
     """A database. Foreign errors come out as StoreError."""
 
     words: SqlSpelling
-    search_tables: SearchTables
 
     @property
     def url(self) -> str:

@@ -15,7 +15,7 @@ from penstock.recall.passages import INDEX_VERSION, message_passages
 from penstock.recall.terms import index_terms
 from penstock.stores.index import add_passages, empty_index, next_number, purge_some
 from penstock.stores.rows import batches, there
-from penstock.stores.search_tables import RESULT
+from penstock.stores.schema import RESULT
 from penstock.stores.sources import PassageSource, read_sources, recall_calls
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from penstock.errors import SettingsError, StoreConflict, StoreError, StoreUnavailable
 from penstock.stores.database import SqlSpelling
-from penstock.stores.search_tables import POSTGRES
 
 try:
     import psycopg
@@ -66,9 +65,13 @@ class PostgresDatabase:
         ),
         hold_schema=f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})",
         find_table="SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = current_schema() AND tablename = ?",
+        trigger="CREATE FUNCTION penstock_{name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} RETURN NULL; END $$;\n"
+        "CREATE TRIGGER {name} AFTER {event} ON {table} FOR EACH ROW EXECUTE FUNCTION penstock_{name}();\n",
+        # What is compressed already is not worth the server's own try at it.
+        storage="ALTER TABLE postings ALTER COLUMN page SET STORAGE EXTERNAL;\n"
+        "ALTER TABLE messages ALTER COLUMN raw SET STORAGE EXTERNAL;\n"
+        "ALTER TABLE results ALTER COLUMN raw SET STORAGE EXTERNAL;\n",
     )
-
-    search_tables = POSTGRES
 
     def __init__(self, url: str, wait_seconds: float = 10.0) -> None:
         self._wait_seconds = wait_seconds

@@ -23,7 +23,7 @@ from penstock.recall.ranking import Candidate, Wish, best_passages, rank, strong
 from penstock.stores.index import Look, PassageTerms, ranges_of, within
 from penstock.stores.indexing import scope_term
 from penstock.stores.rows import batches, stretches
-from penstock.stores.search_tables import MESSAGE, RESULT
+from penstock.stores.schema import MESSAGE, RESULT
 from penstock.stores.sources import PassageSource, read_sources
 from penstock.stores.vectors import vectors_in
 

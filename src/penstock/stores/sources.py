@@ -15,7 +15,7 @@ from penstock.recall.tools import TOOL_NAMES
 from penstock.stores.compactions import read_pieces
 from penstock.stores.encoding import unpack
 from penstock.stores.rows import batches
-from penstock.stores.search_tables import MESSAGE, RESULT, SUMMARY
+from penstock.stores.schema import MESSAGE, RESULT, SUMMARY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -15,7 +15,6 @@ import apsw
 
 from penstock.errors import StoreConflict, StoreError, StoreUnavailable
 from penstock.stores.database import SqlSpelling
-from penstock.stores.search_tables import SQLITE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,9 +62,8 @@ class SqliteDatabase:
         hold_index=(),
         hold_schema="",
         find_table="SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
+        trigger="CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN {body} END;\n",
     )
-
-    search_tables = SQLITE
 
     def __init__(self, path: Path | None, wait_seconds: float = 10.0) -> None:
         self._path = path

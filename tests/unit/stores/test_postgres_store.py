@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from store_rows import add, rows
 
-from penstock.errors import SchemaTooNew, SettingsError, StoreError, StoreUnavailable
+from penstock.errors import SettingsError, StoreError, StoreUnavailable
 from penstock.stores.postgres import PostgresDatabase, _translated, _without_password
 from penstock.stores.store import open_store
 from penstock.stores.values import NewSession
@@ -94,14 +94,6 @@ def test_several_processes_may_make_the_schema_at_once(postgres_url):
     for thread in threads:
         thread.join()
     assert not errors
-
-
-def test_a_newer_schema_is_refused(postgres_url):
-    open_store(postgres_url).close()
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute("UPDATE penstock_schema SET version = 99")
-    with pytest.raises(SchemaTooNew, match=r"schema 99.*newer version"):
-        open_store(postgres_url)
 
 
 def test_a_lock_that_is_held_too_long_is_told(postgres_url):

@@ -100,7 +100,7 @@ def test_a_newer_schema_is_refused_and_not_touched(path):
     connection.execute("UPDATE penstock_schema SET version = 99")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(SchemaTooNew, match=r"schema 99.*newer version"):
+    with pytest.raises(SchemaTooNew, match=r"schema version 99.*newer version"):
         open_store(f"sqlite:///{path}")
     assert path.read_bytes() == before
 
