@@ -28,6 +28,7 @@ from penstock.writing.prose import Prose, read_prose
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+    from penstock.engine.learned import Learned, PartNotes
     from penstock.measure.tokens import Tokenizer
     from penstock.providers.exchange import Model
     from penstock.writing.work import Work, WorkTurn
@@ -36,7 +37,6 @@ __all__ = [
     "Allowance",
     "CallBudget",
     "Conversation",
-    "NotesCache",
     "Writer",
     "WriterMemory",
     "Writing",
@@ -68,31 +68,11 @@ class Conversation(msgspec.Struct, frozen=True, eq=False):
     """Whether a call at its end has no result yet, so that nothing can be said after it."""
 
 
-class NotesCache(Protocol):
-    """Notes on parts that were written before, by a digest of what they are on."""
-
-    def get(self, key: str) -> str | None:
-        """The notes, or None."""
-
-    def put(self, key: str, notes: str) -> None:
-        """Keep the notes."""
-
-
-class Windows(Protocol):
-    """Windows that providers stated in errors, by the name of the model and the address it is at."""
-
-    def window(self, model: str, endpoint: str = "") -> int | None:
-        """The window, or None."""
-
-    def learn_window(self, model: str, endpoint: str, tokens: int) -> None:
-        """Keep a window that the provider stated."""
-
-
 class WriterMemory(msgspec.Struct, frozen=True, eq=False):
-    """What outlives a summariser, where somebody keeps it: notes on the conversation, windows of models."""
+    """Notes on the conversation and what was learned about models, where a store keeps them beyond one summariser."""
 
-    notes: NotesCache | None = None
-    windows: Windows | None = None
+    notes: PartNotes | None = None
+    learned: Learned | None = None
 
 
 class WritingJob(msgspec.Struct, frozen=True, eq=False):
@@ -150,11 +130,11 @@ class CallBudget(Protocol):
 class Writing:
     """One try with one writer."""
 
-    def __init__(self, writer: Writer, job: WritingJob, books: CallBudget, cache: NotesCache) -> None:
+    def __init__(self, writer: Writer, job: WritingJob, books: CallBudget, notes: PartNotes) -> None:
         self._writer = writer
         self._job = job
         self._books = books
-        self._cache = cache
+        self._known_notes = notes
         self._tokenizer: Tokenizer = tokenizer_for(writer.model.name)
 
     @property
@@ -200,13 +180,13 @@ class Writing:
     async def _notes(self, turns: Sequence[WorkTurn], tokens: int, gate: asyncio.Semaphore) -> str:
         prompt = notes_prompt(turns, tokens, self._job.work.focus)
         key = _digest(self._writer.key, PROMPT_VERSION, prompt)
-        known = self._cache.get(key)
+        known = self._known_notes.get(key)
         if known is not None:
             return known
         async with gate:
             notes = await self._write(prompt, tokens)
         _handoff(notes)  # notes that say nothing are not kept, and not built upon
-        self._cache.put(key, notes)
+        self._known_notes.put(key, notes)
         return notes
 
     async def _write(self, prompt: str, tokens: int) -> str:

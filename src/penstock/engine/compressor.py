@@ -33,7 +33,7 @@ from penstock.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from penstock.engine.learned import StoredNotes
+    from penstock.engine.learned import PartNotes
     from penstock.engine.summariser import Summariser
     from penstock.stores.store import Store
     from penstock.writing.notebook import Notebook
@@ -105,7 +105,7 @@ class ContextCompressor(ContextEngine):
         self._store = store
         self._learned = None if store is None else Learned(store)
         self._endpoint = ""
-        self._notes: StoredNotes | None = None
+        self._notes: PartNotes | None = None
         self._observed = (0, 0)  # of the last response: what was counted, and what was reported
         self._reserved_output_tokens = reserved_output_tokens
         self._policy: Policy

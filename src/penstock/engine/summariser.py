@@ -14,24 +14,26 @@ import contextlib
 import inspect
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 
-from penstock.engine.attempt import Allowance, NotesCache, Writer, WriterMemory, Writing, WritingJob
+from penstock.engine.attempt import Allowance, Writer, WriterMemory, Writing, WritingJob
+from penstock.engine.learned import PartNotes
 from penstock.errors import ErrorClass, ErrorKind, NotWritten, ProviderError, SettingsError
 from penstock.measure.prices import Cost, Money, cost_of, total_cost
 from penstock.measure.usage import Usage
 from penstock.measure.windows import resolve_window
 from penstock.providers.exchange import Answer, Ask
+from penstock.stores.shelf import MemoryShelf
 
 if TYPE_CHECKING:
     from penstock.providers.exchange import Model
+    from penstock.stores.shelf import Shelf
     from penstock.writing.prose import Prose
 
-__all__ = ["Attempt", "Cooldown", "MemoryNotes", "Summariser", "SummaryLimits", "Written", "summariser_of"]
+__all__ = ["Attempt", "Cooldown", "Summariser", "SummaryLimits", "Written", "summariser_of"]
 
 
 IN_CONVERSATION = "at the end of the conversation"
@@ -104,23 +106,6 @@ class Written(msgspec.Struct, frozen=True, eq=False):
         return f"no model wrote the handoff ({tried or 'no model could be asked'}); excerpts and facts stand in its place"
 
 
-class MemoryNotes:
-    """Notes kept in this process, the newest few hundred."""
-
-    def __init__(self) -> None:
-        self._notes: OrderedDict[str, str] = OrderedDict()
-
-    def get(self, key: str) -> str | None:
-        """The notes, or None."""
-        return self._notes.get(key)
-
-    def put(self, key: str, notes: str) -> None:
-        """Keep the notes; the oldest go."""
-        self._notes[key] = notes
-        while len(self._notes) > _REMEMBERED_NOTES:
-            self._notes.popitem(last=False)
-
-
 class Summariser:
     """Has a model write the prose of handoffs. One may serve many conversations, from several tasks.
 
@@ -139,7 +124,7 @@ class Summariser:
         window_tokens: int | None = None,
         timeout_seconds: float = 120.0,
         limits: SummaryLimits = SummaryLimits(),  # noqa: B008 - frozen
-        notes: NotesCache | None = None,
+        notes: Shelf | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._models = [model] if main is None or main is model else [model, main]
@@ -148,7 +133,7 @@ class Summariser:
         self._given_window = window_tokens
         self._timeout_seconds = timeout_seconds
         self._limits = limits
-        self._notes = notes or MemoryNotes()
+        self._notes = PartNotes(MemoryShelf(_REMEMBERED_NOTES) if notes is None else notes)
         self._now = now
         self._resting: dict[str, Cooldown] = {}
 
@@ -235,8 +220,8 @@ class Summariser:
             self._resting[writer.key] = self._resting.get(writer.key, Cooldown()).after(failure, self._now())
             if failure.window_tokens:
                 self._windows[writer.key] = failure.window_tokens
-                if job.memory.windows is not None:
-                    job.memory.windows.learn_window(writer.model.name, writer.endpoint, failure.window_tokens)
+                if job.memory.learned is not None:
+                    job.memory.learned.learn_window(writer.model.name, writer.endpoint, failure.window_tokens)
             refused_there = way == IN_CONVERSATION and failure.kind is ErrorKind.BAD_REQUEST
             if failure.kind.transient or (failure.kind in _NO_SMALLER_PARTS and not refused_there):
                 spent.add(writer.key)
@@ -259,8 +244,8 @@ class Summariser:
         bare = Writer(model, 0, self._timeout_seconds, model is self._main)
         if bare.key not in self._windows:
             configured = self._given_window if place == 0 else None
-            windows = memory.windows
-            learned = None if windows is None else windows.window(model.name, bare.endpoint)
+            known = memory.learned
+            learned = None if known is None else known.window(model.name, bare.endpoint)
             window = resolve_window(model.name, configured=configured, learned=learned)
             if window.source == "default":
                 window = resolve_window(model.name, listed=await _listed_window(model))

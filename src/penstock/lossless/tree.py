@@ -15,7 +15,7 @@ from penstock.writing.handoff import HandoffEntry
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.lossless.shelf import NodeShelf
+    from penstock.stores.shelf import Shelf
 
 __all__ = ["NodeTree"]
 
@@ -28,7 +28,7 @@ _encode = msgspec.msgpack.Encoder().encode
 class NodeTree:
     """Every node that was made. A text that was made for some messages is the one that they keep."""
 
-    def __init__(self, shelf: NodeShelf) -> None:
+    def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
         self._nodes: dict[int, Node] = {}
 
