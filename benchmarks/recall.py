@@ -23,8 +23,8 @@ from benchmarks.pairs import newest_that_fit
 from benchmarks.paraphrases import PARAPHRASES
 from benchmarks.report import Figure, Limit, Table, share
 from penstock.conversation.dialects import dialect_named
-from penstock.recall import MemoryIndex, Wish, index_terms, message_passages, read_query, terms_of
-from penstock.recall.query import values_of
+from penstock.recall import MemoryIndex, Wish, cut_passages, index_terms, read_query, terms_of
+from penstock.recall.query import find_values
 from penstock.recall.semantic import wordllama
 from penstock.recall.terms import tokens_of
 
@@ -75,8 +75,8 @@ def search_beside(view: Chat, messages: Chat, queries: Sequence[str], k: int) ->
     dialect = dialect_named("chat")
     index = MemoryIndex()
     index.add_all(map(dialect.decode, messages))
-    seen = [passage.text for message in view for passage in message_passages(dialect.decode(message))]
-    wish = Wish(hits=k, known=values_of(seen))
+    seen = [passage.text for message in view for passage in cut_passages(dialect.decode(message))]
+    wish = Wish(hits=k, known=find_values(seen))
     return [[hit.excerpt for hit in index.search(query, wish)] for query in queries]
 
 

@@ -155,27 +155,27 @@ class Writing:
         talk, work = self._job.conversation, self._job.work
         assert talk is not None  # noqa: S101 - the caller looked at `fits_conversation`
         closing = dialect_named(talk.dialect).text_message(Role.USER, closing_prompt(work))
-        if talk.dialect == "anthropic" and _marks(talk) < _MOST_MARKS:
+        if talk.dialect == "anthropic" and _count_marks(talk) < _MOST_MARKS:
             # Without a mark nothing is read from the cache; one here finds what is before it.
             block = {"type": "text", "text": closing_prompt(work), "cache_control": {"type": "ephemeral"}}
             closing = {"role": "user", "content": [block]}
         ask = Ask(messages=[*talk.messages, closing], system=talk.system, tools=talk.tools)
-        return _handoff(await self._asked(ask, work.prose_tokens, talk.tokens))
+        return _require_handoff(await self._asked(ask, work.prose_tokens, talk.tokens))
 
     async def on_its_own(self) -> Prose:
         """The handoff from the turns alone, part by part where they do not fit. Raises as `in_conversation`."""
         work = self._job.work
         room = self._room(handoff_prompt(msgspec.structs.replace(work, turns=())), work.prose_tokens)
         if work.tokens <= room:
-            return _handoff(await self._write(handoff_prompt(work), work.prose_tokens))
+            return _require_handoff(await self._write(handoff_prompt(work), work.prose_tokens))
         if work.tokens > _MOST_PARTS * room * _MARGIN:
             work = await asyncio.to_thread(self._job.trim, work, int(_MOST_PARTS * room * _MARGIN))
-        parts = _parts(work.turns, room, self._tokenizer)
+        parts = _cut_parts(work.turns, room, self._tokenizer)
         tokens = max(_LEAST_NOTES, min(work.prose_tokens, room // (2 * len(parts))))
         self._books.require(len(parts) + 1, work.tokens)
         gate = asyncio.Semaphore(_AT_ONCE)
-        notes = await _all(self._notes(part, tokens, gate) for part in parts)
-        return _handoff(await self._write(merge_prompt(work, notes), work.prose_tokens))
+        notes = await _gather(self._notes(part, tokens, gate) for part in parts)
+        return _require_handoff(await self._write(merge_prompt(work, notes), work.prose_tokens))
 
     async def _notes(self, turns: Sequence[WorkTurn], tokens: int, gate: asyncio.Semaphore) -> str:
         prompt = notes_prompt(turns, tokens, self._job.work.focus)
@@ -185,7 +185,7 @@ class Writing:
             return known
         async with gate:
             notes = await self._write(prompt, tokens)
-        _handoff(notes)  # notes that say nothing are not kept, and not built upon
+        _require_handoff(notes)  # notes that say nothing are not kept, and not built upon
         self._known_notes.put(key, notes)
         return notes
 
@@ -237,7 +237,7 @@ class Writing:
         return min(room, self._writer.most_tokens or room)
 
 
-def _marks(talk: Conversation) -> int:
+def _count_marks(talk: Conversation) -> int:
     """How many cache marks the request has already."""
     parts = (*talk.messages, *talk.tools, talk.system)
     texts = (
@@ -258,7 +258,7 @@ def _require_text(answer: Answer, tokens: int, tokenizer: Tokenizer) -> None:
         raise NotWritten("its answer was far too long")
 
 
-def _handoff(text: str) -> Prose:
+def _require_handoff(text: str) -> Prose:
     prose = read_prose(text)
     if prose is None:
         raise NotWritten("its answer is no handoff: it has none of the sections")
@@ -267,9 +267,9 @@ def _handoff(text: str) -> Prose:
     return prose
 
 
-def _parts(turns: Sequence[WorkTurn], room: int, tokenizer: Tokenizer) -> list[list[WorkTurn]]:
+def _cut_parts(turns: Sequence[WorkTurn], room: int, tokenizer: Tokenizer) -> list[list[WorkTurn]]:
     """The turns in parts of at most `room` tokens and about the same size; one that is larger alone is cut."""
-    pieces = [piece for turn in turns for piece in _pieces(turn, room, tokenizer)]
+    pieces = [piece for turn in turns for piece in _cut_turn(turn, room, tokenizer)]
     total = sum(piece.tokens for piece in pieces)
     even = min(room, int(total / -(-total // room) * 1.1) + 1)
     parts: list[list[WorkTurn]] = [[]]
@@ -283,7 +283,7 @@ def _parts(turns: Sequence[WorkTurn], room: int, tokenizer: Tokenizer) -> list[l
     return parts
 
 
-def _pieces(turn: WorkTurn, room: int, tokenizer: Tokenizer) -> Iterable[WorkTurn]:
+def _cut_turn(turn: WorkTurn, room: int, tokenizer: Tokenizer) -> Iterable[WorkTurn]:
     if turn.tokens <= room:
         yield turn
         return
@@ -294,7 +294,7 @@ def _pieces(turn: WorkTurn, room: int, tokenizer: Tokenizer) -> Iterable[WorkTur
         yield type(turn)(turn.number, text, tokenizer.count(text) + 2)
 
 
-async def _all(work: Iterable[Awaitable[_T]]) -> list[_T]:
+async def _gather(work: Iterable[Awaitable[_T]]) -> list[_T]:
     """All results, in order. Where one fails, the others are stopped before the failure is raised."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:

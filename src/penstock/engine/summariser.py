@@ -248,7 +248,7 @@ class Summariser:
             learned = None if known is None else known.window(model.name, bare.endpoint)
             window = resolve_window(model.name, configured=configured, learned=learned)
             if window.source == "default":
-                window = resolve_window(model.name, listed=await _listed_window(model))
+                window = resolve_window(model.name, listed=await _ask_window(model))
             if window.source != "default":
                 self._windows[bare.key] = window.tokens
             return msgspec.structs.replace(bare, window_tokens=window.tokens)
@@ -317,7 +317,7 @@ class _Run:
         self.requests_now += requests - 1
 
 
-async def _listed_window(model: Model) -> int | None:
+async def _ask_window(model: Model) -> int | None:
     ask = getattr(model, "window_tokens", None)
     if ask is None:
         return None

@@ -76,18 +76,18 @@ def price_of(model: str, provider: str | None = None, *, on: str | None = None) 
     Prices change: `on` is the day as "2026-03-14"; without it the newest price in the table holds. Where the
     price depends on the hour, the dearest holds, so that no cost is understated.
     """
-    for where, entry in model_table.entries(model, provider):
-        table = _standing_price(entry, on)
+    for where, entry in model_table.find_entries(model, provider):
+        table = _find_price(entry, on)
         if table.input_mtok is None and table.output_mtok is None:
             return None
         return ModelPrice(
             model=entry.id,
             provider=where,
-            input=_rate(table.input_mtok),
-            output=_rate(table.output_mtok),
-            cache_read=_rate(table.cache_read_mtok),
-            cache_write=_rate(table.cache_write_5m_mtok) or _rate(table.cache_write_mtok),
-            cache_write_1h=_rate(table.cache_write_1h_mtok),
+            input=_read_rate(table.input_mtok),
+            output=_read_rate(table.output_mtok),
+            cache_read=_read_rate(table.cache_read_mtok),
+            cache_write=_read_rate(table.cache_write_5m_mtok) or _read_rate(table.cache_write_mtok),
+            cache_write_1h=_read_rate(table.cache_write_1h_mtok),
         )
     return None
 
@@ -101,7 +101,7 @@ def cost_of(usage: Usage, price: ModelPrice | str | None, provider: str | None =
     if known is None:
         return Unknown(f"no price for {price!r}" if price else "no model was named")
     total = Decimal(0)
-    for tokens, rate, what in _billed(usage, known):
+    for tokens, rate, what in _split_bill(usage, known):
         if not tokens:
             continue
         if rate is None:
@@ -120,7 +120,7 @@ def total_cost(costs: Iterable[Cost]) -> Cost:
     return Money(total)
 
 
-def _billed(usage: Usage, price: ModelPrice) -> tuple[tuple[int, Rate | None, str], ...]:
+def _split_bill(usage: Usage, price: ModelPrice) -> tuple[tuple[int, Rate | None, str], ...]:
     """(tokens, rate, kind) for each kind of token that is billed apart."""
     hour = min(usage.cache_write_1h_tokens, usage.cache_write_tokens)
     # Where 5-minute writes have a rate of their own, an hour costs more: input would be too low a guess.
@@ -134,7 +134,7 @@ def _billed(usage: Usage, price: ModelPrice) -> tuple[tuple[int, Rate | None, st
     )
 
 
-def _standing_price(entry: ModelInfo, on: str | None) -> TablePrice:
+def _find_price(entry: ModelInfo, on: str | None) -> TablePrice:
     """The price in force on the day `on`, or the newest; of prices by the hour the dearest."""
     if not isinstance(entry.prices, list):
         return entry.prices
@@ -145,18 +145,18 @@ def _standing_price(entry: ModelInfo, on: str | None) -> TablePrice:
             continue
         start = getattr(conditional.constraint, "start_date", None)
         if start is None:
-            standing = max(standing, conditional.prices, key=_input_usd)
+            standing = max(standing, conditional.prices, key=_read_input_usd)
         elif on is None or str(start) <= on:  # days in ISO form sort as text
             standing = conditional.prices
     return standing
 
 
-def _input_usd(price: TablePrice) -> Decimal:
-    rate = _rate(price.input_mtok)
+def _read_input_usd(price: TablePrice) -> Decimal:
+    rate = _read_rate(price.input_mtok)
     return rate.usd if rate else Decimal(0)
 
 
-def _rate(price: Decimal | TieredPrices | None) -> Rate | None:
+def _read_rate(price: Decimal | TieredPrices | None) -> Rate | None:
     if price is None:
         return None
     if isinstance(price, Decimal):

@@ -53,7 +53,7 @@ _SHARES: tuple[tuple[bytes, float], ...] = (
 _REST = len(_SHARES)
 
 
-def _class_table() -> bytes:
+def _build_class_table() -> bytes:
     """Byte to class number; what is in no class (continuation bytes) is `_REST`."""
     table = bytearray([_REST]) * 256
     for number, (firsts, _) in enumerate(_SHARES):
@@ -62,7 +62,7 @@ def _class_table() -> bytes:
     return bytes(table)
 
 
-_CLASS_OF = _class_table()
+_CLASS_OF = _build_class_table()
 
 
 def estimate_tokens(text: str) -> int:
@@ -134,7 +134,7 @@ class BpeTokenizer(msgspec.Struct, frozen=True):
         try:
             total: int = truncate(text, 0, self.name)[1]
         except UnicodeEncodeError:
-            total = truncate(_without_lone_surrogates(text), 0, self.name)[1]
+            total = truncate(_replace_lone_surrogates(text), 0, self.name)[1]
         return total
 
     def count_many(self, texts: Sequence[str]) -> list[int]:
@@ -148,11 +148,11 @@ class BpeTokenizer(msgspec.Struct, frozen=True):
         try:
             counts: list[int] = batch_count(texts, self.name, threads)
         except UnicodeEncodeError:
-            counts = batch_count([_without_lone_surrogates(text) for text in texts], self.name, threads)
+            counts = batch_count([_replace_lone_surrogates(text) for text in texts], self.name, threads)
         return counts
 
 
-def _without_lone_surrogates(text: str) -> str:
+def _replace_lone_surrogates(text: str) -> str:
     """`text` with surrogate pairs joined and lone surrogates replaced by U+FFFD."""
     if text.isascii():
         return text

@@ -56,7 +56,7 @@ def weigh(messages: Sequence[Message], tokenizer: Tokenizer) -> list[int]:
     texts: list[str] = []
     owners: list[int] = []
     for index, message in enumerate(messages):
-        fixed, own = _pieces(message)
+        fixed, own = _split_message(message)
         weights.append(fixed)
         texts.extend(own)
         owners.extend([index] * len(own))
@@ -71,7 +71,7 @@ def tools_tokens(tools: Sequence[Any] | None, tokenizer: Tokenizer) -> int:
     return CALL_FRAME * len(texts) + sum(tokenizer.count_many(texts))
 
 
-def _pieces(message: Message) -> tuple[int, list[str]]:
+def _split_message(message: Message) -> tuple[int, list[str]]:
     """The fixed tokens of a message and the texts whose tokens come on top."""
     fixed = MESSAGE_FRAME
     joined: list[str] = []
@@ -141,17 +141,17 @@ def image_tokens(image: Image, model: str | None = None) -> int:
     """
     name = (model or "").lower().rsplit("/", 1)[-1].removeprefix("ft:")
     if "claude" in name:
-        return _by_pixels(image.width, image.height)
+        return _count_by_pixels(image.width, image.height)
     for start, base, per_tile in _TILE_PRICES:
         if name.startswith(start):
-            return base + per_tile * _tiles(image.width, image.height)
+            return base + per_tile * _count_tiles(image.width, image.height)
     return max(
-        _by_pixels(image.width, image.height),
-        85 + 170 * _tiles(image.width, image.height),
+        _count_by_pixels(image.width, image.height),
+        85 + 170 * _count_tiles(image.width, image.height),
     )
 
 
-def _by_pixels(width: int, height: int) -> int:
+def _count_by_pixels(width: int, height: int) -> int:
     if width <= 0 or height <= 0:
         return UNKNOWN_SIZE_TOKENS
     scale = min(1.0, _ANTHROPIC_LONG_EDGE / max(width, height))
@@ -159,7 +159,7 @@ def _by_pixels(width: int, height: int) -> int:
     return min(tokens, _ANTHROPIC_CEILING)
 
 
-def _tiles(width: int, height: int) -> int:
+def _count_tiles(width: int, height: int) -> int:
     if width <= 0 or height <= 0:
         return _MOST_TILES
     scale = min(1.0, _TILED_LONG_EDGE / max(width, height))

@@ -7,9 +7,9 @@ it; what it finds is ranked here, the same for all of them.
 from __future__ import annotations
 
 from penstock.recall.memory_index import MemoryIndex
-from penstock.recall.passages import Passage, message_passages
+from penstock.recall.passages import Passage, cut_passages
 from penstock.recall.query import Query, Statistics, read_query
-from penstock.recall.ranking import Candidate, Hit, Wish, best_excerpt, rank
+from penstock.recall.ranking import Candidate, Hit, Wish, draw_excerpt, rank
 from penstock.recall.terms import index_terms, terms_of
 
 __all__ = [
@@ -20,9 +20,9 @@ __all__ = [
     "Query",
     "Statistics",
     "Wish",
-    "best_excerpt",
+    "cut_passages",
+    "draw_excerpt",
     "index_terms",
-    "message_passages",
     "rank",
     "read_query",
     "terms_of",

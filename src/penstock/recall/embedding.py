@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from penstock.recall.query import parts_of
+from penstock.recall.query import split_query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["Embedder", "Meaning", "packed"]
+__all__ = ["Embedder", "Meaning", "pack_vectors"]
 
 NEAREST = 40  # passages that are looked at for their meaning alone
 
@@ -42,7 +42,7 @@ class Embedder(Protocol):
         """A row of length 1 for each text; of zeros for a text that says nothing to the model."""
 
 
-def packed(vectors: NDArray[np.float32]) -> NDArray[np.uint8]:
+def pack_vectors(vectors: NDArray[np.float32]) -> NDArray[np.uint8]:
     """The rows as bits. A row of zeros stays one, and is near to nothing."""
     return np.packbits(vectors > 0.0, axis=1)
 
@@ -52,7 +52,7 @@ class Meaning:
 
     def __init__(self, text: str, embedder: Embedder) -> None:
         self._embedder = embedder
-        parts = parts_of(text)
+        parts = split_query(text)
         weights = np.array([weight for _, weight in parts], np.float32)
         self._vector = _unit(weights @ embedder.embed([part for part, _ in parts]))
 

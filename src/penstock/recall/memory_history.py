@@ -13,9 +13,9 @@ from penstock.errors import UnknownHandle
 from penstock.measure.tokens import tokenizer_for
 from penstock.recall.history import Finding, HistoryPlace, PlaceKind
 from penstock.recall.memory_index import MemoryIndex
-from penstock.recall.originals import original_text, original_title, redacted
-from penstock.recall.passages import message_passages
-from penstock.recall.query import talked_about, values_of
+from penstock.recall.originals import original_text, original_title, redact_message
+from penstock.recall.passages import cut_passages
+from penstock.recall.query import find_topic, find_values
 from penstock.recall.tools import TOOL_NAMES
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class MemoryHistory:
         self._messages[number] = message
         if at is not None:
             self._times[number] = at
-        self._calls.update(_calls_in(message))  # of an id that was used twice, the later call from here on
+        self._calls.update(_find_calls(message))  # of an id that was used twice, the later call from here on
         self._waiting.append((number, self._said(message)))
 
     def add_summary(
@@ -108,7 +108,7 @@ class MemoryHistory:
         `summaries` are the handles of those that stand in it too.
         """
         self._view, self._written, self._standing = {}, [], frozenset(summaries)
-        self._talked_about = talked_about(messages)
+        self._talked_about = find_topic(messages)
         for number, message in zip(numbers, messages, strict=True):
             known = self._messages.get(number)
             if number and (known is None or known is message or known.parts == message.parts):
@@ -174,7 +174,7 @@ class MemoryHistory:
             kind=summary.kind,
             turn=int(first[1:]) if _HANDLE.fullmatch(first) else 0,
             role="",
-            title=f"{summary.kind} of {_named(summary.inside)}",
+            title=f"{summary.kind} of {_name_range(summary.inside)}",
             characters=len(text),
             tokens=self._weight(handle, text),
             at=summary.at,
@@ -206,11 +206,11 @@ class MemoryHistory:
 
     def _calls_of(self, number: int) -> Mapping[str, ToolCall]:
         """The calls by their ids, those of the message's own turn first."""
-        return ChainMap(_calls_in(self._message(self._turn(number))), self._calls)
+        return ChainMap(_find_calls(self._message(self._turn(number))), self._calls)
 
     def _index_waiting(self) -> None:
         for number, message in self._waiting:
-            self._index.add(number, redacted(message, self._redact))
+            self._index.add(number, redact_message(message, self._redact))
         self._waiting.clear()
 
     def _said(self, message: Message) -> Message:
@@ -228,15 +228,15 @@ class MemoryHistory:
         for message in (*self._view.values(), *self._written):
             held = self._values.get(id(message))
             if held is None:
-                held = message, values_of(passage.text for passage in message_passages(message))
+                held = message, find_values(passage.text for passage in cut_passages(message))
             values[id(message)] = held
         self._values = values
         return frozenset().union(*(held for _, held in values.values()))
 
 
-def _calls_in(message: Message) -> dict[str, ToolCall]:
+def _find_calls(message: Message) -> dict[str, ToolCall]:
     return {part.call_id: part for part in message.parts if isinstance(part, ToolCall)}
 
 
-def _named(inside: tuple[str, ...]) -> str:
+def _name_range(inside: tuple[str, ...]) -> str:
     return f"{inside[0]} to {inside[-1]}" if len(inside) > 1 else "".join(inside) or "nothing"

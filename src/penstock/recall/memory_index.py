@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.conversation.message import Role
-from penstock.recall.embedding import Meaning, packed
+from penstock.recall.embedding import Meaning, pack_vectors
 from penstock.recall.fragments import Origin
-from penstock.recall.passages import message_passages
-from penstock.recall.query import Statistics, read_query, with_surroundings
-from penstock.recall.ranking import Candidate, Hit, Wish, best_passages, rank, strongest_terms
+from penstock.recall.passages import cut_passages
+from penstock.recall.query import Statistics, add_surroundings, read_query
+from penstock.recall.ranking import Candidate, Hit, Wish, choose_passages, choose_terms, rank
 from penstock.recall.terms import index_terms
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class MemoryIndex:
         """Add the next message under its number. A turn begins with each message that holds no results."""
         if message.role is not Role.TOOL:
             self._turn = number
-        for passage in message_passages(message):
+        for passage in cut_passages(message):
             place = len(self._passages)
             origin = Origin(place, self._turn, number, passage.voice, passage.speaker)
             self._passages.append(Candidate(origin, passage.text))
@@ -73,7 +73,7 @@ class MemoryIndex:
         """The best hits for a text; none of a hidden message, and by words alone none for a text without one that stands here."""
         wish = wish or Wish()
         findable = self._findable(hidden)
-        asked = with_surroundings(text, wish.surroundings)
+        asked = add_surroundings(text, wish.surroundings)
         if wish.surroundings and not self._holds(read_query(text), findable):
             if self._embedder is None:
                 return []
@@ -81,11 +81,11 @@ class MemoryIndex:
         query = read_query(asked)
         statistics = self.statistics(query)
         scores = np.zeros(len(self._passages))
-        for term in strongest_terms(query, statistics):
+        for term in choose_terms(query, statistics):
             places = np.frombuffer(self._postings[term], np.uintc)
             scores[places] += query.weights[term] * statistics.rarity(term)
         found = np.flatnonzero(scores * findable)
-        numbers = best_passages(scores[found], found)
+        numbers = choose_passages(scores[found], found)
         meaning = Meaning(asked, self._embedder) if self._embedder is not None else None
         if self._embedder is not None and meaning is not None:
             numbers = sorted({*numbers, *self._nearest(meaning, self._embedder, findable)})
@@ -99,7 +99,7 @@ class MemoryIndex:
         size = embedder.dimensions // 8
         new = [passage.text for passage in self._passages[len(self._vectors) // size :]]
         if new:
-            self._vectors += packed(embedder.embed(new)).tobytes()
+            self._vectors += pack_vectors(embedder.embed(new)).tobytes()
         rows = np.frombuffer(bytes(self._vectors), np.uint8).reshape(-1, size)
         places = np.flatnonzero(findable)
         return [int(place) for place in places[meaning.nearest(rows[places])]]

@@ -26,8 +26,8 @@ __all__ = [
     "PASSAGE_CHARACTERS",
     "Passage",
     "cut_at_lines",
-    "message_passages",
-    "readable",
+    "cut_passages",
+    "make_readable",
 ]
 
 PASSAGE_CHARACTERS = 1_000
@@ -52,16 +52,16 @@ class Passage(msgspec.Struct, frozen=True, gc=False):
     call: str = ""
 
 
-def message_passages(message: Message) -> tuple[Passage, ...]:
+def cut_passages(message: Message) -> tuple[Passage, ...]:
     """The passages of a message, in order. A message without words has none."""
     return tuple(
         Passage(number, speaker, piece, call)
-        for number, (speaker, text, call) in enumerate(_voices(message))
-        for piece in cut_at_lines(readable(text), PASSAGE_CHARACTERS)
+        for number, (speaker, text, call) in enumerate(_split_voices(message))
+        for piece in cut_at_lines(make_readable(text), PASSAGE_CHARACTERS)
     )
 
 
-def readable(text: str) -> str:
+def make_readable(text: str) -> str:
     """The text laid out for reading: JSON as lines, no printed line numbers, no indentation, no empty lines."""
     lines = (line.strip() for line in lay_out(text).text.split("\n"))
     return "\n".join(line for line in lines if line and _has_word(line))
@@ -76,7 +76,7 @@ def cut_at_lines(text: str, size: int) -> Iterator[str]:
             yield held
             held = ""
         while len(line) > size:
-            at = _border(line, size)
+            at = _find_border(line, size)
             yield line[:at].rstrip()
             line = line[at:].lstrip()
         held = f"{held}\n{line}" if held else line
@@ -84,7 +84,7 @@ def cut_at_lines(text: str, size: int) -> Iterator[str]:
         yield held
 
 
-def _border(line: str, size: int) -> int:
+def _find_border(line: str, size: int) -> int:
     """Where to cut a line that is longer than `size`: at the end of a sentence or clause, else at a space, else there."""
     for border in _BORDERS:
         at = line.rfind(border, size // 2, size)
@@ -94,7 +94,7 @@ def _border(line: str, size: int) -> int:
     return at + 1 if at > 0 else size
 
 
-def _voices(message: Message) -> Iterator[tuple[Speaker, str, str]]:
+def _split_voices(message: Message) -> Iterator[tuple[Speaker, str, str]]:
     for part in message.parts:
         match part:
             case Text(text=text):

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Query",
     "Statistics",
-    "parts_of",
-    "phrases_in",
+    "add_surroundings",
+    "find_phrases",
+    "find_token_values",
+    "find_topic",
+    "find_values",
     "read_query",
-    "talked_about",
-    "token_values",
-    "values_of",
-    "with_surroundings",
+    "split_query",
 ]
 
 _WANTED = 300  # characters
@@ -79,13 +79,13 @@ def read_query(text: str) -> Query:
     before = ""
     known: list[str] = []
     tokens: list[str] = []
-    for part, weight in parts_of(text):
-        known += [value for _, value in phrases_in(part)]
+    for part, weight in split_query(text):
+        known += [value for _, value in find_phrases(part)]
         for token in tokens_of(part):
             places.setdefault(token, []).append(len(tokens))
             tokens.append(token)
             terms = terms_of(token)
-            known += token_values(token)
+            known += find_token_values(token)
             if not terms:
                 continue
             for term in terms:
@@ -96,17 +96,17 @@ def read_query(text: str) -> Query:
     return Query(weights, pairs, frozenset(known), tuple(tokens), places)
 
 
-def parts_of(text: str) -> tuple[tuple[str, float], tuple[str, float]]:
+def split_query(text: str) -> tuple[tuple[str, float], tuple[str, float]]:
     """What is wanted, what stands behind it, and how much each of the two counts."""
     return (text[:_WANTED], 1.0), (text[_WANTED:_MOST_CHARACTERS], _SURROUNDINGS)
 
 
-def with_surroundings(wanted: str, surroundings: str) -> str:
+def add_surroundings(wanted: str, surroundings: str) -> str:
     """The text of a query for what is wanted by somebody who is at `surroundings`."""
     return f"{wanted:<{_WANTED}} {surroundings}" if surroundings else wanted
 
 
-def talked_about(messages: Sequence[Message]) -> str:
+def find_topic(messages: Sequence[Message]) -> str:
     """What is being talked about at the end of these messages: what the assistant said last, and the last request."""
     said: dict[Role, str] = {}
     for message in reversed(messages):
@@ -118,17 +118,17 @@ def talked_about(messages: Sequence[Message]) -> str:
     return f"{said.get(Role.ASSISTANT, '')[-_WANTED:]} {said.get(Role.USER, '')[:_WANTED]}".strip()
 
 
-def values_of(texts: Iterable[str]) -> frozenset[str]:
+def find_values(texts: Iterable[str]) -> frozenset[str]:
     """Every value in the texts: what somebody who reads them need not be shown again."""
     tokens: set[str] = set()
     phrases: set[str] = set()
     for text in texts:
         tokens.update(tokens_of(text))
-        phrases.update(phrase for _, phrase in phrases_in(text))
-    return frozenset(phrases.union(*map(token_values, tokens)))
+        phrases.update(phrase for _, phrase in find_phrases(text))
+    return frozenset(phrases.union(*map(find_token_values, tokens)))
 
 
-def phrases_in(text: str) -> list[tuple[int, str]]:
+def find_phrases(text: str) -> list[tuple[int, str]]:
     """What stands in quotes and is more than a word, each with the place where its quote begins."""
     return [
         (found.start(), phrase) for found in PHRASE.finditer(text) for phrase in values_in_phrase(found[0])
@@ -136,6 +136,6 @@ def phrases_in(text: str) -> list[tuple[int, str]]:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def token_values(token: str) -> tuple[str, ...]:
+def find_token_values(token: str) -> tuple[str, ...]:
     """The values in one token of at least four characters: shorter ones say nothing by themselves."""
     return tuple(value for value in values_in_token(token.strip(":&")) if len(value) >= _SHORTEST_VALUE)

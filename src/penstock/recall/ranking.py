@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from penstock.recall.fragments import FRAGMENT_CHARACTERS, Origin, fragments_of, relevance
-from penstock.recall.passages import readable
+from penstock.recall.fragments import FRAGMENT_CHARACTERS, Origin, cut_fragments, score_fragments
+from penstock.recall.passages import make_readable
 from penstock.recall.query import Statistics
 from penstock.recall.terms import terms_of
 from penstock.writing.reading import Speaker
@@ -38,13 +38,13 @@ __all__ = [
     "Hit",
     "Pieces",
     "Wish",
-    "best_excerpt",
-    "best_passages",
-    "fill",
-    "joined",
+    "choose_passages",
+    "choose_terms",
+    "draw_excerpt",
+    "fill_excerpt",
+    "join_fragments",
     "rank",
-    "strongest_terms",
-    "value_worth",
+    "weigh_values",
 ]
 
 
@@ -98,14 +98,14 @@ class Hit(msgspec.Struct, frozen=True):
     score: float
 
 
-def strongest_terms(query: Query, statistics: Statistics, most: int = MOST_LOOKUPS) -> list[str]:
+def choose_terms(query: Query, statistics: Statistics, most: int = MOST_LOOKUPS) -> list[str]:
     """The terms worth looking up, the most telling first: rare ones, and those that come first in the query."""
     strength = {term: weight * statistics.rarity(term) for term, weight in query.weights.items()}
     telling = [term for term, value in strength.items() if value]
     return sorted(telling, key=lambda term: (-strength[term], term))[:most]
 
 
-def best_passages(scores: NDArray[np.float64], numbers: NDArray[np.int64]) -> list[int]:
+def choose_passages(scores: NDArray[np.float64], numbers: NDArray[np.int64]) -> list[int]:
     """The numbers of the passages to look at: the best ones, and those beside the very best. Newer ones first.
 
     Where few are found, what stands farther around them is looked at, too.
@@ -133,10 +133,10 @@ def rank(
     Where the meaning of the query is given, what is near to it counts beside the words.
     """
     ordered = sorted(candidates, key=lambda candidate: candidate.origin.passage)
-    fragments = fragments_of((candidate.origin, candidate.text) for candidate in ordered)
-    scores = relevance(query, fragments, statistics)
+    fragments = cut_fragments((candidate.origin, candidate.text) for candidate in ordered)
+    scores = score_fragments(query, fragments, statistics)
     if meaning is not None and fragments:
-        scores = scores + _meant(query, fragments, statistics, meaning, float(scores.max()))
+        scores = scores + _score_meaning(query, fragments, statistics, meaning, float(scores.max()))
     if not len(scores) or scores.max() <= 0.0:
         return []
     best = np.sort(np.argsort(-scores, kind="stable")[:MOST_FRAGMENTS])
@@ -144,12 +144,12 @@ def rank(
     belief = np.exp((scores / scores.max() - 1.0) / _TEMPERATURE)
     tokens = set[str]().union(*(fragment.tokens for fragment in fragments))
     cues = Cues(query, statistics, tokens)
-    worth, held = value_worth(fragments, belief, cues, query.values | wish.known)
+    worth, held = weigh_values(fragments, belief, cues, query.values | wish.known)
     alone = (belief * (_BY_ITSELF / belief.sum())).tolist()
-    return _Shelf(_Stock(fragments, scores > 0.0, worth, held, alone)).take(wish)
+    return _HitPicker(_ScoredFragments(fragments, scores > 0.0, worth, held, alone)).take(wish)
 
 
-def _meant(
+def _score_meaning(
     query: Query, fragments: Sequence[Fragment], statistics: Statistics, meaning: Meaning, best: float
 ) -> NDArray[np.float64] | float:
     """What nearness in meaning adds to each fragment: the less the words find of what is asked, the more.
@@ -162,13 +162,13 @@ def _meant(
     missing = sum(heapq.nlargest(_FULL, strengths)) - best
     if missing <= 0.0:
         return 0.0
-    blocks = _blocks(fragments)
+    blocks = _join_blocks(fragments)
     near = meaning.nearness_of(["\n".join(one.text for one in block) for block in blocks]).astype(np.float64)
     of_each = np.repeat(near, list(map(len, blocks)))
     return _MEANT * missing * np.maximum(of_each - _LEAST_MEANT, 0.0)
 
 
-def _blocks(fragments: Sequence[Fragment]) -> list[list[Fragment]]:
+def _join_blocks(fragments: Sequence[Fragment]) -> list[list[Fragment]]:
     """The fragments in blocks of one voice: a line alone is too short to tell what it means from what it does not."""
     blocks: list[list[Fragment]] = []
     last, size = None, 0
@@ -183,7 +183,7 @@ def _blocks(fragments: Sequence[Fragment]) -> list[list[Fragment]]:
     return blocks
 
 
-class _Stock(msgspec.Struct, frozen=True, eq=False):
+class _ScoredFragments(msgspec.Struct, frozen=True, eq=False):
     """All fragments, whether each has to do with the query, what values are worth, and who holds which.
 
     `alone` is what each fragment is worth beside its values.
@@ -196,17 +196,17 @@ class _Stock(msgspec.Struct, frozen=True, eq=False):
     alone: list[float]
 
 
-class _Shelf:
+class _HitPicker:
     """The fragments of each place, what each still adds, and which are taken."""
 
-    def __init__(self, stock: _Stock) -> None:
+    def __init__(self, stock: _ScoredFragments) -> None:
         self._stock = stock
         # What each fragment adds to the hits so far, and the values that none of them shows.
         self._pieces = Pieces(
             [len(fragment.text) for fragment in stock.fragments], [], list(map(set, stock.held)), stock.worth
         )
         self._pieces.gains.extend(map(self._added, range(len(stock.held))))
-        self._rows = _places(stock.fragments, _distinct(stock))
+        self._rows = _group_by_turn(stock.fragments, _drop_repeats(stock))
         self._taken: set[int] = set()
         self._holders: dict[str, list[int]] = {}
         for row, values in enumerate(stock.held):
@@ -233,7 +233,7 @@ class _Shelf:
 
     def _best(self, turn: int, wish: Wish) -> tuple[float, list[int]]:
         rows = [row for row in self._rows[turn] if row not in self._taken]
-        return fill(self._pieces, rows, wish.characters)
+        return fill_excerpt(self._pieces, rows, wish.characters)
 
     def _added(self, row: int) -> float:
         """What the row is worth beside its values, and by those that no hit shows."""
@@ -245,7 +245,7 @@ class _Shelf:
         fragments = [self._stock.fragments[row] for row in rows]
         telling = self._stock.fragments[max(rows, key=self._stock.alone.__getitem__)]
         messages = dict.fromkeys([telling.origin.message, *(one.origin.message for one in fragments)])
-        return Hit(turn, tuple(messages), joined(fragments), _rounded(added / (1.0 + _BY_ITSELF)))
+        return Hit(turn, tuple(messages), join_fragments(fragments), _round_score(added / (1.0 + _BY_ITSELF)))
 
     def _show(self, rows: list[int]) -> None:
         """Take these fragments away, and their values from all others."""
@@ -256,11 +256,11 @@ class _Shelf:
             self._pieces.gains[row] = self._added(row)
 
 
-def _rounded(score: float) -> float:
+def _round_score(score: float) -> float:
     return float(f"{score:.{_DIGITS}g}")
 
 
-def _distinct(stock: _Stock) -> list[int]:
+def _drop_repeats(stock: _ScoredFragments) -> list[int]:
     """The rows without those that say the same again: of equals the one worth most, the newest of these."""
     best: dict[str, int] = {}
     for row, fragment in enumerate(stock.fragments):
@@ -270,7 +270,7 @@ def _distinct(stock: _Stock) -> list[int]:
     return sorted(best.values())
 
 
-def _places(fragments: Sequence[Fragment], rows: list[int]) -> dict[int, list[int]]:
+def _group_by_turn(fragments: Sequence[Fragment], rows: list[int]) -> dict[int, list[int]]:
     """For each turn its rows and those of the turns just before and after it."""
     own: dict[int, list[int]] = {}
     for row in rows:
@@ -366,7 +366,7 @@ class _Sighting(msgspec.Struct):
     called: bool = False
 
 
-def value_worth(
+def weigh_values(
     fragments: Sequence[Fragment], belief: NDArray[np.float64], cues: Cues, known: frozenset[str]
 ) -> tuple[dict[str, float], list[frozenset[str]]]:
     """The worth of each value, all together 1, and the values of each fragment. None of them is known."""
@@ -391,12 +391,12 @@ def value_worth(
             sighting.crowd = min(sighting.crowd, len(places))
             sighting.called |= fragment.origin.speaker is Speaker.CALL
         held.append(frozenset(mine))
-    worth = {value: _worth(sighting) for value, sighting in seen.items()}
+    worth = {value: _weigh_value(sighting) for value, sighting in seen.items()}
     total = sum(worth.values()) or 1.0
     return {value: one / total for value, one in worth.items()}, held
 
 
-def _worth(sighting: _Sighting) -> float:
+def _weigh_value(sighting: _Sighting) -> float:
     return math.exp(
         _RELEVANT * math.log(max(sighting.belief, 1e-12))
         + sighting.cue
@@ -431,24 +431,24 @@ class Pieces(msgspec.Struct, frozen=True, eq=False):
         return self.gains[row] - math.fsum(map(self.worth.__getitem__, again)) if again else self.gains[row]
 
 
-def best_excerpt(text: str, query: Query, characters: int) -> str:
+def draw_excerpt(text: str, query: Query, characters: int) -> str:
     """What the text says to the query, in at most so many characters; its beginning where it says nothing."""
     if characters < 1:
         return ""
-    laid = readable(text)
+    laid = make_readable(text)
     if len(laid) <= characters:
         return laid
-    fragments = fragments_of([(_NO_ORIGIN, laid)], min(FRAGMENT_CHARACTERS, characters))
-    scores = relevance(query, fragments, _statistics(query, fragments)).tolist()
+    fragments = cut_fragments([(_NO_ORIGIN, laid)], min(FRAGMENT_CHARACTERS, characters))
+    scores = score_fragments(query, fragments, _count_terms(query, fragments)).tolist()
     best = max(range(len(fragments)), key=scores.__getitem__)
     rest = [row for row in range(len(fragments)) if row != best]
     room = characters - len(fragments[best].text) - len(GAP)
     pieces = Pieces([len(one.text) for one in fragments], scores, [set()] * len(fragments), {})
-    beside = fill(pieces, rest, room)[1]
-    return joined([fragments[row] for row in sorted([best, *beside])])
+    beside = fill_excerpt(pieces, rest, room)[1]
+    return join_fragments([fragments[row] for row in sorted([best, *beside])])
 
 
-def fill(pieces: Pieces, rows: Iterable[int], characters: int) -> tuple[float, list[int]]:
+def fill_excerpt(pieces: Pieces, rows: Iterable[int], characters: int) -> tuple[float, list[int]]:
     """The rows that together add the most for their length within so many characters, in order; what they add."""
     lengths, gains = pieces.lengths, pieces.gains
     room = characters + len(GAP)
@@ -476,7 +476,7 @@ def fill(pieces: Pieces, rows: Iterable[int], characters: int) -> tuple[float, l
     return total, sorted(chosen)
 
 
-def joined(fragments: Sequence[Fragment]) -> str:
+def join_fragments(fragments: Sequence[Fragment]) -> str:
     """The fragments as one text, with a mark where something between them was left out."""
     text, last = "", None
     for fragment in fragments:
@@ -487,7 +487,7 @@ def joined(fragments: Sequence[Fragment]) -> str:
     return text
 
 
-def _statistics(query: Query, fragments: Sequence[Fragment]) -> Statistics:
+def _count_terms(query: Query, fragments: Sequence[Fragment]) -> Statistics:
     """As if the fragments were all there is."""
     terms = [{term for terms in fragment.terms for term in terms} for fragment in fragments]
     return Statistics(len(fragments), {term: sum(term in own for own in terms) for term in query.weights})

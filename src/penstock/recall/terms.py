@@ -12,7 +12,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-__all__ = ["STOP_WORDS", "index_terms", "terms_of", "token_places", "tokens_of", "words_of"]
+__all__ = ["STOP_WORDS", "index_terms", "locate_tokens", "terms_of", "tokens_of", "words_of"]
 
 _COMMON = """
 a about all also am an and are as at be been but by can could did do does for from had has have he her here his how i
@@ -44,7 +44,7 @@ def tokens_of(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
-def token_places(text: str) -> list[int]:
+def locate_tokens(text: str) -> list[int]:
     """Where each token of the text begins."""
     return [found.start() for found in _TOKEN.finditer(text)]
 
@@ -62,7 +62,7 @@ def terms_of(token: str) -> tuple[str, ...]:
         return _terms_of_word(words[0])
     found = [term for word in words for term in _terms_of_word(word)]
     if found and len(token) <= _LONGEST_WHOLE and _JOINED(token):
-        found.append(_folded(token.strip("-.:/\\#~+&%$@_")))
+        found.append(_fold(token.strip("-.:/\\#~+&%$@_")))
     return tuple(dict.fromkeys(found))
 
 
@@ -76,16 +76,16 @@ def _terms_of_word(word: str) -> tuple[str, ...]:
     if _is_unspaced(word):
         return tuple(dict.fromkeys([*word, *(word[at : at + 2] for at in range(len(word) - 1))]))
     bare = word.strip("_")
-    terms = [_folded(bare)[:_LONGEST]]
+    terms = [_fold(bare)[:_LONGEST]]
     if len(bare) <= _LONGEST and not (bare.isalpha() and bare[1:].islower()):
         parts = _PART.findall(bare)
         if len(parts) > 1 and len(_DIGITS.findall(bare)) <= _MOST_NUMBERS:
-            terms += [_folded(part) for part in parts]
-    singular = dict.fromkeys(_singular(term) for term in terms if len(term) > 1)
+            terms += [_fold(part) for part in parts]
+    singular = dict.fromkeys(_make_singular(term) for term in terms if len(term) > 1)
     return tuple(term for term in singular if term not in STOP_WORDS)
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     """In lower case; letters without their accents."""
     if text.isascii():
         return text.lower()
@@ -94,7 +94,7 @@ def _folded(text: str) -> str:
     return unicodedata.normalize("NFC", "".join(kept))
 
 
-def _singular(term: str) -> str:
+def _make_singular(term: str) -> str:
     """`orders` and `order` are one term; so are `queries` and `query`."""
     if len(term) < 4 or term[-1] != "s" or term[-2] in "us" or not term.isalpha():
         return term

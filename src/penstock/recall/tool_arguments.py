@@ -12,7 +12,14 @@ from penstock.conversation.wire import parse_json
 from penstock.errors import InputError
 from penstock.writing.stubs import shorten
 
-__all__ = ["DescribeHistory", "ExpandHistory", "SearchHistory", "handle_in", "object_in", "read_arguments"]
+__all__ = [
+    "DescribeHistory",
+    "ExpandHistory",
+    "SearchHistory",
+    "read_arguments",
+    "read_handle",
+    "read_object",
+]
 
 _Natural = Annotated[int, msgspec.Meta(ge=0)]
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -48,17 +55,17 @@ class ExpandHistory(msgspec.Struct, frozen=True):
 
 def read_arguments(args: Any, kind: type[_Arguments]) -> _Arguments:
     """The arguments, given as an object or as its JSON. Raises InputError that says what is wrong with them."""
-    given = object_in(args)
+    given = read_object(args)
     unknown = [key for key in given if key not in kind.__struct_fields__]
     if unknown:
-        raise InputError(f"there is no argument {shown(unknown[0])}")
+        raise InputError(f"there is no argument {quote_argument(unknown[0])}")
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise InputError(_in_words(str(error))) from None
+        raise InputError(_put_in_words(str(error))) from None
 
 
-def object_in(args: Any) -> dict[str, Any]:
+def read_object(args: Any) -> dict[str, Any]:
     """The object that a model wrote, given as such or as its JSON. Raises InputError where it wrote none."""
     if isinstance(args, (str, bytes)):
         try:
@@ -70,24 +77,24 @@ def object_in(args: Any) -> dict[str, Any]:
     return dict(args)
 
 
-def handle_in(given: str | int) -> str:
+def read_handle(given: str | int) -> str:
     """The handle that was meant: `M12`, `[m12]`, `12` and 12 are `m12`. What is no numbered handle stays as it is.
 
     Raises InputError where several are named.
     """
     text = str(given).strip(_AROUND)
     if _SEVERAL.fullmatch(text):
-        raise InputError(f"{shown(given)} names several: give one handle at a time")
+        raise InputError(f"{quote_argument(given)} names several: give one handle at a time")
     match = _NUMBERED.fullmatch(text)
     return f"{(match[1] or 'm').lower()}{match[2]}" if match else text
 
 
-def shown(given: object) -> str:
+def quote_argument(given: object) -> str:
     """What a model sent, short enough to go back to it."""
     return repr(shorten(str(given), _SHOWN))
 
 
-def _in_words(said: str) -> str:
+def _put_in_words(said: str) -> str:
     """What msgspec says, with the argument's name in front: "limit: expected `int` >= 1"."""
     where = _WHERE.search(said)
     if where is None:

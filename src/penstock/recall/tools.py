@@ -26,9 +26,9 @@ from penstock.recall.tool_arguments import (
     DescribeHistory,
     ExpandHistory,
     SearchHistory,
-    handle_in,
+    quote_argument,
     read_arguments,
-    shown,
+    read_handle,
 )
 from penstock.writing.stubs import shorten
 
@@ -104,7 +104,7 @@ def answer(
     desk = _Desk(history, budget, redact)
     tool = _TOOLS.get(str(name))
     if tool is None:
-        return desk.refuse(f"there is no tool {shown(name)}", f"use one of: {', '.join(_TOOLS)}")
+        return desk.refuse(f"there is no tool {quote_argument(name)}", f"use one of: {', '.join(_TOOLS)}")
     try:
         return tool.run(desk, read_arguments(args, tool.arguments))
     except InputError as error:
@@ -131,10 +131,10 @@ class _Desk(msgspec.Struct, frozen=True):
         entries = [self._entry(finding, named=several) for finding in found]
         if not entries:
             return self._first_that_fits([{"found": [], "hint": _NOTHING_FOUND}])
-        return self._first_that_fits(_fewer(entries))
+        return self._first_that_fits(_list_fewer(entries))
 
     def describe(self, wanted: DescribeHistory) -> str:
-        place = self.history.describe(handle_in(wanted.handle))
+        place = self.history.describe(read_handle(wanted.handle))
         about = {
             "handle": place.handle,
             "kind": place.kind,
@@ -147,23 +147,23 @@ class _Desk(msgspec.Struct, frozen=True):
         if not place.inside:
             return self._first_that_fits([about, {**about, "title": ""}])
         titled = [self._titled(handle) for handle in place.inside[:_MOST_TITLED]]
-        return self._first_that_fits(_with_inside(about, titled, place.inside))
+        return self._first_that_fits(_list_inside(about, titled, place.inside))
 
     def expand(self, wanted: ExpandHistory) -> str:
-        handle, start = handle_in(wanted.handle), wanted.offset or 0
+        handle, start = read_handle(wanted.handle), wanted.offset or 0
         place, text = self.history.describe(handle), self.history.text(handle)
         if start >= len(text) > 0:
             return self.refuse(
-                f"offset {shown(start)} is past the end",
-                f"{shown(handle)} has {len(text):,} characters: give a smaller offset",
+                f"offset {quote_argument(start)} is past the end",
+                f"{quote_argument(handle)} has {len(text):,} characters: give a smaller offset",
             )
         most = max(1, min(wanted.limit or len(text), self.budget.tokens * _MOST_PER_TOKEN))
         about = {"handle": place.handle, **self._about(place)}
         while (
-            used := self.budget.count(page := _json(_page(about, text, start, most)))
+            used := self.budget.count(page := _json(_write_page(about, text, start, most)))
         ) > self.budget.tokens:
             if most == 1:
-                return self._first_that_fits([_page({}, text, start, 1)])
+                return self._first_that_fits([_write_page({}, text, start, 1)])
             most = max(1, min(most - 1, int(most * self.budget.tokens / used * 0.97)))
         return page
 
@@ -245,76 +245,76 @@ def _utc(at: float | None) -> str:
     return f"{np.datetime64(int(at), 's')}Z"
 
 
-def _fewer(entries: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _list_fewer(entries: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """All entries, then ever fewer, with the handles of the others; the first one alone, shortened, in the end."""
     for kept in range(len(entries), 0, -1):
-        yield _found(entries[:kept], entries[kept:])
+        yield _write_findings(entries[:kept], entries[kept:])
     first = entries[0]
     excerpt = first["excerpt"]
     while len(excerpt) > 20:
         excerpt = excerpt[: len(excerpt) // 2]
-        yield _cut({**first, "excerpt": f"{excerpt}…"}, len(entries))
-    yield _cut({"handles": first["handles"][:1], "turn": first["turn"]}, len(entries))
+        yield _write_first({**first, "excerpt": f"{excerpt}…"}, len(entries))
+    yield _write_first({"handles": first["handles"][:1], "turn": first["turn"]}, len(entries))
 
 
-def _cut(entry: dict[str, Any], total: int) -> dict[str, Any]:
+def _write_first(entry: dict[str, Any], total: int) -> dict[str, Any]:
     return {"found": [entry], "left_out": total - 1, "hint": _LEFT_OUT}
 
 
-def _found(entries: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _write_findings(entries: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if not others:
         return {"found": entries}
     handles = dict.fromkeys(chain.from_iterable(entry["handles"] for entry in others))
     return {"found": entries, "left_out": len(others), "their_handles": list(handles), "hint": _LEFT_OUT}
 
 
-def _with_inside(
+def _list_inside(
     about: dict[str, Any], titled: list[dict[str, str]], inside: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     """With a line for each of what is inside, then for ever fewer; the others by their handles, or how many in the end."""
     kept = len(titled)
     while kept:
-        yield _listed(about, titled[:kept], _runs(inside[kept:]), len(inside))
+        yield _write_inside(about, titled[:kept], _join_runs(inside[kept:]), len(inside))
         kept //= 2
-    runs = _runs(inside)
+    runs = _join_runs(inside)
     while runs:
-        yield _listed(about, [], runs, len(inside))
+        yield _write_inside(about, [], runs, len(inside))
         half = len(runs) // 2
         runs = [*runs[:half], "…"] if half > 1 else []
-    yield _listed({**about, "title": ""}, [], [], len(inside))
+    yield _write_inside({**about, "title": ""}, [], [], len(inside))
 
 
-def _listed(
+def _write_inside(
     about: dict[str, Any], titled: Sequence[dict[str, str]], runs: Sequence[str], total: int
 ) -> dict[str, Any]:
     listed = {**about, "inside_count": total, "inside": titled}
     return {**listed, "also_inside": " ".join(runs)} if runs else listed
 
 
-def _runs(handles: Sequence[str]) -> list[str]:
+def _join_runs(handles: Sequence[str]) -> list[str]:
     """The handles with runs of neighbours in one word: m2-m7."""
     runs: list[list[str]] = []
     for handle in handles:
-        if runs and handle == _next(runs[-1][-1]):
+        if runs and handle == _follow_handle(runs[-1][-1]):
             runs[-1][1:] = [handle]
         else:
             runs.append([handle])
     return ["-".join(run) for run in runs]
 
 
-def _next(handle: str) -> str:
+def _follow_handle(handle: str) -> str:
     match = _NUMBERED.fullmatch(handle)
     return f"{match[1]}{int(match[2]) + 1}" if match else ""
 
 
-def _page(about: dict[str, Any], text: str, start: int, most: int) -> dict[str, Any]:
+def _write_page(about: dict[str, Any], text: str, start: int, most: int) -> dict[str, Any]:
     """A page of at most so many characters, with where the next one begins."""
-    end = _page_end(text, start, most)
+    end = _find_page_end(text, start, most)
     page = {**about, "offset": start, "text": text[start:end], "characters": len(text)}
     return {**page, "next_offset": end} if end < len(text) else page
 
 
-def _page_end(text: str, start: int, most: int) -> int:
+def _find_page_end(text: str, start: int, most: int) -> int:
     """Where a page ends: after a line, or inside one that is too long, there between words if it has any."""
     end = start + most
     if end >= len(text):

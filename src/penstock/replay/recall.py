@@ -11,7 +11,7 @@ from penstock.conversation.dialects import dialect_named
 from penstock.conversation.wire import parse_json
 from penstock.engine.compress import CompressRequest, compress_list, new_notebook
 from penstock.errors import TargetTooSmall
-from penstock.recall.passages import message_passages
+from penstock.recall.passages import cut_passages
 from penstock.replay.needles import Recalled, Spoken, needed, places
 from penstock.replay.traces import turns_of
 
@@ -99,4 +99,4 @@ def _positions(entries: Sequence[LogEntry], times: Sequence[float]) -> list[int]
 
 
 def _text(message: Message) -> str:
-    return "\n".join(passage.text for passage in message_passages(message))
+    return "\n".join(passage.text for passage in cut_passages(message))

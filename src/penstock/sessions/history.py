@@ -14,8 +14,8 @@ from penstock.conversation.wire import parse_json
 from penstock.errors import UnknownHandle
 from penstock.recall.history import HistoryPlace
 from penstock.recall.originals import original_text, original_title
-from penstock.recall.passages import message_passages
-from penstock.recall.query import talked_about, values_of
+from penstock.recall.passages import cut_passages
+from penstock.recall.query import find_topic, find_values
 from penstock.sessions.stored_view import read_view
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class SessionHistory:
 
     def _talked_about(self, view: StoredView) -> str:
         dialect = self._dialect()
-        return talked_about([dialect.decode(wire) for wire in view.wires[-_BACK:]])
+        return find_topic([dialect.decode(wire) for wire in view.wires[-_BACK:]])
 
     def _values(self, view: StoredView, newest: CompactionRow | None) -> frozenset[str]:
         """Every value in the view. Messages that were looked at before are not looked at again until a compaction."""
@@ -198,7 +198,7 @@ class SessionHistory:
             key = (at, compaction if at < length else 0)
             held = self._known.get(key)
             if held is None:
-                held = values_of(passage.text for passage in message_passages(dialect.decode(wire)))
+                held = find_values(passage.text for passage in cut_passages(dialect.decode(wire)))
             known[key] = held
         self._known = known
         return frozenset().union(*known.values())

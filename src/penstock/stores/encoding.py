@@ -12,7 +12,7 @@ import zlib
 
 from penstock.errors import StoreError
 
-__all__ = ["identifier", "is_storable", "label", "moment", "pack", "unpack"]
+__all__ = ["clean_label", "is_storable", "pack", "require_identifier", "require_moment", "unpack"]
 
 
 _REPLACEMENT = "\ufffd"
@@ -23,21 +23,21 @@ def is_storable(text: str) -> bool:
     return "\0" not in text and (text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text))
 
 
-def label(text: str) -> str:
+def clean_label(text: str) -> str:
     """The text, with U+FFFD for each character that cannot be held."""
     if is_storable(text):
         return text
     return "".join(_REPLACEMENT if char == "\0" or "\ud800" <= char <= "\udfff" else char for char in text)
 
 
-def identifier(text: str) -> str:
+def require_identifier(text: str) -> str:
     """The text. Raises StoreError where it is empty or cannot be held as it is."""
     if text and is_storable(text):
         return text
     raise StoreError(f"{text[:40]!r} cannot be an id: use text without NUL and lone surrogates")
 
 
-def moment(at: float) -> float:
+def require_moment(at: float) -> float:
     """Seconds since 1970. Raises StoreError for what is no point in time."""
     if math.isfinite(at):
         return float(at)

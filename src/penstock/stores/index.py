@@ -8,25 +8,14 @@ its blocks one by one: no writer waits for more than one of them.
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
 from penstock.errors import StoreError
-from penstock.stores.postings import (
-    SPAN,
-    hash_of,
-    joined,
-    pack,
-    page_of,
-    pairs_of,
-    passages_in,
-    places_of,
-    unpack,
-    without,
-)
-from penstock.stores.rows import batches
+from penstock.stores.rows import cut_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,23 +23,33 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.stores.database import Row, Transaction
-    from penstock.stores.postings import Pairs
-
-    Numbers = NDArray[np.int64]
 
 __all__ = [
+    "SPAN",
     "FoundRange",
     "Look",
     "PassageTerms",
     "add_passages",
-    "damaged_blocks",
+    "choose_page",
+    "count_damaged_blocks",
+    "count_held_passages",
+    "count_passages",
+    "drop_places",
     "empty_index",
-    "held_passages",
-    "next_number",
+    "find_next_number",
+    "find_places",
+    "find_within",
+    "hash_term",
+    "join_pairs",
+    "make_pairs",
+    "pack_pages",
     "purge_some",
-    "ranges_of",
-    "within",
+    "sort_ranges",
+    "unpack_pages",
 ]
+
+if TYPE_CHECKING:
+    Numbers = NDArray[np.int64]
 
 _STEPS = (128, 1_024, 8_192, 49_152)
 """Blocks that are smaller than a step are joined as soon as they reach it together: each passage is written a few times."""
@@ -88,18 +87,18 @@ class _Block(msgspec.Struct, frozen=True, gc=False):
 
 
 def add_passages(do: Transaction, passages: Sequence[tuple[int, Sequence[str]]]) -> int:
-    """Add passages from `next_number` on, with their terms. Nobody else may add or remove any meanwhile.
+    """Add passages from `find_next_number` on, with their terms. Nobody else may add or remove any meanwhile.
 
     Returns how many of those before them were written anew.
     """
     for start in range(0, len(passages), SPAN):
         some = passages[start : start + SPAN]
         first = some[0][0]
-        _write(do, first, some[-1][0] - first + 1, pairs_of(some, first))
+        _write(do, first, some[-1][0] - first + 1, make_pairs(some, first))
     return _join(do)
 
 
-def next_number(do: Transaction) -> int:
+def find_next_number(do: Transaction) -> int:
     """The number of the next passage: one that no passage has, nor one that was removed and still stands in its block."""
     row = do.one("SELECT first + span FROM blocks ORDER BY first DESC LIMIT 1")
     return int(row[0]) if row is not None else 1
@@ -116,7 +115,7 @@ def purge_some(do: Transaction) -> bool:
         do.run("DELETE FROM removed WHERE first = ?", row[0])
         return True
     gone = do.rows("SELECT first, passages FROM removed WHERE first < ?", block.end)
-    pairs = without(
+    pairs = drop_places(
         _read(do, block), [(first - block.first, first + count - block.first) for first, count in gone]
     )
     _delete(do, block)
@@ -135,7 +134,7 @@ def empty_index(do: Transaction) -> None:
         do.run(f"DELETE FROM {table}")
 
 
-def held_passages(do: Transaction) -> int:
+def count_held_passages(do: Transaction) -> int:
     """How many passages there are."""
     row = do.one(
         "SELECT (SELECT coalesce(sum(passages), 0) FROM blocks) - (SELECT coalesce(sum(passages), 0) FROM removed)"
@@ -143,23 +142,23 @@ def held_passages(do: Transaction) -> int:
     return int(row[0]) if row is not None else 0
 
 
-def damaged_blocks(do: Transaction) -> int:
+def count_damaged_blocks(do: Transaction) -> int:
     """How many blocks are not what they are said to be."""
     found = 0
     for *block, passages in do.rows("SELECT first, span, pages, passages FROM blocks"):
         try:
-            found += passages_in(_read(do, _Block(*block))) != passages
+            found += count_passages(_read(do, _Block(*block))) != passages
         except StoreError:
             found += 1
     return found
 
 
-def ranges_of(rows: Iterable[Row]) -> NDArray[np.int64]:
-    """Ranges of numbers, of a first one and how many each, for `within`. No two of them may overlap."""
+def sort_ranges(rows: Iterable[Row]) -> NDArray[np.int64]:
+    """Ranges of numbers, of a first one and how many each, for `find_within`. No two of them may overlap."""
     return np.array(sorted(rows), np.int64).reshape(-1, 2)
 
 
-def within(numbers: Numbers, ranges: NDArray[np.int64]) -> NDArray[np.bool_]:
+def find_within(numbers: Numbers, ranges: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which of the numbers stand in one of the ranges."""
     if not len(ranges):
         return np.zeros(len(numbers), np.bool_)
@@ -174,7 +173,7 @@ class Look:
     def __init__(self, do: Transaction) -> None:
         self._do = do
         self._blocks = [_Block(*row) for row in do.rows(f"{_BLOCK} ORDER BY first DESC")]
-        self._removed = ranges_of(do.rows("SELECT first, passages FROM removed"))
+        self._removed = sort_ranges(do.rows("SELECT first, passages FROM removed"))
         self._found: dict[tuple[int, str], Numbers] = {}
 
     def newest(self, terms: PassageTerms, limit: int) -> Numbers:
@@ -225,25 +224,25 @@ class Look:
 
     def _load(self, blocks: Sequence[_Block], terms: Sequence[str]) -> None:
         """Have at hand which passages of the blocks hold the terms."""
-        hashes = {term: hash_of(term) for term in terms}
+        hashes = {term: hash_term(term) for term in terms}
         wanted = {
-            (block.first, term): _place(block, page_of(hashes[term], block.pages))
+            (block.first, term): _place_page(block, choose_page(hashes[term], block.pages))
             for block in blocks
             for term in terms
             if (block.first, term) not in self._found
         }
         pages: dict[int, bytes] = {}
-        for some in batches(sorted(set(wanted.values()))):
+        for some in cut_batches(sorted(set(wanted.values()))):
             marks = ", ".join("?" * len(some))
             pages.update(self._do.rows(f"SELECT place, page FROM postings WHERE place IN ({marks})", *some))
         for (first, term), place in wanted.items():
             page = pages.get(place)
-            numbers = places_of(hashes[term], page) + np.int64(first) if page is not None else _NOTHING
+            numbers = find_places(hashes[term], page) + np.int64(first) if page is not None else _NOTHING
             self._found[first, term] = self._there(numbers)
 
     def _there(self, numbers: Numbers) -> Numbers:
         """The numbers without those that were removed."""
-        return numbers[~within(numbers, self._removed)] if len(self._removed) else numbers
+        return numbers[~find_within(numbers, self._removed)] if len(self._removed) else numbers
 
     def _meant(self, block: _Block, terms: PassageTerms) -> Numbers:
         """The numbers of passages in a block that is loaded, in order."""
@@ -271,7 +270,7 @@ def _join(do: Transaction) -> int:
             small.append(block)
         if len(small) > 1 and small[0].end - small[-1].first >= step:
             small.reverse()
-            pairs = joined([(block.first, _read(do, block)) for block in small])
+            pairs = join_pairs([(block.first, _read(do, block)) for block in small])
             for block in small:
                 _delete(do, block)
             whole = _write(do, small[0].first, small[-1].end - small[0].first, pairs)
@@ -281,32 +280,163 @@ def _join(do: Transaction) -> int:
 
 
 def _read(do: Transaction, block: _Block) -> Pairs:
-    low, high = _place(block, 0), _place(block, block.pages)
+    low, high = _place_page(block, 0), _place_page(block, block.pages)
     rows = do.rows("SELECT page FROM postings WHERE place >= ? AND place < ? ORDER BY place", low, high)
-    return unpack([row[0] for row in rows])
+    return unpack_pages([row[0] for row in rows])
 
 
 def _write(do: Transaction, first: int, span: int, pairs: Pairs) -> _Block:
-    pages, packed = pack(pairs)
+    pages, packed = pack_pages(pairs)
     block = _Block(first, span, pages)
     do.run(
         "INSERT INTO blocks (first, span, passages, pages) VALUES (?, ?, ?, ?)",
-        *(first, span, passages_in(pairs), pages),
+        *(first, span, count_passages(pairs), pages),
     )
     do.run_many(
         "INSERT INTO postings (place, page) VALUES (?, ?)",
-        [(_place(block, page), data) for page, data in packed],
+        [(_place_page(block, page), data) for page, data in packed],
     )
     return block
 
 
 def _delete(do: Transaction, block: _Block) -> None:
     do.run(
-        "DELETE FROM postings WHERE place >= ? AND place < ?", _place(block, 0), _place(block, block.pages)
+        "DELETE FROM postings WHERE place >= ? AND place < ?",
+        _place_page(block, 0),
+        _place_page(block, block.pages),
     )
     do.run("DELETE FROM blocks WHERE first = ?", block.first)
 
 
-def _place(block: _Block, page: int) -> int:
+def _place_page(block: _Block, page: int) -> int:
     """Where a page of a block is kept."""
     return block.first * SPAN + page
+
+
+# Which passages hold a term, as bytes.
+#
+# A block stands for up to 65,536 passages with neighbouring numbers. In memory it is one sorted array of pairs: the hash
+# of a term, and the place of a passage that holds it, counted from where the block begins. In the database it is cut by
+# hashes into pages of about a kilobyte, so that a term is found in one page of each block.
+#
+# Four bytes for a term take less room than the term, and leave nothing in the store that could be read. Two terms with
+# one hash cost a candidate that the ranking, which reads the text, puts aside.
+if TYPE_CHECKING:
+    Pairs = NDArray[np.uint64]
+if TYPE_CHECKING:
+    Places = NDArray[np.uint16]
+
+SPAN = 1 << 16
+"""Passages of a block, at most, those that are gone included: a place in it takes two bytes."""
+_PAGE_BYTES = 1_200  # PostgreSQL keeps what is larger than 2,000 elsewhere, SQLite what is larger than a page
+_BITS = np.uint64(16)
+_PLACE = np.uint64(SPAN - 1)
+_NONE: Places = np.zeros(0, "<u2")
+
+# A page: how many terms, their hashes in order, how many places each has (less one), the places of one after the other.
+_HASH, _COUNT = np.dtype("<u4"), np.dtype("<u2")
+_HEAD = 4
+_DAMAGED = "the search index is damaged: penstock doctor --repair makes it anew"
+
+
+def hash_term(term: str) -> int:
+    """Four bytes."""
+    return zlib.crc32(term.encode())
+
+
+def choose_page(term_hash: int, pages: int) -> int:
+    """Which of so many pages holds the term, if any does."""
+    return term_hash * pages >> 32
+
+
+def make_pairs(passages: Iterable[tuple[int, Sequence[str]]], first: int) -> Pairs:
+    """The pairs of passages by number, with their terms; `first` is where the block begins."""
+    hashes: dict[str, int] = {}
+    pairs = []
+    for number, terms in passages:
+        place = number - first
+        for term in terms:
+            if term not in hashes:
+                hashes[term] = hash_term(term) << 16
+            pairs.append(hashes[term] | place)
+    table = np.sort(np.array(pairs, np.uint64))
+    fresh = np.ones(len(table), np.bool_)
+    fresh[1:] = table[1:] != table[:-1]  # two terms of a passage may have one hash
+    return table[fresh]
+
+
+def join_pairs(blocks: Sequence[tuple[int, Pairs]]) -> Pairs:
+    """The pairs of blocks, each with where it begins, as one that begins where the first of them does."""
+    first = blocks[0][0]
+    return np.sort(np.concatenate([pairs + np.uint64(begins - first) for begins, pairs in blocks]))
+
+
+def drop_places(pairs: Pairs, ranges: Iterable[tuple[int, int]]) -> Pairs:
+    """The pairs without places in these ranges, each from one place up to another."""
+    gone = np.zeros(SPAN, np.bool_)
+    for low, high in ranges:
+        gone[max(0, low) : max(0, high)] = True
+    kept: Pairs = pairs[~gone[pairs & _PLACE]]
+    return kept
+
+
+def count_passages(pairs: Pairs) -> int:
+    """How many passages there are in a block."""
+    return int(np.count_nonzero(np.bincount((pairs & _PLACE).astype(np.int64))))
+
+
+def pack_pages(pairs: Pairs) -> tuple[int, list[tuple[int, bytes]]]:
+    """How many pages there are, and those with something in them by their place."""
+    hashes, places = (pairs >> _BITS).astype(_HASH), (pairs & _PLACE).astype(_COUNT)
+    starts = np.flatnonzero(np.concatenate(([True], hashes[1:] != hashes[:-1])))
+    counts = np.diff(starts, append=len(pairs))
+    terms, rest = hashes[starts], (counts - 1).astype(_COUNT)
+    size = len(terms) * (_HASH.itemsize + _COUNT.itemsize) + len(pairs) * _COUNT.itemsize
+    pages = min(SPAN, 1 + size // _PAGE_BYTES)
+    borders = np.searchsorted(
+        terms.astype(np.uint64) * np.uint64(pages) >> np.uint64(32), np.arange(pages + 1)
+    )
+    ends = np.append(starts, len(pairs))
+    packed = []
+    for page, (low, high) in enumerate(zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True)):
+        if low < high:
+            head = (
+                (high - low).to_bytes(_HEAD, "little") + terms[low:high].tobytes() + rest[low:high].tobytes()
+            )
+            packed.append((page, head + places[ends[low] : ends[high]].tobytes()))
+    return pages, packed
+
+
+def find_places(term_hash: int, page: bytes) -> Places:
+    """The places of a term, in order, by the page that it would stand in."""
+    terms, rest, places = _split_page(page)
+    at = int(np.searchsorted(terms, np.uint32(term_hash)))
+    if at == len(terms) or terms[at] != term_hash:
+        return _NONE
+    start = int(rest[:at].sum()) + at
+    return places[start : start + int(rest[at]) + 1]
+
+
+def unpack_pages(pages: Iterable[bytes]) -> Pairs:
+    """The pairs of a block, by its pages in order. Raises StoreError where they are damaged."""
+    parts = [_split_page(page) for page in pages]
+    if not parts:
+        return np.zeros(0, np.uint64)
+    hashes = np.concatenate([np.repeat(terms, rest.astype(np.uint32) + 1) for terms, rest, _ in parts])
+    places = np.concatenate([places for *_, places in parts])
+    if len(hashes) != len(places):
+        raise StoreError(_DAMAGED)
+    pairs: Pairs = hashes.astype(np.uint64) << _BITS | places
+    return pairs
+
+
+def _split_page(page: bytes) -> tuple[NDArray[np.uint32], NDArray[np.uint16], Places]:
+    count = int.from_bytes(page[:_HEAD], "little")
+    behind_terms = _HEAD + count * _HASH.itemsize
+    behind_counts = behind_terms + count * _COUNT.itemsize
+    try:
+        terms = np.frombuffer(page, _HASH, count, _HEAD)
+        rest = np.frombuffer(page, _COUNT, count, behind_terms)
+        return terms, rest, np.frombuffer(page, _COUNT, -1, behind_counts)
+    except ValueError as error:  # shorter than it says
+        raise StoreError(_DAMAGED) from error

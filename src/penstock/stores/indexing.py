@@ -11,19 +11,149 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.recall.passages import INDEX_VERSION, message_passages
+from penstock.conversation.dialects import dialect_named
+from penstock.conversation.message import Message, Role, ToolCall, ToolResult
+from penstock.conversation.view import Handoff
+from penstock.conversation.wire import parse_json
+from penstock.errors import PenstockError
+from penstock.recall.passages import INDEX_VERSION, cut_passages
 from penstock.recall.terms import index_terms
-from penstock.stores.index import add_passages, empty_index, next_number, purge_some
-from penstock.stores.rows import batches, there
-from penstock.stores.schema import RESULT
-from penstock.stores.sources import PassageSource, read_sources, recall_calls
+from penstock.recall.tools import TOOL_NAMES
+from penstock.stores.compactions import read_pieces
+from penstock.stores.encoding import unpack
+from penstock.stores.index import add_passages, empty_index, find_next_number, purge_some
+from penstock.stores.rows import cut_batches, require_row
+from penstock.stores.schema import MESSAGE, RESULT, SUMMARY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from penstock.stores.database import Transaction
 
-__all__ = ["Indexed", "index_some", "require_version", "scope_term", "waiting"]
+__all__ = [
+    "Indexed",
+    "PassageSource",
+    "count_waiting",
+    "find_recall_calls",
+    "index_some",
+    "read_sources",
+    "require_version",
+    "scope_term",
+]
+
+
+# What passages come from, read as messages: a message of a log, the summary of a compaction, a stored tool result.
+
+
+class PassageSource(msgspec.Struct, frozen=True, gc=False):
+    """By its kind and key, with the key of a conversation that it belongs to."""
+
+    kind: int
+    key: int
+    conversation: int
+
+
+def read_sources(do: Transaction, sources: Sequence[PassageSource]) -> dict[PassageSource, Message]:
+    """Each source that is there and can be read, as a message. `doctor` says why one cannot."""
+    found: dict[PassageSource, Message] = {}
+    for kind, read in ((MESSAGE, _read_messages), (SUMMARY, _read_summaries), (RESULT, _read_results)):
+        wanted = {source.key: source for source in sources if source.kind == kind}
+        for some in cut_batches(list(wanted)):
+            found.update((wanted[key], message) for key, message in read(do, some, wanted))
+    return found
+
+
+def find_recall_calls(do: Transaction, messages: Mapping[PassageSource, Message]) -> frozenset[str]:
+    """The calls of the recall tools that the messages make or answer: what these gave would be found beside what it quotes."""
+    made = {
+        part.call_id for message in messages.values() for part in message.parts if isinstance(part, ToolCall)
+    }
+    answers = {
+        source
+        for source, message in messages.items()
+        if source.kind == MESSAGE
+        and any(isinstance(part, ToolResult) and part.call_id not in made for part in message.parts)
+    }
+    before = read_sources(do, _find_callers(do, answers))
+    return frozenset(
+        part.call_id
+        for message in (*messages.values(), *before.values())
+        for part in message.parts
+        if isinstance(part, ToolCall) and part.name in TOOL_NAMES
+    )
+
+
+def _find_callers(do: Transaction, answers: Iterable[PassageSource]) -> list[PassageSource]:
+    """The messages that these may answer: of each, the last before it that holds no results."""
+    found: set[PassageSource] = set()
+    for answer in answers:
+        row = do.one(
+            "SELECT max(position) FROM entries WHERE message = ? AND conversation = ?",
+            answer.key,
+            answer.conversation,
+        )
+        if row is None or row[0] is None:
+            continue
+        row = do.one(
+            "SELECT e.message FROM entries e JOIN messages m ON m.key = e.message "
+            "WHERE e.conversation = ? AND e.position < ? AND m.role <> 'tool' ORDER BY e.position DESC LIMIT 1",
+            *(answer.conversation, row[0]),
+        )
+        if row is not None:
+            found.add(PassageSource(MESSAGE, row[0], answer.conversation))
+    return list(found)
+
+
+def _read_messages(
+    do: Transaction, keys: Sequence[int], sources: Mapping[int, PassageSource]
+) -> Iterator[tuple[int, Message]]:
+    conversations = sorted({sources[key].conversation for key in keys})
+    rows = do.rows(
+        f"SELECT key, dialect FROM conversations WHERE key IN ({_marks(conversations)})", *conversations
+    )
+    dialects: dict[int, str] = {row[0]: row[1] for row in rows}
+    for key, raw, packed in do.rows(
+        f"SELECT key, raw, packed FROM messages WHERE key IN ({_marks(keys)})", *keys
+    ):
+        dialect = dialects.get(sources[key].conversation)
+        if dialect is None:
+            continue
+        try:
+            yield key, dialect_named(dialect).decode(parse_json(unpack(raw, packed)))
+        except (PenstockError, ValueError):
+            continue
+
+
+def _read_summaries(
+    do: Transaction, keys: Sequence[int], _: Mapping[int, PassageSource]
+) -> Iterator[tuple[int, Message]]:
+    """Those of compactions that hold: one that was taken back says nothing any more."""
+    for key, pieces in do.rows(
+        f"SELECT key, pieces FROM compactions WHERE undone IS NULL AND key IN ({_marks(keys)})", *keys
+    ):
+        try:
+            read = read_pieces(bytes(pieces))
+        except ValueError:
+            continue
+        yield key, Message(Role.USER, tuple(piece.summary for piece in read if isinstance(piece, Handoff)))
+
+
+def _read_results(
+    do: Transaction, keys: Sequence[int], _: Mapping[int, PassageSource]
+) -> Iterator[tuple[int, Message]]:
+    for key, raw, packed in do.rows(
+        f"SELECT key, raw, packed FROM results WHERE key IN ({_marks(keys)})", *keys
+    ):
+        try:
+            text = unpack(raw, packed).decode("utf-8", "surrogatepass")
+        except (PenstockError, ValueError):
+            continue
+        yield key, Message(Role.TOOL, (ToolResult("", text),))
+
+
+def _marks(values: Sequence[int]) -> str:
+    return ", ".join("?" * len(values))
+
 
 _AT_ONCE = 256  # sources, and fewer where they are long: others who write wait meanwhile
 _READ_AT_ONCE = 16
@@ -74,39 +204,39 @@ def index_some(do: Transaction, hold: Sequence[str], limit: int = _AT_ONCE) -> I
         "END FROM unindexed u ORDER BY u.kind, u.source LIMIT ?",
         limit,
     )
-    known = _indexed(do, [PassageSource(*row) for row in waiting])
+    known = _find_indexed(do, [PassageSource(*row) for row in waiting])
     fresh = sorted(
         (PassageSource(*row) for row in waiting if (row[0], row[1]) not in known),
         key=lambda source: (source.kind, source.conversation, source.key),
     )
-    done, anew = _add(do, fresh)
+    done, anew = _add_sources(do, fresh)
     left = {(source.kind, source.key) for source in fresh[done:]}
     ready = [row[:2] for row in waiting if row[:2] not in left]
     do.run_many("DELETE FROM unindexed WHERE kind = ? AND source = ?", ready)
     return Indexed(len(ready), anew)
 
 
-def waiting(do: Transaction) -> int:
+def count_waiting(do: Transaction) -> int:
     """How many sources are to be indexed, those of an index that is out of date included."""
     row = do.one("SELECT version FROM index_version")
     current = row is not None and row[0] == INDEX_VERSION
     counted = ("unindexed",) if current else ("messages", "compactions", "results")
-    return sum(there(do.one(f"SELECT count(*) FROM {table}"))[0] for table in counted)
+    return sum(require_row(do.one(f"SELECT count(*) FROM {table}"))[0] for table in counted)
 
 
-def _add(do: Transaction, sources: Sequence[PassageSource]) -> tuple[int, int]:
+def _add_sources(do: Transaction, sources: Sequence[PassageSource]) -> tuple[int, int]:
     """Index sources, as many of them as have passages enough for once: how many, and what was written anew for it."""
-    number = next_number(do)
+    number = find_next_number(do)
     do.run(
         "UPDATE vectors_made SET upto = ? WHERE upto > ?", number, number
     )  # numbers of what is gone come again
     added: list[tuple[int, Sequence[str]]] = []
     ranges: list[tuple[int, int, int, int, int]] = []
-    for some in _groups(sources):
+    for some in _group_sources(sources):
         messages = read_sources(do, some)
-        ours = recall_calls(do, messages)
+        ours = find_recall_calls(do, messages)
         for source in some:
-            passages = message_passages(messages[source]) if source in messages else ()
+            passages = cut_passages(messages[source]) if source in messages else ()
             scope = scope_term(source.conversation)
             for place, passage in enumerate(passages):
                 terms = index_terms(passage.text) if passage.call not in ours else ()
@@ -122,18 +252,18 @@ def _add(do: Transaction, sources: Sequence[PassageSource]) -> tuple[int, int]:
     return len(ranges), anew
 
 
-def _groups(sources: Sequence[PassageSource]) -> Iterator[Sequence[PassageSource]]:
+def _group_sources(sources: Sequence[PassageSource]) -> Iterator[Sequence[PassageSource]]:
     """The sources, as many at a time as are held in memory: a stored result may be very long."""
     results = [source for source in sources if source.kind == RESULT]
-    yield from batches([source for source in sources if source.kind != RESULT], _READ_AT_ONCE)
-    yield from batches(results, 1)
+    yield from cut_batches([source for source in sources if source.kind != RESULT], _READ_AT_ONCE)
+    yield from cut_batches(results, 1)
 
 
-def _indexed(do: Transaction, sources: Sequence[PassageSource]) -> set[tuple[int, int]]:
+def _find_indexed(do: Transaction, sources: Sequence[PassageSource]) -> set[tuple[int, int]]:
     """Those of the sources that are in the index."""
     found: set[tuple[int, int]] = set()
     for kind in {source.kind for source in sources}:
-        for some in batches([source.key for source in sources if source.kind == kind]):
+        for some in cut_batches([source.key for source in sources if source.kind == kind]):
             marks = ", ".join("?" * len(some))
             rows = do.rows(
                 f"SELECT source FROM indexed WHERE kind = {int(kind)} AND source IN ({marks})", *some

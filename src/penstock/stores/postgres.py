@@ -76,7 +76,7 @@ class PostgresDatabase:
     def __init__(self, url: str, wait_seconds: float = 10.0) -> None:
         self._wait_seconds = wait_seconds
         try:
-            self._url, self._secrets = _without_password(url)
+            self._url, self._secrets = _split_password(url)
             psycopg.conninfo.conninfo_to_dict(url)
         except (ValueError, psycopg.Error):  # whose text may quote the password
             raise SettingsError(
@@ -220,21 +220,21 @@ class PostgresTransaction:
 
     def rows(self, statement: str, *values: Any) -> list[Row]:
         """The rows of a query."""
-        return self._connection.execute(_translated(statement), values, binary=True).fetchall()
+        return self._connection.execute(_translate(statement), values, binary=True).fetchall()
 
     def one(self, statement: str, *values: Any) -> Row | None:
         """The first row."""
-        return self._connection.execute(_translated(statement), values, binary=True).fetchone()
+        return self._connection.execute(_translate(statement), values, binary=True).fetchone()
 
     def run(self, statement: str, *values: Any) -> int:
         """Carry out a statement; how many rows it touched."""
-        return max(0, self._connection.execute(_translated(statement), values).rowcount)
+        return max(0, self._connection.execute(_translate(statement), values).rowcount)
 
     def run_many(self, statement: str, many: Sequence[Row]) -> None:
         """Carry out a statement for each of many rows of values."""
         if many:
             with self._connection.cursor() as cursor:
-                cursor.executemany(_translated(statement), many)
+                cursor.executemany(_translate(statement), many)
 
 
 # Texts, quoted names and comments are passed on; outside of them `?` is a value.
@@ -242,13 +242,13 @@ _TOKENS = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|\?")
 
 
 @lru_cache(maxsize=512)
-def _translated(statement: str) -> bytes:
+def _translate(statement: str) -> bytes:
     """The statement with psycopg's mark for values; a `%` or `?` of its own stays what it is."""
     doubled = statement.replace("%", "%%")
     return _TOKENS.sub(lambda found: "%s" if found[0] == "?" else found[0], doubled).encode()
 
 
-def _without_password(url: str) -> tuple[str, tuple[str, ...]]:
+def _split_password(url: str) -> tuple[str, tuple[str, ...]]:
     """The address without its password, and what must not be shown, longest first.
 
     Raises ValueError where the two cannot be told apart: a password with a `/` or `?` that is not escaped.

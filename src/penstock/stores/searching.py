@@ -16,16 +16,15 @@ import numpy as np
 from penstock.recall.embedding import Meaning
 from penstock.recall.fragments import Origin
 from penstock.recall.history import Finding
-from penstock.recall.originals import redacted
-from penstock.recall.passages import message_passages
-from penstock.recall.query import Statistics, read_query, with_surroundings
-from penstock.recall.ranking import Candidate, Wish, best_passages, rank, strongest_terms
-from penstock.stores.index import Look, PassageTerms, ranges_of, within
-from penstock.stores.indexing import scope_term
-from penstock.stores.rows import batches, stretches
+from penstock.recall.originals import redact_message
+from penstock.recall.passages import cut_passages
+from penstock.recall.query import Statistics, add_surroundings, read_query
+from penstock.recall.ranking import Candidate, Wish, choose_passages, choose_terms, rank
+from penstock.stores.index import Look, PassageTerms, find_within, sort_ranges
+from penstock.stores.indexing import PassageSource, read_sources, scope_term
+from penstock.stores.rows import cut_batches, find_stretches
 from penstock.stores.schema import MESSAGE, RESULT
-from penstock.stores.sources import PassageSource, read_sources
-from penstock.stores.vectors import vectors_in
+from penstock.stores.vectors import read_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.recall.ranking import Hit
     from penstock.stores.database import Transaction
 
-__all__ = ["SearchQuery", "SearchScope", "search", "shown_summaries"]
+__all__ = ["SearchQuery", "SearchScope", "find_shown_summaries", "search"]
 
 _MOST_TERMS = 96  # of a query that are looked up at all
 _COUNTED = 20_000  # passages with a term: how rare it is, is estimated beyond
@@ -88,7 +87,7 @@ class _Lookup:
             )
             self.passages = row[0] - 1 if row is not None else 0
         else:
-            owners = _owners(do, scope.conversation)
+            owners = _find_owners(do, scope.conversation)
             self._owners = tuple(scope_term(owner) for owner, _ in owners)
             self.passages = sum(passages for _, passages in owners)
         self._is_scoped = scope is not None
@@ -110,7 +109,7 @@ class _Lookup:
         self, query: Query, statistics: Statistics
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The numbers of passages that hold the strongest terms, and what these weigh together in each."""
-        terms = strongest_terms(query, statistics)
+        terms = choose_terms(query, statistics)
         weights = np.array([query.weights[term] * statistics.rarity(term) for term in terms])
         found = [self._look.newest(PassageTerms((term,), self._owners), _TAKEN) for term in terms]
         common = [column for column, term in enumerate(terms) if statistics.holding[term] > _TAKEN]
@@ -128,9 +127,9 @@ class _Lookup:
 def search(do: Transaction, asked: SearchQuery) -> list[Finding]:
     """The best findings, of everything that is indexed or of one conversation."""
     text, wish, scope = asked.text, asked.wish, asked.scope
-    vectors = _vectors(do, asked)
+    vectors = _read_findable_vectors(do, asked)
     lookup = _Lookup(do, scope)
-    whole = with_surroundings(text, wish.surroundings)
+    whole = add_surroundings(text, wish.surroundings)
     query = read_query(whole)
     statistics = lookup.statistics(query)
     if wish.surroundings and not statistics.holding.keys() & read_query(text).weights.keys():
@@ -139,34 +138,36 @@ def search(do: Transaction, asked: SearchQuery) -> list[Finding]:
         whole, query = text, read_query(text)
     numbers, scores = lookup.passages_with(query, statistics)
     if scope is not None:
-        shown = _is_hidden(do, numbers, scope)
+        shown = _find_hidden(do, numbers, scope)
         numbers, scores = numbers[~shown], scores[~shown]
-    best = best_passages(scores, numbers)
+    best = choose_passages(scores, numbers)
     meaning = None
     if asked.embedder is not None and vectors is not None:
         meaning = Meaning(whole, asked.embedder)
         best = sorted({*best, *vectors[0][meaning.nearest(vectors[1])].tolist()})
     if not best:
         return []
-    sources = _sources(do, best)
-    spots = _spots(do, sorted({source for source, _ in sources.values()}, key=_key), scope)
+    sources = _find_sources(do, best)
+    spots = _find_spots(do, sorted({source for source, _ in sources.values()}, key=_key), scope)
     table = _Table(do, sources, spots, scope, asked.redact)
     hits = rank(query, table.candidates.values(), statistics, wish, meaning)
     return [table.finding(hit) for hit in hits]
 
 
-def _vectors(do: Transaction, asked: SearchQuery) -> tuple[NDArray[np.int64], NDArray[np.uint8]] | None:
+def _read_findable_vectors(
+    do: Transaction, asked: SearchQuery
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]] | None:
     """The numbers and vectors of the passages that may be found by what they mean."""
     if asked.embedder is None:
         return None
     if asked.scope is None:
-        return vectors_in(do, None, asked.embedder.dimensions)
-    numbers, rows = vectors_in(do, asked.scope.conversation, asked.embedder.dimensions)
-    shown = _is_hidden(do, numbers, asked.scope)
+        return read_vectors(do, None, asked.embedder.dimensions)
+    numbers, rows = read_vectors(do, asked.scope.conversation, asked.embedder.dimensions)
+    shown = _find_hidden(do, numbers, asked.scope)
     return numbers[~shown], rows[~shown]
 
 
-def shown_summaries(do: Transaction, conversation: int) -> frozenset[int]:
+def find_shown_summaries(do: Transaction, conversation: int) -> frozenset[int]:
     """The compaction whose summary stands in the view: what it says need not be found."""
     row = do.one("SELECT view FROM conversations WHERE key = ?", conversation)
     return frozenset((row[0],)) if row is not None and row[0] else frozenset()
@@ -179,8 +180,8 @@ class _Texts:
         self._passages: dict[PassageSource, tuple[Passage, ...]] = {}
         self._moved: set[PassageSource] = set()
         for source, message in messages.items():
-            clean = redacted(message, redact)
-            self._passages[source] = message_passages(clean)
+            clean = redact_message(message, redact)
+            self._passages[source] = cut_passages(clean)
             if clean.parts != message.parts:
                 self._moved.add(source)
 
@@ -205,7 +206,7 @@ class _Table:
         scope: SearchScope | None,
         redact: Callable[[str], str],
     ) -> None:
-        self._names = _names(do, {spot.conversation for spot in spots.values()})
+        self._names = _read_names(do, {spot.conversation for spot in spots.values()})
         self._ranges: list[tuple[int, PassageSource | None]] = []
         self._handles: dict[int, str] = {}
         self._spots = spots
@@ -218,11 +219,11 @@ class _Table:
         texts = _Texts(read_sources(do, list(found.values())), redact)
         for number, (source, place) in sources.items():
             spot = spots.get(source)
-            if spot is None or _shown(source, spot, scope):
+            if spot is None or _is_shown(source, spot, scope):
                 continue
             base = self._base(source, spot)
             own = base + spot.position + 1
-            self._handles[own] = _handle(do, source, spot)
+            self._handles[own] = _make_handle(do, source, spot)
             for step, passage in texts.around(found[source], place):
                 origin = Origin(
                     base + number + step, base + spot.turn + 1, own, passage.voice, passage.speaker
@@ -254,10 +255,10 @@ class _Table:
         return (self._ranges.index(entry) + 1) * _FAR
 
 
-def _owners(do: Transaction, conversation: int) -> list[tuple[int, int]]:
+def _find_owners(do: Transaction, conversation: int) -> list[tuple[int, int]]:
     """Who brought the passages of a conversation, and how many: itself, and whoever had a message before it."""
-    owners = {conversation: _count(do, conversation)}
-    for part, low, high in stretches(do, conversation):
+    owners = {conversation: _count_passages(do, conversation)}
+    for part, low, high in find_stretches(do, conversation):
         rows = do.rows(
             "SELECT x.conversation, sum(x.passages) FROM entries e JOIN indexed x ON x.kind = 0 AND x.source = e.message "
             "WHERE e.conversation = ? AND e.position >= ? AND e.position < ? AND x.conversation <> ? "
@@ -269,29 +270,29 @@ def _owners(do: Transaction, conversation: int) -> list[tuple[int, int]]:
     return list(owners.items())
 
 
-def _count(do: Transaction, conversation: int) -> int:
+def _count_passages(do: Transaction, conversation: int) -> int:
     row = do.one("SELECT sum(passages) FROM indexed WHERE conversation = ?", conversation)
     return int(row[0]) if row is not None and row[0] is not None else 0
 
 
-def _is_hidden(do: Transaction, numbers: NDArray[np.int64], scope: SearchScope) -> NDArray[np.bool_]:
+def _find_hidden(do: Transaction, numbers: NDArray[np.int64], scope: SearchScope) -> NDArray[np.bool_]:
     """Which of the numbers are passages that the asker sees."""
     ranges: list[tuple[int, int]] = []
-    for part, low, high in stretches(do, scope.conversation):
-        for some in batches(sorted(place for place in scope.hidden if low <= place < high)):
+    for part, low, high in find_stretches(do, scope.conversation):
+        for some in cut_batches(sorted(place for place in scope.hidden if low <= place < high)):
             marks = ", ".join("?" * len(some))
             ranges += do.rows(
                 "SELECT x.first, x.passages FROM entries e JOIN indexed x ON x.kind = 0 AND x.source = e.message "
                 f"WHERE e.conversation = ? AND e.position IN ({marks})",
                 *(part, *some),
             )
-    return within(numbers, ranges_of(ranges))
+    return find_within(numbers, sort_ranges(ranges))
 
 
-def _sources(do: Transaction, numbers: Sequence[int]) -> dict[int, tuple[PassageSource, int]]:
+def _find_sources(do: Transaction, numbers: Sequence[int]) -> dict[int, tuple[PassageSource, int]]:
     """For each passage what it comes from, and the how-manieth of that it is."""
     found: dict[int, tuple[PassageSource, int]] = {}
-    for some in batches(numbers):
+    for some in cut_batches(numbers):
         marks = ", ".join("(?)" for _ in some)
         rows = do.rows(
             f"WITH wanted (number) AS (VALUES {marks}), ranged AS (SELECT number, (SELECT max(x.first) FROM indexed x "
@@ -306,10 +307,10 @@ def _sources(do: Transaction, numbers: Sequence[int]) -> dict[int, tuple[Passage
     return dict(sorted(found.items()))
 
 
-def _names(do: Transaction, conversations: Collection[int]) -> dict[int, str]:
+def _read_names(do: Transaction, conversations: Collection[int]) -> dict[int, str]:
     """The ids of conversations by their keys."""
     found: dict[int, str] = {}
-    for some in batches(sorted(conversations)):
+    for some in cut_batches(sorted(conversations)):
         marks = ", ".join("?" * len(some))
         found.update(do.rows(f"SELECT key, id FROM conversations WHERE key IN ({marks})", *some))
     return found
@@ -319,14 +320,14 @@ def _key(source: PassageSource) -> tuple[int, int]:
     return source.kind, source.key
 
 
-def _spots(
+def _find_spots(
     do: Transaction, sources: Sequence[PassageSource], scope: SearchScope | None
 ) -> dict[PassageSource, _Spot]:
     """Where each source stands, in the conversation that is searched or in any."""
     found: dict[PassageSource, _Spot] = {}
     messages = {source.key: source for source in sources if source.kind == MESSAGE}
-    parts = stretches(do, scope.conversation) if scope is not None else []
-    for some in batches(list(messages)):
+    parts = find_stretches(do, scope.conversation) if scope is not None else []
+    for some in cut_batches(list(messages)):
         marks = ", ".join("?" * len(some))
         rows = do.rows(
             "SELECT e.message, e.conversation, e.position, e.created, CASE WHEN m.role = 'tool' THEN coalesce((SELECT "
@@ -344,21 +345,21 @@ def _spots(
     for source in sources:
         spot = None
         if source.kind == RESULT:
-            spot = _spot_of_result(do, source, scope, parts)
+            spot = _find_spot_of_result(do, source, scope, parts)
         elif source.kind != MESSAGE and (scope is None or source.conversation == scope.conversation):
-            spot = _spot_of_summary(do, source)
+            spot = _find_spot_of_summary(do, source)
         if spot is not None:
             found[source] = spot
     return found
 
 
-def _spot_of_summary(do: Transaction, source: PassageSource) -> _Spot | None:
+def _find_spot_of_summary(do: Transaction, source: PassageSource) -> _Spot | None:
     """Behind the messages that it was made of."""
     row = do.one("SELECT length - 1, created FROM compactions WHERE key = ?", source.key)
     return None if row is None else _Spot(source.conversation, row[0], row[0], row[1])
 
 
-def _spot_of_result(
+def _find_spot_of_result(
     do: Transaction, source: PassageSource, scope: SearchScope | None, parts: Sequence[tuple[int, int, int]]
 ) -> _Spot | None:
     """With its message: of a session, where its log has that, also where it shares it with the one that has the result."""
@@ -370,7 +371,7 @@ def _spot_of_result(
         return None
     owner, message, created = row
     conversation = owner if scope is None else scope.conversation
-    for part, low, high in parts or stretches(do, owner):
+    for part, low, high in parts or find_stretches(do, owner):
         at = do.one(
             "SELECT min(position) FROM entries WHERE message = ? AND conversation = ? AND position >= ? AND position < ?",
             *(message, part, low, high),
@@ -380,7 +381,7 @@ def _spot_of_result(
     return _Spot(conversation, 0, 0, created) if owner == conversation else None
 
 
-def _shown(source: PassageSource, spot: _Spot, scope: SearchScope | None) -> bool:
+def _is_shown(source: PassageSource, spot: _Spot, scope: SearchScope | None) -> bool:
     if scope is None:
         return False
     if source.kind == MESSAGE:
@@ -388,7 +389,7 @@ def _shown(source: PassageSource, spot: _Spot, scope: SearchScope | None) -> boo
     return source.kind != RESULT and source.key in scope.hidden_summaries
 
 
-def _handle(do: Transaction, source: PassageSource, spot: _Spot) -> str:
+def _make_handle(do: Transaction, source: PassageSource, spot: _Spot) -> str:
     if source.kind == MESSAGE:
         return f"m{spot.position + 1}"
     if source.kind == RESULT:

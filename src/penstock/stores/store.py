@@ -14,34 +14,37 @@ from urllib.parse import quote, unquote
 from penstock.config import data_folder
 from penstock.errors import SettingsError, StoreError, StoreUnavailable
 from penstock.recall.ranking import Wish
-from penstock.stores.checks import findings, mend
+from penstock.stores.checks import find_faults, mend
 from penstock.stores.compactions import (
     commit_compaction,
-    compactions_of,
-    facts_of,
-    newest_of,
+    find_newest,
+    list_compactions,
+    list_facts,
     pin_message,
     undo_newest,
 )
-from penstock.stores.deletion import delete_conversations, due_conversations, expire_conversation
-from penstock.stores.encoding import moment
-from penstock.stores.index import purge_some
-from penstock.stores.indexing import index_some, waiting
-from penstock.stores.keeping import book_usage, keep_note, keep_result, note_of, result_of, usage_of
-from penstock.stores.lineage import (
+from penstock.stores.conversations import (
+    append_messages,
     branch_off,
-    children_of,
     create_conversation,
     end_session,
+    find_longest_known,
+    list_children,
     list_conversations,
+    read_positions,
+    read_stretch,
     update_session,
 )
-from penstock.stores.logs import append_messages, longest_known, read_positions, read_stretch
-from penstock.stores.rows import continuation_of, ids_of, log_tip_of, session_of
+from penstock.stores.deletion import delete_conversations, expire_conversation, list_due
+from penstock.stores.encoding import require_moment
+from penstock.stores.index import purge_some
+from penstock.stores.indexing import count_waiting, index_some
+from penstock.stores.keeping import book_usage, find_note, find_result, keep_note, keep_result, list_usage
+from penstock.stores.rows import find_session, follow_continuations, read_ids, read_log_tip
 from penstock.stores.schema import migrate
-from penstock.stores.searching import SearchQuery, SearchScope, search, shown_summaries
+from penstock.stores.searching import SearchQuery, SearchScope, find_shown_summaries, search
 from penstock.stores.values import StoreFault
-from penstock.stores.vectors import embed_some, unembedded
+from penstock.stores.vectors import count_unembedded, embed_some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -113,18 +116,18 @@ class Store:
     def session(self, session_id: str) -> SessionRow:
         """The session. Raises UnknownSession."""
         with self._database.reading() as do:
-            return session_of(do, session_id)[0]
+            return find_session(do, session_id)[0]
 
     def tip(self, session_id: str) -> SessionRow:
         """The session that the conversation goes on in: compression children are followed, nothing else."""
         with self._database.reading() as do:
-            row, _, conversation = session_of(do, session_id)
-            return continuation_of(do, row, conversation)
+            row, _, conversation = find_session(do, session_id)
+            return follow_continuations(do, row, conversation)
 
     def children(self, session_id: str) -> Sequence[SessionRow]:
         """Sessions that continue this one, branched off or work for it, oldest first."""
         with self._database.reading() as do:
-            return children_of(do, session_id)
+            return list_children(do, session_id)
 
     def list(self, *, limit: int = 50, offset: int = 0) -> Sequence[ConversationRow]:
         """Conversations, the one that was used last first; sub-agents' are left out."""
@@ -145,15 +148,15 @@ class Store:
 
     def append(self, session_id: str, messages: Sequence[NewMessage], after: str, at: float) -> Appended:
         """Append to the log whose last message has the id `after`. Raises StoreConflict where it has another."""
-        moment(at)
+        require_moment(at)
         with self._database.writing() as do:
             return append_messages(do, session_id, messages, after, at, self._words)
 
     def log_tip(self, session_id: str) -> LogTip:
         """The end of the log of the session's conversation."""
         with self._database.reading() as do:
-            _, _, conversation = session_of(do, session_id)
-            return log_tip_of(do, conversation)
+            _, _, conversation = find_session(do, session_id)
+            return read_log_tip(do, conversation)
 
     def read(self, session_id: str, positions: Sequence[int]) -> Sequence[LogEntry]:
         """The messages at these positions, in their order; positions that are not there are left out."""
@@ -168,13 +171,13 @@ class Store:
     def ids(self, session_id: str) -> Sequence[str]:
         """The ids of all messages of the log."""
         with self._database.reading() as do:
-            _, _, conversation = session_of(do, session_id)
-            return ids_of(do, conversation)
+            _, _, conversation = find_session(do, session_id)
+            return read_ids(do, conversation)
 
     def known_prefix(self, ids: Sequence[str]) -> tuple[str, int] | None:
         """The session whose log begins with the most of these ids, and how many; None where nobody knows the first."""
         with self._database.reading() as do:
-            return longest_known(do, ids)
+            return find_longest_known(do, ids)
 
     # Compactions.
 
@@ -186,22 +189,22 @@ class Store:
     def compactions(self, session_id: str, *, undone: bool = False) -> Sequence[CompactionRow]:
         """The compactions that hold, oldest first; with `undone`, those that were taken back too."""
         with self._database.reading() as do:
-            return compactions_of(do, session_id, undone=undone)
+            return list_compactions(do, session_id, undone=undone)
 
     def newest_compaction(self, session_id: str) -> CompactionRow | None:
         """The compaction whose view is the present one, None for the bare log."""
         with self._database.reading() as do:
-            _, _, conversation = session_of(do, session_id)
-            return newest_of(do, conversation)
+            _, _, conversation = find_session(do, session_id)
+            return find_newest(do, conversation)
 
     def facts(self, session_id: str) -> Sequence[FactRow]:
         """What the ledger held of messages when they left the view, in their order: of the compactions that hold."""
         with self._database.reading() as do:
-            return facts_of(do, session_id)
+            return list_facts(do, session_id)
 
     def undo(self, session_id: str, at: float) -> CompactionRow | None:
         """Take the newest compaction back: the view before it is the present one. None where there is none."""
-        moment(at)
+        require_moment(at)
         with self._database.writing() as do:
             return undo_newest(do, session_id, at, self._words)
 
@@ -213,7 +216,7 @@ class Store:
     def pins(self, session_id: str) -> frozenset[int]:
         """The positions of pinned messages."""
         with self._database.reading() as do:
-            _, _, conversation = session_of(do, session_id)
+            _, _, conversation = find_session(do, session_id)
             return frozenset(
                 row[0] for row in do.rows("SELECT position FROM pins WHERE conversation = ?", conversation)
             )
@@ -228,7 +231,7 @@ class Store:
     def result(self, result_id: str, *, session_id: str | None = None) -> StoredResult | None:
         """A tool result, or None. With a session, only one that its conversation has, or shares with the one that does."""
         with self._database.reading() as do:
-            return result_of(do, result_id, session_id)
+            return find_result(do, result_id, session_id)
 
     def book(self, row: UsageRow) -> None:
         """Take down what a request used."""
@@ -242,7 +245,7 @@ class Store:
     def usage(self, *, session_id: str | None = None, since: float = 0.0) -> Sequence[UsageRow]:
         """What requests used, oldest first: of a conversation, or of all."""
         with self._database.reading() as do:
-            return usage_of(do, session_id, since)
+            return list_usage(do, session_id, since)
 
     def put_note(self, name: str, key: str, value: bytes) -> None:
         """Keep something small by name and key: a calibration, a learned window, notes on a part.
@@ -256,7 +259,7 @@ class Store:
     def note(self, name: str, key: str) -> bytes | None:
         """What is kept under that name and key."""
         with self._database.reading() as do:
-            return note_of(do, name, key)
+            return find_note(do, name, key)
 
     # Recall.
 
@@ -286,7 +289,7 @@ class Store:
     def unindexed(self, *, embedder: Embedder | None = None) -> int:
         """How many messages, summaries and results the next search indexes first."""
         with self._database.reading() as do:
-            return waiting(do) + (unembedded(do, embedder) if embedder is not None else 0)
+            return count_waiting(do) + (count_unembedded(do, embedder) if embedder is not None else 0)
 
     def search(
         self,
@@ -309,8 +312,8 @@ class Store:
         with self._database.reading() as do:
             scope = None
             if session_id is not None:
-                _, _, conversation = session_of(do, session_id)
-                scope = SearchScope(conversation, frozenset(hidden), shown_summaries(do, conversation))
+                _, _, conversation = find_session(do, session_id)
+                scope = SearchScope(conversation, frozenset(hidden), find_shown_summaries(do, conversation))
             asked = SearchQuery(query, wish or Wish(), scope, redact, embedder)
             return search(do, asked)
 
@@ -324,7 +327,7 @@ class Store:
         with self._database.writing() as do:
             if self._words.hold_all:
                 do.run(self._words.hold_all)
-            _, _, conversation = session_of(do, session_id)
+            _, _, conversation = find_session(do, session_id)
             gone = delete_conversations(do, conversation)
         self._scrub()
         return gone
@@ -332,7 +335,7 @@ class Store:
     def due(self, before: float) -> Sequence[Expired]:
         """Conversations that nobody has used since that time, the oldest first: what `expire` would delete."""
         with self._database.reading() as do:
-            return due_conversations(do, moment(before))
+            return list_due(do, require_moment(before))
 
     def expire(self, before: float) -> Sequence[Expired]:
         """Delete conversations that nobody has used since that time, as `delete` does; what went."""
@@ -373,7 +376,7 @@ class Store:
         if damage:  # rows read from damaged pages would show faults that are none
             return damage
         with self._database.reading() as do:
-            return [finding.fault for finding in findings(do)]
+            return [finding.fault for finding in find_faults(do)]
 
     def repair(self) -> Sequence[StoreFault]:
         """Mend what can be mended; returns what was."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.recall.embedding import packed
-from penstock.recall.passages import message_passages
-from penstock.stores.rows import stretches
-from penstock.stores.sources import PassageSource, read_sources, recall_calls
+from penstock.recall.embedding import pack_vectors
+from penstock.recall.passages import cut_passages
+from penstock.stores.indexing import PassageSource, find_recall_calls, read_sources
+from penstock.stores.rows import find_stretches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.recall.embedding import Embedder
     from penstock.stores.database import Row, Transaction
 
-__all__ = ["MOST_SOURCES", "embed_some", "unembedded", "vectors_in"]
+__all__ = ["MOST_SOURCES", "count_unembedded", "embed_some", "read_vectors"]
 
 MOST_SOURCES = 50_000
 """Of so many messages, the newest, vectors are compared with a query."""
@@ -37,7 +37,7 @@ def embed_some(do: Transaction, hold: Sequence[str], embedder: Embedder, limit: 
     """
     for statement in hold:
         do.run(statement)
-    start = _made_up_to(do, embedder)
+    start = _find_start(do, embedder)
     # A conversation that is gone may have left messages that others share.
     rows = do.rows(
         "SELECT x.kind, x.source, coalesce((SELECT c.key FROM conversations c WHERE c.key = x.conversation), "
@@ -47,13 +47,13 @@ def embed_some(do: Transaction, hold: Sequence[str], embedder: Embedder, limit: 
     )
     if not rows:
         return 0
-    _add(do, embedder, rows)
+    _add_vectors(do, embedder, rows)
     do.run("DELETE FROM vectors_made")
     do.run("INSERT INTO vectors_made (model, upto) VALUES (?, ?)", embedder.name, rows[-1][3] + rows[-1][4])
     return len(rows)
 
 
-def unembedded(do: Transaction, embedder: Embedder) -> int:
+def count_unembedded(do: Transaction, embedder: Embedder) -> int:
     """How many messages, summaries and results are indexed and have no vectors."""
     row = do.one("SELECT upto FROM vectors_made WHERE model = ?", embedder.name)
     start = row[0] if row is not None else 0
@@ -61,14 +61,14 @@ def unembedded(do: Transaction, embedder: Embedder) -> int:
     return int(row[0]) if row is not None else 0
 
 
-def vectors_in(
+def read_vectors(
     do: Transaction, conversation: int | None, dimensions: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """The numbers of passages and their packed vectors: of a conversation, by its key, or of all."""
     if conversation is None:
         found = do.rows("SELECT first, bits FROM vectors ORDER BY first DESC LIMIT ?", MOST_SOURCES)
     else:
-        found = _of_conversation(do, conversation)
+        found = _read_vectors_of(do, conversation)
     found.reverse()
     size = dimensions // 8
     rows = np.frombuffer(b"".join(row[1] for row in found), np.uint8).reshape(-1, size)
@@ -78,14 +78,14 @@ def vectors_in(
     return np.repeat(firsts - begins, counts) + np.arange(len(rows)), rows
 
 
-def _of_conversation(do: Transaction, conversation: int) -> list[Row]:
+def _read_vectors_of(do: Transaction, conversation: int) -> list[Row]:
     """What its log holds, whoever brought it, with its own summaries and results; the newest first."""
     found = do.rows(
         "SELECT v.first, v.bits FROM indexed x JOIN vectors v ON v.first = x.first "
         "WHERE x.conversation = ? AND x.kind <> 0 AND x.passages > 0",
         conversation,
     )
-    for part, low, high in stretches(do, conversation):
+    for part, low, high in find_stretches(do, conversation):
         found += do.rows(
             "SELECT v.first, v.bits FROM entries e JOIN indexed x ON x.kind = 0 AND x.source = e.message "
             "JOIN vectors v ON v.first = x.first "
@@ -96,7 +96,7 @@ def _of_conversation(do: Transaction, conversation: int) -> list[Row]:
     return sorted(found, reverse=True)[:MOST_SOURCES]
 
 
-def _made_up_to(do: Transaction, embedder: Embedder) -> int:
+def _find_start(do: Transaction, embedder: Embedder) -> int:
     """The number of the first passage that may have no vector. Vectors of another model are removed."""
     row = do.one("SELECT model, upto FROM vectors_made")
     if row is not None and row[0] == embedder.name:
@@ -105,16 +105,16 @@ def _made_up_to(do: Transaction, embedder: Embedder) -> int:
     return 0
 
 
-def _add(do: Transaction, embedder: Embedder, rows: Sequence[Row]) -> None:
+def _add_vectors(do: Transaction, embedder: Embedder, rows: Sequence[Row]) -> None:
     sources = [PassageSource(*row[:3]) for row in rows]
     messages = read_sources(do, sources)
-    ours = recall_calls(do, messages)
+    ours = find_recall_calls(do, messages)
     held: list[tuple[int, list[str]]] = []
     for source, (*_, first, count) in zip(sources, rows, strict=True):
-        passages = message_passages(messages[source]) if source in messages else ()
+        passages = cut_passages(messages[source]) if source in messages else ()
         if len(passages) == count:
             held.append((first, ["" if passage.call in ours else passage.text for passage in passages]))
-    vectors = packed(embedder.embed([text for _, texts in held for text in texts]))
+    vectors = pack_vectors(embedder.embed([text for _, texts in held for text in texts]))
     ends = np.cumsum([len(texts) for _, texts in held], dtype=np.int64)
     do.run_many(
         "INSERT INTO vectors (first, bits) VALUES (?, ?)",

@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.conversation.wire import encode_wire
 from penstock.measure.usage import normalise_usage
-from penstock.transfer.lines import fields_of, moment_of, text
+from penstock.transfer.lines import read_fields, read_moment, read_text
 from penstock.transfer.recorded import Recorded, RecordedFile, RecordedMessage, Spent
 
 if TYPE_CHECKING:
@@ -79,17 +79,17 @@ def read_codex(lines: Sequence[JsonLine], faults: Sequence[LineFault]) -> Record
 
 
 def _take(rollout: _Rollout, line: JsonLine, payload: dict[str, Any]) -> None:
-    at = moment_of(line.value.get("timestamp"))
+    at = read_moment(line.value.get("timestamp"))
     match line.value["type"]:
         case "session_meta":
             # A fork copies the lines of what it was forked from, its head included: the first head is its own.
             if not rollout.source:
-                rollout.source = text(payload.get("id"))
-                rollout.works_for = _parent(payload.get("source"))
+                rollout.source = read_text(payload.get("id"))
+                rollout.works_for = _read_parent(payload.get("source"))
         case "turn_context":
-            rollout.model = text(payload.get("model")) or rollout.model
+            rollout.model = read_text(payload.get("model")) or rollout.model
         case "response_item":
-            _take_item(rollout, fields_of(line.raw)["payload"], payload, at)
+            _take_item(rollout, read_fields(line.raw)["payload"], payload, at)
         case "compacted":
             _take_compacted(rollout, payload, at)
         case _:
@@ -101,9 +101,9 @@ def _take_bare(rollout: _Rollout, line: JsonLine) -> None:
     """A line of an early version."""
     value = line.value
     if isinstance(value.get("type"), str) and "record_type" not in value:
-        _take_item(rollout, line.raw, value, moment_of(value.get("timestamp")))
+        _take_item(rollout, line.raw, value, read_moment(value.get("timestamp")))
     elif not rollout.source and "record_type" not in value:
-        rollout.source = text(value.get("id"))
+        rollout.source = read_text(value.get("id"))
 
 
 def _take_item(rollout: _Rollout, raw: bytes, item: dict[str, Any], at: float | None) -> None:
@@ -122,7 +122,7 @@ def _take_compacted(rollout: _Rollout, payload: dict[str, Any], at: float | None
     history = payload.get("replacement_history")
     items = history if isinstance(history, list) else []
     sealed = [item for item in items if isinstance(item, dict) and item.get("type") in _COMPACTED]
-    if text(payload.get("message")):
+    if read_text(payload.get("message")):
         block = {"type": "input_text", "text": payload["message"]}
         sealed.append({"type": "message", "role": "user", "content": [block]})
     rollout.said += [RecordedMessage(encode_wire(item), at) for item in sealed]
@@ -135,11 +135,11 @@ def _take_usage(rollout: _Rollout, info: Any, at: float | None) -> None:
     if info.get("total_token_usage") == rollout.total:
         return
     rollout.total = info.get("total_token_usage")
-    usage = _usage(info["last_token_usage"])
+    usage = _read_usage(info["last_token_usage"])
     rollout.requests.append(Spent(len(rollout.said), at, rollout.model, usage))
 
 
-def _usage(counted: dict[str, Any]) -> Usage:
+def _read_usage(counted: dict[str, Any]) -> Usage:
     return normalise_usage(
         {
             "input_tokens": counted.get("input_tokens"),
@@ -151,8 +151,8 @@ def _usage(counted: dict[str, Any]) -> Usage:
     )
 
 
-def _parent(source: Any) -> str:
+def _read_parent(source: Any) -> str:
     """The session that a sub-agent's works for: `{"subagent": {"thread_spawn": {"parent_thread_id": …}}}`."""
     for name in ("subagent", "thread_spawn"):
         source = source.get(name) if isinstance(source, dict) else None
-    return text(source.get("parent_thread_id")) if isinstance(source, dict) else ""
+    return read_text(source.get("parent_thread_id")) if isinstance(source, dict) else ""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from penstock.conversation.dialects import Dialect
 
-__all__ = ["Converted", "Picture", "convert", "pictures_of"]
+__all__ = ["Converted", "Picture", "convert", "find_pictures"]
 
 
 # Fields of messages, items and blocks that the parts stand for, or that say nothing.
@@ -92,9 +92,9 @@ def convert(messages: Sequence[Message], source: Dialect, target: Dialect) -> Co
             isinstance(part, Image) or (isinstance(part, ToolResult) and part.images)
             for part in message.parts
         ):
-            pictures |= pictures_of(wire)
+            pictures |= find_pictures(wire)
         _count_fields(wire, lost)
-        for role, part in _spoken(message):
+        for role, part in _split_roles(message):
             _place(turns, role, number, part, source.name, target.name)
     writer = _WRITERS[target.name](pictures, lost)
     return Converted(
@@ -102,7 +102,7 @@ def convert(messages: Sequence[Message], source: Dialect, target: Dialect) -> Co
     )
 
 
-def _spoken(message: Message) -> Iterator[tuple[Role, Part]]:
+def _split_roles(message: Message) -> Iterator[tuple[Role, Part]]:
     for part in message.parts:
         role = Role.TOOL if isinstance(part, ToolResult) else message.role
         yield role, part
@@ -120,7 +120,7 @@ def _count_fields(wire: Mapping[str, Any], lost: _Lost) -> None:
 def _place(turns: list[_Turn], role: Role, number: int, part: Part, source: str, target: str) -> None:
     """Put the part into the turn before it, or into one of its own."""
     last = turns[-1] if turns else None
-    if last is not None and _shares(last, role, number, source, target):
+    if last is not None and _belongs_to(last, role, number, source, target):
         if isinstance(part, ToolResult):  # results come first in a message that holds more
             at = sum(isinstance(one, ToolResult) for one in last.parts)
             last.parts.insert(at, part)
@@ -130,7 +130,7 @@ def _place(turns: list[_Turn], role: Role, number: int, part: Part, source: str,
     turns.append(_Turn(role, number, [part]))
 
 
-def _shares(last: _Turn, role: Role, number: int, source: str, target: str) -> bool:
+def _belongs_to(last: _Turn, role: Role, number: int, source: str, target: str) -> bool:
     if target == "anthropic":
         spoken = {Role.TOOL: Role.USER}
         return role is not Role.SYSTEM and spoken.get(last.role, last.role) is spoken.get(role, role)
@@ -208,7 +208,7 @@ class _Chat(_Writer):
                         self.lost.add("signature of reasoning (its text stays)")
                 case _:
                     self.unsaid(part)
-        wire: dict[str, Any] = {"role": str(turn.role), "content": _simplest(blocks, None if calls else "")}
+        wire: dict[str, Any] = {"role": str(turn.role), "content": _simplify(blocks, None if calls else "")}
         if reasoning:
             wire["reasoning_content"] = "\n".join(reasoning)
         if calls:
@@ -227,12 +227,12 @@ class _Responses(_Writer):
                 case Image() if turn.role is Role.USER:
                     blocks += self._image(part)
                 case ToolCall() | ToolResult():
-                    yield from _said(turn.role, blocks)
+                    yield from _write_message(turn.role, blocks)
                     blocks = []
                     yield self._item(part)
                 case _:
                     self.unsaid(part)
-        yield from _said(turn.role, blocks)
+        yield from _write_message(turn.role, blocks)
 
     def _item(self, part: ToolCall | ToolResult) -> dict[str, Any]:
         if isinstance(part, ToolCall):
@@ -248,7 +248,7 @@ class _Responses(_Writer):
         return [{"type": "input_image", "image_url": picture.address}] if picture is not None else []
 
 
-def _said(role: Role, blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _write_message(role: Role, blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"type": "message", "role": str(role), "content": blocks}] if blocks else []
 
 
@@ -263,7 +263,7 @@ class _Anthropic(_Writer):
         if turn.role is Role.SYSTEM:
             self.lost.add("place of a system message: put it into the field `system` of a request")
         role = Role.USER if turn.role is Role.TOOL else turn.role
-        yield {"role": str(role), "content": _simplest(blocks, "")}
+        yield {"role": str(role), "content": _simplify(blocks, "")}
 
     def _block(self, part: Part, role: Role) -> list[dict[str, Any]]:
         match part:
@@ -273,7 +273,7 @@ class _Anthropic(_Writer):
             case Image() if role is not Role.ASSISTANT:
                 return self._image(part)
             case ToolCall(call_id=call_id, name=name, arguments=arguments):
-                return [{"type": "tool_use", "id": call_id, "name": name, "input": _object(arguments)}]
+                return [{"type": "tool_use", "id": call_id, "name": name, "input": _make_object(arguments)}]
             case ToolResult():
                 return [self._result(part)]
             case _:
@@ -328,14 +328,14 @@ _WRITERS: dict[str, type[_Writer]] = {
 }
 
 
-def _simplest(blocks: list[dict[str, Any]], empty: str | None) -> Any:
+def _simplify(blocks: list[dict[str, Any]], empty: str | None) -> Any:
     """A string where one text is all there is."""
     if not blocks:
         return empty
     return blocks[0]["text"] if len(blocks) == 1 and blocks[0]["type"] == "text" else blocks
 
 
-def _object(arguments: str) -> Any:
+def _make_object(arguments: str) -> Any:
     """A call's input must be an object: anything else is put into one."""
     try:
         value = parse_json(arguments) if arguments else {}
@@ -362,30 +362,30 @@ class Picture(msgspec.Struct, frozen=True):
         return self.url
 
 
-def pictures_of(wire: Any) -> dict[str, Picture]:
+def find_pictures(wire: Any) -> dict[str, Picture]:
     """Every picture of a wire object, by its digest."""
     found: dict[str, Picture] = {}
     waiting = [wire]
     while waiting:
         value = waiting.pop()
         if isinstance(value, Mapping):
-            image = read_image(value) or _screenshot(value)
+            image = read_image(value) or _read_screenshot(value)
             if image is not None:
-                found[image.digest] = _picture(value)
+                found[image.digest] = _read_picture(value)
             waiting += value.values()
         elif isinstance(value, list):
             waiting += value
     return found
 
 
-def _screenshot(block: Mapping[str, Any]) -> Any:
+def _read_screenshot(block: Mapping[str, Any]) -> Any:
     """A computer's screenshot is a picture of another type."""
     return (
         read_image({**block, "type": "input_image"}) if block.get("type") == "computer_screenshot" else None
     )
 
 
-def _picture(block: Mapping[str, Any]) -> Picture:
+def _read_picture(block: Mapping[str, Any]) -> Picture:
     source = block.get("source") or block.get("image_url")
     if isinstance(source, Mapping):
         if isinstance(source.get("data"), str):

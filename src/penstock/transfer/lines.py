@@ -13,7 +13,7 @@ from penstock.conversation.wire import parse_json
 from penstock.errors import InputError
 from penstock.transfer.recorded import LineFault
 
-__all__ = ["JsonLine", "fields_of", "moment_of", "read_lines", "text"]
+__all__ = ["JsonLine", "read_fields", "read_lines", "read_moment", "read_text"]
 
 _BOM = b"\xef\xbb\xbf"
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -51,7 +51,7 @@ def read_lines(data: bytes) -> tuple[list[JsonLine], list[LineFault]]:
     return lines, faults
 
 
-def fields_of(raw: bytes) -> dict[str, bytes]:
+def read_fields(raw: bytes) -> dict[str, bytes]:
     """The fields of an object, each as its exact bytes. Raises InputError for what is no object."""
     try:
         return {key: bytes(value) for key, value in _OBJECT.decode(raw).items()}
@@ -61,12 +61,12 @@ def fields_of(raw: bytes) -> dict[str, bytes]:
         return slice_object(decode_utf8(raw))
 
 
-def text(value: Any) -> str:
+def read_text(value: Any) -> str:
     """The value where it is a text, else an empty one."""
     return value if isinstance(value, str) else ""
 
 
-def moment_of(value: Any) -> float | None:
+def read_moment(value: Any) -> float | None:
     """Seconds since 1970 of an ISO time (UTC where it names no zone), or None where it is none."""
     found = _ISO.match(value) if isinstance(value, str) else None
     if found is None:

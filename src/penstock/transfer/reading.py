@@ -29,40 +29,42 @@ def read_recorded(data: bytes, dialect: str = "auto") -> RecordedFile:
     in which nothing was said yet has no conversations.
     """
     if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
-        return RecordedFile((_document(data, dialect),))
+        return RecordedFile((_read_one(data, dialect),))
     lines, faults = read_lines(data)
     if claude_code.is_claude_code(lines):
         return claude_code.read_claude_code(lines, faults)
     if codex.is_codex(lines):
         return codex.read_codex(lines, faults)
-    return _other(data, lines, faults, dialect)
+    return _read_other(data, lines, faults, dialect)
 
 
-def _other(data: bytes, lines: Sequence[JsonLine], faults: Sequence[LineFault], dialect: str) -> RecordedFile:
+def _read_other(
+    data: bytes, lines: Sequence[JsonLine], faults: Sequence[LineFault], dialect: str
+) -> RecordedFile:
     whole = [line for line in lines if any(isinstance(line.value.get(key), list) for key in _LIST_KEYS)]
     if len(lines) > 1 and len(whole) == len(lines):
-        return _many(lines, faults, dialect)
+        return _read_many(lines, faults, dialect)
     try:
-        return RecordedFile((_document(data, dialect),))
+        return RecordedFile((_read_one(data, dialect),))
     except MalformedJSON:
         if len(lines) <= len(faults):  # no lines of messages, but one value over several lines
             raise
-    return RecordedFile((_document(b"\n".join(line.raw for line in lines), dialect),), tuple(faults))
+    return RecordedFile((_read_one(b"\n".join(line.raw for line in lines), dialect),), tuple(faults))
 
 
-def _many(lines: Sequence[JsonLine], faults: Sequence[LineFault], dialect: str) -> RecordedFile:
+def _read_many(lines: Sequence[JsonLine], faults: Sequence[LineFault], dialect: str) -> RecordedFile:
     """One conversation per line, as training data has it."""
     found: list[Recorded] = []
     broken = list(faults)
     for line in lines:
         try:
-            found.append(_document(line.raw, dialect))
+            found.append(_read_one(line.raw, dialect))
         except InputError as error:
             broken.append(LineFault(line.number, str(error)))
     return RecordedFile(tuple(found), tuple(sorted(broken, key=lambda fault: fault.line)))
 
 
-def _document(data: bytes, dialect: str) -> Recorded:
+def _read_one(data: bytes, dialect: str) -> Recorded:
     document = read_document(data, dialect)
     if not document.raws:
         raise InputError("the conversation has no messages")

@@ -12,7 +12,7 @@ import pytest
 from store_rows import add, rows
 
 from penstock.errors import SettingsError, StoreError, StoreUnavailable
-from penstock.stores.postgres import PostgresDatabase, _translated, _without_password
+from penstock.stores.postgres import PostgresDatabase, _split_password, _translate
 from penstock.stores.store import open_store
 from penstock.stores.values import NewSession
 
@@ -29,7 +29,7 @@ from penstock.stores.values import NewSession
     ],
 )
 def test_only_marks_outside_of_texts_are_values(statement, translated):
-    assert _translated(statement).decode() == translated
+    assert _translate(statement).decode() == translated
 
 
 def test_marks_and_percent_signs_reach_the_server_as_they_are(postgres_url):
@@ -50,7 +50,7 @@ def test_marks_and_percent_signs_reach_the_server_as_they_are(postgres_url):
     ],
 )
 def test_the_address_that_is_shown_has_no_password(url, shown):
-    assert _without_password(url)[0] == shown
+    assert _split_password(url)[0] == shown
 
 
 @pytest.mark.parametrize(
