@@ -1,4 +1,4 @@
-"""Sessions and conversations: opened, branched off, ended, listed, followed to their tip."""
+"""Conversations, their sessions and their logs: opened, branched off, ended and listed; appended to and read."""
 
 from __future__ import annotations
 
@@ -7,30 +7,34 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.conversation.identity import chain
-from penstock.stores.encoding import clean_label, is_storable, require_moment
+from penstock.conversation.wire import parse_json
+from penstock.errors import StoreConflict
+from penstock.measure.usage import Usage
+from penstock.stores.encoding import clean_label, is_storable, pack, require_moment, unpack
 from penstock.stores.rows import (
     ENTRY,
     SESSION,
-    build_conversation,
-    build_entry,
     build_session,
     cut_batches,
     find_id_at_end,
+    find_last_session,
     find_session,
     find_stretches,
     insert_conversation,
     insert_session,
+    make_fingerprint,
+    read_ids,
     read_log_tip,
-    recognise_retry,
-    store_messages,
+    require_row,
+    sum_tokens,
 )
-from penstock.stores.values import BRANCH, SUBAGENT, Appended, LogEntry, LogTip
+from penstock.stores.values import BRANCH, COMPRESSION, SUBAGENT, Appended, ConversationRow, LogEntry, LogTip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.stores.database import SqlSpelling, Transaction
-    from penstock.stores.values import ConversationRow, NewMessage, NewSession, SessionRow
+    from penstock.stores.database import Row, SqlSpelling, Transaction
+    from penstock.stores.values import NewMessage, NewSession, SessionRow
 
 __all__ = [
     "append_messages",
@@ -38,12 +42,18 @@ __all__ = [
     "create_conversation",
     "end_session",
     "find_longest_known",
+    "follow_continuations",
     "list_children",
     "list_conversations",
     "read_positions",
     "read_stretch",
     "update_session",
 ]
+
+_USED = ", ".join(
+    f"coalesce(sum(u.{column}), 0)"
+    for column in ("input", "output", "cache_read", "cache_write", "cache_write_1h", "reasoning")
+)
 
 
 def create_conversation(do: Transaction, session: NewSession) -> SessionRow:
@@ -61,25 +71,6 @@ def branch_off(do: Transaction, session_id: str, length: int, new: NewSession, h
     kind = new.kind if new.kind == SUBAGENT else BRANCH
     insert_session(do, msgspec.structs.replace(new, kind=kind), conversation, key)
     return find_session(do, new.id)[0]
-
-
-def list_children(do: Transaction, session_id: str) -> list[SessionRow]:
-    """Sessions that continue this one, branched off or work for it, oldest first."""
-    _, key, _ = find_session(do, session_id)
-    return [build_session(row) for row in do.rows(f"{SESSION} WHERE s.parent = ? ORDER BY s.key", key)]
-
-
-def list_conversations(do: Transaction, limit: int, offset: int) -> list[ConversationRow]:
-    """Conversations, the one that was used last first; sub-agents' are left out."""
-    rows = do.rows(
-        "SELECT c.key, c.id, c.created, c.updated, c.length, c.tokens, c.view, "
-        "(SELECT count(*) FROM compactions k WHERE k.conversation = c.key AND k.undone IS NULL) "
-        "FROM conversations c WHERE NOT EXISTS "
-        "(SELECT 1 FROM sessions s WHERE s.conversation = c.key AND s.kind = ?) "
-        "ORDER BY c.updated DESC, c.key DESC LIMIT ? OFFSET ?",
-        *(SUBAGENT, limit, offset),
-    )
-    return [build_conversation(do, row) for row in rows]
 
 
 def end_session(do: Transaction, session_id: str, reason: str, at: float, hold: str) -> None:
@@ -100,7 +91,78 @@ def update_session(do: Transaction, session_id: str, title: str | None, model: s
         do.run("UPDATE sessions SET model = ? WHERE key = ?", clean_label(model), key)
 
 
-# Logs: appending to one, reading it, and finding the one that a list of messages belongs to.
+def list_children(do: Transaction, session_id: str) -> list[SessionRow]:
+    """Sessions that continue this one, branched off or work for it, oldest first."""
+    _, key, _ = find_session(do, session_id)
+    return [build_session(row) for row in do.rows(f"{SESSION} WHERE s.parent = ? ORDER BY s.key", key)]
+
+
+def follow_continuations(do: Transaction, row: SessionRow, conversation: int) -> SessionRow:
+    """The session that one goes on in: each continuation started when what it continues had ended, or later."""
+    sessions = [
+        build_session(one)
+        for one in do.rows(
+            f"{SESSION} WHERE s.conversation = ? AND s.kind = ? ORDER BY s.key", conversation, COMPRESSION
+        )
+    ]
+    for (
+        session
+    ) in sessions:  # in the order in which they were opened, so no continuation comes before its parent
+        if session.parent == row.id and row.ended is not None and session.started >= row.ended:
+            row = session
+    return row
+
+
+def list_conversations(do: Transaction, limit: int, offset: int) -> list[ConversationRow]:
+    """Conversations, the one that was used last first; sub-agents' are left out."""
+    rows = do.rows(
+        "SELECT c.key, c.id, c.created, c.updated, c.length, c.tokens, c.view, "
+        "(SELECT count(*) FROM compactions k WHERE k.conversation = c.key AND k.undone IS NULL) "
+        "FROM conversations c WHERE NOT EXISTS "
+        "(SELECT 1 FROM sessions s WHERE s.conversation = c.key AND s.kind = ?) "
+        "ORDER BY c.updated DESC, c.key DESC LIMIT ? OFFSET ?",
+        *(SUBAGENT, limit, offset),
+    )
+    return [_build_conversation(do, row) for row in rows]
+
+
+def _build_conversation(do: Transaction, row: Row) -> ConversationRow:
+    """The conversation of a row, with its tip and what it has used."""
+    key = row[0]
+    tip = find_last_session(do, key)
+    titled = do.one(
+        "SELECT title FROM sessions WHERE conversation = ? AND title <> '' ORDER BY key DESC LIMIT 1", key
+    )
+    used = require_row(
+        do.one(
+            f"SELECT {_USED}, sum(u.cost), count(*), count(u.cost) FROM usage u JOIN sessions s ON s.key = u.session "
+            "WHERE s.conversation = ?",
+            key,
+        )
+    )
+    return ConversationRow(
+        id=row[1],
+        tip=build_session(tip),
+        title=titled[0] if titled else "",
+        started=row[2],
+        updated=row[3],
+        messages=row[4],
+        tokens=row[5],
+        view_tokens=_sum_view_tokens(do, key, row[6]) if row[6] else row[5],
+        compactions=row[7],
+        usage=Usage(*map(int, used[:6])),
+        cost=used[6] if used[7] and used[7] == used[8] else None,
+    )
+
+
+def _sum_view_tokens(do: Transaction, conversation: int, view: int) -> int:
+    """Tokens of a compaction's result, and of what was logged after it."""
+    length, receipt = require_row(do.one("SELECT length, receipt FROM compactions WHERE key = ?", view))
+    try:
+        after = parse_json(bytes(receipt)).get("tokens_after", 0)
+    except ValueError:  # `doctor` says so; a list is shown all the same
+        after = 0
+    return int(after) + sum_tokens(do, conversation, length)
 
 
 def append_messages(
@@ -118,8 +180,8 @@ def append_messages(
     _, _, conversation = find_session(do, session_id, words.hold_session)
     tip = read_log_tip(do, conversation, words.for_update)
     if tip.id != after:
-        return recognise_retry(do, conversation, tip, ids, after)
-    keys = store_messages(do, messages, ids)
+        return _recognise_retry(do, conversation, tip, ids, after)
+    keys = _store_messages(do, messages, ids)
     do.run_many(
         "INSERT INTO entries (conversation, position, message, tokens, created) VALUES (?, ?, ?, ?, ?)",
         [
@@ -140,6 +202,59 @@ def append_messages(
         *(bytes.fromhex(new.id), new.length, sum(message.tokens for message in messages), at, conversation),
     )
     return Appended(tuple(ids), new)
+
+
+def _store_messages(do: Transaction, messages: Sequence[NewMessage], ids: Sequence[str]) -> list[int]:
+    """The keys of the messages, which are stored unless they were before."""
+    rows: list[Row] = []
+    for message, message_id in zip(messages, ids, strict=True):
+        raw, packed = pack(message.raw)
+        rows.append(
+            (
+                bytes.fromhex(message_id),
+                make_fingerprint(message.raw),
+                message.digest,
+                message.role,
+                raw,
+                packed,
+            )
+        )
+    do.run_many(
+        "INSERT INTO messages (id, fingerprint, digest, role, raw, packed) VALUES (?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (id, fingerprint) DO NOTHING",
+        rows,
+    )
+    keys: dict[tuple[bytes, bytes], int] = {}
+    for some in cut_batches([row[0] for row in rows]):
+        marks = ", ".join("?" * len(some))
+        found = do.rows(f"SELECT id, fingerprint, key FROM messages WHERE id IN ({marks})", *some)
+        keys.update(((bytes(row[0]), bytes(row[1])), row[2]) for row in found)
+    return [keys[row[0], row[1]] for row in rows]
+
+
+def _recognise_retry(
+    do: Transaction, conversation: int, tip: LogTip, ids: Sequence[str], after: str
+) -> Appended:
+    """What was appended, where the very same messages stand there already. Raises StoreConflict otherwise."""
+    before = _find_position(do, conversation, after) if after else -1
+    if before is not None and read_ids(do, conversation, before + 1, before + 1 + len(ids)) == list(ids):
+        return Appended(tuple(ids), tip, again=True)
+    raise StoreConflict(
+        f"the log goes on after another message than {after[:12] or 'its beginning'}: read what was added, then append anew"
+    )
+
+
+def _find_position(do: Transaction, conversation: int, message_id: str) -> int | None:
+    """Where a message stands in a log, None where it does not."""
+    for part, low, high in find_stretches(do, conversation):
+        row = do.one(
+            "SELECT e.position FROM messages m JOIN entries e ON e.message = m.key "
+            "WHERE m.id = ? AND e.conversation = ? AND e.position >= ? AND e.position < ?",
+            *(bytes.fromhex(message_id), part, low, high),
+        )
+        if row is not None:
+            return int(row[0])
+    return None
 
 
 def _tie_results(
@@ -167,7 +282,7 @@ def read_positions(do: Transaction, session_id: str, positions: Sequence[int]) -
         for some in cut_batches(wanted):
             marks = ", ".join("?" * len(some))
             rows = do.rows(f"{ENTRY} AND e.position IN ({marks})", part, *some)
-            found.update((row[0], build_entry(row)) for row in rows)
+            found.update((row[0], _build_entry(row)) for row in rows)
     return [found[position] for position in positions if position in found]
 
 
@@ -183,8 +298,13 @@ def read_stretch(do: Transaction, session_id: str, start: int, limit: int | None
             f"{ENTRY} AND e.position >= ? AND e.position < ? ORDER BY e.position",
             *(part, max(low, start), min(high, end)),
         )
-        entries += map(build_entry, rows)
+        entries += map(_build_entry, rows)
     return entries
+
+
+def _build_entry(row: Row) -> LogEntry:
+    """The message of a row of `ENTRY`."""
+    return LogEntry(row[0], bytes(row[1]).hex(), unpack(row[2], row[3]), row[4], row[5], row[6])
 
 
 def find_longest_known(do: Transaction, ids: Sequence[str]) -> tuple[str, int] | None:

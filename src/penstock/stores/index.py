@@ -1,9 +1,16 @@
-"""The full-text index: passages by their terms, in blocks that are written once (`postings.py`), in portable SQL.
+"""The full-text index: passages by their terms, in blocks that are written once, in portable SQL.
 
 A passage has a number and the terms that `penstock.recall` makes of it, which are taken as they are: no database cuts
 words here. New passages come as a small block behind all others. Small neighbours are joined from time to time, so that
 there are never many. What is deleted is noted by its numbers (`removed`), is found no more from then on, and leaves
 its blocks one by one: no writer waits for more than one of them.
+
+A block stands for up to 65,536 passages with neighbouring numbers. In memory it is one sorted array of pairs: the hash
+of a term, and the place of a passage that holds it, counted from where the block begins. In the database it is cut by
+hashes into pages of about a kilobyte, so that a term is found in one page of each block.
+
+Four bytes for a term take less room than the term, and leave nothing in the store that could be read. Two terms with
+one hash cost a candidate that the ranking, which reads the text, puts aside.
 """
 
 from __future__ import annotations
@@ -24,33 +31,34 @@ if TYPE_CHECKING:
 
     from penstock.stores.database import Row, Transaction
 
+    Pairs = NDArray[np.uint64]
+    Places = NDArray[np.uint16]
+    Numbers = NDArray[np.int64]
+
 __all__ = [
-    "SPAN",
     "FoundRange",
     "Look",
     "PassageTerms",
     "add_passages",
-    "choose_page",
     "count_damaged_blocks",
     "count_held_passages",
-    "count_passages",
-    "drop_places",
     "empty_index",
     "find_next_number",
-    "find_places",
     "find_within",
-    "hash_term",
-    "join_pairs",
-    "make_pairs",
-    "pack_pages",
     "purge_some",
     "sort_ranges",
-    "unpack_pages",
 ]
 
-if TYPE_CHECKING:
-    Numbers = NDArray[np.int64]
-
+SPAN = 1 << 16
+"""Passages of a block, at most, those that are gone included: a place in it takes two bytes."""
+_PAGE_BYTES = 1_200  # PostgreSQL keeps what is larger than 2,000 elsewhere, SQLite what is larger than a page
+_BITS = np.uint64(16)
+_PLACE = np.uint64(SPAN - 1)
+_NONE: Places = np.zeros(0, "<u2")
+# A page: how many terms, their hashes in order, how many places each has (less one), the places of one after the other.
+_HASH, _COUNT = np.dtype("<u4"), np.dtype("<u2")
+_HEAD = 4
+_DAMAGED = "the search index is damaged: penstock doctor --repair makes it anew"
 _STEPS = (128, 1_024, 8_192, 49_152)
 """Blocks that are smaller than a step are joined as soon as they reach it together: each passage is written a few times."""
 _BLOCK = "SELECT first, span, pages FROM blocks"
@@ -313,40 +321,7 @@ def _place_page(block: _Block, page: int) -> int:
     return block.first * SPAN + page
 
 
-# Which passages hold a term, as bytes.
-#
-# A block stands for up to 65,536 passages with neighbouring numbers. In memory it is one sorted array of pairs: the hash
-# of a term, and the place of a passage that holds it, counted from where the block begins. In the database it is cut by
-# hashes into pages of about a kilobyte, so that a term is found in one page of each block.
-#
-# Four bytes for a term take less room than the term, and leave nothing in the store that could be read. Two terms with
-# one hash cost a candidate that the ranking, which reads the text, puts aside.
-if TYPE_CHECKING:
-    Pairs = NDArray[np.uint64]
-if TYPE_CHECKING:
-    Places = NDArray[np.uint16]
-
-SPAN = 1 << 16
-"""Passages of a block, at most, those that are gone included: a place in it takes two bytes."""
-_PAGE_BYTES = 1_200  # PostgreSQL keeps what is larger than 2,000 elsewhere, SQLite what is larger than a page
-_BITS = np.uint64(16)
-_PLACE = np.uint64(SPAN - 1)
-_NONE: Places = np.zeros(0, "<u2")
-
-# A page: how many terms, their hashes in order, how many places each has (less one), the places of one after the other.
-_HASH, _COUNT = np.dtype("<u4"), np.dtype("<u2")
-_HEAD = 4
-_DAMAGED = "the search index is damaged: penstock doctor --repair makes it anew"
-
-
-def hash_term(term: str) -> int:
-    """Four bytes."""
-    return zlib.crc32(term.encode())
-
-
-def choose_page(term_hash: int, pages: int) -> int:
-    """Which of so many pages holds the term, if any does."""
-    return term_hash * pages >> 32
+# A block as pairs in memory, and as pages of bytes.
 
 
 def make_pairs(passages: Iterable[tuple[int, Sequence[str]]], first: int) -> Pairs:
@@ -407,16 +382,6 @@ def pack_pages(pairs: Pairs) -> tuple[int, list[tuple[int, bytes]]]:
     return pages, packed
 
 
-def find_places(term_hash: int, page: bytes) -> Places:
-    """The places of a term, in order, by the page that it would stand in."""
-    terms, rest, places = _split_page(page)
-    at = int(np.searchsorted(terms, np.uint32(term_hash)))
-    if at == len(terms) or terms[at] != term_hash:
-        return _NONE
-    start = int(rest[:at].sum()) + at
-    return places[start : start + int(rest[at]) + 1]
-
-
 def unpack_pages(pages: Iterable[bytes]) -> Pairs:
     """The pairs of a block, by its pages in order. Raises StoreError where they are damaged."""
     parts = [_split_page(page) for page in pages]
@@ -428,6 +393,26 @@ def unpack_pages(pages: Iterable[bytes]) -> Pairs:
         raise StoreError(_DAMAGED)
     pairs: Pairs = hashes.astype(np.uint64) << _BITS | places
     return pairs
+
+
+def hash_term(term: str) -> int:
+    """Four bytes."""
+    return zlib.crc32(term.encode())
+
+
+def choose_page(term_hash: int, pages: int) -> int:
+    """Which of so many pages holds the term, if any does."""
+    return term_hash * pages >> 32
+
+
+def find_places(term_hash: int, page: bytes) -> Places:
+    """The places of a term, in order, by the page that it would stand in."""
+    terms, rest, places = _split_page(page)
+    at = int(np.searchsorted(terms, np.uint32(term_hash)))
+    if at == len(terms) or terms[at] != term_hash:
+        return _NONE
+    start = int(rest[:at].sum()) + at
+    return places[start : start + int(rest[at]) + 1]
 
 
 def _split_page(page: bytes) -> tuple[NDArray[np.uint32], NDArray[np.uint16], Places]:

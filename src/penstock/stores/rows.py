@@ -5,45 +5,36 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.conversation.wire import parse_json
-from penstock.errors import StoreConflict, StoreError, UnknownSession
-from penstock.measure.usage import Usage
+from penstock.errors import StoreError, UnknownSession
 from penstock.stores.encoding import (
     clean_label,
     is_storable,
-    pack,
     require_identifier,
     require_moment,
-    unpack,
 )
-from penstock.stores.values import COMPRESSION, Appended, ConversationRow, LogEntry, LogTip, SessionRow
+from penstock.stores.values import LogTip, SessionRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.stores.database import Row, Transaction
-    from penstock.stores.values import NewMessage, NewSession
+    from penstock.stores.values import NewSession
 
 __all__ = [
     "ENTRY",
     "SESSION",
-    "build_conversation",
-    "build_entry",
     "build_session",
     "cut_batches",
     "find_id_at_end",
     "find_last_session",
     "find_session",
     "find_stretches",
-    "follow_continuations",
     "insert_conversation",
     "insert_session",
     "make_fingerprint",
     "read_ids",
     "read_log_tip",
-    "recognise_retry",
     "require_row",
-    "store_messages",
     "sum_tokens",
 ]
 
@@ -55,7 +46,6 @@ ENTRY = (
     "SELECT e.position, m.id, m.raw, m.packed, m.role, e.tokens, e.created "
     "FROM entries e JOIN messages m ON m.key = e.message WHERE e.conversation = ?"
 )
-_USAGE = "coalesce(sum(u.input), 0), coalesce(sum(u.output), 0), coalesce(sum(u.cache_read), 0), coalesce(sum(u.cache_write), 0), coalesce(sum(u.cache_write_1h), 0), coalesce(sum(u.reasoning), 0)"
 _T = TypeVar("_T")
 
 
@@ -81,73 +71,6 @@ def build_session(row: Row) -> SessionRow:
         title=row[9],
         dialect=row[10],
     )
-
-
-def build_conversation(do: Transaction, row: Row) -> ConversationRow:
-    """The conversation of a row, with its tip and what it has used."""
-    key = row[0]
-    tip = find_last_session(do, key)
-    titled = do.one(
-        "SELECT title FROM sessions WHERE conversation = ? AND title <> '' ORDER BY key DESC LIMIT 1", key
-    )
-    used = require_row(
-        do.one(
-            f"SELECT {_USAGE}, sum(u.cost), count(*), count(u.cost) FROM usage u JOIN sessions s ON s.key = u.session "
-            "WHERE s.conversation = ?",
-            key,
-        )
-    )
-    return ConversationRow(
-        id=row[1],
-        tip=build_session(tip),
-        title=titled[0] if titled else "",
-        started=row[2],
-        updated=row[3],
-        messages=row[4],
-        tokens=row[5],
-        view_tokens=_view_tokens(do, key, row[6]) if row[6] else row[5],
-        compactions=row[7],
-        usage=Usage(*map(int, used[:6])),
-        cost=used[6] if used[7] and used[7] == used[8] else None,
-    )
-
-
-def _view_tokens(do: Transaction, conversation: int, view: int) -> int:
-    """Tokens of a compaction's result, and of what was logged after it."""
-    length, receipt = require_row(do.one("SELECT length, receipt FROM compactions WHERE key = ?", view))
-    try:
-        after = parse_json(bytes(receipt)).get("tokens_after", 0)
-    except ValueError:  # `doctor` says so; a list is shown all the same
-        after = 0
-    return int(after) + sum_tokens(do, conversation, length)
-
-
-def sum_tokens(do: Transaction, conversation: int, start: int = 0, stop: int = 1 << 62) -> int:
-    """Tokens of the messages of a log from a position on, up to another."""
-    total = 0
-    for part, low, high in find_stretches(do, conversation):
-        row = do.one(
-            "SELECT sum(tokens) FROM entries WHERE conversation = ? AND position >= ? AND position < ?",
-            *(part, max(low, start), min(high, stop)),
-        )
-        total += int(row[0] or 0) if row is not None else 0
-    return total
-
-
-def follow_continuations(do: Transaction, row: SessionRow, conversation: int) -> SessionRow:
-    """The session that one goes on in: each continuation started when what it continues had ended, or later."""
-    sessions = [
-        build_session(one)
-        for one in do.rows(
-            f"{SESSION} WHERE s.conversation = ? AND s.kind = ? ORDER BY s.key", conversation, COMPRESSION
-        )
-    ]
-    for (
-        session
-    ) in sessions:  # in the order in which they were opened, so no continuation comes before its parent
-        if session.parent == row.id and row.ended is not None and session.started >= row.ended:
-            row = session
-    return row
 
 
 def find_last_session(do: Transaction, conversation: int) -> Row:
@@ -227,19 +150,6 @@ def read_ids(do: Transaction, conversation: int, start: int = 0, stop: int = 1 <
     return found
 
 
-def find_position(do: Transaction, conversation: int, message_id: str) -> int | None:
-    """Where a message stands in a log, None where it does not."""
-    for part, low, high in find_stretches(do, conversation):
-        row = do.one(
-            "SELECT e.position FROM messages m JOIN entries e ON e.message = m.key "
-            "WHERE m.id = ? AND e.conversation = ? AND e.position >= ? AND e.position < ?",
-            *(bytes.fromhex(message_id), part, low, high),
-        )
-        if row is not None:
-            return int(row[0])
-    return None
-
-
 def find_id_at_end(do: Transaction, conversation: int, length: int) -> bytes:
     """The id of the last of the first `length` messages."""
     if not length:
@@ -252,32 +162,16 @@ def find_id_at_end(do: Transaction, conversation: int, length: int) -> bytes:
     raise StoreError(f"the log has no {length:,} messages to branch off from")
 
 
-def store_messages(do: Transaction, messages: Sequence[NewMessage], ids: Sequence[str]) -> list[int]:
-    """The keys of the messages, which are stored unless they were before."""
-    rows: list[Row] = []
-    for message, message_id in zip(messages, ids, strict=True):
-        raw, packed = pack(message.raw)
-        rows.append(
-            (
-                bytes.fromhex(message_id),
-                make_fingerprint(message.raw),
-                message.digest,
-                message.role,
-                raw,
-                packed,
-            )
+def sum_tokens(do: Transaction, conversation: int, start: int = 0, stop: int = 1 << 62) -> int:
+    """Tokens of the messages of a log from a position on, up to another."""
+    total = 0
+    for part, low, high in find_stretches(do, conversation):
+        row = do.one(
+            "SELECT sum(tokens) FROM entries WHERE conversation = ? AND position >= ? AND position < ?",
+            *(part, max(low, start), min(high, stop)),
         )
-    do.run_many(
-        "INSERT INTO messages (id, fingerprint, digest, role, raw, packed) VALUES (?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT (id, fingerprint) DO NOTHING",
-        rows,
-    )
-    keys: dict[tuple[bytes, bytes], int] = {}
-    for some in cut_batches([row[0] for row in rows]):
-        marks = ", ".join("?" * len(some))
-        found = do.rows(f"SELECT id, fingerprint, key FROM messages WHERE id IN ({marks})", *some)
-        keys.update(((bytes(row[0]), bytes(row[1])), row[2]) for row in found)
-    return [keys[row[0], row[1]] for row in rows]
+        total += int(row[0] or 0) if row is not None else 0
+    return total
 
 
 def make_fingerprint(raw: bytes) -> bytes:
@@ -289,23 +183,6 @@ def cut_batches(values: Sequence[_T], size: int = 500) -> Iterator[Sequence[_T]]
     """The values, as many at a time as one statement takes."""
     for start in range(0, len(values), size):
         yield values[start : start + size]
-
-
-def recognise_retry(
-    do: Transaction, conversation: int, tip: LogTip, ids: Sequence[str], after: str
-) -> Appended:
-    """What was appended, where the very same messages stand there already. Raises StoreConflict otherwise."""
-    before = find_position(do, conversation, after) if after else -1
-    if before is not None and read_ids(do, conversation, before + 1, before + 1 + len(ids)) == list(ids):
-        return Appended(tuple(ids), tip, again=True)
-    raise StoreConflict(
-        f"the log goes on after another message than {after[:12] or 'its beginning'}: read what was added, then append anew"
-    )
-
-
-def build_entry(row: Row) -> LogEntry:
-    """The message of a row of `ENTRY`."""
-    return LogEntry(row[0], bytes(row[1]).hex(), unpack(row[2], row[3]), row[4], row[5], row[6])
 
 
 def require_row(row: Row | None) -> Any:

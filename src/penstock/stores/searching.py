@@ -24,7 +24,6 @@ from penstock.stores.index import Look, PassageTerms, find_within, sort_ranges
 from penstock.stores.indexing import PassageSource, read_sources, scope_term
 from penstock.stores.rows import cut_batches, find_stretches
 from penstock.stores.schema import MESSAGE, RESULT
-from penstock.stores.vectors import read_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.recall.passages import Passage
     from penstock.recall.query import Query
     from penstock.recall.ranking import Hit
-    from penstock.stores.database import Transaction
+    from penstock.stores.database import Row, Transaction
 
 __all__ = ["SearchQuery", "SearchScope", "find_shown_summaries", "search"]
 
@@ -45,6 +44,7 @@ _COUNTED = 20_000  # passages with a term: how rare it is, is estimated beyond
 _TAKEN = 3_000  # passages with a term that are looked at: the newest
 _TOGETHER = 1_000  # passages with two terms that are both very common
 _COMMON_TERMS = 4  # the strongest of these are looked up in pairs
+_MOST_COMPARED = 50_000  # messages, the newest, whose vectors are compared with a query
 _FAR = 1 << 40  # from the numbers of one conversation to those of the next: they are never next to each other
 
 
@@ -73,6 +73,36 @@ class _Spot(msgspec.Struct, frozen=True, gc=False):
     position: int
     turn: int
     at: float
+
+
+def search(do: Transaction, asked: SearchQuery) -> list[Finding]:
+    """The best findings, of everything that is indexed or of one conversation."""
+    text, wish, scope = asked.text, asked.wish, asked.scope
+    vectors = _read_findable_vectors(do, asked)
+    lookup = _Lookup(do, scope)
+    whole = add_surroundings(text, wish.surroundings)
+    query = read_query(whole)
+    statistics = lookup.statistics(query)
+    if wish.surroundings and not statistics.holding.keys() & read_query(text).weights.keys():
+        if asked.embedder is None:
+            return []
+        whole, query = text, read_query(text)
+    numbers, scores = lookup.passages_with(query, statistics)
+    if scope is not None:
+        shown = _find_hidden(do, numbers, scope)
+        numbers, scores = numbers[~shown], scores[~shown]
+    best = choose_passages(scores, numbers)
+    meaning = None
+    if asked.embedder is not None and vectors is not None:
+        meaning = Meaning(whole, asked.embedder)
+        best = sorted({*best, *vectors[0][meaning.nearest(vectors[1])].tolist()})
+    if not best:
+        return []
+    sources = _find_sources(do, best)
+    spots = _find_spots(do, sorted({source for source, _ in sources.values()}, key=_key), scope)
+    table = _Table(do, sources, spots, scope, asked.redact)
+    hits = rank(query, table.candidates.values(), statistics, wish, meaning)
+    return [table.finding(hit) for hit in hits]
 
 
 class _Lookup:
@@ -124,137 +154,6 @@ class _Lookup:
         return numbers, scores
 
 
-def search(do: Transaction, asked: SearchQuery) -> list[Finding]:
-    """The best findings, of everything that is indexed or of one conversation."""
-    text, wish, scope = asked.text, asked.wish, asked.scope
-    vectors = _read_findable_vectors(do, asked)
-    lookup = _Lookup(do, scope)
-    whole = add_surroundings(text, wish.surroundings)
-    query = read_query(whole)
-    statistics = lookup.statistics(query)
-    if wish.surroundings and not statistics.holding.keys() & read_query(text).weights.keys():
-        if asked.embedder is None:
-            return []
-        whole, query = text, read_query(text)
-    numbers, scores = lookup.passages_with(query, statistics)
-    if scope is not None:
-        shown = _find_hidden(do, numbers, scope)
-        numbers, scores = numbers[~shown], scores[~shown]
-    best = choose_passages(scores, numbers)
-    meaning = None
-    if asked.embedder is not None and vectors is not None:
-        meaning = Meaning(whole, asked.embedder)
-        best = sorted({*best, *vectors[0][meaning.nearest(vectors[1])].tolist()})
-    if not best:
-        return []
-    sources = _find_sources(do, best)
-    spots = _find_spots(do, sorted({source for source, _ in sources.values()}, key=_key), scope)
-    table = _Table(do, sources, spots, scope, asked.redact)
-    hits = rank(query, table.candidates.values(), statistics, wish, meaning)
-    return [table.finding(hit) for hit in hits]
-
-
-def _read_findable_vectors(
-    do: Transaction, asked: SearchQuery
-) -> tuple[NDArray[np.int64], NDArray[np.uint8]] | None:
-    """The numbers and vectors of the passages that may be found by what they mean."""
-    if asked.embedder is None:
-        return None
-    if asked.scope is None:
-        return read_vectors(do, None, asked.embedder.dimensions)
-    numbers, rows = read_vectors(do, asked.scope.conversation, asked.embedder.dimensions)
-    shown = _find_hidden(do, numbers, asked.scope)
-    return numbers[~shown], rows[~shown]
-
-
-def find_shown_summaries(do: Transaction, conversation: int) -> frozenset[int]:
-    """The compaction whose summary stands in the view: what it says need not be found."""
-    row = do.one("SELECT view FROM conversations WHERE key = ?", conversation)
-    return frozenset((row[0],)) if row is not None and row[0] else frozenset()
-
-
-class _Texts:
-    """The passages of sources, without secrets: each message is redacted as a whole, before it is cut."""
-
-    def __init__(self, messages: Mapping[PassageSource, Message], redact: Callable[[str], str]) -> None:
-        self._passages: dict[PassageSource, tuple[Passage, ...]] = {}
-        self._moved: set[PassageSource] = set()
-        for source, message in messages.items():
-            clean = redact_message(message, redact)
-            self._passages[source] = cut_passages(clean)
-            if clean.parts != message.parts:
-                self._moved.add(source)
-
-    def around(self, source: PassageSource, place: int) -> list[tuple[int, Passage]]:
-        """The passage at a place, under 0; where redaction may have moved it, the one before it, too, under -1."""
-        passages = self._passages.get(source, ())
-        steps = (-1, 0) if source in self._moved else (0,)
-        return [(step, passages[place + step]) for step in steps if 0 <= place + step < len(passages)]
-
-
-class _Table:
-    """Candidates under numbers that the ranking can count with, and the way back from these numbers.
-
-    Each conversation has a range of its own. A summary or a stored result stands in no log: it has one to itself.
-    """
-
-    def __init__(
-        self,
-        do: Transaction,
-        sources: Mapping[int, tuple[PassageSource, int]],
-        spots: Mapping[PassageSource, _Spot],
-        scope: SearchScope | None,
-        redact: Callable[[str], str],
-    ) -> None:
-        self._names = _read_names(do, {spot.conversation for spot in spots.values()})
-        self._ranges: list[tuple[int, PassageSource | None]] = []
-        self._handles: dict[int, str] = {}
-        self._spots = spots
-        self.candidates: dict[int, Candidate] = {}
-        # In the dialect of the log that it was found in: who brought it may be gone.
-        found = {
-            source: PassageSource(source.kind, source.key, spot.conversation)
-            for source, spot in spots.items()
-        }
-        texts = _Texts(read_sources(do, list(found.values())), redact)
-        for number, (source, place) in sources.items():
-            spot = spots.get(source)
-            if spot is None or _is_shown(source, spot, scope):
-                continue
-            base = self._base(source, spot)
-            own = base + spot.position + 1
-            self._handles[own] = _make_handle(do, source, spot)
-            for step, passage in texts.around(found[source], place):
-                origin = Origin(
-                    base + number + step, base + spot.turn + 1, own, passage.voice, passage.speaker
-                )
-                self.candidates[origin.passage] = Candidate(origin, passage.text)
-
-    def finding(self, hit: Hit) -> Finding:
-        """What the hit found."""
-        conversation, alone = self._ranges[hit.turn // _FAR - 1]
-        turn = hit.turn % _FAR
-        at = [
-            spot.at
-            for source, spot in self._spots.items()
-            if (source == alone if alone else spot.conversation == conversation and spot.turn == turn - 1)
-        ]
-        return Finding(
-            handles=tuple(dict.fromkeys(self._handles[message] for message in hit.messages)),
-            turn=turn,
-            excerpt=hit.excerpt,
-            score=hit.score,
-            at=min(at, default=None),
-            session=self._names.get(conversation, ""),
-        )
-
-    def _base(self, source: PassageSource, spot: _Spot) -> int:
-        entry = (spot.conversation, None if source.kind == MESSAGE else source)
-        if entry not in self._ranges:
-            self._ranges.append(entry)
-        return (self._ranges.index(entry) + 1) * _FAR
-
-
 def _find_owners(do: Transaction, conversation: int) -> list[tuple[int, int]]:
     """Who brought the passages of a conversation, and how many: itself, and whoever had a message before it."""
     owners = {conversation: _count_passages(do, conversation)}
@@ -275,6 +174,54 @@ def _count_passages(do: Transaction, conversation: int) -> int:
     return int(row[0]) if row is not None and row[0] is not None else 0
 
 
+def _read_findable_vectors(
+    do: Transaction, asked: SearchQuery
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]] | None:
+    """The numbers and vectors of the passages that may be found by what they mean."""
+    if asked.embedder is None:
+        return None
+    if asked.scope is None:
+        return _read_vectors(do, None, asked.embedder.dimensions)
+    numbers, rows = _read_vectors(do, asked.scope.conversation, asked.embedder.dimensions)
+    shown = _find_hidden(do, numbers, asked.scope)
+    return numbers[~shown], rows[~shown]
+
+
+def _read_vectors(
+    do: Transaction, conversation: int | None, dimensions: int
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """The numbers of passages and their packed vectors: of a conversation, by its key, or of all."""
+    if conversation is None:
+        found = do.rows("SELECT first, bits FROM vectors ORDER BY first DESC LIMIT ?", _MOST_COMPARED)
+    else:
+        found = _read_vectors_of(do, conversation)
+    found.reverse()
+    size = dimensions // 8
+    rows = np.frombuffer(b"".join(row[1] for row in found), np.uint8).reshape(-1, size)
+    firsts = np.array([row[0] for row in found], np.int64)
+    counts = np.array([len(row[1]) // size for row in found], np.int64)
+    begins = np.cumsum(counts) - counts
+    return np.repeat(firsts - begins, counts) + np.arange(len(rows)), rows
+
+
+def _read_vectors_of(do: Transaction, conversation: int) -> list[Row]:
+    """What its log holds, whoever brought it, with its own summaries and results; the newest first."""
+    found = do.rows(
+        "SELECT v.first, v.bits FROM indexed x JOIN vectors v ON v.first = x.first "
+        "WHERE x.conversation = ? AND x.kind <> 0 AND x.passages > 0",
+        conversation,
+    )
+    for part, low, high in find_stretches(do, conversation):
+        found += do.rows(
+            "SELECT v.first, v.bits FROM entries e JOIN indexed x ON x.kind = 0 AND x.source = e.message "
+            "JOIN vectors v ON v.first = x.first "
+            "WHERE e.conversation = ? AND e.position >= ? AND e.position < ? AND x.passages > 0 "
+            "ORDER BY e.position DESC LIMIT ?",
+            *(part, low, high, _MOST_COMPARED),
+        )
+    return sorted(found, reverse=True)[:_MOST_COMPARED]
+
+
 def _find_hidden(do: Transaction, numbers: NDArray[np.int64], scope: SearchScope) -> NDArray[np.bool_]:
     """Which of the numbers are passages that the asker sees."""
     ranges: list[tuple[int, int]] = []
@@ -287,6 +234,12 @@ def _find_hidden(do: Transaction, numbers: NDArray[np.int64], scope: SearchScope
                 *(part, *some),
             )
     return find_within(numbers, sort_ranges(ranges))
+
+
+def find_shown_summaries(do: Transaction, conversation: int) -> frozenset[int]:
+    """The compaction whose summary stands in the view: what it says need not be found."""
+    row = do.one("SELECT view FROM conversations WHERE key = ?", conversation)
+    return frozenset((row[0],)) if row is not None and row[0] else frozenset()
 
 
 def _find_sources(do: Transaction, numbers: Sequence[int]) -> dict[int, tuple[PassageSource, int]]:
@@ -305,15 +258,6 @@ def _find_sources(do: Transaction, numbers: Sequence[int]) -> dict[int, tuple[Pa
             if number < first + count:
                 found[number] = (PassageSource(kind, key, conversation), number - first)
     return dict(sorted(found.items()))
-
-
-def _read_names(do: Transaction, conversations: Collection[int]) -> dict[int, str]:
-    """The ids of conversations by their keys."""
-    found: dict[int, str] = {}
-    for some in cut_batches(sorted(conversations)):
-        marks = ", ".join("?" * len(some))
-        found.update(do.rows(f"SELECT key, id FROM conversations WHERE key IN ({marks})", *some))
-    return found
 
 
 def _key(source: PassageSource) -> tuple[int, int]:
@@ -381,6 +325,88 @@ def _find_spot_of_result(
     return _Spot(conversation, 0, 0, created) if owner == conversation else None
 
 
+class _Table:
+    """Candidates under numbers that the ranking can count with, and the way back from these numbers.
+
+    Each conversation has a range of its own. A summary or a stored result stands in no log: it has one to itself.
+    """
+
+    def __init__(
+        self,
+        do: Transaction,
+        sources: Mapping[int, tuple[PassageSource, int]],
+        spots: Mapping[PassageSource, _Spot],
+        scope: SearchScope | None,
+        redact: Callable[[str], str],
+    ) -> None:
+        self._names = _read_names(do, {spot.conversation for spot in spots.values()})
+        self._ranges: list[tuple[int, PassageSource | None]] = []
+        self._handles: dict[int, str] = {}
+        self._spots = spots
+        self.candidates: dict[int, Candidate] = {}
+        # In the dialect of the log that it was found in: who brought it may be gone.
+        found = {
+            source: PassageSource(source.kind, source.key, spot.conversation)
+            for source, spot in spots.items()
+        }
+        texts = _Texts(read_sources(do, list(found.values())), redact)
+        for number, (source, place) in sources.items():
+            spot = spots.get(source)
+            if spot is None or _is_shown(source, spot, scope):
+                continue
+            base = self._base(source, spot)
+            own = base + spot.position + 1
+            self._handles[own] = _make_handle(do, source, spot)
+            for step, passage in texts.around(found[source], place):
+                origin = Origin(
+                    base + number + step, base + spot.turn + 1, own, passage.voice, passage.speaker
+                )
+                self.candidates[origin.passage] = Candidate(origin, passage.text)
+
+    def finding(self, hit: Hit) -> Finding:
+        """What the hit found."""
+        conversation, alone = self._ranges[hit.turn // _FAR - 1]
+        turn = hit.turn % _FAR
+        at = [
+            spot.at
+            for source, spot in self._spots.items()
+            if (source == alone if alone else spot.conversation == conversation and spot.turn == turn - 1)
+        ]
+        return Finding(
+            handles=tuple(dict.fromkeys(self._handles[message] for message in hit.messages)),
+            turn=turn,
+            excerpt=hit.excerpt,
+            score=hit.score,
+            at=min(at, default=None),
+            session=self._names.get(conversation, ""),
+        )
+
+    def _base(self, source: PassageSource, spot: _Spot) -> int:
+        entry = (spot.conversation, None if source.kind == MESSAGE else source)
+        if entry not in self._ranges:
+            self._ranges.append(entry)
+        return (self._ranges.index(entry) + 1) * _FAR
+
+
+class _Texts:
+    """The passages of sources, without secrets: each message is redacted as a whole, before it is cut."""
+
+    def __init__(self, messages: Mapping[PassageSource, Message], redact: Callable[[str], str]) -> None:
+        self._passages: dict[PassageSource, tuple[Passage, ...]] = {}
+        self._moved: set[PassageSource] = set()
+        for source, message in messages.items():
+            clean = redact_message(message, redact)
+            self._passages[source] = cut_passages(clean)
+            if clean.parts != message.parts:
+                self._moved.add(source)
+
+    def around(self, source: PassageSource, place: int) -> list[tuple[int, Passage]]:
+        """The passage at a place, under 0; where redaction may have moved it, the one before it, too, under -1."""
+        passages = self._passages.get(source, ())
+        steps = (-1, 0) if source in self._moved else (0,)
+        return [(step, passages[place + step]) for step in steps if 0 <= place + step < len(passages)]
+
+
 def _is_shown(source: PassageSource, spot: _Spot, scope: SearchScope | None) -> bool:
     if scope is None:
         return False
@@ -401,3 +427,12 @@ def _make_handle(do: Transaction, source: PassageSource, spot: _Spot) -> str:
         source.key,
     )
     return f"s{row[0] if row is not None else 0}"
+
+
+def _read_names(do: Transaction, conversations: Collection[int]) -> dict[int, str]:
+    """The ids of conversations by their keys."""
+    found: dict[int, str] = {}
+    for some in cut_batches(sorted(conversations)):
+        marks = ", ".join("?" * len(some))
+        found.update(do.rows(f"SELECT key, id FROM conversations WHERE key IN ({marks})", *some))
+    return found

@@ -29,6 +29,7 @@ from penstock.stores.conversations import (
     create_conversation,
     end_session,
     find_longest_known,
+    follow_continuations,
     list_children,
     list_conversations,
     read_positions,
@@ -38,13 +39,12 @@ from penstock.stores.conversations import (
 from penstock.stores.deletion import delete_conversations, expire_conversation, list_due
 from penstock.stores.encoding import require_moment
 from penstock.stores.index import purge_some
-from penstock.stores.indexing import count_waiting, index_some
+from penstock.stores.indexing import count_unembedded, count_waiting, embed_some, index_some
 from penstock.stores.keeping import book_usage, find_note, find_result, keep_note, keep_result, list_usage
-from penstock.stores.rows import find_session, follow_continuations, read_ids, read_log_tip
+from penstock.stores.rows import find_session, read_ids, read_log_tip
 from penstock.stores.schema import migrate
 from penstock.stores.searching import SearchQuery, SearchScope, find_shown_summaries, search
 from penstock.stores.values import StoreFault
-from penstock.stores.vectors import count_unembedded, embed_some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
