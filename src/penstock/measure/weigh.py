@@ -3,7 +3,7 @@
 A message is 4 + the tokens of its text parts joined by line breaks (results of tools included) + 8 for each
 call with the tokens of its name and arguments. Counted apart, since they are no text of the message:
 reasoning and its seal (as the text that stands on the wire: more than a provider charges, never less), what
-we do not understand (as its JSON) and pictures (by size).
+we do not understand (as its JSON) and pictures (by the size rules that providers publish).
 """
 
 from __future__ import annotations
@@ -40,18 +40,38 @@ __all__ = [
     "weigh",
 ]
 
-
 MESSAGE_FRAME = 4
 CALL_FRAME = 8
+# What a picture weighs where its size is unknown: the ceiling of the family, so that an estimate is never under.
+UNKNOWN_SIZE_TOKENS = 1_600
+
+_ANTHROPIC_LONG_EDGE = 1_568
+_ANTHROPIC_PIXELS_PER_TOKEN = 750
+_ANTHROPIC_CEILING = 1_600
+
+_TILE_EDGE = 512
+_TILED_LONG_EDGE = 2_048
+_TILED_SHORT_EDGE = 768
+_MOST_TILES = 8  # 768 × 2,048
+# (start of the model's name, base, per tile): the first that fits.
+_TILE_PRICES: tuple[tuple[str, int, int], ...] = (
+    ("gpt-4o-mini", 2_833, 5_667),
+    ("gpt-5", 70, 140),
+    ("o1", 75, 150),
+    ("o3", 75, 150),
+    ("gpt-", 85, 170),
+    ("chatgpt-", 85, 170),
+    ("o4", 85, 170),
+)
 
 
 def message_tokens(message: Message, tokenizer: Tokenizer) -> int:
-    """Tokens of one message."""
+    """Returns the tokens of one message."""
     return weigh([message], tokenizer)[0]
 
 
 def weigh(messages: Sequence[Message], tokenizer: Tokenizer) -> list[int]:
-    """Tokens of each message, all texts counted in one batch."""
+    """Returns the tokens of each message, all texts counted in one batch."""
     weights: list[int] = []
     texts: list[str] = []
     owners: list[int] = []
@@ -65,14 +85,8 @@ def weigh(messages: Sequence[Message], tokenizer: Tokenizer) -> list[int]:
     return weights
 
 
-def tools_tokens(tools: Sequence[Any] | None, tokenizer: Tokenizer) -> int:
-    """Tokens of tool schemas: each as compact JSON, plus a frame. Raises InputError for what is no JSON."""
-    texts = [_compact_json(tool, position) for position, tool in enumerate(tools or (), start=1)]
-    return CALL_FRAME * len(texts) + sum(tokenizer.count_many(texts))
-
-
 def _split_message(message: Message) -> tuple[int, list[str]]:
-    """The fixed tokens of a message and the texts whose tokens come on top."""
+    """Returns the fixed tokens of a message and the texts whose tokens come on top."""
     fixed = MESSAGE_FRAME
     joined: list[str] = []
     apart: list[str] = []
@@ -98,6 +112,12 @@ def _split_message(message: Message) -> tuple[int, list[str]]:
     return fixed, [text for text in apart if text]
 
 
+def tools_tokens(tools: Sequence[Any] | None, tokenizer: Tokenizer) -> int:
+    """Returns the tokens of tool schemas: each as compact JSON, plus a frame. Raises InputError for what is not JSON."""
+    texts = [_compact_json(tool, position) for position, tool in enumerate(tools or (), start=1)]
+    return CALL_FRAME * len(texts) + sum(tokenizer.count_many(texts))
+
+
 def _compact_json(tool: Any, position: int) -> str:
     try:
         return json_text(tool)
@@ -108,33 +128,8 @@ def _compact_json(tool: Any, position: int) -> str:
         ) from error
 
 
-# What a picture weighs, by the size rules that providers publish.
-
-# Where the size is unknown: the ceiling of the family, so that an estimate is never under.
-UNKNOWN_SIZE_TOKENS = 1_600
-
-_ANTHROPIC_LONG_EDGE = 1_568
-_ANTHROPIC_PIXELS_PER_TOKEN = 750
-_ANTHROPIC_CEILING = 1_600
-
-_TILE_EDGE = 512
-_TILED_LONG_EDGE = 2_048
-_TILED_SHORT_EDGE = 768
-_MOST_TILES = 8  # 768 × 2,048
-# (start of the model's name, base, per tile): the first that fits.
-_TILE_PRICES: tuple[tuple[str, int, int], ...] = (
-    ("gpt-4o-mini", 2_833, 5_667),
-    ("gpt-5", 70, 140),
-    ("o1", 75, 150),
-    ("o3", 75, 150),
-    ("gpt-", 85, 170),
-    ("chatgpt-", 85, 170),
-    ("o4", 85, 170),
-)
-
-
 def image_tokens(image: Image, model: str | None = None) -> int:
-    """Tokens that `image` takes in a prompt for `model`.
+    """Returns the tokens that `image` takes in a prompt for `model`.
 
     Claude: pixels / 750 after scaling, at most 1,600. OpenAI: a base and a price per 512-pixel tile. Any other
     model, or none: the larger of the two. A picture of unknown size weighs the most that its rule allows.

@@ -1,10 +1,14 @@
-"""Candidates of an index → ranked hits.
+"""Candidates of an index → ranked hits, the same for every index.
 
-An index finds some hundred passages by their terms. Here they are cut into fragments, the fragments are scored
-against the query, each value in them gets its worth, and excerpts are drawn place by place: a turn with the turns
-next to it. The next hit is always the place whose best fragments add the most to those shown before. So
-near-identical passages do not follow each other, and nothing that stands in the view is shown again for its own
-sake.
+1. An index looks up the most telling terms of a query (`choose_terms`), and the passages that hold them best, with those
+   beside them (`choose_passages`), become candidates.
+2. `rank` cuts the candidates into fragments and scores each against the query (`fragments.py`), by its words and, where
+   an embedder is at hand, by what it means.
+3. Each value in the fragments gets its worth (`_weigh_values`): a search is rarely for the words of the query, it is for
+   the path, the id, the number that stood with them.
+4. Excerpts are drawn place by place: a turn with the turns next to it. The next hit is always the place whose best
+   fragments add the most to those shown before. So near-identical passages do not follow each other, and nothing that
+   stands in the view is shown again for its own sake.
 """
 
 from __future__ import annotations
@@ -36,17 +40,12 @@ __all__ = [
     "Candidate",
     "Cues",
     "Hit",
-    "Pieces",
     "Wish",
     "choose_passages",
     "choose_terms",
     "draw_excerpt",
-    "fill_excerpt",
-    "join_fragments",
     "rank",
-    "weigh_values",
 ]
-
 
 MOST_CANDIDATES = 200
 WITH_NEIGHBOURS = 40
@@ -54,7 +53,6 @@ MOST_LOOKUPS = 32
 MOST_FRAGMENTS = 1_000  # of up to 2,000: what has less to do with the query is not looked at closely
 _FARTHEST = 3  # passages
 _ALIKE = 3  # different scores: what two words can give
-
 _TEMPERATURE = 0.1  # of belief: a fragment a tenth of the best score behind is believed e times less
 _BY_ITSELF = 0.25  # what all fragments are worth beside their values
 _NEAR = 6  # messages: a turn that begins farther away is not next to another
@@ -63,6 +61,25 @@ _BLOCK_CHARACTERS = 220
 _LEAST_MEANT = 0.15  # of nearness: what is less near is near by chance
 _DIGITS = 4  # of a score: the rest depends on what else was looked at
 _FULL = 5  # the strongest words of a query together say what it asks
+
+# The worth of a value, as weights of a log-linear model. They were fitted on one half of recorded sessions, as those of the
+# chance that a value is the one looked for, and then softened: what the model is sure of is taken with 0.7 of its certainty.
+_RELEVANT = 0.35
+_LABELLED = 4.2
+_ECHOED = 0.4  # for each word
+_CALLED = 0.55
+_EVERYWHERE = -0.3
+_CROWDED = -0.3
+
+_LABEL = (1.0, 0.65, 0.45, 0.3, 0.2)  # of the words before a value, the nearest first
+_MOST_LABELLED = 2.0
+_STRONGEST = 5  # the strongest words of a query together are one full label
+_LONGEST_ECHO = 5  # words
+
+GAP = "\n…\n"
+_OVERHEAD = 30  # characters added to each length, or the shortest fragment would always come first
+_LEAST_ROOM = 40
+_NO_ORIGIN = Origin(0, 0, 0, 0, Speaker.RESULT)
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
@@ -144,7 +161,7 @@ def rank(
     belief = np.exp((scores / scores.max() - 1.0) / _TEMPERATURE)
     tokens = set[str]().union(*(fragment.tokens for fragment in fragments))
     cues = Cues(query, statistics, tokens)
-    worth, held = weigh_values(fragments, belief, cues, query.values | wish.known)
+    worth, held = _weigh_values(fragments, belief, cues, query.values | wish.known)
     alone = (belief * (_BY_ITSELF / belief.sum())).tolist()
     return _HitPicker(_ScoredFragments(fragments, scores > 0.0, worth, held, alone)).take(wish)
 
@@ -183,130 +200,58 @@ def _join_blocks(fragments: Sequence[Fragment]) -> list[list[Fragment]]:
     return blocks
 
 
-class _ScoredFragments(msgspec.Struct, frozen=True, eq=False):
-    """All fragments, whether each has to do with the query, what values are worth, and who holds which.
+def _weigh_values(
+    fragments: Sequence[Fragment], belief: NDArray[np.float64], cues: Cues, known: frozenset[str]
+) -> tuple[dict[str, float], list[frozenset[str]]]:
+    """Returns the worth of each value, all together 1, and the values of each fragment. None of them is in `known`.
 
-    `alone` is what each fragment is worth beside its values.
+    A value gets a share of belief by how relevant the fragments are that hold it; whether words of the query stand
+    right before it, as a label does; how many tokens before it stand in the query in the same order; whether it was an
+    argument of a call; in how many fragments it stands (one that stands everywhere is no find); and how crowded its least
+    crowded fragment is. What the asker knows, because it stands in the query or in the view, is worth nothing.
     """
-
-    fragments: Sequence[Fragment]
-    related: NDArray[np.bool_]
-    worth: dict[str, float]
-    held: list[frozenset[str]]
-    alone: list[float]
-
-
-class _HitPicker:
-    """The fragments of each place, what each still adds, and which are taken."""
-
-    def __init__(self, stock: _ScoredFragments) -> None:
-        self._stock = stock
-        # What each fragment adds to the hits so far, and the values that none of them shows.
-        self._pieces = Pieces(
-            [len(fragment.text) for fragment in stock.fragments], [], list(map(set, stock.held)), stock.worth
-        )
-        self._pieces.gains.extend(map(self._added, range(len(stock.held))))
-        self._rows = _group_by_turn(stock.fragments, _drop_repeats(stock))
-        self._taken: set[int] = set()
-        self._holders: dict[str, list[int]] = {}
-        for row, values in enumerate(stock.held):
-            for value in values:
-                self._holders.setdefault(value, []).append(row)
-
-    def take(self, wish: Wish) -> list[Hit]:
-        """The best hits, each from the place that adds the most to those before."""
-        heap = [(-self._best(turn, wish)[0], -turn) for turn in self._rows]
-        heapq.heapify(heap)
-        hits: list[Hit] = []
-        while heap and len(hits) < wish.hits:
-            _, turn = heapq.heappop(heap)
-            added, rows = self._best(-turn, wish)
-            if not self._stock.related[rows].any():
-                continue
-            if heap and (-added, turn) > heap[0]:
-                heapq.heappush(heap, (-added, turn))
-                continue
-            hits.append(self._hit(-turn, rows, added))
-            self._show(rows)
-            heapq.heappush(heap, (-added, turn))
-        return hits
-
-    def _best(self, turn: int, wish: Wish) -> tuple[float, list[int]]:
-        rows = [row for row in self._rows[turn] if row not in self._taken]
-        return fill_excerpt(self._pieces, rows, wish.characters)
-
-    def _added(self, row: int) -> float:
-        """What the row is worth beside its values, and by those that no hit shows."""
-        return self._stock.alone[row] + math.fsum(
-            map(self._stock.worth.__getitem__, self._pieces.values[row])
-        )
-
-    def _hit(self, turn: int, rows: list[int], added: float) -> Hit:
-        fragments = [self._stock.fragments[row] for row in rows]
-        telling = self._stock.fragments[max(rows, key=self._stock.alone.__getitem__)]
-        messages = dict.fromkeys([telling.origin.message, *(one.origin.message for one in fragments)])
-        return Hit(turn, tuple(messages), join_fragments(fragments), _round_score(added / (1.0 + _BY_ITSELF)))
-
-    def _show(self, rows: list[int]) -> None:
-        """Take these fragments away, and their values from all others."""
-        self._taken.update(rows)
-        shown = set[str]().union(*(self._pieces.values[row] for row in rows))
-        for row in {row for value in shown for row in self._holders[value]}:
-            self._pieces.values[row] -= shown
-            self._pieces.gains[row] = self._added(row)
+    seen: dict[str, _Sighting] = {}
+    held: list[frozenset[str]] = []
+    for fragment, share in zip(fragments, belief.tolist(), strict=True):
+        values = fragment.values()
+        places = [at for at, own in enumerate(values) if own]
+        mine: set[str] = set()
+        for at, cue in zip(places, cues.before(fragment.tokens, places), strict=True):
+            for value in values[at]:
+                if value not in known:
+                    sighting = seen.get(value)
+                    if sighting is None:
+                        sighting = seen[value] = _Sighting()
+                    sighting.cue = max(sighting.cue, cue)
+                    mine.add(value)
+        for value in mine:
+            sighting = seen[value]
+            sighting.belief += share
+            sighting.fragments += 1
+            sighting.crowd = min(sighting.crowd, len(places))
+            sighting.called |= fragment.origin.speaker is Speaker.CALL
+        held.append(frozenset(mine))
+    worth = {value: _weigh_value(sighting) for value, sighting in seen.items()}
+    total = sum(worth.values()) or 1.0
+    return {value: one / total for value, one in worth.items()}, held
 
 
-def _round_score(score: float) -> float:
-    return float(f"{score:.{_DIGITS}g}")
+def _weigh_value(sighting: _Sighting) -> float:
+    return math.exp(
+        _RELEVANT * math.log(max(sighting.belief, 1e-12))
+        + sighting.cue
+        + _CALLED * sighting.called
+        + _EVERYWHERE * math.log(sighting.fragments)
+        + _CROWDED * math.log(sighting.crowd + 1)
+    )
 
 
-def _drop_repeats(stock: _ScoredFragments) -> list[int]:
-    """The rows without those that say the same again: of equals the one worth most, the newest of these."""
-    best: dict[str, int] = {}
-    for row, fragment in enumerate(stock.fragments):
-        other = best.setdefault(fragment.text, row)
-        if stock.alone[row] >= stock.alone[other]:
-            best[fragment.text] = row
-    return sorted(best.values())
-
-
-def _group_by_turn(fragments: Sequence[Fragment], rows: list[int]) -> dict[int, list[int]]:
-    """For each turn its rows and those of the turns just before and after it."""
-    own: dict[int, list[int]] = {}
-    for row in rows:
-        own.setdefault(fragments[row].origin.turn, []).append(row)
-    turns = sorted(own)
-    return {
-        turn: [
-            row for near in turns[max(0, at - 1) : at + 2] if abs(near - turn) <= _NEAR for row in own[near]
-        ]
-        for at, turn in enumerate(turns)
-    }
-
-
-# Which values somebody who asks this may be after.
-#
-# A search is rarely for the words of the query: it is for the path, the id, the number that stood with them. So
-# each value in the fragments at hand gets a share of belief, by what a log-linear model gives it: how relevant the
-# fragments are that hold it; whether words of the query stand right before it, as a label does; how many tokens before it
-# stand in the query in the same order; whether it was an argument of a call; in how many fragments it stands (one that
-# stands everywhere is no find); and how crowded its least crowded fragment is. What the asker knows, because it stands in
-# the query or in the view, is worth nothing.
-#
-# The weights were fitted on one half of recorded sessions, as those of the chance that a value is the one looked for, and
-# then softened: what the model is sure of is taken with 0.7 of its certainty.
-
-_RELEVANT = 0.35
-_LABELLED = 4.2
-_ECHOED = 0.4  # for each word
-_CALLED = 0.55
-_EVERYWHERE = -0.3
-_CROWDED = -0.3
-
-_LABEL = (1.0, 0.65, 0.45, 0.3, 0.2)  # of the words before a value, the nearest first
-_MOST_LABELLED = 2.0
-_STRONGEST = 5  # the strongest words of a query together are one full label
-_LONGEST_ECHO = 5  # words
+class _Sighting(msgspec.Struct):
+    belief: float = 0.0
+    cue: float = 0.0
+    fragments: int = 0
+    crowd: int = 1_000
+    called: bool = False
 
 
 class Cues:
@@ -358,67 +303,115 @@ class Cues:
         return longest
 
 
-class _Sighting(msgspec.Struct):
-    belief: float = 0.0
-    cue: float = 0.0
-    fragments: int = 0
-    crowd: int = 1_000
-    called: bool = False
+class _ScoredFragments(msgspec.Struct, frozen=True, eq=False):
+    """All fragments, whether each has to do with the query, what values are worth, and who holds which.
+
+    `alone` is what each fragment is worth beside its values.
+    """
+
+    fragments: Sequence[Fragment]
+    related: NDArray[np.bool_]
+    worth: dict[str, float]
+    held: list[frozenset[str]]
+    alone: list[float]
 
 
-def weigh_values(
-    fragments: Sequence[Fragment], belief: NDArray[np.float64], cues: Cues, known: frozenset[str]
-) -> tuple[dict[str, float], list[frozenset[str]]]:
-    """The worth of each value, all together 1, and the values of each fragment. None of them is known."""
-    seen: dict[str, _Sighting] = {}
-    held: list[frozenset[str]] = []
-    for fragment, share in zip(fragments, belief.tolist(), strict=True):
-        values = fragment.values()
-        places = [at for at, own in enumerate(values) if own]
-        mine: set[str] = set()
-        for at, cue in zip(places, cues.before(fragment.tokens, places), strict=True):
-            for value in values[at]:
-                if value not in known:
-                    sighting = seen.get(value)
-                    if sighting is None:
-                        sighting = seen[value] = _Sighting()
-                    sighting.cue = max(sighting.cue, cue)
-                    mine.add(value)
-        for value in mine:
-            sighting = seen[value]
-            sighting.belief += share
-            sighting.fragments += 1
-            sighting.crowd = min(sighting.crowd, len(places))
-            sighting.called |= fragment.origin.speaker is Speaker.CALL
-        held.append(frozenset(mine))
-    worth = {value: _weigh_value(sighting) for value, sighting in seen.items()}
-    total = sum(worth.values()) or 1.0
-    return {value: one / total for value, one in worth.items()}, held
+class _HitPicker:
+    """The fragments of each place, what each still adds, and which are taken."""
+
+    def __init__(self, stock: _ScoredFragments) -> None:
+        self._stock = stock
+        # What each fragment adds to the hits so far, and the values that none of them shows.
+        self._pieces = _Pieces(
+            [len(fragment.text) for fragment in stock.fragments], [], list(map(set, stock.held)), stock.worth
+        )
+        self._pieces.gains.extend(map(self._added, range(len(stock.held))))
+        self._rows = _group_by_turn(stock.fragments, _drop_repeats(stock))
+        self._taken: set[int] = set()
+        self._holders: dict[str, list[int]] = {}
+        for row, values in enumerate(stock.held):
+            for value in values:
+                self._holders.setdefault(value, []).append(row)
+
+    def take(self, wish: Wish) -> list[Hit]:
+        """The best hits, each from the place that adds the most to those before."""
+        heap = [(-self._best(turn, wish)[0], -turn) for turn in self._rows]
+        heapq.heapify(heap)
+        hits: list[Hit] = []
+        while heap and len(hits) < wish.hits:
+            _, turn = heapq.heappop(heap)
+            added, rows = self._best(-turn, wish)
+            if not self._stock.related[rows].any():
+                continue
+            if heap and (-added, turn) > heap[0]:
+                heapq.heappush(heap, (-added, turn))
+                continue
+            hits.append(self._hit(-turn, rows, added))
+            self._show(rows)
+            heapq.heappush(heap, (-added, turn))
+        return hits
+
+    def _best(self, turn: int, wish: Wish) -> tuple[float, list[int]]:
+        rows = [row for row in self._rows[turn] if row not in self._taken]
+        return _fill_excerpt(self._pieces, rows, wish.characters)
+
+    def _added(self, row: int) -> float:
+        """What the row is worth beside its values, and by those that no hit shows."""
+        return self._stock.alone[row] + math.fsum(
+            map(self._stock.worth.__getitem__, self._pieces.values[row])
+        )
+
+    def _hit(self, turn: int, rows: list[int], added: float) -> Hit:
+        fragments = [self._stock.fragments[row] for row in rows]
+        telling = self._stock.fragments[max(rows, key=self._stock.alone.__getitem__)]
+        messages = dict.fromkeys([telling.origin.message, *(one.origin.message for one in fragments)])
+        return Hit(
+            turn, tuple(messages), _join_fragments(fragments), _round_score(added / (1.0 + _BY_ITSELF))
+        )
+
+    def _show(self, rows: list[int]) -> None:
+        """Take these fragments away, and their values from all others."""
+        self._taken.update(rows)
+        shown = set[str]().union(*(self._pieces.values[row] for row in rows))
+        for row in {row for value in shown for row in self._holders[value]}:
+            self._pieces.values[row] -= shown
+            self._pieces.gains[row] = self._added(row)
 
 
-def _weigh_value(sighting: _Sighting) -> float:
-    return math.exp(
-        _RELEVANT * math.log(max(sighting.belief, 1e-12))
-        + sighting.cue
-        + _CALLED * sighting.called
-        + _EVERYWHERE * math.log(sighting.fragments)
-        + _CROWDED * math.log(sighting.crowd + 1)
-    )
+def _drop_repeats(stock: _ScoredFragments) -> list[int]:
+    """The rows without those that say the same again: of equals the one worth most, the newest of these."""
+    best: dict[str, int] = {}
+    for row, fragment in enumerate(stock.fragments):
+        other = best.setdefault(fragment.text, row)
+        if stock.alone[row] >= stock.alone[other]:
+            best[fragment.text] = row
+    return sorted(best.values())
 
 
-# Fragments → an excerpt of at most so many characters.
-#
-# An excerpt holds the fragments of one place in the conversation that add the most for their length, in their own
-# order, with a line `…` where something was left out between two of them.
+def _group_by_turn(fragments: Sequence[Fragment], rows: list[int]) -> dict[int, list[int]]:
+    """For each turn its rows and those of the turns just before and after it."""
+    own: dict[int, list[int]] = {}
+    for row in rows:
+        own.setdefault(fragments[row].origin.turn, []).append(row)
+    turns = sorted(own)
+    return {
+        turn: [
+            row for near in turns[max(0, at - 1) : at + 2] if abs(near - turn) <= _NEAR for row in own[near]
+        ]
+        for at, turn in enumerate(turns)
+    }
 
-GAP = "\n…\n"
-_OVERHEAD = 30  # characters added to each length, or the shortest fragment would always come first
-_LEAST_ROOM = 40
-_NO_ORIGIN = Origin(0, 0, 0, 0, Speaker.RESULT)
+
+def _round_score(score: float) -> float:
+    return float(f"{score:.{_DIGITS}g}")
 
 
-class Pieces(msgspec.Struct, frozen=True, eq=False):
-    """What an excerpt may be made of: how long each piece is, what it adds alone, and the values that it adds."""
+class _Pieces(msgspec.Struct, frozen=True, eq=False):
+    """What an excerpt may be made of: how long each piece is, what it adds alone, and the values that it adds.
+
+    An excerpt holds the fragments of one place in the conversation that add the most for their length, in their own
+    order, with a line `…` where something was left out between two of them.
+    """
 
     lengths: list[int]
     gains: list[float]
@@ -431,24 +424,7 @@ class Pieces(msgspec.Struct, frozen=True, eq=False):
         return self.gains[row] - math.fsum(map(self.worth.__getitem__, again)) if again else self.gains[row]
 
 
-def draw_excerpt(text: str, query: Query, characters: int) -> str:
-    """What the text says to the query, in at most so many characters; its beginning where it says nothing."""
-    if characters < 1:
-        return ""
-    laid = make_readable(text)
-    if len(laid) <= characters:
-        return laid
-    fragments = cut_fragments([(_NO_ORIGIN, laid)], min(FRAGMENT_CHARACTERS, characters))
-    scores = score_fragments(query, fragments, _count_terms(query, fragments)).tolist()
-    best = max(range(len(fragments)), key=scores.__getitem__)
-    rest = [row for row in range(len(fragments)) if row != best]
-    room = characters - len(fragments[best].text) - len(GAP)
-    pieces = Pieces([len(one.text) for one in fragments], scores, [set()] * len(fragments), {})
-    beside = fill_excerpt(pieces, rest, room)[1]
-    return join_fragments([fragments[row] for row in sorted([best, *beside])])
-
-
-def fill_excerpt(pieces: Pieces, rows: Iterable[int], characters: int) -> tuple[float, list[int]]:
+def _fill_excerpt(pieces: _Pieces, rows: Iterable[int], characters: int) -> tuple[float, list[int]]:
     """The rows that together add the most for their length within so many characters, in order; what they add."""
     lengths, gains = pieces.lengths, pieces.gains
     room = characters + len(GAP)
@@ -476,7 +452,7 @@ def fill_excerpt(pieces: Pieces, rows: Iterable[int], characters: int) -> tuple[
     return total, sorted(chosen)
 
 
-def join_fragments(fragments: Sequence[Fragment]) -> str:
+def _join_fragments(fragments: Sequence[Fragment]) -> str:
     """The fragments as one text, with a mark where something between them was left out."""
     text, last = "", None
     for fragment in fragments:
@@ -485,6 +461,23 @@ def join_fragments(fragments: Sequence[Fragment]) -> str:
         text += fragment.text
         last = fragment.place
     return text
+
+
+def draw_excerpt(text: str, query: Query, characters: int) -> str:
+    """What the text says to the query, in at most so many characters; its beginning where it says nothing."""
+    if characters < 1:
+        return ""
+    laid = make_readable(text)
+    if len(laid) <= characters:
+        return laid
+    fragments = cut_fragments([(_NO_ORIGIN, laid)], min(FRAGMENT_CHARACTERS, characters))
+    scores = score_fragments(query, fragments, _count_terms(query, fragments)).tolist()
+    best = max(range(len(fragments)), key=scores.__getitem__)
+    rest = [row for row in range(len(fragments)) if row != best]
+    room = characters - len(fragments[best].text) - len(GAP)
+    pieces = _Pieces([len(one.text) for one in fragments], scores, [set()] * len(fragments), {})
+    beside = _fill_excerpt(pieces, rest, room)[1]
+    return _join_fragments([fragments[row] for row in sorted([best, *beside])])
 
 
 def _count_terms(query: Query, fragments: Sequence[Fragment]) -> Statistics:

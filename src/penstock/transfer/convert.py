@@ -1,7 +1,8 @@
 """A conversation in another dialect, through the parts that all dialects share.
 
-Text, calls, results, handoffs and pictures go over. What the other dialect cannot say is left out and counted by what it
-is, so that nobody is surprised: `Converted.lost` is empty only where nothing was lost.
+Text, calls, results, handoffs and pictures go over. A part knows a picture by its digest alone, so the data comes from the
+wire. What the other dialect cannot say is left out and counted by what it is, so that nobody is surprised:
+`Converted.lost` is empty only where nothing was lost.
 """
 
 from __future__ import annotations
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Converted", "Picture", "convert", "find_pictures"]
 
-
 # Fields of messages, items and blocks that the parts stand for, or that say nothing.
 _UNDERSTOOD = frozenset(
     (
@@ -49,7 +49,6 @@ _UNDERSTOOD = frozenset(
         *("summary", "encrypted_content"),
     )
 )
-
 _NAME_CHARS = 80
 
 
@@ -79,6 +78,21 @@ class _Lost:
             what if len(what) <= _NAME_CHARS else f"{what[:_NAME_CHARS]}…"
         )  # the wire may name things at any length
         self.counts[what] = self.counts.get(what, 0) + 1
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """A picture: its base64 data with its type, or the URL that it is at. Neither where only its provider has it."""
+
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+
+    @property
+    def address(self) -> str:
+        """A URL of it, with the data inside where there is data; "" where there is none."""
+        if self.data:
+            return f"data:{self.media_type or 'image/png'};base64,{self.data}"
+        return self.url
 
 
 def convert(messages: Sequence[Message], source: Dialect, target: Dialect) -> Converted:
@@ -140,6 +154,43 @@ def _belongs_to(last: _Turn, role: Role, number: int, source: str, target: str) 
         return True
     # Items of one answer stand on their own in Responses and in one message in Chat.
     return target == "chat" and source == "responses" and role is Role.ASSISTANT
+
+
+def find_pictures(wire: Any) -> dict[str, Picture]:
+    """Every picture of a wire object, by its digest."""
+    found: dict[str, Picture] = {}
+    waiting = [wire]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            image = read_image(value) or _read_screenshot(value)
+            if image is not None:
+                found[image.digest] = _read_picture(value)
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    return found
+
+
+def _read_screenshot(block: Mapping[str, Any]) -> Any:
+    """A computer's screenshot is a picture of another type."""
+    return (
+        read_image({**block, "type": "input_image"}) if block.get("type") == "computer_screenshot" else None
+    )
+
+
+def _read_picture(block: Mapping[str, Any]) -> Picture:
+    source = block.get("source") or block.get("image_url")
+    if isinstance(source, Mapping):
+        if isinstance(source.get("data"), str):
+            return Picture(str(source.get("media_type") or ""), source["data"])
+        source = source.get("url")
+    if not isinstance(source, str):
+        return Picture()
+    head, comma, data = source.partition(",")
+    if source[:5].lower() == "data:" and comma and head.endswith(";base64"):
+        return Picture(head[5:].split(";", 1)[0], data)
+    return Picture(url=source) if ":" in source[:12] else Picture()
 
 
 class _Writer(ABC):
@@ -342,58 +393,3 @@ def _make_object(arguments: str) -> Any:
     except ValueError:
         value = arguments
     return value if isinstance(value, dict) else {"arguments": value}
-
-
-# Where the pictures of a message are: a part knows a picture by its digest alone, the wire has its data.
-
-
-class Picture(msgspec.Struct, frozen=True):
-    """A picture: its base64 data with its type, or the URL that it is at. Neither where only its provider has it."""
-
-    media_type: str = ""
-    data: str = ""
-    url: str = ""
-
-    @property
-    def address(self) -> str:
-        """A URL of it, with the data inside where there is data; "" where there is none."""
-        if self.data:
-            return f"data:{self.media_type or 'image/png'};base64,{self.data}"
-        return self.url
-
-
-def find_pictures(wire: Any) -> dict[str, Picture]:
-    """Every picture of a wire object, by its digest."""
-    found: dict[str, Picture] = {}
-    waiting = [wire]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, Mapping):
-            image = read_image(value) or _read_screenshot(value)
-            if image is not None:
-                found[image.digest] = _read_picture(value)
-            waiting += value.values()
-        elif isinstance(value, list):
-            waiting += value
-    return found
-
-
-def _read_screenshot(block: Mapping[str, Any]) -> Any:
-    """A computer's screenshot is a picture of another type."""
-    return (
-        read_image({**block, "type": "input_image"}) if block.get("type") == "computer_screenshot" else None
-    )
-
-
-def _read_picture(block: Mapping[str, Any]) -> Picture:
-    source = block.get("source") or block.get("image_url")
-    if isinstance(source, Mapping):
-        if isinstance(source.get("data"), str):
-            return Picture(str(source.get("media_type") or ""), source["data"])
-        source = source.get("url")
-    if not isinstance(source, str):
-        return Picture()
-    head, comma, data = source.partition(",")
-    if source[:5].lower() == "data:" and comma and head.endswith(";base64"):
-        return Picture(head[5:].split(";", 1)[0], data)
-    return Picture(url=source) if ":" in source[:12] else Picture()
