@@ -115,7 +115,7 @@ class _Words:
         words = sorted(word for word in found if terms_of(word) == (word,))  # not one of several parts
         with store.database.reading() as do:
             self.held = {
-                word: spread.passages for word, spread in Look(do).spreads(words, (), 20_000).items()
+                word: spread.passages for word, spread in Look(do).measure_spreads(words, (), 20_000).items()
             }
         self.rare = min(words, key=lambda word: (abs(self.held[word] - 3), word))
         self.common = sorted(words, key=lambda word: (-self.held[word], word))[:2]

@@ -148,9 +148,12 @@ class Writing:
             return False
         if talk.model and talk.model != model.name:
             return False
-        return talk.tokens + self._cap(self._job.work.prose_tokens) + 2_000 <= self._writer.window_tokens
+        return (
+            talk.tokens + self._limit_output(self._job.work.prose_tokens) + 2_000
+            <= self._writer.window_tokens
+        )
 
-    async def in_conversation(self) -> Prose:
+    async def write_in_conversation(self) -> Prose:
         """The handoff, asked for as the last message of the conversation. Raises ProviderError and NotWritten."""
         talk, work = self._job.conversation, self._job.work
         assert talk is not None  # noqa: S101 - the caller looked at `fits_conversation`
@@ -160,12 +163,12 @@ class Writing:
             block = {"type": "text", "text": closing_prompt(work), "cache_control": {"type": "ephemeral"}}
             closing = {"role": "user", "content": [block]}
         ask = Ask(messages=[*talk.messages, closing], system=talk.system, tools=talk.tools)
-        return _require_handoff(await self._asked(ask, work.prose_tokens, talk.tokens))
+        return _require_handoff(await self._ask_for_text(ask, work.prose_tokens, talk.tokens))
 
-    async def on_its_own(self) -> Prose:
+    async def write_on_its_own(self) -> Prose:
         """The handoff from the turns alone, part by part where they do not fit. Raises as `in_conversation`."""
         work = self._job.work
-        room = self._room(handoff_prompt(msgspec.structs.replace(work, turns=())), work.prose_tokens)
+        room = self._count_room(handoff_prompt(msgspec.structs.replace(work, turns=())), work.prose_tokens)
         if work.tokens <= room:
             return _require_handoff(await self._write(handoff_prompt(work), work.prose_tokens))
         if work.tokens > _MOST_PARTS * room * _MARGIN:
@@ -174,10 +177,10 @@ class Writing:
         tokens = max(_LEAST_NOTES, min(work.prose_tokens, room // (2 * len(parts))))
         self._books.require(len(parts) + 1, work.tokens)
         gate = asyncio.Semaphore(_AT_ONCE)
-        notes = await _gather(self._notes(part, tokens, gate) for part in parts)
+        notes = await _gather(self._take_notes(part, tokens, gate) for part in parts)
         return _require_handoff(await self._write(merge_prompt(work, notes), work.prose_tokens))
 
-    async def _notes(self, turns: Sequence[WorkTurn], tokens: int, gate: asyncio.Semaphore) -> str:
+    async def _take_notes(self, turns: Sequence[WorkTurn], tokens: int, gate: asyncio.Semaphore) -> str:
         prompt = notes_prompt(turns, tokens, self._job.work.focus)
         key = _digest(self._writer.key, PROMPT_VERSION, prompt)
         known = self._known_notes.get(key)
@@ -191,24 +194,24 @@ class Writing:
 
     async def _write(self, prompt: str, tokens: int) -> str:
         asked = self._tokenizer.count(prompt)
-        return await self._asked(
+        return await self._ask_for_text(
             Ask(messages=[{"role": "user", "content": prompt}], system=SYSTEM), tokens, asked
         )
 
-    async def _asked(self, ask: Ask, tokens: int, prompt_tokens: int) -> str:
+    async def _ask_for_text(self, ask: Ask, tokens: int, prompt_tokens: int) -> str:
         """The text of the answer. Where only the room asked for the answer was too much, less is asked for, once."""
-        cap = self._cap(tokens)
+        cap = self._limit_output(tokens)
         try:
-            answer = await self._answer(ask, cap, prompt_tokens)
+            answer = await self._ask(ask, cap, prompt_tokens)
         except ProviderError as error:
             stated = error.failure.output_cap_tokens
             if error.failure.kind is not ErrorKind.OUTPUT_CAP_TOO_LARGE or (stated or 0) >= cap:
                 raise
-            answer = await self._answer(ask, stated or tokens, prompt_tokens)
+            answer = await self._ask(ask, stated or tokens, prompt_tokens)
         _require_text(answer, tokens, self._tokenizer)
         return answer.text
 
-    async def _answer(self, ask: Ask, cap: int, prompt_tokens: int) -> Answer:
+    async def _ask(self, ask: Ask, cap: int, prompt_tokens: int) -> Answer:
         left = self._books.allow(prompt_tokens)
         bounded = msgspec.structs.replace(
             ask,
@@ -224,13 +227,18 @@ class Writing:
         self._books.book(answer.usage, answer.requests)
         return answer
 
-    def _cap(self, tokens: int) -> int:
+    def _limit_output(self, tokens: int) -> int:
         most = max(tokens, self._writer.window_tokens // 4)
         return min(int(tokens * 1.5) + _THINKING_TOKENS, most)
 
-    def _room(self, empty_prompt: str, tokens: int) -> int:
+    def _count_room(self, empty_prompt: str, tokens: int) -> int:
         """Tokens that are left for turns. Raises NotWritten where that is too little to be of use."""
-        taken = self._tokenizer.count(SYSTEM) + self._tokenizer.count(empty_prompt) + self._cap(tokens) + 50
+        taken = (
+            self._tokenizer.count(SYSTEM)
+            + self._tokenizer.count(empty_prompt)
+            + self._limit_output(tokens)
+            + 50
+        )
         room = int(self._writer.window_tokens * _MARGIN) - taken
         if room < _LEAST_ROOM:
             raise NotWritten(f"a window of {self._writer.window_tokens:,} tokens is too small for the work")

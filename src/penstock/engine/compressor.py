@@ -245,7 +245,7 @@ class ContextCompressor(ContextEngine):
         counted = sum(self._notebook.weigh(messages, detect(messages)))
         self._counted = counted
         if self._recollection is not None:
-            self._recollection.saw(messages)
+            self._recollection.see(messages)
         calibration = self._calibration()
         if not (self.last_prompt_tokens and self._reported_at):
             return calibration.estimate(counted)
@@ -331,7 +331,7 @@ class ContextCompressor(ContextEngine):
         for number, origin in result.originals:
             self._originals.setdefault(number, origin)
         if self._recollection is not None:
-            self._recollection.took(result)
+            self._recollection.take(result)
         return result
 
     def _extractive(self, messages: Sequence[dict[str, Any]], request: CompressRequest) -> Compressed:

@@ -52,7 +52,7 @@ class Recollection:
         """What the tools search and read."""
         return self._history if self._around is None else self._around(self._history)
 
-    def saw(self, messages: Sequence[Any]) -> None:
+    def see(self, messages: Sequence[Any]) -> None:
         """The list of a turn. What it has more than the last one came now; of another list nobody knows."""
         known = len(self._came)
         if 0 < known <= len(messages) and self._list[known - 1] == messages[known - 1]:
@@ -61,7 +61,7 @@ class Recollection:
             self._came = [None] * len(messages)
         self._list = messages
 
-    def took(self, result: Compressed) -> None:
+    def take(self, result: Compressed) -> None:
         """A compaction that was carried out: every message that it was given stays to be found and read."""
         if result.plan is None:
             return

@@ -163,10 +163,12 @@ class Summariser:
         """
         limits = limits or self._limits
         run = _Run(limits, self._now)
-        writers = [await self._writer(model, place, job.memory) for place, model in enumerate(self._models)]
+        writers = [
+            await self._find_writer(model, place, job.memory) for place, model in enumerate(self._models)
+        ]
         attempts: list[Attempt] = []
         spent: set[str] = set()
-        for writer, way in self._rungs(writers, job, spent):
+        for writer, way in self._list_rungs(writers, job, spent):
             resting = self._resting.get(writer.key, Cooldown()).left(self._now())
             if resting:
                 attempts.append(
@@ -186,10 +188,12 @@ class Summariser:
                 break
         return Written(None, tuple(attempts), limits)
 
-    def _rungs(self, writers: list[Writer], job: WritingJob, spent: set[str]) -> Iterator[tuple[Writer, str]]:
+    def _list_rungs(
+        self, writers: list[Writer], job: WritingJob, spent: set[str]
+    ) -> Iterator[tuple[Writer, str]]:
         """Whom to ask in which way, best first. `spent` are those who cannot be asked any more."""
         for writer in writers:
-            if self._writing(writer, job, _Run(self._limits, self._now)).fits_conversation:
+            if self._start_writing(writer, job, _Run(self._limits, self._now)).fits_conversation:
                 yield writer, IN_CONVERSATION
             if writer.key not in spent:
                 yield writer, ON_ITS_OWN
@@ -206,11 +210,13 @@ class Summariser:
         self, writer: Writer, way: str, job: WritingJob, run: _Run, spent: set[str]
     ) -> tuple[Prose | None, Attempt]:
         run.begin(writer.model.name)
-        writing = self._writing(writer, job, run)
+        writing = self._start_writing(writer, job, run)
         prose: Prose | None = None
         outcome = "wrote the handoff"
         try:
-            prose = await (writing.in_conversation() if way == IN_CONVERSATION else writing.on_its_own())
+            prose = await (
+                writing.write_in_conversation() if way == IN_CONVERSATION else writing.write_on_its_own()
+            )
             self._resting.pop(writer.key, None)
         except NotWritten as problem:
             outcome = str(problem)
@@ -236,10 +242,10 @@ class Summariser:
         )
         return prose, attempt
 
-    def _writing(self, writer: Writer, job: WritingJob, run: _Run) -> Writing:
+    def _start_writing(self, writer: Writer, job: WritingJob, run: _Run) -> Writing:
         return Writing(writer, job, run, job.memory.notes or self._notes)
 
-    async def _writer(self, model: Model, place: int, memory: WriterMemory) -> Writer:
+    async def _find_writer(self, model: Model, place: int, memory: WriterMemory) -> Writer:
         """The model with its window: given, learned, stated by its provider, or from the table."""
         bare = Writer(model, 0, self._timeout_seconds, model is self._main)
         if bare.key not in self._windows:
@@ -357,7 +363,7 @@ class _Function:
         prompt = f"{ask.system}\n\n{ask.messages[-1]['content']}"
         try:
             async with asyncio.timeout(ask.timeout_seconds):
-                text = await self._called(prompt)
+                text = await self._call(prompt)
         except TimeoutError:
             said = f"{self.name} did not answer in time"
             raise ProviderError(said, failure=ErrorClass(kind=ErrorKind.TIMEOUT, message=said)) from None
@@ -368,7 +374,7 @@ class _Function:
             ) from error
         return Answer(text=text if isinstance(text, str) else "", model=self.name)
 
-    async def _called(self, prompt: str) -> Any:
+    async def _call(self, prompt: str) -> Any:
         if inspect.iscoroutinefunction(self._function):
             return await self._function(prompt)
         text = await _in_thread(self._function, prompt)

@@ -58,10 +58,10 @@ class Calibration(msgspec.Struct, frozen=True):
             return self
         sample = CalibrationSample(counted, reported)
         if self._believes(sample):
-            return self._with((*self.recent, sample)[-_KEPT_SAMPLES:], added=1)
-        suspects = self._suspects_with(sample)
+            return self._replace_recent((*self.recent, sample)[-_KEPT_SAMPLES:], added=1)
+        suspects = self._add_suspect(sample)
         if self._is_change(suspects):
-            return self._with(suspects, added=len(suspects))
+            return self._replace_recent(suspects, added=len(suspects))
         return msgspec.structs.replace(self, suspects=suspects)
 
     def estimate(self, counted: int) -> int:
@@ -80,7 +80,7 @@ class Calibration(msgspec.Struct, frozen=True):
             return _LOWEST_RATIO <= sample.ratio <= _HIGHEST_RATIO
         return abs(sample.ratio / self.ratio - 1) <= _BAND
 
-    def _suspects_with(self, sample: CalibrationSample) -> tuple[CalibrationSample, ...]:
+    def _add_suspect(self, sample: CalibrationSample) -> tuple[CalibrationSample, ...]:
         """The suspects with one more; those that it contradicts are forgotten.
 
         The first of them is kept longest, so that slow growth of the prompts still shows.
@@ -98,7 +98,7 @@ class Calibration(msgspec.Struct, frozen=True):
         sizes = [sample.counted for sample in suspects]
         return max(sizes) > min(sizes) * (1 + _SIZES_DIFFER)
 
-    def _with(self, recent: tuple[CalibrationSample, ...], *, added: int) -> Calibration:
+    def _replace_recent(self, recent: tuple[CalibrationSample, ...], *, added: int) -> Calibration:
         counted = sum(sample.counted for sample in recent)
         reported = sum(sample.reported for sample in recent)
         return Calibration(ratio=reported / counted, samples=self.samples + added, recent=recent)

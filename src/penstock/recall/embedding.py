@@ -56,13 +56,13 @@ class Meaning:
         weights = np.array([weight for _, weight in parts], np.float32)
         self._vector = _unit(weights @ embedder.embed([part for part, _ in parts]))
 
-    def nearest(self, rows: NDArray[np.uint8]) -> NDArray[np.intp]:
+    def find_nearest(self, rows: NDArray[np.uint8]) -> NDArray[np.intp]:
         """The places of the packed rows that are nearest, nearest first. Of equals, those farther back come first."""
-        near = self.nearness_of_packed(rows)
+        near = self.measure_packed(rows)
         best = np.lexsort((-np.arange(len(near)), -near))[:NEAREST]
         return best[near[best] > 0.0]
 
-    def nearness_of_packed(self, rows: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def measure_packed(self, rows: NDArray[np.uint8]) -> NDArray[np.float32]:
         """How near each packed row is, from -1 to 1."""
         if not len(rows) or not self._vector.any():
             return np.zeros(len(rows), np.float32)
@@ -78,7 +78,7 @@ class Meaning:
         near[~rows.any(axis=1)] = 0.0
         return near
 
-    def nearness_of(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def measure_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """How near each text is, from -1 to 1."""
         if not texts or not self._vector.any():
             return np.zeros(len(texts), np.float32)

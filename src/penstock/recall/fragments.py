@@ -57,7 +57,7 @@ class Fragment(msgspec.Struct, frozen=True, eq=False):
     tokens: list[str]
     terms: list[tuple[str, ...]]
 
-    def values(self) -> list[tuple[str, ...]]:
+    def find_values(self) -> list[tuple[str, ...]]:
         """The values of each token. A phrase in quotes is a value of its first token."""
         values = list(map(find_token_values, self.tokens))
         phrases = find_phrases(self.text)

@@ -86,7 +86,7 @@ class MemoryHistory:
         if at is not None:
             self._times[number] = at
         self._calls.update(_find_calls(message))  # of an id that was used twice, the later call from here on
-        self._waiting.append((number, self._said(message)))
+        self._waiting.append((number, self._drop_recall(message)))
 
     def add_summary(
         self,
@@ -124,7 +124,7 @@ class MemoryHistory:
         self._index_waiting()
         wish = msgspec.structs.replace(
             wish,
-            known=wish.known | self._values_in_view(),
+            known=wish.known | self._find_values_in_view(),
             surroundings=wish.surroundings or self._talked_about,
         )
         hits = self._index.search(query, wish, self._view.keys())
@@ -144,16 +144,16 @@ class MemoryHistory:
         text = self.text(handle)
         if handle in self._summaries:
             return self._describe_summary(handle, text)
-        number = self._number(handle)
-        message = self._message(number)
+        number = self._require_number(handle)
+        message = self._find_message(number)
         return HistoryPlace(
             handle=handle,
             kind="message",
-            turn=self._turn(number),
+            turn=self._find_turn(number),
             role=str(message.role),
-            title=original_title(message, self._calls_of(number), self._redact),
+            title=original_title(message, self._find_calls_of(number), self._redact),
             characters=len(text),
-            tokens=self._weight(handle, text),
+            tokens=self._count_once(handle, text),
             at=self._times.get(number),
             in_view=number in self._view,
         )
@@ -162,7 +162,7 @@ class MemoryHistory:
         """All of it, as it was said."""
         if handle in self._summaries:
             return self._summaries[handle].text
-        return original_text(self._message(self._number(handle)))
+        return original_text(self._find_message(self._require_number(handle)))
 
     def _describe_summary(self, handle: str, text: str) -> HistoryPlace:
         summary = self._summaries[handle]
@@ -176,53 +176,53 @@ class MemoryHistory:
             role="",
             title=f"{summary.kind} of {_name_range(summary.inside)}",
             characters=len(text),
-            tokens=self._weight(handle, text),
+            tokens=self._count_once(handle, text),
             at=summary.at,
             in_view=handle in self._standing,
             inside=summary.inside,
         )
 
-    def _weight(self, handle: str, text: str) -> int:
+    def _count_once(self, handle: str, text: str) -> int:
         if handle not in self._tokens:
             self._tokens[handle] = self._count(text)
         return self._tokens[handle]
 
-    def _number(self, handle: str) -> int:
+    def _require_number(self, handle: str) -> int:
         number = int(handle[1:]) if _HANDLE.fullmatch(handle) else 0
         if number not in self._messages and number not in self._view:
             raise UnknownHandle(f"there is no original {handle!r} in this conversation")
         return number
 
-    def _message(self, number: int) -> Message:
+    def _find_message(self, number: int) -> Message:
         return self._messages[number] if number in self._messages else self._view[number]
 
-    def _turn(self, number: int) -> int:
+    def _find_turn(self, number: int) -> int:
         """The number of the message that begins the turn: the call, for a result."""
-        while self._message(number).role is Role.TOOL and (
+        while self._find_message(number).role is Role.TOOL and (
             number - 1 in self._messages or number - 1 in self._view
         ):
             number -= 1
         return number
 
-    def _calls_of(self, number: int) -> Mapping[str, ToolCall]:
+    def _find_calls_of(self, number: int) -> Mapping[str, ToolCall]:
         """The calls by their ids, those of the message's own turn first."""
-        return ChainMap(_find_calls(self._message(self._turn(number))), self._calls)
+        return ChainMap(_find_calls(self._find_message(self._find_turn(number))), self._calls)
 
     def _index_waiting(self) -> None:
         for number, message in self._waiting:
             self._index.add(number, redact_message(message, self._redact))
         self._waiting.clear()
 
-    def _said(self, message: Message) -> Message:
+    def _drop_recall(self, message: Message) -> Message:
         """The message without what the recall tools were asked and gave."""
-        parts = tuple(part for part in message.parts if self._tool(part) not in TOOL_NAMES)
+        parts = tuple(part for part in message.parts if self._find_tool(part) not in TOOL_NAMES)
         return message if len(parts) == len(message.parts) else Message(message.role, parts)
 
-    def _tool(self, part: object) -> str:
+    def _find_tool(self, part: object) -> str:
         call = self._calls.get(part.call_id) if isinstance(part, (ToolCall, ToolResult)) else None
         return call.name if call is not None else ""
 
-    def _values_in_view(self) -> frozenset[str]:
+    def _find_values_in_view(self) -> frozenset[str]:
         """Every value in the view. Only messages that are new in it are looked at."""
         values: dict[int, tuple[Message, frozenset[str]]] = {}
         for message in (*self._view.values(), *self._written):

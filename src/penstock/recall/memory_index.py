@@ -72,7 +72,7 @@ class MemoryIndex:
     def search(self, text: str, wish: Wish | None = None, hidden: Collection[int] = ()) -> list[Hit]:
         """The best hits for a text; none of a hidden message, and by words alone none for a text without one that stands here."""
         wish = wish or Wish()
-        findable = self._findable(hidden)
+        findable = self._mask_hidden(hidden)
         asked = add_surroundings(text, wish.surroundings)
         if wish.surroundings and not self._holds(read_query(text), findable):
             if self._embedder is None:
@@ -88,13 +88,13 @@ class MemoryIndex:
         numbers = choose_passages(scores[found], found)
         meaning = Meaning(asked, self._embedder) if self._embedder is not None else None
         if self._embedder is not None and meaning is not None:
-            numbers = sorted({*numbers, *self._nearest(meaning, self._embedder, findable)})
+            numbers = sorted({*numbers, *self._find_nearest(meaning, self._embedder, findable)})
         candidates = [
             self._passages[number] for number in numbers if number < len(scores) and findable[number]
         ]
         return rank(query, candidates, statistics, wish, meaning)
 
-    def _nearest(self, meaning: Meaning, embedder: Embedder, findable: NDArray[np.bool_]) -> list[int]:
+    def _find_nearest(self, meaning: Meaning, embedder: Embedder, findable: NDArray[np.bool_]) -> list[int]:
         """The passages that are nearest in meaning."""
         size = embedder.dimensions // 8
         new = [passage.text for passage in self._passages[len(self._vectors) // size :]]
@@ -102,13 +102,13 @@ class MemoryIndex:
             self._vectors += pack_vectors(embedder.embed(new)).tobytes()
         rows = np.frombuffer(bytes(self._vectors), np.uint8).reshape(-1, size)
         places = np.flatnonzero(findable)
-        return [int(place) for place in places[meaning.nearest(rows[places])]]
+        return [int(place) for place in places[meaning.find_nearest(rows[places])]]
 
     def _holds(self, query: Query, findable: NDArray[np.bool_]) -> bool:
         """Whether a word of the query stands in a passage that can be found."""
         postings = [self._postings[term] for term in query.weights if term in self._postings]
         return any(findable[np.frombuffer(places, np.uintc)].any() for places in postings)
 
-    def _findable(self, hidden: Collection[int]) -> NDArray[np.bool_]:
+    def _mask_hidden(self, hidden: Collection[int]) -> NDArray[np.bool_]:
         """For each passage whether its message is not hidden."""
         return ~np.isin(np.array(self._messages), list(hidden))

@@ -180,7 +180,9 @@ def _score_meaning(
     if missing <= 0.0:
         return 0.0
     blocks = _join_blocks(fragments)
-    near = meaning.nearness_of(["\n".join(one.text for one in block) for block in blocks]).astype(np.float64)
+    near = meaning.measure_texts(["\n".join(one.text for one in block) for block in blocks]).astype(
+        np.float64
+    )
     of_each = np.repeat(near, list(map(len, blocks)))
     return _MEANT * missing * np.maximum(of_each - _LEAST_MEANT, 0.0)
 
@@ -213,7 +215,7 @@ def _weigh_values(
     seen: dict[str, _Sighting] = {}
     held: list[frozenset[str]] = []
     for fragment, share in zip(fragments, belief.tolist(), strict=True):
-        values = fragment.values()
+        values = fragment.find_values()
         places = [at for at, own in enumerate(values) if own]
         mine: set[str] = set()
         for at, cue in zip(places, cues.before(fragment.tokens, places), strict=True):
@@ -286,11 +288,11 @@ class Cues:
                 words = sum([part * word for part, word in zip(_LABEL, label[at - 1 :: -1], strict=False)])
                 cue = _LABELLED * min(words / self._full, _MOST_LABELLED)
                 if tokens[at - 1] in asked:
-                    cue += _ECHOED * self._echo(tokens, at)
+                    cue += _ECHOED * self._measure_echo(tokens, at)
             cues.append(cue)
         return cues
 
-    def _echo(self, tokens: list[str], at: int) -> int:
+    def _measure_echo(self, tokens: list[str], at: int) -> int:
         """How many tokens before this place stand in the query as well, one after the other."""
         asked = self._query.tokens
         longest = 1
@@ -325,7 +327,7 @@ class _HitPicker:
         self._pieces = _Pieces(
             [len(fragment.text) for fragment in stock.fragments], [], list(map(set, stock.held)), stock.worth
         )
-        self._pieces.gains.extend(map(self._added, range(len(stock.held))))
+        self._pieces.gains.extend(map(self._sum_worth, range(len(stock.held))))
         self._rows = _group_by_turn(stock.fragments, _drop_repeats(stock))
         self._taken: set[int] = set()
         self._holders: dict[str, list[int]] = {}
@@ -335,33 +337,33 @@ class _HitPicker:
 
     def take(self, wish: Wish) -> list[Hit]:
         """The best hits, each from the place that adds the most to those before."""
-        heap = [(-self._best(turn, wish)[0], -turn) for turn in self._rows]
+        heap = [(-self._fill_best(turn, wish)[0], -turn) for turn in self._rows]
         heapq.heapify(heap)
         hits: list[Hit] = []
         while heap and len(hits) < wish.hits:
             _, turn = heapq.heappop(heap)
-            added, rows = self._best(-turn, wish)
+            added, rows = self._fill_best(-turn, wish)
             if not self._stock.related[rows].any():
                 continue
             if heap and (-added, turn) > heap[0]:
                 heapq.heappush(heap, (-added, turn))
                 continue
-            hits.append(self._hit(-turn, rows, added))
+            hits.append(self._build_hit(-turn, rows, added))
             self._show(rows)
             heapq.heappush(heap, (-added, turn))
         return hits
 
-    def _best(self, turn: int, wish: Wish) -> tuple[float, list[int]]:
+    def _fill_best(self, turn: int, wish: Wish) -> tuple[float, list[int]]:
         rows = [row for row in self._rows[turn] if row not in self._taken]
         return _fill_excerpt(self._pieces, rows, wish.characters)
 
-    def _added(self, row: int) -> float:
+    def _sum_worth(self, row: int) -> float:
         """What the row is worth beside its values, and by those that no hit shows."""
         return self._stock.alone[row] + math.fsum(
             map(self._stock.worth.__getitem__, self._pieces.values[row])
         )
 
-    def _hit(self, turn: int, rows: list[int], added: float) -> Hit:
+    def _build_hit(self, turn: int, rows: list[int], added: float) -> Hit:
         fragments = [self._stock.fragments[row] for row in rows]
         telling = self._stock.fragments[max(rows, key=self._stock.alone.__getitem__)]
         messages = dict.fromkeys([telling.origin.message, *(one.origin.message for one in fragments)])
@@ -375,7 +377,7 @@ class _HitPicker:
         shown = set[str]().union(*(self._pieces.values[row] for row in rows))
         for row in {row for value in shown for row in self._holders[value]}:
             self._pieces.values[row] -= shown
-            self._pieces.gains[row] = self._added(row)
+            self._pieces.gains[row] = self._sum_worth(row)
 
 
 def _drop_repeats(stock: _ScoredFragments) -> list[int]:
@@ -418,7 +420,7 @@ class _Pieces(msgspec.Struct, frozen=True, eq=False):
     values: list[set[str]]
     worth: Mapping[str, float]
 
-    def gain(self, row: int, shown: set[str]) -> float:
+    def compute_gain(self, row: int, shown: set[str]) -> float:
         """What a piece adds to others that show these values."""
         again = self.values[row] & shown
         return self.gains[row] - math.fsum(map(self.worth.__getitem__, again)) if again else self.gains[row]
@@ -438,7 +440,7 @@ def _fill_excerpt(pieces: _Pieces, rows: Iterable[int], characters: int) -> tupl
         length = lengths[row]
         if length + len(GAP) > room:
             continue
-        added = pieces.gain(row, shown)
+        added = pieces.compute_gain(row, shown)
         if added <= 0.0:
             continue
         density = added / (length + _OVERHEAD)

@@ -79,12 +79,12 @@ class WordLlama:
         sums = np.zeros((len(texts), _DIMENSIONS), np.float32)
         with self._lock:
             for place, text in enumerate(texts):
-                sums[place] = self._vectors[self._rows_of(_WORD.findall(text)[:_MOST_WORDS])].sum(axis=0)
+                sums[place] = self._vectors[self._find_rows(_WORD.findall(text)[:_MOST_WORDS])].sum(axis=0)
         lengths: NDArray[np.float32] = np.linalg.norm(sums, axis=1, keepdims=True)
         lengths[lengths == 0.0] = 1.0
         return sums / lengths
 
-    def _rows_of(self, words: Sequence[str]) -> list[int]:
+    def _find_rows(self, words: Sequence[str]) -> list[int]:
         try:
             return list(map(self._rows.__getitem__, words))
         except KeyError:

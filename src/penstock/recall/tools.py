@@ -128,26 +128,26 @@ class _Desk(msgspec.Struct, frozen=True):
         characters = max(least, min(most, self.budget.tokens * _PER_TOKEN // hits))
         found = self.history.search(str(wanted.query), Wish(hits=hits, characters=characters))
         several = len({finding.session for finding in found}) > 1
-        entries = [self._entry(finding, named=several) for finding in found]
+        entries = [self._write_entry(finding, named=several) for finding in found]
         if not entries:
-            return self._first_that_fits([{"found": [], "hint": _NOTHING_FOUND}])
-        return self._first_that_fits(_list_fewer(entries))
+            return self._choose_fitting([{"found": [], "hint": _NOTHING_FOUND}])
+        return self._choose_fitting(_list_fewer(entries))
 
     def describe(self, wanted: DescribeHistory) -> str:
         place = self.history.describe(read_handle(wanted.handle))
         about = {
             "handle": place.handle,
             "kind": place.kind,
-            **self._about(place),
-            "title": self._line(place.title),
+            **self._describe_place(place),
+            "title": self._write_line(place.title),
             "characters": place.characters,
             "tokens": place.tokens,
             "in_view": place.in_view,
         }
         if not place.inside:
-            return self._first_that_fits([about, {**about, "title": ""}])
-        titled = [self._titled(handle) for handle in place.inside[:_MOST_TITLED]]
-        return self._first_that_fits(_list_inside(about, titled, place.inside))
+            return self._choose_fitting([about, {**about, "title": ""}])
+        titled = [self._describe_inside(handle) for handle in place.inside[:_MOST_TITLED]]
+        return self._choose_fitting(_list_inside(about, titled, place.inside))
 
     def expand(self, wanted: ExpandHistory) -> str:
         handle, start = read_handle(wanted.handle), wanted.offset or 0
@@ -158,47 +158,47 @@ class _Desk(msgspec.Struct, frozen=True):
                 f"{quote_argument(handle)} has {len(text):,} characters: give a smaller offset",
             )
         most = max(1, min(wanted.limit or len(text), self.budget.tokens * _MOST_PER_TOKEN))
-        about = {"handle": place.handle, **self._about(place)}
+        about = {"handle": place.handle, **self._describe_place(place)}
         while (
             used := self.budget.count(page := _json(_write_page(about, text, start, most)))
         ) > self.budget.tokens:
             if most == 1:
-                return self._first_that_fits([_write_page({}, text, start, 1)])
+                return self._choose_fitting([_write_page({}, text, start, 1)])
             most = max(1, min(most - 1, int(most * self.budget.tokens / used * 0.97)))
         return page
 
     def refuse(self, what: str, instead: str) -> str:
         """An error that says what is wrong and what to do."""
         said = (shorten(what, 400), shorten(what, 100), "this cannot be answered")
-        return self._first_that_fits({"error": f"{text}; {instead}"} for text in said)
+        return self._choose_fitting({"error": f"{text}; {instead}"} for text in said)
 
-    def _first_that_fits(self, answers: Iterable[Any]) -> str:
+    def _choose_fitting(self, answers: Iterable[Any]) -> str:
         for one in answers:
             text = _json(one)
             if self.budget.count(text) <= self.budget.tokens:
                 return text
         return _json(_TOO_LARGE)
 
-    def _entry(self, finding: Finding, *, named: bool) -> dict[str, Any]:
+    def _write_entry(self, finding: Finding, *, named: bool) -> dict[str, Any]:
         """What a finding is told by; with the name of its conversation, where there is more than one."""
         entry: dict[str, Any] = {"handles": list(finding.handles), "turn": finding.turn}
         if named:
-            entry |= {"session": finding.session, "title": self._line(finding.title)}
+            entry |= {"session": finding.session, "title": self._write_line(finding.title)}
         time = _utc(finding.at)
         return {**entry, **({"time": time} if time else {}), "excerpt": self.redact(finding.excerpt)}
 
-    def _about(self, place: HistoryPlace) -> dict[str, Any]:
+    def _describe_place(self, place: HistoryPlace) -> dict[str, Any]:
         known = {"time": _utc(place.at), "role": shorten(place.role, 20)}
         return {"turn": place.turn, **{key: value for key, value in known.items() if value}}
 
-    def _titled(self, handle: str) -> dict[str, str]:
+    def _describe_inside(self, handle: str) -> dict[str, str]:
         try:
             place = self.history.describe(handle)
         except UnknownHandle:
             return {"handle": handle}
-        return {"handle": handle, "role": place.role, "title": self._line(place.title)}
+        return {"handle": handle, "role": place.role, "title": self._write_line(place.title)}
 
-    def _line(self, title: str) -> str:
+    def _write_line(self, title: str) -> str:
         return shorten(" ".join(self.redact(title).split()), _LONGEST_NAME)
 
 

@@ -184,43 +184,47 @@ class Look:
         self._removed = sort_ranges(do.rows("SELECT first, passages FROM removed"))
         self._found: dict[tuple[int, str], Numbers] = {}
 
-    def newest(self, terms: PassageTerms, limit: int) -> Numbers:
+    def find_newest(self, terms: PassageTerms, limit: int) -> Numbers:
         """The highest numbers among the passages that are meant, highest first."""
         found: list[Numbers] = []
         count = 0
-        for blocks in self._newest_first():
-            for block in self._loaded(blocks, terms.all_of, terms.one_of):
-                numbers = self._meant(block, terms)
+        for blocks in self._group_newest_first():
+            for block in self._load_holding(blocks, terms.all_of, terms.one_of):
+                numbers = self._match(block, terms)
                 found.append(numbers[::-1])
                 count += len(numbers)
                 if count >= limit:
                     return np.concatenate(found)[:limit]
         return np.concatenate(found) if found else _NOTHING
 
-    def spreads(self, terms: Sequence[str], one_of: tuple[str, ...], limit: int) -> dict[str, FoundRange]:
+    def measure_spreads(
+        self, terms: Sequence[str], one_of: tuple[str, ...], limit: int
+    ) -> dict[str, FoundRange]:
         """How often each term is held, within `one_of` where given, counted up to a limit: see `FoundRange`."""
         found = {term: FoundRange(0, 0) for term in terms}
-        for blocks in self._newest_first():
+        for blocks in self._group_newest_first():
             rare = [term for term, spread in found.items() if spread.passages < limit]
             if not rare:
                 break
-            for block in self._loaded(blocks, rare, one_of):
+            for block in self._load_holding(blocks, rare, one_of):
                 for term in rare:
                     before = found[term].passages
-                    numbers = self._meant(block, PassageTerms((term,), one_of))
+                    numbers = self._match(block, PassageTerms((term,), one_of))
                     if len(numbers) and before < limit:
                         taken = numbers[-(limit - before) :]
                         found[term] = FoundRange(before + len(taken), int(taken[0]))
         return found
 
-    def _newest_first(self) -> Iterator[list[_Block]]:
+    def _group_newest_first(self) -> Iterator[list[_Block]]:
         """The blocks from the newest on, some at a time: a common term needs few, a rare one all."""
         start, count = 0, _LEAST_BLOCKS
         while start < len(self._blocks):
             yield self._blocks[start : start + count]
             start, count = start + count, 2 * count
 
-    def _loaded(self, blocks: list[_Block], terms: Sequence[str], one_of: Sequence[str]) -> list[_Block]:
+    def _load_holding(
+        self, blocks: list[_Block], terms: Sequence[str], one_of: Sequence[str]
+    ) -> list[_Block]:
         """Those of the blocks that may hold what is meant, with what they know of the terms."""
         if one_of:
             self._load(blocks, one_of)
@@ -246,13 +250,13 @@ class Look:
         for (first, term), place in wanted.items():
             page = pages.get(place)
             numbers = find_places(hashes[term], page) + np.int64(first) if page is not None else _NOTHING
-            self._found[first, term] = self._there(numbers)
+            self._found[first, term] = self._drop_removed(numbers)
 
-    def _there(self, numbers: Numbers) -> Numbers:
+    def _drop_removed(self, numbers: Numbers) -> Numbers:
         """The numbers without those that were removed."""
         return numbers[~find_within(numbers, self._removed)] if len(self._removed) else numbers
 
-    def _meant(self, block: _Block, terms: PassageTerms) -> Numbers:
+    def _match(self, block: _Block, terms: PassageTerms) -> Numbers:
         """The numbers of passages in a block that is loaded, in order."""
         some = [self._found[block.first, term] for term in terms.one_of]
         lists = [self._found[block.first, term] for term in terms.all_of]

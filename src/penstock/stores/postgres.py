@@ -131,12 +131,12 @@ class PostgresDatabase:
         self._pool.close()
 
     def _vacuum(self, tables: str) -> None:
-        with self._mapped(), self._held() as connection:
+        with self._map_errors(), self._hold() as connection:
             connection.execute(f"VACUUM (SKIP_LOCKED) {tables}")
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[PostgresTransaction]:
-        with self._mapped(), self._begun(begin) as connection:
+        with self._map_errors(), self._begin(begin) as connection:
             try:
                 yield PostgresTransaction(connection)
                 connection.execute("COMMIT")
@@ -146,14 +146,14 @@ class PostgresDatabase:
                 raise
 
     @contextmanager
-    def _begun(self, begin: str) -> Iterator[_Connection]:
-        connection = self._with_transaction(begin)
+    def _begin(self, begin: str) -> Iterator[_Connection]:
+        connection = self._open_transaction(begin)
         try:
             yield connection
         finally:
             self._pool.putconn(connection)
 
-    def _with_transaction(self, begin: str, *, again: bool = True) -> _Connection:
+    def _open_transaction(self, begin: str, *, again: bool = True) -> _Connection:
         """A connection with a transaction. One that was lost while it was idle is replaced unseen."""
         connection = self._pool.getconn()
         try:
@@ -166,10 +166,10 @@ class PostgresDatabase:
         else:
             return connection
         self._pool.check()  # the others were lost with it
-        return self._with_transaction(begin, again=False)
+        return self._open_transaction(begin, again=False)
 
     @contextmanager
-    def _held(self) -> Iterator[_Connection]:
+    def _hold(self) -> Iterator[_Connection]:
         connection = self._pool.getconn()
         try:
             yield connection
@@ -177,7 +177,7 @@ class PostgresDatabase:
             self._pool.putconn(connection)
 
     @contextmanager
-    def _mapped(self) -> Iterator[None]:
+    def _map_errors(self) -> Iterator[None]:
         try:
             yield
         except (psycopg.Error, psycopg_pool.PoolClosed) as error:
@@ -190,7 +190,7 @@ class PostgresDatabase:
 
     def _check_it_answers(self, url: str) -> None:
         """One connection by hand: the pool would only say that it waited in vain."""
-        with self._mapped():
+        with self._map_errors():
             psycopg.connect(url, connect_timeout=max(2, round(self._wait_seconds))).close()
 
     def _as_store_error(self, error: Exception) -> StoreError:

@@ -87,7 +87,7 @@ def search(do: Transaction, asked: SearchQuery) -> list[Finding]:
         if asked.embedder is None:
             return []
         whole, query = text, read_query(text)
-    numbers, scores = lookup.passages_with(query, statistics)
+    numbers, scores = lookup.find_passages(query, statistics)
     if scope is not None:
         shown = _find_hidden(do, numbers, scope)
         numbers, scores = numbers[~shown], scores[~shown]
@@ -95,14 +95,14 @@ def search(do: Transaction, asked: SearchQuery) -> list[Finding]:
     meaning = None
     if asked.embedder is not None and vectors is not None:
         meaning = Meaning(whole, asked.embedder)
-        best = sorted({*best, *vectors[0][meaning.nearest(vectors[1])].tolist()})
+        best = sorted({*best, *vectors[0][meaning.find_nearest(vectors[1])].tolist()})
     if not best:
         return []
     sources = _find_sources(do, best)
     spots = _find_spots(do, sorted({source for source, _ in sources.values()}, key=_key), scope)
     table = _Table(do, sources, spots, scope, asked.redact)
     hits = rank(query, table.candidates.values(), statistics, wish, meaning)
-    return [table.finding(hit) for hit in hits]
+    return [table.build_finding(hit) for hit in hits]
 
 
 class _Lookup:
@@ -126,7 +126,7 @@ class _Lookup:
         """How rare the terms of the query are here."""
         if not self.passages:
             return Statistics(0, {})
-        found = self._look.spreads(list(query.weights)[:_MOST_TERMS], self._owners, _COUNTED)
+        found = self._look.measure_spreads(list(query.weights)[:_MOST_TERMS], self._owners, _COUNTED)
         holding: dict[str, int] = {}
         for term, spread in found.items():
             holding[term] = spread.passages
@@ -135,16 +135,16 @@ class _Lookup:
                 holding[term] = max(_COUNTED, int(share * self.passages))
         return Statistics(self.passages, {term: count for term, count in holding.items() if count})
 
-    def passages_with(
+    def find_passages(
         self, query: Query, statistics: Statistics
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The numbers of passages that hold the strongest terms, and what these weigh together in each."""
         terms = choose_terms(query, statistics)
         weights = np.array([query.weights[term] * statistics.rarity(term) for term in terms])
-        found = [self._look.newest(PassageTerms((term,), self._owners), _TAKEN) for term in terms]
+        found = [self._look.find_newest(PassageTerms((term,), self._owners), _TAKEN) for term in terms]
         common = [column for column, term in enumerate(terms) if statistics.holding[term] > _TAKEN]
         for one, other in combinations(common[:_COMMON_TERMS], 2):
-            both = self._look.newest(PassageTerms((terms[one], terms[other]), self._owners), _TOGETHER)
+            both = self._look.find_newest(PassageTerms((terms[one], terms[other]), self._owners), _TOGETHER)
             for column in (one, other):
                 found[column] = np.union1d(found[column], both)
         holding = np.concatenate(found) if found else np.zeros(0, np.int64)
@@ -354,16 +354,16 @@ class _Table:
             spot = spots.get(source)
             if spot is None or _is_shown(source, spot, scope):
                 continue
-            base = self._base(source, spot)
+            base = self._find_base(source, spot)
             own = base + spot.position + 1
             self._handles[own] = _make_handle(do, source, spot)
-            for step, passage in texts.around(found[source], place):
+            for step, passage in texts.find_around(found[source], place):
                 origin = Origin(
                     base + number + step, base + spot.turn + 1, own, passage.voice, passage.speaker
                 )
                 self.candidates[origin.passage] = Candidate(origin, passage.text)
 
-    def finding(self, hit: Hit) -> Finding:
+    def build_finding(self, hit: Hit) -> Finding:
         """What the hit found."""
         conversation, alone = self._ranges[hit.turn // _FAR - 1]
         turn = hit.turn % _FAR
@@ -381,7 +381,7 @@ class _Table:
             session=self._names.get(conversation, ""),
         )
 
-    def _base(self, source: PassageSource, spot: _Spot) -> int:
+    def _find_base(self, source: PassageSource, spot: _Spot) -> int:
         entry = (spot.conversation, None if source.kind == MESSAGE else source)
         if entry not in self._ranges:
             self._ranges.append(entry)
@@ -400,7 +400,7 @@ class _Texts:
             if clean.parts != message.parts:
                 self._moved.add(source)
 
-    def around(self, source: PassageSource, place: int) -> list[tuple[int, Passage]]:
+    def find_around(self, source: PassageSource, place: int) -> list[tuple[int, Passage]]:
         """The passage at a place, under 0; where redaction may have moved it, the one before it, too, under -1."""
         passages = self._passages.get(source, ())
         steps = (-1, 0) if source in self._moved else (0,)

@@ -75,7 +75,7 @@ class SqliteDatabase:
         self._unscrubbed = False
         if path is not None:
             _make_private(path)
-        with self._mapped():
+        with self._map_errors():
             self._idle.append(self._connect())
 
     @property
@@ -97,7 +97,7 @@ class SqliteDatabase:
 
     def scrub(self) -> bool:
         """Rid the write-ahead log of what was deleted; freed pages are overwritten as they come."""
-        with self._mapped(), self._held() as connection:
+        with self._map_errors(), self._hold() as connection:
             busy = next(iter(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")))[0]
         self._unscrubbed = bool(busy)
         return not busy
@@ -107,7 +107,7 @@ class SqliteDatabase:
 
     def damage(self) -> list[str]:
         """What SQLite's own check finds."""
-        with self._mapped(), self._held() as connection:
+        with self._map_errors(), self._hold() as connection:
             try:
                 found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
             except apsw.CorruptError as error:  # so damaged that the check itself fails
@@ -126,7 +126,7 @@ class SqliteDatabase:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[SqliteTransaction]:
-        with self._mapped(), self._held() as connection:
+        with self._map_errors(), self._hold() as connection:
             connection.execute(begin)
             try:
                 yield SqliteTransaction(connection)
@@ -137,20 +137,20 @@ class SqliteDatabase:
                 raise
 
     @contextmanager
-    def _held(self) -> Iterator[apsw.Connection]:
+    def _hold(self) -> Iterator[apsw.Connection]:
         """A connection that nobody else uses meanwhile. There is only one to a database in memory."""
         if self._path is None:
             with self._in_memory:
                 self._require_open()
                 yield self._idle[0]
             return
-        connection = self._taken()
+        connection = self._take()
         try:
             yield connection
         finally:
             self._give_back(connection)
 
-    def _taken(self) -> apsw.Connection:
+    def _take(self) -> apsw.Connection:
         with self._lock:
             self._require_open()
             if self._idle:
@@ -169,7 +169,7 @@ class SqliteDatabase:
                 self._idle.append(connection)
 
     @contextmanager
-    def _mapped(self) -> Iterator[None]:
+    def _map_errors(self) -> Iterator[None]:
         try:
             yield
         except apsw.Error as error:

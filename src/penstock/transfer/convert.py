@@ -204,7 +204,7 @@ class _Writer(ABC):
     def write(self, turn: _Turn) -> Iterator[dict[str, Any]]:
         """The messages of the turn."""
 
-    def picture(self, image: Image) -> Picture | None:
+    def find_picture(self, image: Image) -> Picture | None:
         """The picture where it can be sent to somebody else."""
         found = self.pictures.get(image.digest, Picture())
         if found.address:
@@ -212,7 +212,7 @@ class _Writer(ABC):
         self.lost.add("picture that only its provider has")
         return None
 
-    def unsaid(self, part: Part) -> None:
+    def count_unsaid(self, part: Part) -> None:
         """Count what has no place here."""
         if isinstance(part, Reasoning):
             self.lost.add("reasoning")
@@ -221,7 +221,7 @@ class _Writer(ABC):
         elif isinstance(part, Image):
             self.lost.add("picture")
 
-    def flag(self, result: ToolResult) -> None:
+    def count_flag(self, result: ToolResult) -> None:
         """Count the mark of a failed call where only Anthropic's dialect has one."""
         if result.is_error:
             self.lost.add("mark of a failed call (its text stays)")
@@ -231,14 +231,14 @@ class _Chat(_Writer):
     def write(self, turn: _Turn) -> Iterator[dict[str, Any]]:
         for part in turn.parts:
             if isinstance(part, ToolResult):
-                self.flag(part)
+                self.count_flag(part)
                 for _ in part.images:
                     self.lost.add("picture in a tool result")
                 yield {"role": "tool", "tool_call_id": part.call_id, "content": part.text}
         if turn.role is not Role.TOOL:
-            yield self._message(turn)
+            yield self._build_message(turn)
 
-    def _message(self, turn: _Turn) -> dict[str, Any]:
+    def _build_message(self, turn: _Turn) -> dict[str, Any]:
         blocks: list[dict[str, Any]] = []
         calls: list[dict[str, Any]] = []
         reasoning: list[str] = []
@@ -247,7 +247,7 @@ class _Chat(_Writer):
                 case Text() | Summary():
                     blocks.append({"type": "text", "text": text_of(part)})
                 case Image() if turn.role is Role.USER:
-                    picture = self.picture(part)
+                    picture = self.find_picture(part)
                     if picture is not None:
                         blocks.append({"type": "image_url", "image_url": {"url": picture.address}})
                 case ToolCall(call_id=call_id, name=name, arguments=arguments):
@@ -258,7 +258,7 @@ class _Chat(_Writer):
                     if part.sealed:
                         self.lost.add("signature of reasoning (its text stays)")
                 case _:
-                    self.unsaid(part)
+                    self.count_unsaid(part)
         wire: dict[str, Any] = {"role": str(turn.role), "content": _simplify(blocks, None if calls else "")}
         if reasoning:
             wire["reasoning_content"] = "\n".join(reasoning)
@@ -276,26 +276,26 @@ class _Responses(_Writer):
                 case Text() | Summary():
                     blocks.append({"type": spoken, "text": text_of(part)})
                 case Image() if turn.role is Role.USER:
-                    blocks += self._image(part)
+                    blocks += self._build_image(part)
                 case ToolCall() | ToolResult():
                     yield from _write_message(turn.role, blocks)
                     blocks = []
-                    yield self._item(part)
+                    yield self._build_item(part)
                 case _:
-                    self.unsaid(part)
+                    self.count_unsaid(part)
         yield from _write_message(turn.role, blocks)
 
-    def _item(self, part: ToolCall | ToolResult) -> dict[str, Any]:
+    def _build_item(self, part: ToolCall | ToolResult) -> dict[str, Any]:
         if isinstance(part, ToolCall):
             call = {"call_id": part.call_id, "name": part.name, "arguments": part.arguments}
             return {"type": "function_call", **call}
-        self.flag(part)
-        pictures = [block for image in part.images for block in self._image(image)]
+        self.count_flag(part)
+        pictures = [block for image in part.images for block in self._build_image(image)]
         output = [{"type": "input_text", "text": part.text}, *pictures] if pictures else part.text
         return {"type": "function_call_output", "call_id": part.call_id, "output": output}
 
-    def _image(self, image: Image) -> list[dict[str, Any]]:
-        picture = self.picture(image)
+    def _build_image(self, image: Image) -> list[dict[str, Any]]:
+        picture = self.find_picture(image)
         return [{"type": "input_image", "image_url": picture.address}] if picture is not None else []
 
 
@@ -307,7 +307,7 @@ class _Anthropic(_Writer):
     def write(self, turn: _Turn) -> Iterator[dict[str, Any]]:
         blocks: list[dict[str, Any]] = []
         for part in turn.parts:
-            blocks += self._block(part, turn.role)
+            blocks += self._build_block(part, turn.role)
         if not blocks:  # an empty message is refused
             self.lost.add("empty message")
             return
@@ -316,31 +316,31 @@ class _Anthropic(_Writer):
         role = Role.USER if turn.role is Role.TOOL else turn.role
         yield {"role": str(role), "content": _simplify(blocks, "")}
 
-    def _block(self, part: Part, role: Role) -> list[dict[str, Any]]:
+    def _build_block(self, part: Part, role: Role) -> list[dict[str, Any]]:
         match part:
             case Text() | Summary():
                 words = text_of(part)
                 return [{"type": "text", "text": words}] if words.strip() else []
             case Image() if role is not Role.ASSISTANT:
-                return self._image(part)
+                return self._build_image(part)
             case ToolCall(call_id=call_id, name=name, arguments=arguments):
                 return [{"type": "tool_use", "id": call_id, "name": name, "input": _make_object(arguments)}]
             case ToolResult():
-                return [self._result(part)]
+                return [self._build_result(part)]
             case _:
-                self.unsaid(part)
+                self.count_unsaid(part)
                 return []
 
-    def _result(self, result: ToolResult) -> dict[str, Any]:
+    def _build_result(self, result: ToolResult) -> dict[str, Any]:
         block: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.call_id, "content": result.text}
-        pictures = [block for image in result.images for block in self._image(image)]
+        pictures = [block for image in result.images for block in self._build_image(image)]
         if pictures:
             words = [{"type": "text", "text": result.text}] if result.text else []
             block["content"] = [*words, *pictures]
         return {**block, "is_error": True} if result.is_error else block
 
-    def _image(self, image: Image) -> list[dict[str, Any]]:
-        picture = self.picture(image)
+    def _build_image(self, image: Image) -> list[dict[str, Any]]:
+        picture = self.find_picture(image)
         if picture is None:
             return []
         if picture.data:
@@ -360,9 +360,9 @@ class _ShareGPT(_Writer):
                     if part.sealed:
                         self.lost.add("signature of reasoning (its text stays)")
                 case Image() | Opaque() | Reasoning():
-                    self.unsaid(part)
+                    self.count_unsaid(part)
                 case ToolResult():
-                    self.flag(part)
+                    self.count_flag(part)
                     for _ in part.images:
                         self.lost.add("picture in a tool result")
                     parts.append(part)

@@ -93,17 +93,17 @@ def test_packed_vectors_are_near_to_what_the_whole_ones_are_near_to(embedder):
     rows = pack_vectors(vectors)
     assert rows.shape == (len(SAID), embedder.dimensions // 8)
     for text in SAID:
-        near = Meaning(text, embedder).nearness_of_packed(rows)
+        near = Meaning(text, embedder).measure_packed(rows)
         assert near.argmax() == SAID.index(text)
         assert -1.0 <= near.min() <= near.max() <= 1.0
 
 
 def test_what_says_nothing_is_near_to_nothing(embedder):
     rows = pack_vectors(embedder.embed(["12 34", *SAID]))
-    assert Meaning("login", embedder).nearness_of_packed(rows)[0] == 0.0
-    assert len(Meaning("12 34", embedder).nearest(rows)) == 0
-    assert len(Meaning("login", embedder).nearest(rows[:0])) == 0
-    assert len(Meaning("login", embedder).nearest(np.repeat(rows, 50, axis=0))) <= NEAREST
+    assert Meaning("login", embedder).measure_packed(rows)[0] == 0.0
+    assert len(Meaning("12 34", embedder).find_nearest(rows)) == 0
+    assert len(Meaning("login", embedder).find_nearest(rows[:0])) == 0
+    assert len(Meaning("login", embedder).find_nearest(np.repeat(rows, 50, axis=0))) <= NEAREST
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,8 @@ def agree(do, model):
             PassageTerms((one,), tuple(some)),
             PassageTerms((one,), (other,)),
         ):
-            assert look.newest(terms, limit).tolist() == model.newest(terms, limit)
-        spreads = look.spreads([one, other, "unheard of"], tuple(some), limit)
+            assert look.find_newest(terms, limit).tolist() == model.newest(terms, limit)
+        spreads = look.measure_spreads([one, other, "unheard of"], tuple(some), limit)
         for term in (one, other):
             found = model.newest(PassageTerms((term,), tuple(some)), limit)
             assert spreads[term] == FoundRange(len(found), min(found, default=0))
@@ -140,7 +140,7 @@ def test_a_text_longer_than_a_block_is_found_and_removed(store, monkeypatch):
         assert steps == 3  # one block at a time
         assert count_held_passages(do) == 30
         empty_index(do)
-        assert (count_held_passages(do), Look(do).newest(PassageTerms(("w1",)), 5).tolist()) == (0, [])
+        assert (count_held_passages(do), Look(do).find_newest(PassageTerms(("w1",)), 5).tolist()) == (0, [])
 
 
 def hashes_in(store):
