@@ -56,7 +56,7 @@ _MOST_MARKS = 4  # cache marks that Anthropic takes in a request
 
 
 class Conversation(msgspec.Struct, frozen=True, eq=False):
-    """The request that the conversation's own model would get: a prefix that its provider may hold in a cache."""
+    """The request that the conversation's own model would get, as far as a provider may hold it in a cache."""
 
     messages: Sequence[Any]
     dialect: str
@@ -76,7 +76,7 @@ class WriterMemory(msgspec.Struct, frozen=True, eq=False):
 
 
 class WritingJob(msgspec.Struct, frozen=True, eq=False):
-    """What is to be written, how to make it smaller where it does not fit, and the conversation it is from."""
+    """The work to be written, how to make it smaller where it does not fit, and the conversation it is from."""
 
     work: Work
     trim: Callable[[Work, int], Work]
@@ -103,12 +103,12 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def key(self) -> str:
-        """By what it is told from others."""
+        """The key that tells this writer from others."""
         return f"{self.model.dialect} {self.endpoint} {self.model.name}"
 
 
 class Allowance(NamedTuple):
-    """What is left for a request: seconds, and how often it may be sent."""
+    """The rest of a budget for one request: seconds, and how often it may be sent."""
 
     seconds: float
     requests: int
@@ -121,10 +121,13 @@ class CallBudget(Protocol):
         """Raises NotWritten where that many requests or tokens are not left."""
 
     def allow(self, prompt_tokens: int) -> Allowance:
-        """What is left for a request, which counts from now on. Raises NotWritten where something is used up."""
+        """Returns what is left for a request, which counts from now on.
+
+        Raises NotWritten where something is used up.
+        """
 
     def book(self, usage: Usage, requests: int) -> None:
-        """Count what an allowed request used, however often it was sent."""
+        """Counts what an allowed request used, however often it was sent."""
 
 
 class Writing:
@@ -139,9 +142,10 @@ class Writing:
 
     @property
     def fits_conversation(self) -> bool:
-        """Whether the request can be put at the end of the conversation, whose prefix may be cached.
+        """True where the request can be put at the end of the conversation, whose prefix may be cached.
 
-        Only for the session's own model: the conversation goes there as it is, secrets and all, as it did before.
+        Only for the session's own model: the conversation goes there as it is, secrets and all, as it did
+        before.
         """
         talk, model = self._job.conversation, self._writer.model
         if not self._writer.is_main or talk is None or talk.waits or talk.dialect != model.dialect:
@@ -154,7 +158,10 @@ class Writing:
         )
 
     async def write_in_conversation(self) -> Prose:
-        """The handoff, asked for as the last message of the conversation. Raises ProviderError and NotWritten."""
+        """Returns the handoff, asked for as the last message of the conversation.
+
+        Raises ProviderError and NotWritten.
+        """
         talk, work = self._job.conversation, self._job.work
         assert talk is not None  # noqa: S101 - the caller looked at `fits_conversation`
         closing = dialect_named(talk.dialect).text_message(Role.USER, closing_prompt(work))
@@ -166,7 +173,10 @@ class Writing:
         return _require_handoff(await self._ask_for_text(ask, work.prose_tokens, talk.tokens))
 
     async def write_on_its_own(self) -> Prose:
-        """The handoff from the turns alone, part by part where they do not fit. Raises as `in_conversation`."""
+        """Returns the handoff from the turns alone, part by part where they do not fit.
+
+        Raises as `write_in_conversation` does.
+        """
         work = self._job.work
         room = self._count_room(handoff_prompt(msgspec.structs.replace(work, turns=())), work.prose_tokens)
         if work.tokens <= room:
@@ -199,7 +209,10 @@ class Writing:
         )
 
     async def _ask_for_text(self, ask: Ask, tokens: int, prompt_tokens: int) -> str:
-        """The text of the answer. Where only the room asked for the answer was too much, less is asked for, once."""
+        """Returns the text of the answer.
+
+        Where only the room asked for the answer was too much, less is asked for, once.
+        """
         cap = self._limit_output(tokens)
         try:
             answer = await self._ask(ask, cap, prompt_tokens)
@@ -232,7 +245,10 @@ class Writing:
         return min(int(tokens * 1.5) + _THINKING_TOKENS, most)
 
     def _count_room(self, empty_prompt: str, tokens: int) -> int:
-        """Tokens that are left for turns. Raises NotWritten where that is too little to be of use."""
+        """Returns the tokens that are left for turns.
+
+        Raises NotWritten where that is too little to be of use.
+        """
         taken = (
             self._tokenizer.count(SYSTEM)
             + self._tokenizer.count(empty_prompt)
@@ -246,7 +262,7 @@ class Writing:
 
 
 def _count_marks(talk: Conversation) -> int:
-    """How many cache marks the request has already."""
+    """Returns how many cache marks the request has already."""
     parts = (*talk.messages, *talk.tools, talk.system)
     texts = (
         bytes(part).decode() if isinstance(part, (bytes, msgspec.Raw)) else json_text(part) for part in parts
@@ -276,7 +292,10 @@ def _require_handoff(text: str) -> Prose:
 
 
 def _cut_parts(turns: Sequence[WorkTurn], room: int, tokenizer: Tokenizer) -> list[list[WorkTurn]]:
-    """The turns in parts of at most `room` tokens and about the same size; one that is larger alone is cut."""
+    """Returns the turns in parts of at most `room` tokens and about the same size.
+
+    A turn that is larger than a part is cut.
+    """
     pieces = [piece for turn in turns for piece in _cut_turn(turn, room, tokenizer)]
     total = sum(piece.tokens for piece in pieces)
     even = min(room, int(total / -(-total // room) * 1.1) + 1)
@@ -303,7 +322,7 @@ def _cut_turn(turn: WorkTurn, room: int, tokenizer: Tokenizer) -> Iterable[WorkT
 
 
 async def _gather(work: Iterable[Awaitable[_T]]) -> list[_T]:
-    """All results, in order. Where one fails, the others are stopped before the failure is raised."""
+    """Returns all results, in order. Where one fails, the others are stopped before the failure is raised."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return list(await asyncio.gather(*tasks))

@@ -1,7 +1,8 @@
-"""What was learned about models, kept in a store: how their providers count, how large windows and answers may be.
+"""Facts learned about models, kept in a store.
 
-By model and endpoint, across restarts. Two processes that learn at the same time both build on what is in the store, and
-the last to write wins: of two reports at the very same moment one may be lost, and the next one makes up for it. Where the
+They say how providers count, and how large windows and answers may be, by model and endpoint, across
+restarts. Two processes that learn at the same time both build on what is in the store, and the last to write
+wins: of two reports at the very same moment one may be lost, and the next one makes up for it. Where the
 store fails, the log says so, and what this process learns lives as long as it does.
 """
 
@@ -31,7 +32,7 @@ _log = logging.getLogger("penstock")
 
 
 class Learned:
-    """What a store knows about models."""
+    """The facts that a store has about models."""
 
     def __init__(self, store: Store) -> None:
         self._calibrations = StoreShelf(store, "calibration", on_failure=_warn)
@@ -59,7 +60,10 @@ class Learned:
         return _read_number(self._windows.get(_key(model, endpoint)))
 
     def learn_window(self, model: str, endpoint: str, tokens: int) -> None:
-        """Keeps a window that the provider stated; a number that cannot be one is ignored. Guesses do not belong here."""
+        """Keeps a window that the provider stated; a number that cannot be one is ignored.
+
+        Guesses do not belong here.
+        """
         if _LEAST_WINDOW <= tokens <= _MOST_WINDOW and tokens != self.window(model, endpoint):
             self._windows.put(_key(model, endpoint), str(tokens).encode())
 
@@ -68,7 +72,10 @@ class Learned:
         return _read_number(self._output_caps.get(_key(model, endpoint)))
 
     def learn_output_cap(self, model: str, endpoint: str, tokens: int) -> None:
-        """Keeps the most tokens of an answer that the provider stated for the model. Guesses do not belong here."""
+        """Keeps the most tokens of an answer that the provider stated for the model.
+
+        Guesses do not belong here.
+        """
         if _LEAST_CAP <= tokens <= _MOST_WINDOW and tokens != self.output_cap(model, endpoint):
             self._output_caps.put(_key(model, endpoint), str(tokens).encode())
 
@@ -100,7 +107,10 @@ class PartNotes:
 
 
 def notes_for(store: Store, session_id: str, redact: Callable[[str], str]) -> PartNotes | None:
-    """Returns the notes on a session's conversation, kept beside it; None where the store does not know the session."""
+    """Returns the notes on a session's conversation, kept beside it.
+
+    None where the store does not know the session.
+    """
     try:
         store.session(session_id)
     except UnknownSession:  # the host keeps this one elsewhere
@@ -109,7 +119,10 @@ def notes_for(store: Store, session_id: str, redact: Callable[[str], str]) -> Pa
 
 
 def _key(model: str, endpoint: str) -> str:
-    """Returns the key of a model. No id of a session begins so, or it would take the note with it when it is deleted."""
+    """Returns the key of a model.
+
+    No id of a session begins so, or it would take the note with it when it is deleted.
+    """
     return f"model:{model}@{endpoint}"
 
 

@@ -3,8 +3,8 @@
     summariser = penstock.Summariser(connect("anthropic", "claude-haiku-4-5"))
     result = penstock.compress(messages, target_tokens=20_000, summariser=summariser)
 
-The ladder: the chosen model, then the session's own, then smaller parts, then no model at all. Whatever happens,
-nothing of the conversation is touched here: the worst outcome is an extractive handoff that says so.
+The ladder: the chosen model, then the session's own, then smaller parts, then no model at all. Whatever
+happens, nothing of the conversation is touched here: the worst outcome is an extractive handoff that says so.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _REMEMBERED_NOTES = 256
 
 
 class SummaryLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the summary of one compaction may use in all: requests, prompt tokens, and seconds."""
+    """Limits of the summary of one compaction in all: requests, prompt tokens, and seconds."""
 
     requests: int = 32
     prompt_tokens: int = 2_000_000
@@ -66,13 +66,13 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The attempt as JSON; a cost that is not known is null."""
+        """Returns the attempt as JSON; a cost that is not known is null."""
         usd = float(self.cost.usd) if isinstance(self.cost, Money) else None
         return {**msgspec.structs.asdict(self), "usage": msgspec.structs.asdict(self.usage), "cost": usd}
 
 
 class Written(msgspec.Struct, frozen=True, eq=False):
-    """What the ladder led to. `prose` is None where no model wrote a handoff."""
+    """The outcome of the ladder. `prose` is None where no model wrote a handoff."""
 
     prose: Prose | None
     attempts: tuple[Attempt, ...]
@@ -95,13 +95,13 @@ class Written(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def cost(self) -> Cost | None:
-        """What all of it cost; None where nothing was answered."""
+        """The cost of all attempts; None where nothing was answered."""
         costs = [attempt.cost for attempt in self.attempts if attempt.cost is not None]
         return total_cost(costs) if costs else None
 
     @property
     def reason(self) -> str:
-        """Why there is no prose, in one line."""
+        """The reason why there is no prose, in one line."""
         tried = "; ".join(dict.fromkeys(f"{attempt.model}: {attempt.outcome}" for attempt in self.attempts))
         return f"no model wrote the handoff ({tried or 'no model could be asked'}); excerpts and facts stand in its place"
 
@@ -109,11 +109,11 @@ class Written(msgspec.Struct, frozen=True, eq=False):
 class Summariser:
     """Has a model write the prose of handoffs. One may serve many conversations, from several tasks.
 
-    `main` is the session's own model, where there is one: it is asked where the chosen model fails. Where it is the
-    chosen one itself, and the conversation is in its dialect, it is asked at the end of the conversation, so that
-    the provider's cache of the prefix is used; any other model gets the turns without their secrets.
-    `window_tokens` is the chosen model's window, where it is not the known one. `notes` keeps what was written on
-    parts of long conversations, so that a retry goes on where the last try stopped.
+    `main` is the session's own model, where there is one: it is asked where the chosen model fails. Where it
+    is the chosen one itself, and the conversation is in its dialect, it is asked at the end of the
+    conversation, so that the provider's cache of the prefix is used; any other model gets the turns without
+    their secrets. `window_tokens` is the chosen model's window, where it is not the known one. `notes` keeps
+    what was written on parts of long conversations, so that a retry goes on where the last try stopped.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first by name
@@ -147,7 +147,7 @@ class Summariser:
 
     @property
     def limits(self) -> SummaryLimits:
-        """What the summary of one compaction may use in all."""
+        """The limits of the summary of one compaction."""
         return self._limits
 
     async def write(
@@ -156,10 +156,10 @@ class Summariser:
         on_step: Callable[[str], None] | None = None,
         limits: SummaryLimits | None = None,
     ) -> Written:
-        """The prose of a handoff, or why there is none. Raises nothing that a model does; can be cancelled.
+        """Returns the prose of a handoff, or why there is none.
 
-        `on_step` is told, in a few words, what is being done. `limits` are those of this job, where a compaction has
-        several.
+        Raises nothing that a model does; can be cancelled. `on_step` is told, in a few words, what is being
+        done. `limits` are those of this job, where a compaction has several.
         """
         limits = limits or self._limits
         run = _Run(limits, self._now)
@@ -191,7 +191,10 @@ class Summariser:
     def _list_rungs(
         self, writers: list[Writer], job: WritingJob, spent: set[str]
     ) -> Iterator[tuple[Writer, str]]:
-        """Whom to ask in which way, best first. `spent` are those who cannot be asked any more."""
+        """Yields which writer to ask in which way, best first.
+
+        `spent` are those that cannot be asked any more.
+        """
         for writer in writers:
             if self._start_writing(writer, job, _Run(self._limits, self._now)).fits_conversation:
                 yield writer, IN_CONVERSATION
@@ -246,7 +249,7 @@ class Summariser:
         return Writing(writer, job, run, job.memory.notes or self._notes)
 
     async def _find_writer(self, model: Model, place: int, memory: WriterMemory) -> Writer:
-        """The model with its window: given, learned, stated by its provider, or from the table."""
+        """Returns the model with its window: given, learned, stated by its provider, or from the table."""
         bare = Writer(model, 0, self._timeout_seconds, model is self._main)
         if bare.key not in self._windows:
             configured = self._given_window if place == 0 else None
@@ -262,7 +265,7 @@ class Summariser:
 
 
 class _Run:
-    """What one compaction's summary has used so far."""
+    """The requests, tokens and seconds that one compaction's summary has used so far."""
 
     def __init__(self, limits: SummaryLimits, now: Callable[[], float]) -> None:
         self._limits = limits
@@ -273,7 +276,7 @@ class _Run:
         self.begin("")
 
     def begin(self, model: str) -> None:
-        """A new attempt, with this model."""
+        """Begins a new attempt, with this model."""
         self._since = self._now()
         self._model = model
         self.requests_now = 0
@@ -286,7 +289,7 @@ class _Run:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more may be asked."""
+        """True where nothing more may be asked."""
         limits = self._limits
         return (
             self._requests >= limits.requests
@@ -303,7 +306,10 @@ class _Run:
             raise NotWritten(f"the limit of {limits.prompt_tokens:,} prompt tokens is used up")
 
     def allow(self, prompt_tokens: int) -> Allowance:
-        """What is left for a request, which counts from now on. Raises NotWritten where something is used up."""
+        """Returns what is left for a request, which counts from now on.
+
+        Raises NotWritten where something is used up.
+        """
         self.require(1, prompt_tokens)
         left = self._limits.seconds - (self._now() - self._started)
         if left <= 0:
@@ -315,7 +321,7 @@ class _Run:
         return allowed
 
     def book(self, usage: Usage, requests: int) -> None:
-        """Count what was used; the first request was counted when it was allowed."""
+        """Counts what was used; the first request was counted when it was allowed."""
         self.usage_now += usage
         if usage.total_tokens:
             self.costs_now.append(cost_of(usage, self._model))
@@ -338,7 +344,10 @@ WritesText: TypeAlias = Callable[[str], Any]
 
 
 def summariser_of(given: Summariser | Model | WritesText) -> Summariser:
-    """A summariser from what callers may pass: one, a model, or a function from a prompt to a text."""
+    """Returns a summariser from what callers may pass.
+
+    That is a summariser, a model, or a function from a prompt to a text.
+    """
     if isinstance(given, Summariser):
         return given
     if callable(getattr(given, "answer", None)) and hasattr(given, "dialect"):
@@ -382,7 +391,10 @@ class _Function:
 
 
 async def _in_thread(function: WritesText, prompt: str) -> Any:
-    """What the function gives. Its thread is left alone when nobody waits for it any more, also at the very end."""
+    """Returns the result of the function.
+
+    Its thread is left alone when nobody waits for it any more, also at the very end.
+    """
     loop = asyncio.get_running_loop()
     waiting: asyncio.Future[Any] = loop.create_future()
 
@@ -417,7 +429,11 @@ class Cooldown(msgspec.Struct, frozen=True):
     failures: int = 0
 
     def after(self, failure: ErrorClass, now: float) -> Cooldown:
-        """Longer with each passing failure; at once the longest where there is no way in; else no rest at all."""
+        """Returns the cooldown after one more failure.
+
+        The rest grows with each transient failure; it is the longest at once where the provider lets nobody
+        in, and none where trying again cannot help.
+        """
         if failure.kind in _NOBODY_THERE:
             return Cooldown(now + _LONGEST_SECONDS, self.failures + 1)
         if not failure.kind.transient:
@@ -426,5 +442,5 @@ class Cooldown(msgspec.Struct, frozen=True):
         return Cooldown(now + max(seconds, failure.retry_after_seconds or 0.0), self.failures + 1)
 
     def left(self, now: float) -> float:
-        """Seconds until it may be asked again."""
+        """Returns the seconds until it may be asked again."""
         return max(0.0, self.until - now)

@@ -1,11 +1,11 @@
-"""What a provider reports, learned as a ratio to what we count.
+"""Calibration: what a provider reports, learned as a ratio to what we count.
 
 One `Calibration` belongs to one model at one endpoint; the caller keeps it, also across restarts (it encodes
-to JSON). The ratio is that of the summed reports to the summed counts of the last accepted responses, so large
-prompts, where fixed overhead matters least, decide.
+to JSON). The ratio is that of the summed reports to the summed counts of the last accepted responses, so
+large prompts, where fixed overhead matters least, decide.
 
-A report far off the ratio is held back as a suspect. One suspect is an accident, or a prompt that the provider
-silently cut; suspects that agree with each other are a change, and the ratio follows them.
+A report far off the ratio is held back as a suspect. One suspect is an accident, or a prompt that the
+provider silently cut; suspects that agree with each other are a change, and the ratio follows them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Calibration(msgspec.Struct, frozen=True):
     suspects: tuple[CalibrationSample, ...] = ()
 
     def observe(self, counted: int, reported: int) -> Calibration:
-        """The calibration after one more response. Counts that are not positive teach nothing."""
+        """Returns the calibration after one more response. Counts that are not positive teach nothing."""
         if counted <= 0 or reported <= 0:
             return self
         sample = CalibrationSample(counted, reported)
@@ -65,12 +65,12 @@ class Calibration(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, suspects=suspects)
 
     def estimate(self, counted: int) -> int:
-        """What the provider would report for `counted` tokens."""
+        """Returns what the provider would report for `counted` tokens."""
         return round(max(0, counted) * self.ratio)
 
     @property
     def has_basis(self) -> bool:
-        """Whether enough was counted for the ratio to speak against a report."""
+        """True where enough was counted for the ratio to speak against a report."""
         return sum(sample.counted for sample in self.recent) >= _BASIS_TOKENS
 
     def _believes(self, sample: CalibrationSample) -> bool:
@@ -81,7 +81,7 @@ class Calibration(msgspec.Struct, frozen=True):
         return abs(sample.ratio / self.ratio - 1) <= _BAND
 
     def _add_suspect(self, sample: CalibrationSample) -> tuple[CalibrationSample, ...]:
-        """The suspects with one more; those that it contradicts are forgotten.
+        """Returns the suspects with one more; those that it contradicts are forgotten.
 
         The first of them is kept longest, so that slow growth of the prompts still shows.
         """
@@ -105,7 +105,7 @@ class Calibration(msgspec.Struct, frozen=True):
 
 
 def looks_truncated(calibration: Calibration, counted: int, reported: int) -> bool:
-    """Whether the provider seems to have read less than was sent.
+    """Returns whether the provider seems to have read less than was sent.
 
     Either the report is far under the calibrated count, or the count grew since the last response and the
     report stood still.

@@ -24,7 +24,7 @@ _BEDROCK_NAME = re.compile(
 
 
 def find_entries(model: str, provider: str | None = None) -> Iterator[tuple[str, ModelInfo]]:
-    """(provider, entry) for each reading of the name `model`, the likeliest first.
+    """Yields (provider, entry) for each reading of the name `model`, the likeliest first.
 
     With a `provider` that the table knows, only that provider's entries.
     """
@@ -39,7 +39,7 @@ def find_entries(model: str, provider: str | None = None) -> Iterator[tuple[str,
 
 
 def find_resold(model: str) -> Iterator[tuple[str, ModelInfo]]:
-    """Entries of the same name with providers that resell it, for what does not depend on the seller."""
+    """Yields entries of the same name with providers that resell it, for what does not depend on the seller."""
     bare = _strip_name(model)
     for provider in _load_table().providers:
         if provider.id == "openrouter":
@@ -49,7 +49,7 @@ def find_resold(model: str) -> Iterator[tuple[str, ModelInfo]]:
 
 
 def provider_is_known(provider: str | None) -> bool:
-    """Whether the table has a provider of that name."""
+    """Returns whether the table has a provider of that name."""
     if not provider:
         return False
     try:
@@ -60,7 +60,7 @@ def provider_is_known(provider: str | None) -> bool:
 
 
 def _read_name(model: str, provider: str | None) -> Iterator[tuple[str | None, str]]:
-    """(provider, name) pairs to look up; None lets the table find the provider by the name."""
+    """Yields (provider, name) pairs to look up; None lets the table find the provider by the name."""
     name = model.strip().lower()
     head, slash, rest = name.partition("/")
     if provider:
@@ -82,7 +82,10 @@ def _read_name(model: str, provider: str | None) -> Iterator[tuple[str | None, s
 
 
 def _strip_name(model: str) -> str:
-    """The name without vendor, variant and fine-tune: "vendor/model:free" and "ft:model:org" give "model"."""
+    """Returns the name without vendor, variant and fine-tune.
+
+    "vendor/model:free" and "ft:model:org" give "model".
+    """
     return (
         model.strip().lower().removeprefix("ft:").rsplit("/", 1)[-1].split(":", 1)[0].removesuffix("-latest")
     )

@@ -1,4 +1,4 @@
-"""What requests cost. A price that is not known is `Unknown`, never 0."""
+"""The cost of requests. A price that is not known is `Unknown`, never 0."""
 
 from __future__ import annotations
 
@@ -44,13 +44,16 @@ Cost: TypeAlias = Money | Unknown
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """Dollars for a million tokens. `tiers` are (prompt tokens, rate): over that size the rate holds for all."""
+    """Dollars for a million tokens.
+
+    `tiers` are (prompt tokens, rate): over that size the rate holds for all.
+    """
 
     usd: Decimal
     tiers: tuple[tuple[int, Decimal], ...] = ()
 
     def at(self, prompt_tokens: int) -> Decimal:
-        """The rate for a request with a prompt of this size."""
+        """Returns the rate for a request with a prompt of this size."""
         return next((rate for start, rate in reversed(self.tiers) if prompt_tokens > start), self.usd)
 
 
@@ -71,7 +74,7 @@ class ModelPrice(msgspec.Struct, frozen=True):
 
 
 def price_of(model: str, provider: str | None = None, *, on: str | None = None) -> ModelPrice | None:
-    """The price of `model`, at `provider` where the table knows it, or None.
+    """Returns the price of `model`, at `provider` where the table knows it, or None.
 
     Prices change: `on` is the day as "2026-03-14"; without it the newest price in the table holds. Where the
     price depends on the hour, the dearest holds, so that no cost is understated.
@@ -93,7 +96,7 @@ def price_of(model: str, provider: str | None = None, *, on: str | None = None) 
 
 
 def cost_of(usage: Usage, price: ModelPrice | str | None, provider: str | None = None) -> Cost:
-    """What one request cost. `price` is a price or the name of a model (at `provider`).
+    """Returns what one request cost. `price` is a price or the name of a model (at `provider`).
 
     Rates may depend on the size of the prompt, so add up costs (`total_cost`), not usages.
     """
@@ -111,7 +114,7 @@ def cost_of(usage: Usage, price: ModelPrice | str | None, provider: str | None =
 
 
 def total_cost(costs: Iterable[Cost]) -> Cost:
-    """The sum of `costs`; unknown as soon as one of them is."""
+    """Returns the sum of `costs`; unknown as soon as one of them is."""
     total = Decimal(0)
     for cost in costs:
         if isinstance(cost, Unknown):
@@ -121,7 +124,7 @@ def total_cost(costs: Iterable[Cost]) -> Cost:
 
 
 def _split_bill(usage: Usage, price: ModelPrice) -> tuple[tuple[int, Rate | None, str], ...]:
-    """(tokens, rate, kind) for each kind of token that is billed apart."""
+    """Returns (tokens, rate, kind) for each kind of token that is billed apart."""
     hour = min(usage.cache_write_1h_tokens, usage.cache_write_tokens)
     # Where 5-minute writes have a rate of their own, an hour costs more: input would be too low a guess.
     hour_rate = price.cache_write_1h or (None if price.cache_write else price.input)
@@ -135,7 +138,7 @@ def _split_bill(usage: Usage, price: ModelPrice) -> tuple[tuple[int, Rate | None
 
 
 def _find_price(entry: ModelInfo, on: str | None) -> TablePrice:
-    """The price in force on the day `on`, or the newest; of prices by the hour the dearest."""
+    """Returns the price in force on the day `on`, or the newest; of prices by the hour the dearest."""
     if not isinstance(entry.prices, list):
         return entry.prices
     standing = entry.prices[0].prices

@@ -122,8 +122,8 @@ class ByteEstimate(msgspec.Struct, frozen=True):
 
     Every character costs a share of a token that depends on its script, read off its first UTF-8 byte. The
     shares are fitted to o200k on agent sessions and on prose in twenty languages; of 2,000 messages from the
-    same sessions 98 % come out within 25 %. Long runs of one character are overestimated, random letters and digits
-    (hashes, base64) underestimated.
+    same sessions 98 % come out within 25 %. Long runs of one character are overestimated, random letters and
+    digits (hashes, base64) underestimated.
     """
 
     name: str = "utf8-bytes"

@@ -1,4 +1,4 @@
-"""What a message weighs: the tokens of its texts plus a fixed frame.
+"""The weight of a message: the tokens of its texts plus a fixed frame.
 
 A message is 4 + the tokens of its text parts joined by line breaks (results of tools included) + 8 for each
 call with the tokens of its name and arguments. Counted apart, since they are no text of the message:
@@ -42,7 +42,8 @@ __all__ = [
 
 MESSAGE_FRAME = 4
 CALL_FRAME = 8
-# What a picture weighs where its size is unknown: the ceiling of the family, so that an estimate is never under.
+# What a picture weighs where its size is unknown: the ceiling of the family, so that an estimate is never
+# under.
 UNKNOWN_SIZE_TOKENS = 1_600
 
 _ANTHROPIC_LONG_EDGE = 1_568
@@ -113,7 +114,10 @@ def _split_message(message: Message) -> tuple[int, list[str]]:
 
 
 def tools_tokens(tools: Sequence[Any] | None, tokenizer: Tokenizer) -> int:
-    """Returns the tokens of tool schemas: each as compact JSON, plus a frame. Raises InputError for what is not JSON."""
+    """Returns the tokens of tool schemas: each as compact JSON, plus a frame.
+
+    Raises InputError for what is not JSON.
+    """
     texts = [_compact_json(tool, position) for position, tool in enumerate(tools or (), start=1)]
     return CALL_FRAME * len(texts) + sum(tokenizer.count_many(texts))
 
@@ -131,8 +135,9 @@ def _compact_json(tool: Any, position: int) -> str:
 def image_tokens(image: Image, model: str | None = None) -> int:
     """Returns the tokens that `image` takes in a prompt for `model`.
 
-    Claude: pixels / 750 after scaling, at most 1,600. OpenAI: a base and a price per 512-pixel tile. Any other
-    model, or none: the larger of the two. A picture of unknown size weighs the most that its rule allows.
+    Claude: pixels / 750 after scaling, at most 1,600. OpenAI: a base and a price per 512-pixel tile. Any
+    other model, or none: the larger of the two. A picture of unknown size weighs the most that its rule
+    allows.
     """
     name = (model or "").lower().rsplit("/", 1)[-1].removeprefix("ft:")
     if "claude" in name:

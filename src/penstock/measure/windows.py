@@ -1,4 +1,4 @@
-"""How many tokens a model's window holds, and how we know."""
+"""The window of a model, in tokens, and how we know it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def resolve_window(
     listed: int | None = None,
     stated_limit: int | None = None,
 ) -> Window:
-    """The window of `model`: from the settings, else learned from an error of the provider, else from the
-    provider's list of models, else from the bundled table, else 128,000.
+    """Returns the window of `model`: from the settings, else learned from an error of the provider, else from
+    the provider's list of models, else from the bundled table, else 128,000.
 
     `stated_limit` is a limit that the provider itself stated; it lowers any of them and never raises one.
     Numbers that are not positive are as good as none, but a `configured` one raises SettingsError.

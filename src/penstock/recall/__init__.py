@@ -1,7 +1,8 @@
-"""Finding again what was said: text → terms, messages → passages, a query and its candidates → ranked excerpts.
+"""Finding again what was said.
 
-Everything here is pure. An index (in memory, in SQLite, in PostgreSQL) keeps for each term the passages that hold
-it; what it finds is ranked here, the same for all of them.
+Text → terms, messages → passages, a query and its candidates → ranked excerpts. Everything here is pure. An
+index (in memory, in SQLite, in PostgreSQL) keeps for each term the passages that hold it; what it finds is
+ranked here, the same for all of them.
 """
 
 from __future__ import annotations

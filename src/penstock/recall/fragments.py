@@ -1,8 +1,8 @@
 """Passages in fragments of a few lines, and how much each has to do with a query.
 
-A fragment is scored by BM25 over its own terms and, at less weight, those of the fragments beside it, and by the
-pairs of neighbouring words that it shares with the query. How rare a term is comes from the index; how rare a pair
-is, from the fragments at hand.
+A fragment is scored by BM25 over its own terms and, at less weight, those of the fragments beside it, and by
+the pairs of neighbouring words that it shares with the query. How rare a term is comes from the index; how
+rare a pair is, from the fragments at hand.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PAIRS = 0.5
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):
-    """Where a fragment comes from. Passages that follow each other have numbers that follow each other."""
+    """The origin of a fragment. Passages that follow each other have numbers that follow each other."""
 
     passage: int
     turn: int
@@ -58,7 +58,7 @@ class Fragment(msgspec.Struct, frozen=True, eq=False):
     terms: list[tuple[str, ...]]
 
     def find_values(self) -> list[tuple[str, ...]]:
-        """The values of each token. A phrase in quotes is a value of its first token."""
+        """Returns the values of each token. A phrase in quotes is a value of its first token."""
         values = list(map(find_token_values, self.tokens))
         phrases = find_phrases(self.text)
         if phrases:
@@ -71,7 +71,7 @@ class Fragment(msgspec.Struct, frozen=True, eq=False):
 
 
 def cut_fragments(passages: Iterable[tuple[Origin, str]], size: int = FRAGMENT_CHARACTERS) -> list[Fragment]:
-    """The fragments of passages that come in the order of their numbers."""
+    """Returns the fragments of passages that come in the order of their numbers."""
     found: list[Fragment] = []
     place, last = 0, None
     for origin, text in passages:
@@ -87,7 +87,10 @@ def cut_fragments(passages: Iterable[tuple[Origin, str]], size: int = FRAGMENT_C
 def score_fragments(
     query: Query, fragments: Sequence[Fragment], statistics: Statistics
 ) -> NDArray[np.float64]:
-    """For each fragment a number; 0 for one that shares nothing with the query, nor do those beside it."""
+    """Returns a score for each fragment.
+
+    It is 0 where neither the fragment nor those beside it share anything with the query.
+    """
     rarities = {term: weight * statistics.rarity(term) for term, weight in query.weights.items()}
     columns = {term: column for column, term in enumerate(term for term in rarities if rarities[term])}
     if not fragments or not columns:
@@ -106,7 +109,7 @@ def score_fragments(
 def _find_places(
     fragments: Sequence[Fragment], columns: dict[str, int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows and columns of all terms of the query that stand in the fragments, as often as they do."""
+    """Returns the rows and columns of all terms of the query that stand in the fragments, as often as they do."""
     held = {
         token: [columns[term] for term in terms_of(token) if term in columns]
         for token in set[str]().union(*(fragment.tokens for fragment in fragments))
@@ -124,7 +127,7 @@ def _find_places(
 
 
 def _weigh_neighbours(fragments: Sequence[Fragment]) -> NDArray[np.float64]:
-    """How much of each fragment counts for the next one, and the other way round."""
+    """Returns how much of each fragment counts for the next one, and the other way round."""
     if len(fragments) < 2:
         return np.zeros(0)
     places = np.array([fragment.place for fragment in fragments])
@@ -134,7 +137,7 @@ def _weigh_neighbours(fragments: Sequence[Fragment]) -> NDArray[np.float64]:
 
 
 def _spread(numbers: NDArray[np.float64], beside: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Each fragment's numbers with a part of its neighbours'."""
+    """Returns each fragment's numbers with a part of its neighbours'."""
     part = beside if numbers.ndim == 1 else beside[:, None]
     spread = numbers.copy()
     spread[1:] += part * numbers[:-1]

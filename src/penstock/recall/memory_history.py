@@ -40,11 +40,12 @@ class _Summary(msgspec.Struct, frozen=True):
 class MemoryHistory:
     """Messages by their numbers, and summaries of them. It is searched but for what stands in the view.
 
-    Messages are added in the order of their numbers; a number that is known keeps its first message, since a later one
-    under it is what a compaction made of it. `in_view` are the numbers of the messages that stand whole in the view,
-    until `see` tells of another view. What is quoted goes through `redact` first, message by message. A message costs
-    its share when it is first searched, and nothing again. What the recall tools themselves gave is not found: it would
-    be found beside what it quotes. With an embedder, what is near in meaning is found as well.
+    Messages are added in the order of their numbers; a number that is known keeps its first message, since a
+    later one under it is what a compaction made of it. `in_view` are the numbers of the messages that stand
+    whole in the view, until `see` tells of another view. What is quoted goes through `redact` first, message
+    by message. A message costs its share when it is first searched, and nothing again. What the recall tools
+    themselves gave is not found: it would be found beside what it quotes. With an embedder, what is near in
+    meaning is found as well.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class MemoryHistory:
         return len(self._messages)
 
     def add(self, number: int, message: Message, at: float | None = None) -> None:
-        """Add the next message under its number, from 1. Nothing happens where the number is known."""
+        """Adds the next message under its number, from 1. Nothing happens where the number is known."""
         if number in self._messages or number < 1:
             return
         self._messages[number] = message
@@ -97,14 +98,18 @@ class MemoryHistory:
         kind: PlaceKind = "summary",
         at: float | None = None,
     ) -> None:
-        """Add a text that stands for others, with their handles. It can be described and read; found is what was said."""
+        """Adds a text that stands for others, with their handles.
+
+        It can be described and read; found is what was said.
+        """
         self._summaries[handle] = _Summary(text, tuple(inside), kind, at)
 
     def see(
         self, messages: Sequence[Message], numbers: Sequence[int], summaries: Collection[str] = ()
     ) -> None:
-        """Take these messages for the view: those that are as they were said stand in it, the others are stubs or handoffs.
+        """Takes these messages for the view.
 
+        Those that are as they were said stand in it, the others are stubs or handoffs.
         `summaries` are the handles of those that stand in it too.
         """
         self._view, self._written, self._standing = {}, [], frozenset(summaries)
@@ -117,7 +122,7 @@ class MemoryHistory:
                 self._written.append(message)
 
     def search(self, query: str, wish: Wish) -> list[Finding]:
-        """The best findings: of no message in the view, and not for a value that stands in it.
+        """Returns the best findings: of no message in the view, and not for a value that stands in it.
 
         What is being talked about in the view decides between what the query leaves open.
         """
@@ -140,7 +145,7 @@ class MemoryHistory:
         ]
 
     def describe(self, handle: str) -> HistoryPlace:
-        """What the handle stands for."""
+        """Returns what the handle stands for."""
         text = self.text(handle)
         if handle in self._summaries:
             return self._describe_summary(handle, text)
@@ -159,7 +164,7 @@ class MemoryHistory:
         )
 
     def text(self, handle: str) -> str:
-        """All of it, as it was said."""
+        """Returns all of it, as it was said."""
         if handle in self._summaries:
             return self._summaries[handle].text
         return original_text(self._find_message(self._require_number(handle)))
@@ -197,7 +202,7 @@ class MemoryHistory:
         return self._messages[number] if number in self._messages else self._view[number]
 
     def _find_turn(self, number: int) -> int:
-        """The number of the message that begins the turn: the call, for a result."""
+        """Returns the number of the message that begins the turn: the call, for a result."""
         while self._find_message(number).role is Role.TOOL and (
             number - 1 in self._messages or number - 1 in self._view
         ):
@@ -205,7 +210,7 @@ class MemoryHistory:
         return number
 
     def _find_calls_of(self, number: int) -> Mapping[str, ToolCall]:
-        """The calls by their ids, those of the message's own turn first."""
+        """Returns the calls by their ids, those of the message's own turn first."""
         return ChainMap(_find_calls(self._find_message(self._find_turn(number))), self._calls)
 
     def _index_waiting(self) -> None:
@@ -214,7 +219,7 @@ class MemoryHistory:
         self._waiting.clear()
 
     def _drop_recall(self, message: Message) -> Message:
-        """The message without what the recall tools were asked and gave."""
+        """Returns the message without what the recall tools were asked and gave."""
         parts = tuple(part for part in message.parts if self._find_tool(part) not in TOOL_NAMES)
         return message if len(parts) == len(message.parts) else Message(message.role, parts)
 
@@ -223,7 +228,7 @@ class MemoryHistory:
         return call.name if call is not None else ""
 
     def _find_values_in_view(self) -> frozenset[str]:
-        """Every value in the view. Only messages that are new in it are looked at."""
+        """Returns every value in the view. Only messages that are new in it are looked at."""
         values: dict[int, tuple[Message, frozenset[str]]] = {}
         for message in (*self._view.values(), *self._written):
             held = self._values.get(id(message))

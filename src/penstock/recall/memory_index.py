@@ -45,7 +45,7 @@ class MemoryIndex:
         return len(self._passages)
 
     def add(self, number: int, message: Message) -> None:
-        """Add the next message under its number. A turn begins with each message that holds no results."""
+        """Adds the next message under its number. A turn begins with each message that holds no results."""
         if message.role is not Role.TOOL:
             self._turn = number
         for passage in cut_passages(message):
@@ -57,20 +57,23 @@ class MemoryIndex:
                 self._postings.setdefault(term, array("I")).append(place)
 
     def add_all(self, messages: Iterable[Message]) -> None:
-        """Add messages, numbered from 1, but no system prompt: that is always in the view."""
+        """Adds messages, numbered from 1, but no system prompt: that is always in the view."""
         for number, message in enumerate(messages, start=1):
             if message.role is not Role.SYSTEM:
                 self.add(number, message)
 
     def statistics(self, query: Query) -> Statistics:
-        """How rare the terms of the query are here."""
+        """Returns how rare the terms of the query are here."""
         return Statistics(
             len(self._passages),
             {term: len(self._postings[term]) for term in query.weights if term in self._postings},
         )
 
     def search(self, text: str, wish: Wish | None = None, hidden: Collection[int] = ()) -> list[Hit]:
-        """The best hits for a text; none of a hidden message, and by words alone none for a text without one that stands here."""
+        """Returns the best hits for a text, none of them in a hidden message.
+
+        By words alone, there are none for a text without a word that stands here.
+        """
         wish = wish or Wish()
         findable = self._mask_hidden(hidden)
         asked = add_surroundings(text, wish.surroundings)
@@ -95,7 +98,7 @@ class MemoryIndex:
         return rank(query, candidates, statistics, wish, meaning)
 
     def _find_nearest(self, meaning: Meaning, embedder: Embedder, findable: NDArray[np.bool_]) -> list[int]:
-        """The passages that are nearest in meaning."""
+        """Returns the passages that are nearest in meaning."""
         size = embedder.dimensions // 8
         new = [passage.text for passage in self._passages[len(self._vectors) // size :]]
         if new:
@@ -105,10 +108,10 @@ class MemoryIndex:
         return [int(place) for place in places[meaning.find_nearest(rows[places])]]
 
     def _holds(self, query: Query, findable: NDArray[np.bool_]) -> bool:
-        """Whether a word of the query stands in a passage that can be found."""
+        """Returns whether a word of the query stands in a passage that can be found."""
         postings = [self._postings[term] for term in query.weights if term in self._postings]
         return any(findable[np.frombuffer(places, np.uintc)].any() for places in postings)
 
     def _mask_hidden(self, hidden: Collection[int]) -> NDArray[np.bool_]:
-        """For each passage whether its message is not hidden."""
+        """Returns for each passage whether its message is not hidden."""
         return ~np.isin(np.array(self._messages), list(hidden))

@@ -29,14 +29,20 @@ _BETWEEN = "\n\n"
 
 
 def original_text(message: Message) -> str:
-    """All that the message says, part by part. A message of one text or one result is that text, to the character."""
+    """Returns all that the message says, part by part.
+
+    A message of one text or one result is that text, to the character.
+    """
     return _BETWEEN.join(text for text in map(_read_part, message.parts) if text)
 
 
 def original_title(
     message: Message, calls: Mapping[str, ToolCall], redact: Callable[[str], str] = str
 ) -> str:
-    """What the message is, on one line: its first words, or what it calls or returns. Redacted before it is cut."""
+    """Returns what the message is, on one line: its first words, or what it calls or returns.
+
+    Redacted before it is cut.
+    """
     for part in message.parts:
         match part:
             case Text(text=text) | Reasoning(text=text) | Summary(text=text) | Opaque(text=text):
@@ -54,7 +60,10 @@ def original_title(
 
 
 def redact_message(message: Message, redact: Callable[[str], str]) -> Message:
-    """The message with every text in it redacted, part by part: no piece of it can hold half of a secret."""
+    """Returns the message with every text in it redacted, part by part.
+
+    No piece of it can hold half of a secret.
+    """
     return Message(message.role, tuple(_redact_part(part, redact) for part in message.parts))
 
 

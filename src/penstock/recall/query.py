@@ -1,4 +1,4 @@
-"""What is looked for, and how rare each word of it is.
+"""A query, and how rare each word of it is.
 
 The first words of a query say what is wanted. What stands behind the first 300 characters is taken as the
 surroundings and weighs less, so that a caller may hand over the live request with what went before it.
@@ -55,13 +55,13 @@ class Query(msgspec.Struct, frozen=True):
 
 
 class Statistics(msgspec.Struct, frozen=True):
-    """How many passages there are, and how many of them hold each term of a query."""
+    """The count of passages, and of those that hold each term of a query."""
 
     passages: int
     holding: Mapping[str, int]
 
     def rarity(self, term: str) -> float:
-        """The inverse document frequency of BM25; 0 for a term that no passage holds."""
+        """Returns the inverse document frequency of BM25; 0 for a term that no passage holds."""
         count = self.holding.get(term, 0)
         return math.log1p((self.passages - count + 0.5) / (count + 0.5)) if count else 0.0
 
@@ -72,7 +72,10 @@ class Statistics(msgspec.Struct, frozen=True):
 
 
 def read_query(text: str) -> Query:
-    """The query in a text. A text without a word that could be found gives a query without weights."""
+    """Returns the query in a text.
+
+    A text without a word that could be found gives a query without weights.
+    """
     weights: dict[str, float] = {}
     pairs: dict[tuple[str, str], float] = {}
     places: dict[str, list[int]] = {}
@@ -97,17 +100,20 @@ def read_query(text: str) -> Query:
 
 
 def split_query(text: str) -> tuple[tuple[str, float], tuple[str, float]]:
-    """What is wanted, what stands behind it, and how much each of the two counts."""
+    """Splits a query into what is wanted and what stands behind it, each with how much it counts."""
     return (text[:_WANTED], 1.0), (text[_WANTED:_MOST_CHARACTERS], _SURROUNDINGS)
 
 
 def add_surroundings(wanted: str, surroundings: str) -> str:
-    """The text of a query for what is wanted by somebody who is at `surroundings`."""
+    """Returns the text of a query for what is wanted by a caller who is at `surroundings`."""
     return f"{wanted:<{_WANTED}} {surroundings}" if surroundings else wanted
 
 
 def find_topic(messages: Sequence[Message]) -> str:
-    """What is being talked about at the end of these messages: what the assistant said last, and the last request."""
+    """Returns what is being talked about at the end of these messages.
+
+    That is what the assistant said last, and the last request.
+    """
     said: dict[Role, str] = {}
     for message in reversed(messages):
         text = "".join(part.text for part in message.parts if isinstance(part, Text))
@@ -119,7 +125,7 @@ def find_topic(messages: Sequence[Message]) -> str:
 
 
 def find_values(texts: Iterable[str]) -> frozenset[str]:
-    """Every value in the texts: what somebody who reads them need not be shown again."""
+    """Returns every value in the texts: what a reader of them need not be shown again."""
     tokens: set[str] = set()
     phrases: set[str] = set()
     for text in texts:
@@ -129,7 +135,7 @@ def find_values(texts: Iterable[str]) -> frozenset[str]:
 
 
 def find_phrases(text: str) -> list[tuple[int, str]]:
-    """What stands in quotes and is more than a word, each with the place where its quote begins."""
+    """Returns phrases in quotes that are more than a word, each with the place where its quote begins."""
     return [
         (found.start(), phrase) for found in PHRASE.finditer(text) for phrase in values_in_phrase(found[0])
     ]
@@ -137,5 +143,5 @@ def find_phrases(text: str) -> list[tuple[int, str]]:
 
 @lru_cache(maxsize=_REMEMBERED)
 def find_token_values(token: str) -> tuple[str, ...]:
-    """The values in one token of at least four characters: shorter ones say nothing by themselves."""
+    """Returns the values in one token of at least four characters: shorter ones say nothing by themselves."""
     return tuple(value for value in values_in_token(token.strip(":&")) if len(value) >= _SHORTEST_VALUE)

@@ -62,8 +62,9 @@ _LEAST_MEANT = 0.15  # of nearness: what is less near is near by chance
 _DIGITS = 4  # of a score: the rest depends on what else was looked at
 _FULL = 5  # the strongest words of a query together say what it asks
 
-# The worth of a value, as weights of a log-linear model. They were fitted on one half of recorded sessions, as those of the
-# chance that a value is the one looked for, and then softened: what the model is sure of is taken with 0.7 of its certainty.
+# The worth of a value, as weights of a log-linear model. They were fitted on one half of recorded sessions,
+# as those of the chance that a value is the one looked for, and then softened: what the model is sure of is
+# taken with 0.7 of its certainty.
 _RELEVANT = 0.35
 _LABELLED = 4.2
 _ECHOED = 0.4  # for each word
@@ -90,10 +91,10 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """How many hits, how long their excerpts may be, and what the asker has before them.
+    """The wishes of the asker: the number of hits, the length of their excerpts, and what is in view already.
 
-    `known` are values that stand there, which need not be found; `surroundings` is what is being talked about, which
-    decides between what the query leaves open.
+    `known` are values that stand there, which need not be found; `surroundings` is what is being talked
+    about, which decides between what the query leaves open.
     """
 
     hits: int = 10
@@ -105,8 +106,8 @@ class Wish(msgspec.Struct, frozen=True):
 class Hit(msgspec.Struct, frozen=True):
     """A place in the conversation: a turn, by the number of its first message, and the turns next to it.
 
-    `messages` are those that the excerpt quotes: the one that has most to do with the query, then the others in order. `score` is the share that this hit adds of all that the
-    candidates could add.
+    `messages` are those that the excerpt quotes: the one that has most to do with the query, then the others
+    in order. `score` is the share that this hit adds of all that the candidates could add.
     """
 
     turn: int
@@ -116,18 +117,22 @@ class Hit(msgspec.Struct, frozen=True):
 
 
 def choose_terms(query: Query, statistics: Statistics, most: int = MOST_LOOKUPS) -> list[str]:
-    """The terms worth looking up, the most telling first: rare ones, and those that come first in the query."""
+    """Returns the terms worth looking up, the most telling first.
+
+    Telling are rare terms, and those that come first in the query.
+    """
     strength = {term: weight * statistics.rarity(term) for term, weight in query.weights.items()}
     telling = [term for term, value in strength.items() if value]
     return sorted(telling, key=lambda term: (-strength[term], term))[:most]
 
 
 def choose_passages(scores: NDArray[np.float64], numbers: NDArray[np.int64]) -> list[int]:
-    """The numbers of the passages to look at: the best ones, and those beside the very best. Newer ones first.
+    """Returns the numbers of the passages to look at: the best ones, and those beside the very best.
 
-    Where few are found, what stands farther around them is looked at, too.
+    Newer ones first. Where few are found, what stands farther around them is looked at, too.
     """
-    # Where one or two words are all there is to go by, most passages count the same: fewer of them say as much.
+    # Where one or two words are all there is to go by, most passages count the same: fewer of them say as
+    # much.
     share = 2 if len(np.unique(scores)) <= _ALIKE else 1
     order = np.lexsort((-numbers, -scores))[: MOST_CANDIDATES // share]
     best = numbers[order].tolist()
@@ -145,7 +150,7 @@ def rank(
     wish: Wish,
     meaning: Meaning | None = None,
 ) -> list[Hit]:
-    """The hits, best first. No excerpt is longer than wished, and none repeats another's lines.
+    """Returns the hits, best first. No excerpt is longer than wished, and none repeats another's lines.
 
     Where the meaning of the query is given, what is near to it counts beside the words.
     """
@@ -169,9 +174,10 @@ def rank(
 def _score_meaning(
     query: Query, fragments: Sequence[Fragment], statistics: Statistics, meaning: Meaning, best: float
 ) -> NDArray[np.float64] | float:
-    """What nearness in meaning adds to each fragment: the less the words find of what is asked, the more.
+    """Returns what nearness in meaning adds to each fragment.
 
-    Where the best fragment holds the words of the query, nothing: a name that is found is what was looked for.
+    The less the words find of what is asked, the more. Where the best fragment holds the words of the query,
+    nothing: a name that is found is what was looked for.
     """
     strengths = (
         weight * (statistics.rarity(term) or statistics.rarest) for term, weight in query.weights.items()
@@ -188,7 +194,10 @@ def _score_meaning(
 
 
 def _join_blocks(fragments: Sequence[Fragment]) -> list[list[Fragment]]:
-    """The fragments in blocks of one voice: a line alone is too short to tell what it means from what it does not."""
+    """Returns the fragments in blocks of one voice.
+
+    A line alone is too short to tell what it means from what it does not.
+    """
     blocks: list[list[Fragment]] = []
     last, size = None, 0
     for fragment in fragments:
@@ -205,12 +214,13 @@ def _join_blocks(fragments: Sequence[Fragment]) -> list[list[Fragment]]:
 def _weigh_values(
     fragments: Sequence[Fragment], belief: NDArray[np.float64], cues: Cues, known: frozenset[str]
 ) -> tuple[dict[str, float], list[frozenset[str]]]:
-    """Returns the worth of each value, all together 1, and the values of each fragment. None of them is in `known`.
+    """Returns the worth of each value, all together 1, and the values of each fragment.
 
-    A value gets a share of belief by how relevant the fragments are that hold it; whether words of the query stand
-    right before it, as a label does; how many tokens before it stand in the query in the same order; whether it was an
-    argument of a call; in how many fragments it stands (one that stands everywhere is no find); and how crowded its least
-    crowded fragment is. What the asker knows, because it stands in the query or in the view, is worth nothing.
+    None of them is in `known`. A value gets a share of belief by how relevant the fragments are that hold it;
+    whether words of the query stand right before it, as a label does; how many tokens before it stand in the
+    query in the same order; whether it was an argument of a call; in how many fragments it stands (one that
+    stands everywhere is no find); and how crowded its least crowded fragment is. What the asker knows,
+    because it stands in the query or in the view, is worth nothing.
     """
     seen: dict[str, _Sighting] = {}
     held: list[frozenset[str]] = []
@@ -257,14 +267,14 @@ class _Sighting(msgspec.Struct):
 
 
 class Cues:
-    """What stands before a value and speaks for it.
+    """Cues before a value that speak for it.
 
-    A label is made of words of the query, the rarer the better. An echo is a run of tokens that stands in the query,
-    too, in the same order: who writes the same again goes on the same way.
+    A label is made of words of the query, the rarer the better. An echo is a run of tokens that stands in the
+    query, too, in the same order: what begins in the same way often goes on in the same way.
     """
 
     def __init__(self, query: Query, statistics: Statistics, tokens: Iterable[str]) -> None:
-        """For a query, in fragments that are made of these tokens."""
+        """Reads the cues of a query, for fragments that are made of these tokens."""
         self._query = query
         strength = {term: weight * statistics.rarity(term) for term, weight in query.weights.items()}
         self._full = sum(sorted(strength.values())[-_STRONGEST:]) or 1.0
@@ -275,7 +285,7 @@ class Cues:
                 self._strength[token] = strongest
 
     def before(self, tokens: list[str], places: Sequence[int]) -> list[float]:
-        """For the tokens at these places of a fragment, how much what stands before them speaks for them."""
+        """Returns for the tokens at these places of a fragment how much what stands before them speaks for them."""
         strength = self._strength
         label = [strength.get(token, 0.0) for token in tokens]
         if not any(label):
@@ -293,7 +303,7 @@ class Cues:
         return cues
 
     def _measure_echo(self, tokens: list[str], at: int) -> int:
-        """How many tokens before this place stand in the query as well, one after the other."""
+        """Returns how many tokens before this place stand in the query as well, one after the other."""
         asked = self._query.tokens
         longest = 1
         for place in self._query.places[tokens[at - 1]]:
@@ -336,7 +346,7 @@ class _HitPicker:
                 self._holders.setdefault(value, []).append(row)
 
     def take(self, wish: Wish) -> list[Hit]:
-        """The best hits, each from the place that adds the most to those before."""
+        """Returns the best hits, each from the place that adds the most to those before."""
         heap = [(-self._fill_best(turn, wish)[0], -turn) for turn in self._rows]
         heapq.heapify(heap)
         hits: list[Hit] = []
@@ -358,7 +368,7 @@ class _HitPicker:
         return _fill_excerpt(self._pieces, rows, wish.characters)
 
     def _sum_worth(self, row: int) -> float:
-        """What the row is worth beside its values, and by those that no hit shows."""
+        """Returns what the row is worth beside its values, and by those that no hit shows."""
         return self._stock.alone[row] + math.fsum(
             map(self._stock.worth.__getitem__, self._pieces.values[row])
         )
@@ -372,7 +382,7 @@ class _HitPicker:
         )
 
     def _show(self, rows: list[int]) -> None:
-        """Take these fragments away, and their values from all others."""
+        """Takes these fragments away, and their values from all others."""
         self._taken.update(rows)
         shown = set[str]().union(*(self._pieces.values[row] for row in rows))
         for row in {row for value in shown for row in self._holders[value]}:
@@ -381,7 +391,10 @@ class _HitPicker:
 
 
 def _drop_repeats(stock: _ScoredFragments) -> list[int]:
-    """The rows without those that say the same again: of equals the one worth most, the newest of these."""
+    """Returns the rows without those that say the same again.
+
+    Of equals, the one worth most stays, and the newest of these.
+    """
     best: dict[str, int] = {}
     for row, fragment in enumerate(stock.fragments):
         other = best.setdefault(fragment.text, row)
@@ -391,7 +404,7 @@ def _drop_repeats(stock: _ScoredFragments) -> list[int]:
 
 
 def _group_by_turn(fragments: Sequence[Fragment], rows: list[int]) -> dict[int, list[int]]:
-    """For each turn its rows and those of the turns just before and after it."""
+    """Returns for each turn its rows and those of the turns just before and after it."""
     own: dict[int, list[int]] = {}
     for row in rows:
         own.setdefault(fragments[row].origin.turn, []).append(row)
@@ -409,10 +422,11 @@ def _round_score(score: float) -> float:
 
 
 class _Pieces(msgspec.Struct, frozen=True, eq=False):
-    """What an excerpt may be made of: how long each piece is, what it adds alone, and the values that it adds.
+    """The pieces that an excerpt may be made of.
 
-    An excerpt holds the fragments of one place in the conversation that add the most for their length, in their own
-    order, with a line `…` where something was left out between two of them.
+    The length of each, what it adds alone, and the values that it adds. An excerpt holds the fragments of one
+    place in the conversation that add the most for their length, in their own order, with a line `…` where
+    something was left out between two of them.
     """
 
     lengths: list[int]
@@ -421,13 +435,16 @@ class _Pieces(msgspec.Struct, frozen=True, eq=False):
     worth: Mapping[str, float]
 
     def compute_gain(self, row: int, shown: set[str]) -> float:
-        """What a piece adds to others that show these values."""
+        """Returns what a piece adds to others that show these values."""
         again = self.values[row] & shown
         return self.gains[row] - math.fsum(map(self.worth.__getitem__, again)) if again else self.gains[row]
 
 
 def _fill_excerpt(pieces: _Pieces, rows: Iterable[int], characters: int) -> tuple[float, list[int]]:
-    """The rows that together add the most for their length within so many characters, in order; what they add."""
+    """Returns what the best rows for so many characters add together, and these rows in order.
+
+    The best are those that add the most for their length.
+    """
     lengths, gains = pieces.lengths, pieces.gains
     room = characters + len(GAP)
     heap = [(-gains[row] / (lengths[row] + _OVERHEAD), row) for row in rows]
@@ -455,7 +472,7 @@ def _fill_excerpt(pieces: _Pieces, rows: Iterable[int], characters: int) -> tupl
 
 
 def _join_fragments(fragments: Sequence[Fragment]) -> str:
-    """The fragments as one text, with a mark where something between them was left out."""
+    """Returns the fragments as one text, with a mark where something between them was left out."""
     text, last = "", None
     for fragment in fragments:
         if last is not None:
@@ -466,7 +483,10 @@ def _join_fragments(fragments: Sequence[Fragment]) -> str:
 
 
 def draw_excerpt(text: str, query: Query, characters: int) -> str:
-    """What the text says to the query, in at most so many characters; its beginning where it says nothing."""
+    """Returns what the text says to the query, in at most so many characters.
+
+    Where it says nothing, that is its beginning.
+    """
     if characters < 1:
         return ""
     laid = make_readable(text)
@@ -483,6 +503,6 @@ def draw_excerpt(text: str, query: Query, characters: int) -> str:
 
 
 def _count_terms(query: Query, fragments: Sequence[Fragment]) -> Statistics:
-    """As if the fragments were all there is."""
+    """Returns the statistics as if the fragments were all there is."""
     terms = [{term for terms in fragment.terms for term in terms} for fragment in fragments]
     return Statistics(len(fragments), {term: sum(term in own for own in terms) for term in query.weights})

@@ -1,9 +1,9 @@
 """Text → terms, the same for what is indexed and for what is asked.
 
-A term is a word in lower case. A name gives itself and its parts: `getUserName` is found by `getusername`, `get`,
-`user` and `name`; `src/app/main.py` by the whole path and by each word in it. Chinese, Japanese and Korean text
-gives each character and each pair of neighbours. Plurals give the singular, accents are dropped. Words that stand
-everywhere are no terms.
+A term is a word in lower case. A name gives itself and its parts: `getUserName` is found by `getusername`,
+`get`, `user` and `name`; `src/app/main.py` by the whole path and by each word in it. Chinese, Japanese and
+Korean text gives each character and each pair of neighbours. Plurals give the singular, accents are dropped.
+Words that stand everywhere are no terms.
 """
 
 from __future__ import annotations
@@ -40,23 +40,26 @@ _QUOTES = "\"'"  # what wide quotes become; no term holds one
 
 
 def tokens_of(text: str) -> list[str]:
-    """The text in runs between spaces, quotes, brackets and commas: a word, a name or a path each."""
+    """Returns the text in runs between spaces, quotes, brackets and commas: a word, a name or a path each."""
     return _TOKEN.findall(text)
 
 
 def locate_tokens(text: str) -> list[int]:
-    """Where each token of the text begins."""
+    """Returns where each token of the text begins."""
     return [found.start() for found in _TOKEN.finditer(text)]
 
 
 def index_terms(text: str) -> set[str]:
-    """Every term of the text, once each: what an index keeps."""
+    """Returns every term of the text, once each: what an index keeps."""
     return {term for token in set(tokens_of(text)) for term in terms_of(token)}
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def terms_of(token: str) -> tuple[str, ...]:
-    """The terms of one token, each once: its words and their parts, then the token whole where it joins several."""
+    """Returns the terms of one token, each once.
+
+    These are its words and their parts, then the whole token where it joins several words.
+    """
     words = words_of(token)
     if len(words) == 1:
         return _terms_of_word(words[0])
@@ -67,7 +70,7 @@ def terms_of(token: str) -> tuple[str, ...]:
 
 
 def words_of(token: str) -> list[str]:
-    """The words of a token, in order; text without spaces apart from other writing."""
+    """Returns the words of a token, in order; text without spaces apart from other writing."""
     return (_ASCII_WORD if token.isascii() else _WORD).findall(token)
 
 
@@ -86,7 +89,7 @@ def _terms_of_word(word: str) -> tuple[str, ...]:
 
 
 def _fold(text: str) -> str:
-    """In lower case; letters without their accents."""
+    """Returns the text in lower case, letters without their accents."""
     if text.isascii():
         return text.lower()
     apart = unicodedata.normalize("NFKD", text.casefold())
@@ -95,7 +98,7 @@ def _fold(text: str) -> str:
 
 
 def _make_singular(term: str) -> str:
-    """`orders` and `order` are one term; so are `queries` and `query`."""
+    """Returns the singular of a plural: `orders` and `order` are one term; so are `queries` and `query`."""
     if len(term) < 4 or term[-1] != "s" or term[-2] in "us" or not term.isalpha():
         return term
     return term[:-3] + "y" if term.endswith("ies") and len(term) > 4 else term[:-1]

@@ -1,4 +1,7 @@
-"""What a model may hand to a recall tool. It is forgiving where the meaning is plain, and says what to do where it is not."""
+"""The arguments of recall tools, as models write them.
+
+Reading them is forgiving where the meaning is plain, and says what to do where it is not.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,10 @@ class ExpandHistory(msgspec.Struct, frozen=True):
 
 
 def read_arguments(args: Any, kind: type[_Arguments]) -> _Arguments:
-    """The arguments, given as an object or as its JSON. Raises InputError that says what is wrong with them."""
+    """Returns the arguments, given as an object or as its JSON.
+
+    Raises InputError that says what is wrong with them.
+    """
     given = read_object(args)
     unknown = [key for key in given if key not in kind.__struct_fields__]
     if unknown:
@@ -66,7 +72,10 @@ def read_arguments(args: Any, kind: type[_Arguments]) -> _Arguments:
 
 
 def read_object(args: Any) -> dict[str, Any]:
-    """The object that a model wrote, given as such or as its JSON. Raises InputError where it wrote none."""
+    """Returns the object that a model wrote, given as such or as its JSON.
+
+    Raises InputError where it wrote none.
+    """
     if isinstance(args, (str, bytes)):
         try:
             args = parse_json(args)
@@ -78,9 +87,9 @@ def read_object(args: Any) -> dict[str, Any]:
 
 
 def read_handle(given: str | int) -> str:
-    """The handle that was meant: `M12`, `[m12]`, `12` and 12 are `m12`. What is no numbered handle stays as it is.
+    """Returns the handle that was meant: `M12`, `[m12]`, `12` and 12 are `m12`.
 
-    Raises InputError where several are named.
+    What is no numbered handle stays as it is. Raises InputError where several are named.
     """
     text = str(given).strip(_AROUND)
     if _SEVERAL.fullmatch(text):
@@ -90,12 +99,12 @@ def read_handle(given: str | int) -> str:
 
 
 def quote_argument(given: object) -> str:
-    """What a model sent, short enough to go back to it."""
+    """Returns what a model sent, short enough to go back to it."""
     return repr(shorten(str(given), _SHOWN))
 
 
 def _put_in_words(said: str) -> str:
-    """What msgspec says, with the argument's name in front: "limit: expected `int` >= 1"."""
+    """Returns what msgspec says, with the argument's name in front: "limit: expected `int` >= 1"."""
     where = _WHERE.search(said)
     if where is None:
         return said[:1].lower() + said[1:]

@@ -4,9 +4,9 @@
     history_describe(handle)                 what a handle stands for, and what is inside it
     history_expand(handle, offset?, limit?)  the original, page by page
 
-`answer` always gives JSON within a token budget, counted as a whole: whatever the history holds, whatever a model sends
-as arguments. Where something is left out, the answer says how to get it; where something is wrong, it has an `error`
-that says what to do.
+`answer` always gives JSON within a token budget, counted as a whole: whatever the history holds, whatever a
+model sends as arguments. Where something is left out, the answer says how to get it; where something is
+wrong, it has an `error` that says what to do.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ _TOO_LARGE = {"error": "the answer does not fit; read it with history_expand and
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """How many tokens an answer may take, and how they are counted. Raises SettingsError for less than 200."""
+    """The tokens that an answer may take, and how they are counted.
+
+    Raises SettingsError for less than 200.
+    """
 
     count: Callable[[str], int]
     tokens: int = 4_000
@@ -73,7 +76,10 @@ class Budget(msgspec.Struct, frozen=True):
 
 
 def tool_schemas() -> list[dict[str, Any]]:
-    """The three tools, in the format of OpenAI's function tools. They are sent with every request, so they are short."""
+    """Returns the three tools, in the format of OpenAI's function tools.
+
+    They are sent with every request, so they are short.
+    """
     handle = {"type": "string", "description": "such as m12"}
     return [
         _schema(
@@ -96,10 +102,10 @@ def tool_schemas() -> list[dict[str, Any]]:
 def answer(
     history: History, name: str, args: Any, budget: Budget, *, redact: Callable[[str], str] = str
 ) -> str:
-    """The answer of a tool, as JSON text within the budget. Never raises for what a model sent.
+    """Returns the answer of a tool, as JSON text within the budget. Never raises for what a model sent.
 
-    `args` is the object that the model wrote, or its JSON. Excerpts and titles go through `redact`, since they are
-    quotes; `history_expand` gives the original.
+    `args` is the object that the model wrote, or its JSON. Excerpts and titles go through `redact`, since
+    they are quotes; `history_expand` gives the original.
     """
     desk = _Desk(history, budget, redact)
     tool = _TOOLS.get(str(name))
@@ -116,7 +122,7 @@ def answer(
 
 
 class _Desk(msgspec.Struct, frozen=True):
-    """What an answer is made with."""
+    """Writes the answers of the tools."""
 
     history: History
     budget: Budget
@@ -168,7 +174,7 @@ class _Desk(msgspec.Struct, frozen=True):
         return page
 
     def refuse(self, what: str, instead: str) -> str:
-        """An error that says what is wrong and what to do."""
+        """Returns an error that says what is wrong and what to do."""
         said = (shorten(what, 400), shorten(what, 100), "this cannot be answered")
         return self._choose_fitting({"error": f"{text}; {instead}"} for text in said)
 
@@ -180,7 +186,7 @@ class _Desk(msgspec.Struct, frozen=True):
         return _json(_TOO_LARGE)
 
     def _write_entry(self, finding: Finding, *, named: bool) -> dict[str, Any]:
-        """What a finding is told by; with the name of its conversation, where there is more than one."""
+        """Writes a finding as an entry; with the name of its conversation, where there is more than one."""
         entry: dict[str, Any] = {"handles": list(finding.handles), "turn": finding.turn}
         if named:
             entry |= {"session": finding.session, "title": self._write_line(finding.title)}
@@ -234,19 +240,22 @@ def _schema(name: str, description: str, **properties: dict[str, Any]) -> dict[s
 
 
 def _json(value: Any) -> str:
-    """JSON that every client can send on: a lone surrogate is escaped."""
+    """Returns JSON that every client can send on: a lone surrogate is escaped."""
     return encode_wire(value).decode()
 
 
 def _utc(at: float | None) -> str:
-    """The time as ISO 8601, to the second; nothing where it is not known."""
+    """Returns the time as ISO 8601, to the second; nothing where it is not known."""
     if at is None or not math.isfinite(at) or not 0 <= at <= _LAST_TIME:
         return ""
     return f"{np.datetime64(int(at), 's')}Z"
 
 
 def _list_fewer(entries: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """All entries, then ever fewer, with the handles of the others; the first one alone, shortened, in the end."""
+    """Yields answers with all entries, then with ever fewer and the handles of the others.
+
+    The last ones have the first entry alone, shortened.
+    """
     for kept in range(len(entries), 0, -1):
         yield _write_findings(entries[:kept], entries[kept:])
     first = entries[0]
@@ -271,7 +280,10 @@ def _write_findings(entries: Sequence[dict[str, Any]], others: Sequence[dict[str
 def _list_inside(
     about: dict[str, Any], titled: list[dict[str, str]], inside: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    """With a line for each of what is inside, then for ever fewer; the others by their handles, or how many in the end."""
+    """Yields answers with a line for each handle inside, then for ever fewer.
+
+    The others are named by their handles or, in the end, counted.
+    """
     kept = len(titled)
     while kept:
         yield _write_inside(about, titled[:kept], _join_runs(inside[kept:]), len(inside))
@@ -292,7 +304,7 @@ def _write_inside(
 
 
 def _join_runs(handles: Sequence[str]) -> list[str]:
-    """The handles with runs of neighbours in one word: m2-m7."""
+    """Returns the handles with runs of neighbours in one word: m2-m7."""
     runs: list[list[str]] = []
     for handle in handles:
         if runs and handle == _follow_handle(runs[-1][-1]):
@@ -308,14 +320,17 @@ def _follow_handle(handle: str) -> str:
 
 
 def _write_page(about: dict[str, Any], text: str, start: int, most: int) -> dict[str, Any]:
-    """A page of at most so many characters, with where the next one begins."""
+    """Returns a page of at most so many characters, with where the next one begins."""
     end = _find_page_end(text, start, most)
     page = {**about, "offset": start, "text": text[start:end], "characters": len(text)}
     return {**page, "next_offset": end} if end < len(text) else page
 
 
 def _find_page_end(text: str, start: int, most: int) -> int:
-    """Where a page ends: after a line, or inside one that is too long, there between words if it has any."""
+    """Returns where a page ends.
+
+    That is after a line, or inside one that is too long, there between words if it has any.
+    """
     end = start + most
     if end >= len(text):
         return len(text)

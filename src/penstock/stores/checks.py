@@ -1,7 +1,8 @@
-"""What may be wrong with a store, and what mends it.
+"""Checks of a store: every fault that can be found, and the statement that mends it.
 
-Every id is worked out anew from the bytes, and every reference is looked up. Mending puts right what can be worked out
-from what is there (ends and lengths of logs, rows that nothing leads to); it never makes content up.
+Every id is worked out anew from the bytes, and every reference is looked up. Mending puts right what can be
+worked out from what is there (ends and lengths of logs, rows that nothing leads to); it never makes content
+up.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class CheckFinding(NamedTuple):
 
 
 def find_faults(do: Transaction) -> Iterator[CheckFinding]:
-    """Everything that is not as it should be."""
+    """Yields everything that is not as it should be."""
     for row in do.rows(
         "SELECT key, id, dialect, tip, length, view, forked_from, fork_length, tokens FROM conversations ORDER BY key"
     ):
@@ -67,7 +68,7 @@ def find_faults(do: Transaction) -> Iterator[CheckFinding]:
 
 
 def mend(do: Transaction) -> list[StoreFault]:
-    """Mend what can be; what was."""
+    """Mends what can be mended, and returns what was."""
     mended: list[StoreFault] = []
     for _ in range(_ROUNDS):
         found = [finding for finding in find_faults(do) if finding.statement]
@@ -137,7 +138,7 @@ def _check_record(compaction: Row, log: CheckedLog, conversation: int) -> Iterat
 
 
 def _follow_chain(standing: dict[int, Row], view: int) -> list[int] | None:
-    """The compactions below a view, newest first; None where one is missing or taken back."""
+    """Returns the compactions below a view, newest first; None where one is missing or taken back."""
     chain: list[int] = []
     while view:
         if view not in standing or view in chain:
@@ -148,7 +149,7 @@ def _follow_chain(standing: dict[int, Row], view: int) -> list[int] | None:
 
 
 def _find_chain_end(standing: dict[int, Row]) -> int | None:
-    """The one view below which all compactions that hold stand; None where there is none."""
+    """Returns the one view below which all compactions that hold stand; None where there is none."""
     if not standing:
         return 0
     ends = standing.keys() - {row[1] for row in standing.values()}
@@ -200,7 +201,7 @@ def _check_results(do: Transaction) -> Iterator[CheckFinding]:
 
 
 def _find_orphans(do: Transaction) -> Iterator[CheckFinding]:
-    """Rows that belong to nothing."""
+    """Yields rows that belong to nothing."""
     for table, column, owner in (
         ("entries", "conversation", "conversations"),
         ("compactions", "conversation", "conversations"),
@@ -246,7 +247,7 @@ _AT_ONCE = 500  # messages that are held while they are checked
 
 
 class CheckedLog(msgspec.Struct):
-    """What was found: the ids of the log, what is broken in it, and its end where another one is on record."""
+    """The ids of a log, what is broken in it, and its end where another one is on record."""
 
     ids: list[str]
     broken: list[str]
@@ -254,7 +255,7 @@ class CheckedLog(msgspec.Struct):
 
 
 def check_log(do: Transaction, row: Row) -> CheckedLog:
-    """Check the log of a row of `conversations`; what it shares with another is checked there."""
+    """Checks the log of a row of `conversations`; what it shares with another is checked there."""
     conversation, _, dialect, tip, length, _, source, shared = row[:8]
     log = CheckedLog([], [])
     if dialect not in DIALECTS:
@@ -276,7 +277,7 @@ def check_log(do: Transaction, row: Row) -> CheckedLog:
 
 
 def _check_own(do: Transaction, conversation: int, dialect: Dialect, log: CheckedLog) -> bool:
-    """Check the entries that are the conversation's own; whether they are all there, one after the other."""
+    """Checks the conversation's own entries; returns whether they are all there, one after the other."""
     before = log.ids[-1] if log.ids else ""
     unlinked: list[int] = []
     below = do.one(
@@ -324,7 +325,7 @@ def _read_own(do: Transaction, conversation: int, start: int) -> Iterator[Row]:
 def _find_misread(
     do: Transaction, conversation: int, dialect: Dialect, positions: list[int]
 ) -> Iterator[str]:
-    """Those whose content is not the one on record even with the ids that calls get by their place in the log."""
+    """Yields those whose content is not the one on record, even with the ids that calls get by their place in the log."""
     messages: list[Message] = []
     digests: list[bytes] = []
     for part, low, high in find_stretches(do, conversation):
@@ -365,14 +366,15 @@ def _digest(content: bytes, dialect: Dialect) -> bytes | None:
     return None if message is None else content_digest(message)
 
 
-# What may be wrong with the search index. It is made of what the store holds, so making it anew mends all of it.
+# What may be wrong with the search index. It is made of what the store holds, so making it anew mends all of
+# it.
 
 MAKE_ANEW = "UPDATE index_version SET version = 0"
 _SOURCES = ((0, "messages", "messages"), (1, "compactions", "summaries"), (2, "results", "stored results"))
 
 
 def check_search_index(do: Transaction) -> Iterator[str]:
-    """What is not as it should be. Nothing in an index that the next search makes anew anyway."""
+    """Yields what is not as it should be; nothing for an index that the next search makes anew anyway."""
     row = do.one("SELECT version FROM index_version")
     if row is None or row[0] != INDEX_VERSION:
         return

@@ -50,7 +50,7 @@ _PIECES = msgspec.json.Decoder(tuple[Piece, ...])
 def commit_compaction(
     do: Transaction, session_id: str, new: NewCompaction, words: SqlSpelling
 ) -> CompactionRow:
-    """Commit a compaction, end its session and open the continuation."""
+    """Commits a compaction, ends its session and opens the continuation."""
     _, _, conversation = find_session(do, session_id, words.hold_session)
     read_log_tip(do, conversation, words.for_update)
     if new.key:
@@ -70,14 +70,14 @@ def commit_compaction(
 
 
 def list_compactions(do: Transaction, session_id: str, *, undone: bool) -> list[CompactionRow]:
-    """The compactions that hold, oldest first; with `undone`, those that were taken back too."""
+    """Returns the compactions that hold, oldest first; with `undone`, those that were taken back too."""
     _, _, conversation = find_session(do, session_id)
     which = "" if undone else "AND c.undone IS NULL"
     return [_build_compaction(row) for row in do.rows(f"{_COMPACTION} {which} ORDER BY c.key", conversation)]
 
 
 def undo_newest(do: Transaction, session_id: str, at: float, words: SqlSpelling) -> CompactionRow | None:
-    """Take the newest compaction back."""
+    """Takes the newest compaction back."""
     _, _, conversation = find_session(do, session_id, words.hold_session)
     read_log_tip(do, conversation, words.for_update)
     newest = find_newest(do, conversation)
@@ -89,7 +89,7 @@ def undo_newest(do: Transaction, session_id: str, at: float, words: SqlSpelling)
 
 
 def pin_message(do: Transaction, session_id: str, position: int, hold: str, *, pinned: bool) -> None:
-    """Pin a message of the log, which compactions keep, or unpin it."""
+    """Pins a message of the log, which compactions keep, or unpins it."""
     _, _, conversation = find_session(do, session_id, hold)
     if not 0 <= position < read_log_tip(do, conversation).length:
         raise StoreError(f"there is no message m{position + 1} in this conversation to pin")
@@ -102,7 +102,10 @@ def pin_message(do: Transaction, session_id: str, position: int, hold: str, *, p
 
 
 def _insert(do: Transaction, conversation: int, session: int, new: NewCompaction) -> CompactionRow:
-    """Write a compaction and make its view the present one; `session` is the key of the one that it opens."""
+    """Writes a compaction and makes its view the present one.
+
+    `session` is the key of the one that it opens.
+    """
     compaction, at = new.compaction, new.session.at
     row = do.one(
         "INSERT INTO compactions "
@@ -124,7 +127,7 @@ def _insert(do: Transaction, conversation: int, session: int, new: NewCompaction
 
 
 def find_newest(do: Transaction, conversation: int) -> CompactionRow | None:
-    """The compaction whose view is the present one."""
+    """Returns the compaction whose view is the present one."""
     row = require_row(do.one("SELECT view FROM conversations WHERE key = ?", conversation))
     if not row[0]:
         return None
@@ -152,7 +155,7 @@ def _require_base(do: Transaction, conversation: int, new: NewCompaction) -> Non
 
 
 def knows_its_positions(pieces: Sequence[Piece], length: int) -> bool:
-    """Whether all messages that a compaction names are among those that it was made of."""
+    """Returns whether all messages that a compaction names are among those that it was made of."""
     for piece in pieces:
         positions = piece.covers if isinstance(piece, Handoff) else (piece.position,)
         if not all(0 <= position < length for position in positions):
@@ -161,7 +164,7 @@ def knows_its_positions(pieces: Sequence[Piece], length: int) -> bool:
 
 
 def _build_compaction(row: Row) -> CompactionRow:
-    """The compaction of a row of `_COMPACTION`."""
+    """Returns the compaction of a row of `_COMPACTION`."""
     compaction = Compaction(bytes(row[1]).hex(), row[2], read_pieces(bytes(row[3])))
     return CompactionRow(
         key=row[0],
@@ -175,12 +178,12 @@ def _build_compaction(row: Row) -> CompactionRow:
 
 
 def _write_pieces(pieces: Sequence[Piece]) -> bytes:
-    """The pieces of a compaction as JSON."""
+    """Returns the pieces of a compaction as JSON."""
     return encode_wire(msgspec.to_builtins(pieces, str_keys=True))
 
 
 def read_pieces(data: bytes) -> tuple[Piece, ...]:
-    """The pieces of a compaction. Raises ValueError where they are none."""
+    """Returns the pieces of a compaction. Raises ValueError where they cannot be read."""
     try:
         return _PIECES.decode(data)
     except msgspec.ValidationError:
@@ -189,11 +192,12 @@ def read_pieces(data: bytes) -> tuple[Piece, ...]:
         return msgspec.convert(parse_json(data), tuple[Piece, ...], str_keys=True)
 
 
-# Facts of the ledger: written with the compaction that takes their messages out of the view, and gone with it.
+# Facts of the ledger: written with the compaction that takes their messages out of the view, and gone with
+# it.
 
 
 def insert_facts(do: Transaction, conversation: int, compaction: int, facts: Sequence[NewFact]) -> None:
-    """Write the facts of a compaction, in the order in which they are given."""
+    """Writes the facts of a compaction, in the order in which they are given."""
     do.run_many(
         "INSERT INTO facts (compaction, place, conversation, position, kind, label, text, uses, superseded) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -215,7 +219,10 @@ def insert_facts(do: Transaction, conversation: int, compaction: int, facts: Seq
 
 
 def list_facts(do: Transaction, session_id: str) -> list[FactRow]:
-    """The facts of the compactions that hold, in the order of their messages; one that was written again counts once."""
+    """Returns the facts of the compactions that hold, in the order of their messages.
+
+    One that was written again counts once.
+    """
     _, _, conversation = find_session(do, session_id)
     newest: dict[tuple[int, str, str, str], FactRow] = {}
     for part, low, high in find_stretches(do, conversation):

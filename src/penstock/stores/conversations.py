@@ -1,4 +1,7 @@
-"""Conversations, their sessions and their logs: opened, branched off, ended and listed; appended to and read."""
+"""Conversations, their sessions and their logs.
+
+Conversations are created, branched off, listed and ended here; their logs are appended to and read.
+"""
 
 from __future__ import annotations
 
@@ -57,14 +60,14 @@ _USED = ", ".join(
 
 
 def create_conversation(do: Transaction, session: NewSession) -> SessionRow:
-    """A new conversation, with its first session."""
+    """Creates a conversation, with its first session."""
     conversation = insert_conversation(do, session)
     insert_session(do, session, conversation, None)
     return find_session(do, session.id)[0]
 
 
 def branch_off(do: Transaction, session_id: str, length: int, new: NewSession, hold: str) -> SessionRow:
-    """A conversation that shares the first `length` messages of another one's log."""
+    """Creates a conversation that shares the first `length` messages of another one's log."""
     _, key, source = find_session(do, session_id, hold)
     tip = find_id_at_end(do, source, length)
     conversation = insert_conversation(do, new, forked_from=source, fork_length=length, tip=tip)
@@ -74,7 +77,7 @@ def branch_off(do: Transaction, session_id: str, length: int, new: NewSession, h
 
 
 def end_session(do: Transaction, session_id: str, reason: str, at: float, hold: str) -> None:
-    """End a session; one that has ended stays as it is."""
+    """Ends a session; one that has ended stays as it is."""
     _, key, _ = find_session(do, session_id, hold)
     do.run(
         "UPDATE sessions SET ended = ?, end_reason = ? WHERE key = ? AND ended IS NULL",
@@ -83,7 +86,7 @@ def end_session(do: Transaction, session_id: str, reason: str, at: float, hold: 
 
 
 def update_session(do: Transaction, session_id: str, title: str | None, model: str | None, hold: str) -> None:
-    """Give a session another title or model."""
+    """Gives a session another title or model."""
     _, key, _ = find_session(do, session_id, hold)
     if title is not None:
         do.run("UPDATE sessions SET title = ? WHERE key = ?", clean_label(title), key)
@@ -92,13 +95,16 @@ def update_session(do: Transaction, session_id: str, title: str | None, model: s
 
 
 def list_children(do: Transaction, session_id: str) -> list[SessionRow]:
-    """Sessions that continue this one, branched off or work for it, oldest first."""
+    """Returns sessions that continue this one, branched off or work for it, oldest first."""
     _, key, _ = find_session(do, session_id)
     return [build_session(row) for row in do.rows(f"{SESSION} WHERE s.parent = ? ORDER BY s.key", key)]
 
 
 def follow_continuations(do: Transaction, row: SessionRow, conversation: int) -> SessionRow:
-    """The session that one goes on in: each continuation started when what it continues had ended, or later."""
+    """Returns the session that one goes on in.
+
+    A continuation started when the session that it continues had ended, or later.
+    """
     sessions = [
         build_session(one)
         for one in do.rows(
@@ -114,7 +120,7 @@ def follow_continuations(do: Transaction, row: SessionRow, conversation: int) ->
 
 
 def list_conversations(do: Transaction, limit: int, offset: int) -> list[ConversationRow]:
-    """Conversations, the one that was used last first; sub-agents' are left out."""
+    """Returns conversations, the one that was used last first; sub-agents' are left out."""
     rows = do.rows(
         "SELECT c.key, c.id, c.created, c.updated, c.length, c.tokens, c.view, "
         "(SELECT count(*) FROM compactions k WHERE k.conversation = c.key AND k.undone IS NULL) "
@@ -127,7 +133,7 @@ def list_conversations(do: Transaction, limit: int, offset: int) -> list[Convers
 
 
 def _build_conversation(do: Transaction, row: Row) -> ConversationRow:
-    """The conversation of a row, with its tip and what it has used."""
+    """Returns the conversation of a row, with its tip and what it has used."""
     key = row[0]
     tip = find_last_session(do, key)
     titled = do.one(
@@ -156,7 +162,7 @@ def _build_conversation(do: Transaction, row: Row) -> ConversationRow:
 
 
 def _sum_view_tokens(do: Transaction, conversation: int, view: int) -> int:
-    """Tokens of a compaction's result, and of what was logged after it."""
+    """Returns tokens of a compaction's result, and of what was logged after it."""
     length, receipt = require_row(do.one("SELECT length, receipt FROM compactions WHERE key = ?", view))
     try:
         after = parse_json(bytes(receipt)).get("tokens_after", 0)
@@ -173,7 +179,7 @@ def append_messages(
     at: float,
     words: SqlSpelling,
 ) -> Appended:
-    """Append to the log whose last message has the id `after`."""
+    """Appends to the log whose last message has the id `after`."""
     ids: list[str] = []
     for message in messages:
         ids.append(chain(ids[-1] if ids else after, message.digest))
@@ -205,7 +211,7 @@ def append_messages(
 
 
 def _store_messages(do: Transaction, messages: Sequence[NewMessage], ids: Sequence[str]) -> list[int]:
-    """The keys of the messages, which are stored unless they were before."""
+    """Returns the keys of the messages, which are stored unless they were before."""
     rows: list[Row] = []
     for message, message_id in zip(messages, ids, strict=True):
         raw, packed = pack(message.raw)
@@ -235,7 +241,10 @@ def _store_messages(do: Transaction, messages: Sequence[NewMessage], ids: Sequen
 def _recognise_retry(
     do: Transaction, conversation: int, tip: LogTip, ids: Sequence[str], after: str
 ) -> Appended:
-    """What was appended, where the very same messages stand there already. Raises StoreConflict otherwise."""
+    """Returns what was appended, where the very same messages stand there already.
+
+    Raises StoreConflict otherwise.
+    """
     before = _find_position(do, conversation, after) if after else -1
     if before is not None and read_ids(do, conversation, before + 1, before + 1 + len(ids)) == list(ids):
         return Appended(tuple(ids), tip, again=True)
@@ -245,7 +254,7 @@ def _recognise_retry(
 
 
 def _find_position(do: Transaction, conversation: int, message_id: str) -> int | None:
-    """Where a message stands in a log, None where it does not."""
+    """Returns where a message stands in a log, None where it does not."""
     for part, low, high in find_stretches(do, conversation):
         row = do.one(
             "SELECT e.position FROM messages m JOIN entries e ON e.message = m.key "
@@ -260,7 +269,10 @@ def _find_position(do: Transaction, conversation: int, message_id: str) -> int |
 def _tie_results(
     do: Transaction, conversation: int, keys: Sequence[int], messages: Sequence[NewMessage]
 ) -> None:
-    """Have stored results of the conversation stay as long as the messages that stand in their place."""
+    """Ties stored results of the conversation to the messages that stand in their place.
+
+    A result stays as long as its message does.
+    """
     do.run_many(
         "UPDATE results SET message = ? WHERE id = ? AND message IS NULL "
         "AND session IN (SELECT key FROM sessions WHERE conversation = ?)",
@@ -274,7 +286,7 @@ def _tie_results(
 
 
 def read_positions(do: Transaction, session_id: str, positions: Sequence[int]) -> list[LogEntry]:
-    """The messages at these positions, in their order; positions that are not there are left out."""
+    """Returns the messages at these positions, in their order; positions that are not there are left out."""
     _, _, conversation = find_session(do, session_id)
     found: dict[int, LogEntry] = {}
     for part, low, high in find_stretches(do, conversation):
@@ -287,7 +299,7 @@ def read_positions(do: Transaction, session_id: str, positions: Sequence[int]) -
 
 
 def read_stretch(do: Transaction, session_id: str, start: int, limit: int | None) -> list[LogEntry]:
-    """The messages from a position on."""
+    """Returns the messages from a position on."""
     _, _, conversation = find_session(do, session_id)
     end = read_log_tip(do, conversation).length
     if limit is not None:
@@ -303,12 +315,12 @@ def read_stretch(do: Transaction, session_id: str, start: int, limit: int | None
 
 
 def _build_entry(row: Row) -> LogEntry:
-    """The message of a row of `ENTRY`."""
+    """Returns the message of a row of `ENTRY`."""
     return LogEntry(row[0], bytes(row[1]).hex(), unpack(row[2], row[3]), row[4], row[5], row[6])
 
 
 def find_longest_known(do: Transaction, ids: Sequence[str]) -> tuple[str, int] | None:
-    """The session whose log begins with the most of these ids, and how many."""
+    """Returns the session whose log begins with the most of these ids, and how many."""
     low, high = 0, len(ids)
     while low < high:  # ids are chained: who knows one knows all before it
         middle = (low + high + 1) // 2

@@ -1,7 +1,7 @@
-"""What the store needs of a database, SQLite or PostgreSQL.
+"""The database below a store, SQLite or PostgreSQL.
 
-Statements are portable SQL with `?` for values. What differs between the two stands here as words of a dialect and as
-transactions; everything else is in `sql.py`.
+Statements are portable SQL with `?` for values. What differs between the two stands here as words of a
+dialect and as transactions; everything else is in `store.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Row = tuple[Any, ...]
 
 
 class SqlSpelling(msgspec.Struct, frozen=True):
-    """How a database spells what has no common spelling."""
+    """The words of a database for what has no common spelling."""
 
     key: str
     number: str
@@ -30,8 +30,11 @@ class SqlSpelling(msgspec.Struct, frozen=True):
     for_update: str
     """Behind a SELECT: hold the row until the transaction ends, where the transaction does not hold all anyway."""
     hold_session: str
-    """Behind a SELECT of sessions as `s`: keep them from being deleted until the transaction ends. Others may change them: who
-    holds the conversation also ends its last session, which somebody may hold who waits for the conversation."""
+    """Behind a SELECT of sessions as `s`: keep them from being deleted until the transaction ends.
+
+    Others may change them: a writer that holds the conversation also ends its last session, which another
+    writer may hold while it waits for the conversation.
+    """
     hold_all: str
     """A statement that keeps all other writers away until the transaction ends, or nothing."""
     hold_index: tuple[str, ...]
@@ -50,16 +53,16 @@ class Transaction(Protocol):
     """Statements that take effect together or not at all."""
 
     def rows(self, statement: str, *values: Any) -> list[Row]:
-        """The rows of a query, or of a statement with RETURNING."""
+        """Returns the rows of a query, or of a statement with RETURNING."""
 
     def one(self, statement: str, *values: Any) -> Row | None:
-        """The first row."""
+        """Returns the first row."""
 
     def run(self, statement: str, *values: Any) -> int:
-        """Carry out a statement; how many rows it touched."""
+        """Runs a statement, and returns how many rows it touched."""
 
     def run_many(self, statement: str, many: Sequence[Row]) -> None:
-        """Carry out a statement for each of many rows of values."""
+        """Runs a statement for each of many rows of values."""
 
 
 class Database(Protocol):
@@ -69,22 +72,25 @@ class Database(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it is, without a password."""
+        """The address, without a password."""
 
     def reading(self) -> AbstractContextManager[Transaction]:
-        """A transaction that only reads, and sees one state."""
+        """Opens a transaction that only reads, and sees one state."""
 
     def writing(self) -> AbstractContextManager[Transaction]:
-        """A transaction that writes: durable when the block ends, undone where it raises."""
+        """Opens a transaction that writes: durable when the block ends, undone where it raises."""
 
     def scrub(self) -> bool:
-        """Overwrite what was deleted, where it is still on disk; False where somebody else's reading keeps it there."""
+        """Overwrites what was deleted, where it is still on disk.
+
+        Returns False where another reader keeps it there.
+        """
 
     def reclaim(self) -> None:
-        """After very much was written anew: have the room of what that replaced used again."""
+        """Frees the room of what was replaced, after very much was written anew."""
 
     def damage(self) -> list[str]:
-        """What the database itself finds wrong with its pages and indexes."""
+        """Returns what the database itself finds wrong with its pages and indexes."""
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Closes files and connections."""

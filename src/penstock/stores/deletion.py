@@ -17,12 +17,15 @@ __all__ = ["delete_conversations", "expire_conversation", "find_with_subagents",
 
 
 def delete_conversations(do: Transaction, conversation: int) -> int:
-    """Delete a conversation and those of its sub-agents; how many messages went. Nobody else may write meanwhile."""
+    """Deletes a conversation and those of its sub-agents; returns how many messages went.
+
+    Nobody else may write meanwhile.
+    """
     return sum(_delete(do, key) for key in reversed(find_with_subagents(do, conversation)))
 
 
 def find_with_subagents(do: Transaction, conversation: int) -> list[int]:
-    """The conversation, and those of the sub-agents that work for it."""
+    """Returns the conversation, and those of the sub-agents that work for it."""
     found = [conversation]
     for key in found:  # grows while it is walked: sub-agents may have sub-agents
         rows = do.rows(
@@ -54,7 +57,7 @@ def _delete(do: Transaction, conversation: int) -> int:
 
 
 def _hand_over(do: Transaction, conversation: int) -> None:
-    """Give branches the entries that they read here, and the place that this one branched off from."""
+    """Gives branches the entries that they read here, and the place that this one branched off from."""
     source, low = require_row(
         do.one("SELECT forked_from, fork_length FROM conversations WHERE key = ?", conversation)
     )
@@ -73,7 +76,7 @@ def _hand_over(do: Transaction, conversation: int) -> None:
 
 
 def _hand_over_results(do: Transaction, conversation: int, sessions: Sequence[int]) -> None:
-    """Give stored results whose message stands in another log, too, to a session of that one."""
+    """Gives stored results whose message stands in another log, too, to a session of that one."""
     marks = ", ".join("?" * len(sessions))
     do.run(
         "UPDATE results SET session = coalesce((SELECT min(s.key) FROM entries e JOIN sessions s "
@@ -84,7 +87,7 @@ def _hand_over_results(do: Transaction, conversation: int, sessions: Sequence[in
 
 
 def _delete_unused(do: Transaction, messages: Sequence[Row]) -> list[str]:
-    """Delete those of the messages that stand in no log; their ids."""
+    """Deletes those of the messages that stand in no log, and returns their ids."""
     gone: list[str] = []
     for some in cut_batches([row[0] for row in messages]):
         marks = ", ".join("?" * len(some))
@@ -95,7 +98,7 @@ def _delete_unused(do: Transaction, messages: Sequence[Row]) -> list[str]:
 
 
 def _delete_notes(do: Transaction, owners: AbstractSet[str]) -> None:
-    """Delete notes on what is gone, whose keys are its id, or its id and more behind a `/`."""
+    """Deletes notes on what is gone, whose keys are its id, or its id and more behind a `/`."""
     gone = [row for row in do.rows("SELECT name, key FROM notes") if _belongs(row[1], owners)]
     do.run_many("DELETE FROM notes WHERE name = ? AND key = ?", gone)
 
@@ -106,8 +109,8 @@ def _belongs(key: str, owners: AbstractSet[str]) -> bool:
 
 # Conversations that nobody has used for long: which they are, and deleting them.
 #
-# A conversation is used where something is appended to it, it is compacted, or a compaction is taken back; and where it is
-# brought from elsewhere, however old it is. What its sub-agents do counts for it.
+# A conversation is used where something is appended to it, it is compacted, or a compaction is taken back;
+# and where it is brought from elsewhere, however old it is. What its sub-agents do counts for it.
 
 _DUE = (
     "SELECT c.key, c.id, c.updated, c.length FROM conversations c WHERE c.updated < ? AND NOT EXISTS "
@@ -116,13 +119,16 @@ _DUE = (
 
 
 def list_due(do: Transaction, before: float) -> list[Expired]:
-    """Conversations that were last used before that time, the oldest first; sub-agents' go with those they work for."""
+    """Returns conversations last used before that time, the oldest first.
+
+    Those of sub-agents go with the ones that they work for.
+    """
     rows = do.rows(f"{_DUE} ORDER BY c.updated, c.key", before, SUBAGENT)
     return [_build_expired(row) for row in rows if not _was_used(do, row[0], before)]
 
 
 def expire_conversation(do: Transaction, conversation_id: str, before: float) -> Expired | None:
-    """Delete a conversation if it is still due; what went. Nobody else may write meanwhile."""
+    """Deletes a conversation if it is still due, and returns what went. Nobody else may write meanwhile."""
     row = do.one(f"{_DUE} AND c.id = ?", before, SUBAGENT, conversation_id)
     if row is None or _was_used(do, row[0], before):
         return None
@@ -131,7 +137,7 @@ def expire_conversation(do: Transaction, conversation_id: str, before: float) ->
 
 
 def _was_used(do: Transaction, conversation: int, before: float) -> bool:
-    """Whether it, or a sub-agent of it, was used at that time or later."""
+    """Returns whether it, or a sub-agent of it, was used at that time or later."""
     for key in find_with_subagents(do, conversation):
         row = do.one("SELECT id, updated FROM conversations WHERE key = ?", key)
         if row is None:

@@ -1,16 +1,17 @@
 """The full-text index: passages by their terms, in blocks that are written once, in portable SQL.
 
-A passage has a number and the terms that `penstock.recall` makes of it, which are taken as they are: no database cuts
-words here. New passages come as a small block behind all others. Small neighbours are joined from time to time, so that
-there are never many. What is deleted is noted by its numbers (`removed`), is found no more from then on, and leaves
-its blocks one by one: no writer waits for more than one of them.
+A passage has a number and the terms that `penstock.recall` makes of it, which are taken as they are: no
+database cuts words here. New passages come as a small block behind all others. Small neighbours are joined
+from time to time, so that there are never many. What is deleted is noted by its numbers (`removed`), is found
+no more from then on, and leaves its blocks one by one: no writer waits for more than one of them.
 
-A block stands for up to 65,536 passages with neighbouring numbers. In memory it is one sorted array of pairs: the hash
-of a term, and the place of a passage that holds it, counted from where the block begins. In the database it is cut by
-hashes into pages of about a kilobyte, so that a term is found in one page of each block.
+A block stands for up to 65,536 passages with neighbouring numbers. In memory it is one sorted array of pairs:
+the hash of a term, and the place of a passage that holds it, counted from where the block begins. In the
+database it is cut by hashes into pages of about a kilobyte, so that a term is found in one page of each
+block.
 
-Four bytes for a term take less room than the term, and leave nothing in the store that could be read. Two terms with
-one hash cost a candidate that the ranking, which reads the text, puts aside.
+Four bytes for a term take less room than the term, and leave nothing in the store that could be read. Two
+terms with one hash cost a candidate that the ranking, which reads the text, puts aside.
 """
 
 from __future__ import annotations
@@ -55,12 +56,16 @@ _PAGE_BYTES = 1_200  # PostgreSQL keeps what is larger than 2,000 elsewhere, SQL
 _BITS = np.uint64(16)
 _PLACE = np.uint64(SPAN - 1)
 _NONE: Places = np.zeros(0, "<u2")
-# A page: how many terms, their hashes in order, how many places each has (less one), the places of one after the other.
+# A page: how many terms, their hashes in order, how many places each has (less one), the places of one after
+# the other.
 _HASH, _COUNT = np.dtype("<u4"), np.dtype("<u2")
 _HEAD = 4
 _DAMAGED = "the search index is damaged: penstock doctor --repair makes it anew"
 _STEPS = (128, 1_024, 8_192, 49_152)
-"""Blocks that are smaller than a step are joined as soon as they reach it together: each passage is written a few times."""
+"""Blocks that are smaller than a step are joined as soon as they reach it together.
+
+So each passage is written a few times at most.
+"""
 _BLOCK = "SELECT first, span, pages FROM blocks"
 _LEAST_BLOCKS = 4  # that are looked at together, the newest; then twice as many each time
 _MOST_SMALL = 64  # blocks that may be joined
@@ -68,14 +73,14 @@ _NOTHING: Numbers = np.zeros(0, np.int64)
 
 
 class PassageTerms(msgspec.Struct, frozen=True):
-    """Which passages are meant: those that hold all of these terms and, where given, one of those."""
+    """The passages that are meant: those that hold all of these terms and, where given, one of those."""
 
     all_of: tuple[str, ...]
     one_of: tuple[str, ...] = ()
 
 
 class FoundRange(msgspec.Struct, frozen=True):
-    """How many passages were found, from the highest number down, and the lowest number among them (0 for none)."""
+    """The count of passages that were found, from the highest number down, and the lowest number among them (0 for none)."""
 
     passages: int
     lowest: int
@@ -95,9 +100,9 @@ class _Block(msgspec.Struct, frozen=True, gc=False):
 
 
 def add_passages(do: Transaction, passages: Sequence[tuple[int, Sequence[str]]]) -> int:
-    """Add passages from `find_next_number` on, with their terms. Nobody else may add or remove any meanwhile.
+    """Adds passages from `find_next_number` on, with their terms.
 
-    Returns how many of those before them were written anew.
+    Nobody else may add or remove any meanwhile. Returns how many of those before them were written anew.
     """
     for start in range(0, len(passages), SPAN):
         some = passages[start : start + SPAN]
@@ -107,13 +112,19 @@ def add_passages(do: Transaction, passages: Sequence[tuple[int, Sequence[str]]])
 
 
 def find_next_number(do: Transaction) -> int:
-    """The number of the next passage: one that no passage has, nor one that was removed and still stands in its block."""
+    """Returns the number of the next passage.
+
+    No passage has it, nor one that was removed and still stands in its block.
+    """
     row = do.one("SELECT first + span FROM blocks ORDER BY first DESC LIMIT 1")
     return int(row[0]) if row is not None else 1
 
 
 def purge_some(do: Transaction) -> bool:
-    """Write one block anew without what was removed from it; False where there is none. Nobody else may meanwhile."""
+    """Writes one block anew without what was removed from it; returns False where there is none.
+
+    Nobody else may change the index meanwhile.
+    """
     row = do.one("SELECT min(first) FROM removed")
     if row is None or row[0] is None:
         return False
@@ -137,13 +148,13 @@ def purge_some(do: Transaction) -> bool:
 
 
 def empty_index(do: Transaction) -> None:
-    """Remove all passages."""
+    """Removes all passages."""
     for table in ("postings", "blocks", "removed"):
         do.run(f"DELETE FROM {table}")
 
 
 def count_held_passages(do: Transaction) -> int:
-    """How many passages there are."""
+    """Returns how many passages there are."""
     row = do.one(
         "SELECT (SELECT coalesce(sum(passages), 0) FROM blocks) - (SELECT coalesce(sum(passages), 0) FROM removed)"
     )
@@ -151,7 +162,7 @@ def count_held_passages(do: Transaction) -> int:
 
 
 def count_damaged_blocks(do: Transaction) -> int:
-    """How many blocks are not what they are said to be."""
+    """Returns how many blocks are not what they are said to be."""
     found = 0
     for *block, passages in do.rows("SELECT first, span, pages, passages FROM blocks"):
         try:
@@ -162,12 +173,15 @@ def count_damaged_blocks(do: Transaction) -> int:
 
 
 def sort_ranges(rows: Iterable[Row]) -> NDArray[np.int64]:
-    """Ranges of numbers, of a first one and how many each, for `find_within`. No two of them may overlap."""
+    """Returns ranges of numbers, each a first one and how many, sorted for `find_within`.
+
+    No two of them may overlap.
+    """
     return np.array(sorted(rows), np.int64).reshape(-1, 2)
 
 
 def find_within(numbers: Numbers, ranges: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of the numbers stand in one of the ranges."""
+    """Returns which of the numbers stand in one of the ranges."""
     if not len(ranges):
         return np.zeros(len(numbers), np.bool_)
     before = np.searchsorted(ranges[:, 0], numbers, side="right") - 1
@@ -185,7 +199,7 @@ class Look:
         self._found: dict[tuple[int, str], Numbers] = {}
 
     def find_newest(self, terms: PassageTerms, limit: int) -> Numbers:
-        """The highest numbers among the passages that are meant, highest first."""
+        """Returns the highest numbers among the passages that are meant, highest first."""
         found: list[Numbers] = []
         count = 0
         for blocks in self._group_newest_first():
@@ -200,7 +214,10 @@ class Look:
     def measure_spreads(
         self, terms: Sequence[str], one_of: tuple[str, ...], limit: int
     ) -> dict[str, FoundRange]:
-        """How often each term is held, within `one_of` where given, counted up to a limit: see `FoundRange`."""
+        """Returns how often each term is held, within `one_of` where given, counted up to a limit.
+
+        See `FoundRange`.
+        """
         found = {term: FoundRange(0, 0) for term in terms}
         for blocks in self._group_newest_first():
             rare = [term for term, spread in found.items() if spread.passages < limit]
@@ -216,7 +233,7 @@ class Look:
         return found
 
     def _group_newest_first(self) -> Iterator[list[_Block]]:
-        """The blocks from the newest on, some at a time: a common term needs few, a rare one all."""
+        """Returns the blocks from the newest on, some at a time: a common term needs few, a rare one all."""
         start, count = 0, _LEAST_BLOCKS
         while start < len(self._blocks):
             yield self._blocks[start : start + count]
@@ -225,7 +242,7 @@ class Look:
     def _load_holding(
         self, blocks: list[_Block], terms: Sequence[str], one_of: Sequence[str]
     ) -> list[_Block]:
-        """Those of the blocks that may hold what is meant, with what they know of the terms."""
+        """Returns the blocks that may hold what is meant, with what they know of the terms at hand."""
         if one_of:
             self._load(blocks, one_of)
             blocks = [
@@ -235,7 +252,7 @@ class Look:
         return blocks
 
     def _load(self, blocks: Sequence[_Block], terms: Sequence[str]) -> None:
-        """Have at hand which passages of the blocks hold the terms."""
+        """Reads which passages of the blocks hold the terms."""
         hashes = {term: hash_term(term) for term in terms}
         wanted = {
             (block.first, term): _place_page(block, choose_page(hashes[term], block.pages))
@@ -253,11 +270,11 @@ class Look:
             self._found[first, term] = self._drop_removed(numbers)
 
     def _drop_removed(self, numbers: Numbers) -> Numbers:
-        """The numbers without those that were removed."""
+        """Returns the numbers without those that were removed."""
         return numbers[~find_within(numbers, self._removed)] if len(self._removed) else numbers
 
     def _match(self, block: _Block, terms: PassageTerms) -> Numbers:
-        """The numbers of passages in a block that is loaded, in order."""
+        """Returns the numbers of passages in a block that is loaded, in order."""
         some = [self._found[block.first, term] for term in terms.one_of]
         lists = [self._found[block.first, term] for term in terms.all_of]
         if len(some) == 1:
@@ -271,7 +288,10 @@ class Look:
 
 
 def _join(do: Transaction) -> int:
-    """Make one block of the newest ones where these are small and many; how many passages were written anew."""
+    """Makes one block of the newest ones where these are small and many.
+
+    Returns how many passages were written anew.
+    """
     anew = 0
     blocks = [_Block(*row) for row in do.rows(f"{_BLOCK} ORDER BY first DESC LIMIT ?", _MOST_SMALL)]
     for step in _STEPS:
@@ -321,7 +341,7 @@ def _delete(do: Transaction, block: _Block) -> None:
 
 
 def _place_page(block: _Block, page: int) -> int:
-    """Where a page of a block is kept."""
+    """Returns where a page of a block is kept."""
     return block.first * SPAN + page
 
 
@@ -329,7 +349,7 @@ def _place_page(block: _Block, page: int) -> int:
 
 
 def make_pairs(passages: Iterable[tuple[int, Sequence[str]]], first: int) -> Pairs:
-    """The pairs of passages by number, with their terms; `first` is where the block begins."""
+    """Returns the pairs of passages by number, with their terms; `first` is where the block begins."""
     hashes: dict[str, int] = {}
     pairs = []
     for number, terms in passages:
@@ -345,13 +365,13 @@ def make_pairs(passages: Iterable[tuple[int, Sequence[str]]], first: int) -> Pai
 
 
 def join_pairs(blocks: Sequence[tuple[int, Pairs]]) -> Pairs:
-    """The pairs of blocks, each with where it begins, as one that begins where the first of them does."""
+    """Returns the pairs of blocks, each with where it begins, as one that begins where the first of them does."""
     first = blocks[0][0]
     return np.sort(np.concatenate([pairs + np.uint64(begins - first) for begins, pairs in blocks]))
 
 
 def drop_places(pairs: Pairs, ranges: Iterable[tuple[int, int]]) -> Pairs:
-    """The pairs without places in these ranges, each from one place up to another."""
+    """Returns the pairs without places in these ranges, each from one place up to another."""
     gone = np.zeros(SPAN, np.bool_)
     for low, high in ranges:
         gone[max(0, low) : max(0, high)] = True
@@ -360,12 +380,12 @@ def drop_places(pairs: Pairs, ranges: Iterable[tuple[int, int]]) -> Pairs:
 
 
 def count_passages(pairs: Pairs) -> int:
-    """How many passages there are in a block."""
+    """Returns how many passages there are in a block."""
     return int(np.count_nonzero(np.bincount((pairs & _PLACE).astype(np.int64))))
 
 
 def pack_pages(pairs: Pairs) -> tuple[int, list[tuple[int, bytes]]]:
-    """How many pages there are, and those with something in them by their place."""
+    """Returns how many pages there are, and those with something in them by their place."""
     hashes, places = (pairs >> _BITS).astype(_HASH), (pairs & _PLACE).astype(_COUNT)
     starts = np.flatnonzero(np.concatenate(([True], hashes[1:] != hashes[:-1])))
     counts = np.diff(starts, append=len(pairs))
@@ -387,7 +407,7 @@ def pack_pages(pairs: Pairs) -> tuple[int, list[tuple[int, bytes]]]:
 
 
 def unpack_pages(pages: Iterable[bytes]) -> Pairs:
-    """The pairs of a block, by its pages in order. Raises StoreError where they are damaged."""
+    """Returns the pairs of a block, by its pages in order. Raises StoreError where they are damaged."""
     parts = [_split_page(page) for page in pages]
     if not parts:
         return np.zeros(0, np.uint64)
@@ -400,17 +420,17 @@ def unpack_pages(pages: Iterable[bytes]) -> Pairs:
 
 
 def hash_term(term: str) -> int:
-    """Four bytes."""
+    """Returns the hash of a term: four bytes."""
     return zlib.crc32(term.encode())
 
 
 def choose_page(term_hash: int, pages: int) -> int:
-    """Which of so many pages holds the term, if any does."""
+    """Returns which of so many pages holds the term, if any does."""
     return term_hash * pages >> 32
 
 
 def find_places(term_hash: int, page: bytes) -> Places:
-    """The places of a term, in order, by the page that it would stand in."""
+    """Returns the places of a term, in order, by the page that it would stand in."""
     terms, rest, places = _split_page(page)
     at = int(np.searchsorted(terms, np.uint32(term_hash)))
     if at == len(terms) or terms[at] != term_hash:

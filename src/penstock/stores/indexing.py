@@ -1,13 +1,15 @@
-"""Keeping the search index up to date: what was written waits in a queue until a search, or anybody, has it indexed.
+"""Keeping the search index up to date.
 
-So an append stays as quick as it is durable, and many messages are indexed at a time, which costs far less. What is
-in the queue is written by triggers, in the same transaction as what it names. A source of passages is a message of a log, the
-summary of a compaction or a stored tool result; each is read as a message. Each passage also holds a term for the conversation
-that brought it (`scope_term`), by which one conversation is searched without looking at all others.
+What was written waits in a queue until a search, or anybody, has it indexed. So an append stays as quick as
+it is durable, and many messages are indexed at a time, which costs far less. What is in the queue is written
+by triggers, in the same transaction as what it names. A source of passages is a message of a log, the summary
+of a compaction or a stored tool result; each is read as a message. Each passage also holds a term for the
+conversation that brought it (`scope_term`), by which one conversation is searched without looking at all
+others.
 
-Vectors, for searches with an embedder, are made after the terms, in the order of the passages' numbers, from where the last
-time ended. So it does not matter when a caller begins to ask for them, nor who indexes without. Vectors of another model
-are made anew.
+Vectors, for searches with an embedder, are made after the terms, in the order of the passages' numbers, from
+where the last time ended. So it does not matter when a caller begins to ask for them, nor who indexes
+without. Vectors of another model are made anew.
 """
 
 from __future__ import annotations
@@ -70,18 +72,18 @@ class PassageSource(msgspec.Struct, frozen=True, gc=False):
 
 
 class Indexed(msgspec.Struct, frozen=True):
-    """How many sources were indexed, and how many passages that had been indexed before were written anew for it."""
+    """The count of sources that were indexed, and of passages indexed before that were written anew for it."""
 
     sources: int
     anew: int
 
 
 def index_some(do: Transaction, hold: Sequence[str], limit: int = _AT_ONCE) -> Indexed:
-    """Index what has waited longest. `hold` keeps others from doing so meanwhile."""
+    """Indexes what has waited longest. `hold` keeps others from doing so meanwhile."""
     for statement in hold:
         do.run(statement)
     require_version(do)
-    purge_some(do)  # where somebody who deleted was stopped before all had left the index
+    purge_some(do)  # a process that deleted may have been stopped before all had left the index
     # A conversation that is gone may have left messages that others share.
     waiting = do.rows(
         "SELECT u.kind, u.source, CASE WHEN EXISTS (SELECT 1 FROM conversations c WHERE c.key = u.conversation) "
@@ -102,7 +104,7 @@ def index_some(do: Transaction, hold: Sequence[str], limit: int = _AT_ONCE) -> I
 
 
 def count_waiting(do: Transaction) -> int:
-    """How many sources are to be indexed, those of an index that is out of date included."""
+    """Returns how many sources are to be indexed, those of an index that is out of date included."""
     row = do.one("SELECT version FROM index_version")
     current = row is not None and row[0] == INDEX_VERSION
     counted = ("unindexed",) if current else ("messages", "compactions", "results")
@@ -110,7 +112,7 @@ def count_waiting(do: Transaction) -> int:
 
 
 def require_version(do: Transaction) -> None:
-    """Have everything indexed anew where the index was made in another way than today's."""
+    """Has everything indexed anew where the index was made in another way than today's."""
     row = do.one("SELECT version FROM index_version")
     if row is not None and row[0] == INDEX_VERSION:
         return
@@ -124,7 +126,10 @@ def require_version(do: Transaction) -> None:
 
 
 def _add_sources(do: Transaction, sources: Sequence[PassageSource]) -> tuple[int, int]:
-    """Index sources, as many of them as have passages enough for once: how many, and what was written anew for it."""
+    """Indexes as many sources as have passages enough for once.
+
+    Returns how many, and how many passages were written anew.
+    """
     number = find_next_number(do)
     do.run(
         "UPDATE vectors_made SET upto = ? WHERE upto > ?", number, number
@@ -152,19 +157,22 @@ def _add_sources(do: Transaction, sources: Sequence[PassageSource]) -> tuple[int
 
 
 def scope_term(conversation: int) -> str:
-    """The term of all passages that a conversation brought. No text has one like it: this mark is in no term."""
+    """Returns the term of all passages that a conversation brought.
+
+    No text has one like it: this mark is in no term.
+    """
     return f"«{conversation}"
 
 
 def _group_sources(sources: Sequence[PassageSource]) -> Iterator[Sequence[PassageSource]]:
-    """The sources, as many at a time as are held in memory: a stored result may be very long."""
+    """Returns the sources, as many at a time as are held in memory: a stored result may be very long."""
     results = [source for source in sources if source.kind == RESULT]
     yield from cut_batches([source for source in sources if source.kind != RESULT], _READ_AT_ONCE)
     yield from cut_batches(results, 1)
 
 
 def _find_indexed(do: Transaction, sources: Sequence[PassageSource]) -> set[tuple[int, int]]:
-    """Those of the sources that are in the index."""
+    """Returns those of the sources that are in the index."""
     found: set[tuple[int, int]] = set()
     for kind in {source.kind for source in sources}:
         for some in cut_batches([source.key for source in sources if source.kind == kind]):
@@ -177,9 +185,9 @@ def _find_indexed(do: Transaction, sources: Sequence[PassageSource]) -> set[tupl
 
 
 def embed_some(do: Transaction, hold: Sequence[str], embedder: Embedder, limit: int = _AT_ONCE) -> int:
-    """Make the vectors of the next passages that have none; of how many messages, summaries and results.
+    """Makes the vectors of the next passages that have none.
 
-    `hold` keeps others from doing so meanwhile.
+    Returns of how many messages, summaries and results. `hold` keeps others from doing so meanwhile.
     """
     for statement in hold:
         do.run(statement)
@@ -200,7 +208,7 @@ def embed_some(do: Transaction, hold: Sequence[str], embedder: Embedder, limit: 
 
 
 def count_unembedded(do: Transaction, embedder: Embedder) -> int:
-    """How many messages, summaries and results are indexed and have no vectors."""
+    """Returns how many messages, summaries and results are indexed and have no vectors."""
     row = do.one("SELECT upto FROM vectors_made WHERE model = ?", embedder.name)
     start = row[0] if row is not None else 0
     row = do.one("SELECT count(*) FROM indexed WHERE first >= ? AND passages > 0", start)
@@ -208,7 +216,10 @@ def count_unembedded(do: Transaction, embedder: Embedder) -> int:
 
 
 def _find_start(do: Transaction, embedder: Embedder) -> int:
-    """The number of the first passage that may have no vector. Vectors of another model are removed."""
+    """Returns the number of the first passage that may have no vector.
+
+    Vectors of another model are removed.
+    """
     row = do.one("SELECT model, upto FROM vectors_made")
     if row is not None and row[0] == embedder.name:
         return int(row[1])
@@ -237,7 +248,7 @@ def _add_vectors(do: Transaction, embedder: Embedder, rows: Sequence[Row]) -> No
 
 
 def read_sources(do: Transaction, sources: Sequence[PassageSource]) -> dict[PassageSource, Message]:
-    """Each source that is there and can be read, as a message. `doctor` says why one cannot."""
+    """Returns each source that is there and can be read, as a message. `doctor` says why one cannot."""
     found: dict[PassageSource, Message] = {}
     for kind, read in ((MESSAGE, _read_messages), (SUMMARY, _read_summaries), (RESULT, _read_results)):
         wanted = {source.key: source for source in sources if source.kind == kind}
@@ -269,7 +280,7 @@ def _read_messages(
 def _read_summaries(
     do: Transaction, keys: Sequence[int], _: Mapping[int, PassageSource]
 ) -> Iterator[tuple[int, Message]]:
-    """Those of compactions that hold: one that was taken back says nothing any more."""
+    """Yields the summaries of compactions that hold: one that was taken back says nothing any more."""
     for key, pieces in do.rows(
         f"SELECT key, pieces FROM compactions WHERE undone IS NULL AND key IN ({_marks(keys)})", *keys
     ):
@@ -294,7 +305,10 @@ def _read_results(
 
 
 def find_recall_calls(do: Transaction, messages: Mapping[PassageSource, Message]) -> frozenset[str]:
-    """The calls of the recall tools that the messages make or answer: what these gave would be found beside what it quotes."""
+    """Returns the calls of the recall tools that the messages make or answer.
+
+    What these gave would be found beside what it quotes.
+    """
     made = {
         part.call_id for message in messages.values() for part in message.parts if isinstance(part, ToolCall)
     }
@@ -314,7 +328,7 @@ def find_recall_calls(do: Transaction, messages: Mapping[PassageSource, Message]
 
 
 def _find_callers(do: Transaction, answers: Iterable[PassageSource]) -> list[PassageSource]:
-    """The messages that these may answer: of each, the last before it that holds no results."""
+    """Returns the messages that these may answer: of each, the last before it that holds no results."""
     found: set[PassageSource] = set()
     for answer in answers:
         row = do.one(

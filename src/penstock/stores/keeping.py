@@ -1,4 +1,4 @@
-"""What is kept beside messages: large tool results, what requests used, notes."""
+"""Rows beside messages: large tool results, the usage of requests, notes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["book_usage", "find_note", "find_result", "keep_note", "keep_result",
 
 
 def keep_result(do: Transaction, result: StoredResult, hold: str) -> None:
-    """Keep a tool result; the same id again changes nothing."""
+    """Keeps a tool result; the same id again changes nothing."""
     raw, packed = pack(result.text.encode("utf-8", "surrogatepass"))
     _, session, _ = find_session(do, result.session, hold)
     do.run(
@@ -43,7 +43,7 @@ def keep_result(do: Transaction, result: StoredResult, hold: str) -> None:
 
 
 def find_result(do: Transaction, result_id: str, session_id: str | None) -> StoredResult | None:
-    """A tool result, or None; with a session, only one that belongs to its log."""
+    """Returns a tool result, or None; with a session, only one that belongs to its log."""
     if not is_storable(result_id):
         return None
     row = do.one(
@@ -58,7 +58,10 @@ def find_result(do: Transaction, result_id: str, session_id: str | None) -> Stor
 
 
 def _is_in_log(do: Transaction, session_id: str, owner: int, message: int | None) -> bool:
-    """Whether a result of a conversation belongs to a session's log: its own, or one with the message that it has."""
+    """Returns whether a result belongs to a session's log.
+
+    It does where the session is one of its conversation, or where the log has the message of the result.
+    """
     _, _, conversation = find_session(do, session_id)
     if conversation == owner:
         return True
@@ -72,7 +75,7 @@ def _is_in_log(do: Transaction, session_id: str, owner: int, message: int | None
 
 
 def book_usage(do: Transaction, rows: Sequence[UsageRow], hold: str) -> None:
-    """Take down what requests used."""
+    """Records what requests used."""
     # In one order for all, so that two who book for the same sessions do not wait for each other.
     sessions = {name: find_session(do, name, hold)[1] for name in sorted({row.session for row in rows})}
     do.run_many(
@@ -98,7 +101,7 @@ def _usage_values(row: UsageRow) -> Row:
 
 
 def list_usage(do: Transaction, session_id: str | None, since: float) -> list[UsageRow]:
-    """What requests used, oldest first: of a conversation, or of all."""
+    """Returns what requests used, oldest first: of a conversation, or of all."""
     which, values = "", [since]
     if session_id is not None:
         which, values = " AND s.conversation = ?", [since, find_session(do, session_id)[2]]
@@ -115,7 +118,7 @@ def list_usage(do: Transaction, session_id: str | None, since: float) -> list[Us
 
 
 def keep_note(do: Transaction, name: str, key: str, value: bytes) -> None:
-    """Keep something small by name and key."""
+    """Keeps something small by name and key."""
     do.run(
         "INSERT INTO notes (name, key, value) VALUES (?, ?, ?) "
         "ON CONFLICT (name, key) DO UPDATE SET value = excluded.value",
@@ -124,7 +127,7 @@ def keep_note(do: Transaction, name: str, key: str, value: bytes) -> None:
 
 
 def find_note(do: Transaction, name: str, key: str) -> bytes | None:
-    """What is kept under that name and key."""
+    """Returns what is kept under that name and key."""
     if not (is_storable(name) and is_storable(key)):
         return None
     row = do.one("SELECT value FROM notes WHERE name = ? AND key = ?", name, key)

@@ -1,7 +1,7 @@
 """PostgreSQL behind the store, by psycopg and a pool of connections.
 
-Writers of one conversation take their turn by locks on its rows. A connection that was lost is replaced: what was
-under way fails with StoreUnavailable, what comes after it works again as soon as the server does.
+Writers of one conversation take their turn by locks on its rows. A connection that was lost is replaced: what
+was under way fails with StoreUnavailable, what comes after it works again as soon as the server does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _Connection = psycopg.Connection[tuple[Any, ...]]
 class PostgresDatabase:
     """A PostgreSQL database by its address, `postgresql://user:password@host/name`.
 
-    `wait_seconds` is how long a connection, or a lock of somebody else's, is waited for.
+    `wait_seconds` is how long a connection, or the lock of another writer, is waited for.
     """
 
     words = SqlSpelling(
@@ -98,36 +98,36 @@ class PostgresDatabase:
 
     @property
     def url(self) -> str:
-        """Where it is, without a password."""
+        """The address, without a password."""
         return self._url
 
     @contextmanager
     def reading(self) -> Iterator[PostgresTransaction]:
-        """A transaction that only reads, and sees one state."""
+        """Opens a transaction that only reads, and sees one state."""
         with self._transaction(_READ) as transaction:
             yield transaction
 
     @contextmanager
     def writing(self) -> Iterator[PostgresTransaction]:
-        """A transaction that writes; durable when the block ends."""
+        """Opens a transaction that writes; durable when the block ends."""
         with self._transaction(_WRITE) as transaction:
             yield transaction
 
     def scrub(self) -> bool:
-        """Have the server free what was deleted; a table that is in use is left to its own cleaning."""
+        """Has the server free what was deleted; a table that is in use is left to its own cleaning."""
         self._vacuum(_EMPTIED)
         return True
 
     def reclaim(self) -> None:
-        """Have the server free what indexing replaced, which it would do by itself a minute later."""
+        """Has the server free what indexing replaced, which it would do by itself a minute later."""
         self._vacuum(_REPLACED)
 
     def damage(self) -> list[str]:
-        """Nothing: the server checks its pages as it reads them."""
+        """Returns nothing: the server checks its pages as it reads them."""
         return []
 
     def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         self._pool.close()
 
     def _vacuum(self, tables: str) -> None:
@@ -154,7 +154,7 @@ class PostgresDatabase:
             self._pool.putconn(connection)
 
     def _open_transaction(self, begin: str, *, again: bool = True) -> _Connection:
-        """A connection with a transaction. One that was lost while it was idle is replaced unseen."""
+        """Returns a connection with a transaction. One that was lost while it was idle is replaced unseen."""
         connection = self._pool.getconn()
         try:
             connection.execute(begin)
@@ -189,7 +189,7 @@ class PostgresDatabase:
         connection.execute("SET synchronous_commit = on")
 
     def _check_it_answers(self, url: str) -> None:
-        """One connection by hand: the pool would only say that it waited in vain."""
+        """Opens one connection by hand: the pool would only say that it waited in vain."""
         with self._map_errors():
             psycopg.connect(url, connect_timeout=max(2, round(self._wait_seconds))).close()
 
@@ -219,19 +219,19 @@ class PostgresTransaction:
         self._connection = connection
 
     def rows(self, statement: str, *values: Any) -> list[Row]:
-        """The rows of a query."""
+        """Returns the rows of a query."""
         return self._connection.execute(_translate(statement), values, binary=True).fetchall()
 
     def one(self, statement: str, *values: Any) -> Row | None:
-        """The first row."""
+        """Returns the first row."""
         return self._connection.execute(_translate(statement), values, binary=True).fetchone()
 
     def run(self, statement: str, *values: Any) -> int:
-        """Carry out a statement; how many rows it touched."""
+        """Runs a statement, and returns how many rows it touched."""
         return max(0, self._connection.execute(_translate(statement), values).rowcount)
 
     def run_many(self, statement: str, many: Sequence[Row]) -> None:
-        """Carry out a statement for each of many rows of values."""
+        """Runs a statement for each of many rows of values."""
         if many:
             with self._connection.cursor() as cursor:
                 cursor.executemany(_translate(statement), many)
@@ -243,13 +243,13 @@ _TOKENS = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|\?")
 
 @lru_cache(maxsize=512)
 def _translate(statement: str) -> bytes:
-    """The statement with psycopg's mark for values; a `%` or `?` of its own stays what it is."""
+    """Returns the statement with psycopg's mark for values; a `%` or `?` of its own stays what it is."""
     doubled = statement.replace("%", "%%")
     return _TOKENS.sub(lambda found: "%s" if found[0] == "?" else found[0], doubled).encode()
 
 
 def _split_password(url: str) -> tuple[str, tuple[str, ...]]:
-    """The address without its password, and what must not be shown, longest first.
+    """Returns the address without its password, and what must not be shown, longest first.
 
     Raises ValueError where the two cannot be told apart: a password with a `/` or `?` that is not escaped.
     """

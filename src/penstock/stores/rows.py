@@ -50,7 +50,7 @@ _T = TypeVar("_T")
 
 
 def find_session(do: Transaction, session_id: str, hold: str = "") -> tuple[SessionRow, int, int]:
-    """The session, its key and its conversation's; `hold` keeps others from changing it meanwhile."""
+    """Returns the session, its key and its conversation's; `hold` keeps others from changing it meanwhile."""
     row = do.one(f"{SESSION} WHERE s.id = ? {hold}", session_id) if is_storable(session_id) else None
     if row is None:
         raise UnknownSession(f"there is no session {session_id!r} here; list those that there are")
@@ -58,7 +58,7 @@ def find_session(do: Transaction, session_id: str, hold: str = "") -> tuple[Sess
 
 
 def build_session(row: Row) -> SessionRow:
-    """The session of a row of `SESSION`."""
+    """Returns the session of a row of `SESSION`."""
     return SessionRow(
         id=row[1],
         conversation=row[2],
@@ -74,7 +74,10 @@ def build_session(row: Row) -> SessionRow:
 
 
 def find_last_session(do: Transaction, conversation: int) -> Row:
-    """The row of the session that a conversation goes on in: a compaction always continues the last one."""
+    """Returns the row of the session that a conversation goes on in.
+
+    A compaction always continues the last one.
+    """
     row: Row = require_row(
         do.one(f"{SESSION} WHERE s.conversation = ? ORDER BY s.key DESC LIMIT 1", conversation)
     )
@@ -89,7 +92,7 @@ def insert_conversation(
     fork_length: int = 0,
     tip: bytes = b"",
 ) -> int:
-    """Make a conversation; its key."""
+    """Inserts a conversation, and returns its key."""
     _require_new(do, session.id)
     tokens = sum_tokens(do, forked_from, 0, fork_length) if forked_from is not None else 0
     row = do.one(
@@ -102,7 +105,7 @@ def insert_conversation(
 
 
 def insert_session(do: Transaction, session: NewSession, conversation: int, parent: int | None) -> int:
-    """Make a session; its key."""
+    """Inserts a session, and returns its key."""
     _require_new(do, session.id)
     row = do.one(
         "INSERT INTO sessions (id, conversation, parent, kind, started, ended, end_reason, model, title) "
@@ -119,13 +122,16 @@ def _require_new(do: Transaction, session_id: str) -> None:
 
 
 def read_log_tip(do: Transaction, conversation: int, hold: str = "") -> LogTip:
-    """The end of a log; `hold` keeps it from others until the transaction ends."""
+    """Returns the end of a log; `hold` keeps it from others until the transaction ends."""
     row = require_row(do.one(f"SELECT tip, length FROM conversations WHERE key = ? {hold}", conversation))
     return LogTip(bytes(row[0]).hex(), row[1])
 
 
 def find_stretches(do: Transaction, conversation: int) -> list[tuple[int, int, int]]:
-    """Which conversations hold which positions of a log: its own, and those that it branched off from."""
+    """Returns which conversations hold which positions of a log, as (conversation, first, end).
+
+    They are the log's own, and those that it branched off from.
+    """
     stretches: list[tuple[int, int, int]] = []
     high = 1 << 62
     part: int | None = conversation
@@ -138,7 +144,7 @@ def find_stretches(do: Transaction, conversation: int) -> list[tuple[int, int, i
 
 
 def read_ids(do: Transaction, conversation: int, start: int = 0, stop: int = 1 << 62) -> list[str]:
-    """The ids of a log's messages from a position on, up to another."""
+    """Returns the ids of a log's messages from a position on, up to another."""
     found: list[str] = []
     for part, low, high in find_stretches(do, conversation):
         rows = do.rows(
@@ -151,7 +157,7 @@ def read_ids(do: Transaction, conversation: int, start: int = 0, stop: int = 1 <
 
 
 def find_id_at_end(do: Transaction, conversation: int, length: int) -> bytes:
-    """The id of the last of the first `length` messages."""
+    """Returns the id of the last of the first `length` messages."""
     if not length:
         return b""
     for part, low, high in find_stretches(do, conversation):
@@ -163,7 +169,7 @@ def find_id_at_end(do: Transaction, conversation: int, length: int) -> bytes:
 
 
 def sum_tokens(do: Transaction, conversation: int, start: int = 0, stop: int = 1 << 62) -> int:
-    """Tokens of the messages of a log from a position on, up to another."""
+    """Returns tokens of the messages of a log from a position on, up to another."""
     total = 0
     for part, low, high in find_stretches(do, conversation):
         row = do.one(
@@ -175,18 +181,18 @@ def sum_tokens(do: Transaction, conversation: int, start: int = 0, stop: int = 1
 
 
 def make_fingerprint(raw: bytes) -> bytes:
-    """16 bytes that tell exact bytes from others."""
+    """Returns 16 bytes that tell exact bytes from others."""
     return hashlib.blake2b(raw, digest_size=16).digest()
 
 
 def cut_batches(values: Sequence[_T], size: int = 500) -> Iterator[Sequence[_T]]:
-    """The values, as many at a time as one statement takes."""
+    """Returns the values, as many at a time as one statement takes."""
     for start in range(0, len(values), size):
         yield values[start : start + size]
 
 
 def require_row(row: Row | None) -> Any:
-    """The row, which must be there: another answer means that the store is damaged."""
+    """Returns the row, which must be there: another answer means that the store is damaged."""
     if row is None:
         raise StoreError("the store lacks a row that another one names; run penstock doctor")
     return row

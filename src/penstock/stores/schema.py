@@ -1,7 +1,8 @@
-"""The tables, their indexes and triggers, in steps that only ever lead forward. A step that was released is never changed.
+"""The tables, their indexes and triggers, in steps that only ever lead forward.
 
-`{key}`, `{number}`, `{blob}` and `{real}` are types as the database spells them (`SqlSpelling`), `{triggers}` those of the
-search index, `{storage}` what one database wants to know about columns.
+A step that was released is never changed. `{key}`, `{number}`, `{blob}` and `{real}` are types as the
+database spells them (`SqlSpelling`), `{triggers}` those of the search index, `{storage}` what one database
+wants to know about columns.
 """
 
 from __future__ import annotations
@@ -121,8 +122,8 @@ _DELETED = (("messages", MESSAGE), ("compactions", SUMMARY), ("results", RESULT)
 def _triggers(words: SqlSpelling) -> str:
     """Returns the triggers of the search index.
 
-    In the transaction that writes or deletes something, they have what was written wait to be indexed, and what was
-    deleted leave the index.
+    In the transaction that writes or deletes something, they have what was written wait to be indexed, and
+    what was deleted leave the index.
     """
     made = [
         words.trigger.format(
@@ -158,9 +159,10 @@ def _triggers(words: SqlSpelling) -> str:
 
 
 def migrate(database: Database) -> None:
-    """Makes the tables, or brings them up to date, each step in one transaction. Raises SchemaTooOld and SchemaTooNew.
+    """Makes the tables, or brings them up to date, each step in one transaction.
 
-    A schema that is up to date is only read, so that a store can be opened while another process writes to it.
+    Raises SchemaTooOld and SchemaTooNew. A schema that is up to date is only read, so that a store can be
+    opened while another process writes to it.
     """
     with database.reading() as do:
         found = version_of(do, database.words)

@@ -1,8 +1,9 @@
 """Search in a store: terms → passages by the index → ranked findings.
 
-The index says which passages hold a term; which of them are worth looking at is decided by how rare the terms are,
-what they say to the query by `penstock.recall`, the same as in memory. Of a term that stands in very many passages
-only the newest are taken, and those that hold another such term too; how rare it is, is then estimated.
+The index says which passages hold a term; which of them are worth looking at is decided by how rare the terms
+are, what they say to the query by `penstock.recall`, the same as in memory. Of a term that stands in very
+many passages only the newest are taken, and those that hold another such term too; how rare it is, is then
+estimated.
 """
 
 from __future__ import annotations
@@ -57,7 +58,10 @@ class SearchScope(msgspec.Struct, frozen=True):
 
 
 class SearchQuery(msgspec.Struct, frozen=True):
-    """What is looked for, where (None: everywhere), what makes quotes such as may be shown, and who knows meanings."""
+    """A search: its text, its scope, the redactor of what is quoted, and the embedder, if any.
+
+    Without a scope everything is searched.
+    """
 
     text: str
     wish: Wish
@@ -67,7 +71,7 @@ class SearchQuery(msgspec.Struct, frozen=True):
 
 
 class _Spot(msgspec.Struct, frozen=True, gc=False):
-    """Where a source stands: the key of its conversation, its position, and when it was written."""
+    """The place of a source: the key of its conversation, its position, its turn, and when it was written."""
 
     conversation: int
     position: int
@@ -76,7 +80,7 @@ class _Spot(msgspec.Struct, frozen=True, gc=False):
 
 
 def search(do: Transaction, asked: SearchQuery) -> list[Finding]:
-    """The best findings, of everything that is indexed or of one conversation."""
+    """Returns the best findings, of everything that is indexed or of one conversation."""
     text, wish, scope = asked.text, asked.wish, asked.scope
     vectors = _read_findable_vectors(do, asked)
     lookup = _Lookup(do, scope)
@@ -123,7 +127,7 @@ class _Lookup:
         self._is_scoped = scope is not None
 
     def statistics(self, query: Query) -> Statistics:
-        """How rare the terms of the query are here."""
+        """Returns how rare the terms of the query are here."""
         if not self.passages:
             return Statistics(0, {})
         found = self._look.measure_spreads(list(query.weights)[:_MOST_TERMS], self._owners, _COUNTED)
@@ -138,7 +142,7 @@ class _Lookup:
     def find_passages(
         self, query: Query, statistics: Statistics
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The numbers of passages that hold the strongest terms, and what these weigh together in each."""
+        """Returns the numbers of passages that hold the strongest terms, and what these weigh together in each."""
         terms = choose_terms(query, statistics)
         weights = np.array([query.weights[term] * statistics.rarity(term) for term in terms])
         found = [self._look.find_newest(PassageTerms((term,), self._owners), _TAKEN) for term in terms]
@@ -155,7 +159,10 @@ class _Lookup:
 
 
 def _find_owners(do: Transaction, conversation: int) -> list[tuple[int, int]]:
-    """Who brought the passages of a conversation, and how many: itself, and whoever had a message before it."""
+    """Returns the conversations that brought the passages of one, and how many passages each.
+
+    They are the conversation itself, and those that had one of its messages before it.
+    """
     owners = {conversation: _count_passages(do, conversation)}
     for part, low, high in find_stretches(do, conversation):
         rows = do.rows(
@@ -177,7 +184,7 @@ def _count_passages(do: Transaction, conversation: int) -> int:
 def _read_findable_vectors(
     do: Transaction, asked: SearchQuery
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]] | None:
-    """The numbers and vectors of the passages that may be found by what they mean."""
+    """Returns the numbers and vectors of the passages that may be found by what they mean."""
     if asked.embedder is None:
         return None
     if asked.scope is None:
@@ -190,7 +197,7 @@ def _read_findable_vectors(
 def _read_vectors(
     do: Transaction, conversation: int | None, dimensions: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """The numbers of passages and their packed vectors: of a conversation, by its key, or of all."""
+    """Returns the numbers of passages and their packed vectors: of a conversation, by its key, or of all."""
     if conversation is None:
         found = do.rows("SELECT first, bits FROM vectors ORDER BY first DESC LIMIT ?", _MOST_COMPARED)
     else:
@@ -205,7 +212,7 @@ def _read_vectors(
 
 
 def _read_vectors_of(do: Transaction, conversation: int) -> list[Row]:
-    """What its log holds, whoever brought it, with its own summaries and results; the newest first."""
+    """Returns the vectors of a conversation's log, its summaries and results, the newest first."""
     found = do.rows(
         "SELECT v.first, v.bits FROM indexed x JOIN vectors v ON v.first = x.first "
         "WHERE x.conversation = ? AND x.kind <> 0 AND x.passages > 0",
@@ -223,7 +230,7 @@ def _read_vectors_of(do: Transaction, conversation: int) -> list[Row]:
 
 
 def _find_hidden(do: Transaction, numbers: NDArray[np.int64], scope: SearchScope) -> NDArray[np.bool_]:
-    """Which of the numbers are passages that the asker sees."""
+    """Returns which of the numbers are passages that the asker sees."""
     ranges: list[tuple[int, int]] = []
     for part, low, high in find_stretches(do, scope.conversation):
         for some in cut_batches(sorted(place for place in scope.hidden if low <= place < high)):
@@ -237,13 +244,13 @@ def _find_hidden(do: Transaction, numbers: NDArray[np.int64], scope: SearchScope
 
 
 def find_shown_summaries(do: Transaction, conversation: int) -> frozenset[int]:
-    """The compaction whose summary stands in the view: what it says need not be found."""
+    """Returns the compaction whose summary stands in the view: what it says need not be found."""
     row = do.one("SELECT view FROM conversations WHERE key = ?", conversation)
     return frozenset((row[0],)) if row is not None and row[0] else frozenset()
 
 
 def _find_sources(do: Transaction, numbers: Sequence[int]) -> dict[int, tuple[PassageSource, int]]:
-    """For each passage what it comes from, and the how-manieth of that it is."""
+    """Returns for each passage its source, and its place among the passages of that source."""
     found: dict[int, tuple[PassageSource, int]] = {}
     for some in cut_batches(numbers):
         marks = ", ".join("(?)" for _ in some)
@@ -267,7 +274,7 @@ def _key(source: PassageSource) -> tuple[int, int]:
 def _find_spots(
     do: Transaction, sources: Sequence[PassageSource], scope: SearchScope | None
 ) -> dict[PassageSource, _Spot]:
-    """Where each source stands, in the conversation that is searched or in any."""
+    """Returns where each source stands, in the conversation that is searched or in any."""
     found: dict[PassageSource, _Spot] = {}
     messages = {source.key: source for source in sources if source.kind == MESSAGE}
     parts = find_stretches(do, scope.conversation) if scope is not None else []
@@ -298,7 +305,7 @@ def _find_spots(
 
 
 def _find_spot_of_summary(do: Transaction, source: PassageSource) -> _Spot | None:
-    """Behind the messages that it was made of."""
+    """Returns the spot behind the messages that the summary was made of."""
     row = do.one("SELECT length - 1, created FROM compactions WHERE key = ?", source.key)
     return None if row is None else _Spot(source.conversation, row[0], row[0], row[1])
 
@@ -306,7 +313,7 @@ def _find_spot_of_summary(do: Transaction, source: PassageSource) -> _Spot | Non
 def _find_spot_of_result(
     do: Transaction, source: PassageSource, scope: SearchScope | None, parts: Sequence[tuple[int, int, int]]
 ) -> _Spot | None:
-    """With its message: of a session, where its log has that, also where it shares it with the one that has the result."""
+    """Returns the spot of the message that stands for the result, where the log that is searched has it or shares it."""
     row = do.one(
         "SELECT s.conversation, r.message, r.created FROM results r JOIN sessions s ON s.key = r.session WHERE r.key = ?",
         source.key,
@@ -328,7 +335,8 @@ def _find_spot_of_result(
 class _Table:
     """Candidates under numbers that the ranking can count with, and the way back from these numbers.
 
-    Each conversation has a range of its own. A summary or a stored result stands in no log: it has one to itself.
+    Each conversation has a range of its own. A summary or a stored result stands in no log: it has one to
+    itself.
     """
 
     def __init__(
@@ -364,7 +372,7 @@ class _Table:
                 self.candidates[origin.passage] = Candidate(origin, passage.text)
 
     def build_finding(self, hit: Hit) -> Finding:
-        """What the hit found."""
+        """Returns the hit as a finding."""
         conversation, alone = self._ranges[hit.turn // _FAR - 1]
         turn = hit.turn % _FAR
         at = [
@@ -401,7 +409,10 @@ class _Texts:
                 self._moved.add(source)
 
     def find_around(self, source: PassageSource, place: int) -> list[tuple[int, Passage]]:
-        """The passage at a place, under 0; where redaction may have moved it, the one before it, too, under -1."""
+        """Returns the passage at a place, under 0.
+
+        Where redaction may have moved it, the one before it is there, too, under -1.
+        """
         passages = self._passages.get(source, ())
         steps = (-1, 0) if source in self._moved else (0,)
         return [(step, passages[place + step]) for step in steps if 0 <= place + step < len(passages)]
@@ -430,7 +441,7 @@ def _make_handle(do: Transaction, source: PassageSource, spot: _Spot) -> str:
 
 
 def _read_names(do: Transaction, conversations: Collection[int]) -> dict[int, str]:
-    """The ids of conversations by their keys."""
+    """Returns the ids of conversations by their keys."""
     found: dict[int, str] = {}
     for some in cut_batches(sorted(conversations)):
         marks = ", ".join("?" * len(some))

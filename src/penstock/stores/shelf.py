@@ -1,7 +1,7 @@
 """Bytes by key, for one conversation or for all: in memory, or in a store.
 
-What is expensive to make is put on a shelf, so that it is never made twice: nodes of outlines, a model's notes on parts of
-a conversation, what was learned about a model.
+What is expensive to make is put on a shelf, so that it is never made twice: nodes of outlines, a model's
+notes on parts of a conversation, what was learned about a model.
 """
 
 from __future__ import annotations
@@ -55,11 +55,12 @@ class MemoryShelf:
 class StoreShelf:
     """A shelf in a store, made of its notes of one name. Nothing is read before something is asked for.
 
-    With a session, it is the shelf of its conversation: all its sessions share it, and it goes when the conversation is
-    deleted. A branch also finds what was put there before it branched off, and puts nothing there itself.
+    With a session, it is the shelf of its conversation: all its sessions share it, and it goes when the
+    conversation is deleted. A branch also finds what was put there before it branched off, and puts nothing
+    there itself.
 
-    Without `on_failure` it raises StoreError. With it, nobody waits for a disk: it is told of each failure, and what could
-    not be written is kept in memory, so that only another process has to make it again.
+    Without `on_failure` it raises StoreError. With it, nobody waits for a disk: it is told of each failure,
+    and what could not be written is kept in memory, so that only another process has to make it again.
     """
 
     def __init__(

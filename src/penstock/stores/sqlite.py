@@ -1,7 +1,7 @@
 """SQLite behind the store: a file in WAL mode, or memory.
 
-Writers take their turn (`BEGIN IMMEDIATE`); readers are never held up. A commit is synced to disk before it returns.
-Each transaction has a connection to itself; a database in memory has only one, which is waited for.
+Writers take their turn (`BEGIN IMMEDIATE`); readers are never held up. A commit is synced to disk before it
+returns. Each transaction has a connection to itself; a database in memory has only one, which is waited for.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NEXT_STEP: dict[type, str] = {
 class SqliteDatabase:
     """A SQLite database in a file, made if it is not there (0600, in a folder of 0700), or in memory (None).
 
-    `wait_seconds` is how long a lock of somebody else's is waited for.
+    `wait_seconds` is how long the lock of another process is waited for.
     """
 
     words = SqlSpelling(
@@ -80,33 +80,33 @@ class SqliteDatabase:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address."""
         return "memory:" if self._path is None else f"sqlite:///{self._path}"
 
     @contextmanager
     def reading(self) -> Iterator[SqliteTransaction]:
-        """A transaction that only reads."""
+        """Opens a transaction that only reads."""
         with self._transaction("BEGIN") as transaction:
             yield transaction
 
     @contextmanager
     def writing(self) -> Iterator[SqliteTransaction]:
-        """A transaction that writes; synced when the block ends."""
+        """Opens a transaction that writes; synced when the block ends."""
         with self._transaction("BEGIN IMMEDIATE") as transaction:
             yield transaction
 
     def scrub(self) -> bool:
-        """Rid the write-ahead log of what was deleted; freed pages are overwritten as they come."""
+        """Rids the write-ahead log of what was deleted; freed pages are overwritten as they come."""
         with self._map_errors(), self._hold() as connection:
             busy = next(iter(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")))[0]
         self._unscrubbed = bool(busy)
         return not busy
 
     def reclaim(self) -> None:
-        """Nothing to do: pages are free as soon as nobody reads them."""
+        """Does nothing: pages are free as soon as nobody reads them."""
 
     def damage(self) -> list[str]:
-        """What SQLite's own check finds."""
+        """Returns what SQLite's own check finds."""
         with self._map_errors(), self._hold() as connection:
             try:
                 found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
@@ -115,7 +115,7 @@ class SqliteDatabase:
         return [text for text in found if text != "ok"]
 
     def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         if self._unscrubbed and not self._closed:
             self.scrub()
         with self._lock:
@@ -138,7 +138,7 @@ class SqliteDatabase:
 
     @contextmanager
     def _hold(self) -> Iterator[apsw.Connection]:
-        """A connection that nobody else uses meanwhile. There is only one to a database in memory."""
+        """Holds a connection that nobody else uses meanwhile. There is only one to a database in memory."""
         if self._path is None:
             with self._in_memory:
                 self._require_open()
@@ -191,7 +191,7 @@ class SqliteDatabase:
         return connection
 
     def _use_wal(self, connection: apsw.Connection) -> None:
-        """Switch to the write-ahead log. Where two processes do so at once, SQLite does not wait: we do."""
+        """Switches to the write-ahead log. Where two processes do so at once, SQLite does not wait: we do."""
         if self._path is None:
             return
         until = time.monotonic() + self._wait_seconds
@@ -215,25 +215,25 @@ class SqliteTransaction:
         self._connection = connection
 
     def rows(self, statement: str, *values: Any) -> list[Row]:
-        """The rows of a query."""
+        """Returns the rows of a query."""
         return list(self._connection.execute(statement, values))
 
     def one(self, statement: str, *values: Any) -> Row | None:
-        """The first row."""
+        """Returns the first row."""
         return next(iter(self._connection.execute(statement, values)), None)
 
     def run(self, statement: str, *values: Any) -> int:
-        """Carry out a statement; how many rows it touched."""
+        """Runs a statement, and returns how many rows it touched."""
         self._connection.execute(statement, values)
         return self._connection.changes()
 
     def run_many(self, statement: str, many: Sequence[Row]) -> None:
-        """Carry out a statement for each of many rows of values."""
+        """Runs a statement for each of many rows of values."""
         self._connection.executemany(statement, many)
 
 
 def _make_private(path: Path) -> None:
-    """The folder for us alone where we make it, and the file for us alone from its first byte."""
+    """Makes the folder for us alone where it is not there, and the file for us alone from its first byte."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():

@@ -1,8 +1,9 @@
 """The values that a store takes and returns.
 
-A *conversation* has one log, whose positions count from 0; a handle `m12` names position 11 for good. A *session* is a
-stretch of it: a compaction ends one and opens its continuation. Messages are stored once by their chained id, however
-many conversations share them. Nothing of a log is ever changed; deleting takes a conversation as a whole.
+A *conversation* has one log, whose positions count from 0; a handle `m12` names position 11 for good. A
+*session* is a stretch of it: a compaction ends one and opens its continuation. Messages are stored once by
+their chained id, however many conversations share them. Nothing of a log is ever changed; deleting takes a
+conversation as a whole.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ LAST_USED = "last used"  # a note by a conversation's id: seconds since 1970, wh
 class NewMessage(msgspec.Struct, frozen=True, gc=False):
     """A message to append: its exact bytes, the digest of its content, its role and its tokens.
 
-    `at` is when it was said, where that is not when it is appended. `results` are the ids of stored results in whose
-    place it stands: they are kept as long as it is.
+    `at` is when it was said, where that is not when it is appended. `results` are the ids of stored results
+    in whose place it stands: they are kept as long as it is.
     """
 
     raw: bytes
@@ -129,7 +130,10 @@ class ConversationRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewFact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the ledger holds of one message: `text` is redacted, `superseded` the position of what changed it."""
+    """A fact of the ledger about one message.
+
+    `text` is redacted, `superseded` the position of what changed it.
+    """
 
     position: int
     kind: str
@@ -149,9 +153,9 @@ class FactRow(NewFact, frozen=True, kw_only=True, gc=False):
 class NewCompaction(msgspec.Struct, frozen=True, kw_only=True):
     """A compaction to commit.
 
-    `over` is the key of the compaction whose view it was made of, 0 for the bare log: it is committed only while
-    that one is still the newest. `key` makes a retry harmless. `session` is the continuation that it opens. `facts` are
-    those of the messages that it takes out of the view, the most needed first.
+    `over` is the key of the compaction whose view it was made of, 0 for the bare log: it is committed only
+    while that one is still the newest. `key` makes a retry harmless. `session` is the continuation that it
+    opens. `facts` are those of the messages that it takes out of the view, the most needed first.
     """
 
     compaction: Compaction
@@ -196,7 +200,10 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Expired(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation that nobody has used for long: when it was, and how many messages it has, or went with it."""
+    """A conversation that was not used for long.
+
+    `updated` is when it was used last, `messages` how many it has, or how many went with it.
+    """
 
     id: str
     updated: float

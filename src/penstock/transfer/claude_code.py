@@ -36,7 +36,7 @@ _RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def is_claude_code(lines: Sequence[JsonLine]) -> bool:
-    """Whether a line is one that only Claude Code writes."""
+    """Returns whether a line is one that only Claude Code writes."""
     return any(_is_own(line.value) for line in lines)
 
 
@@ -48,7 +48,7 @@ def _is_own(value: dict[str, Any]) -> bool:
 
 
 def read_claude_code(lines: Sequence[JsonLine], faults: Sequence[LineFault]) -> RecordedFile:
-    """The session of a file, then its sub-agents."""
+    """Returns the session of a file, then its sub-agents."""
     own = _drop_repeats(lines)
     main = [line for line in own if not line.value.get("isSidechain")]
     titles = [line for line in main if line.value.get("type") not in _SPEAKERS]
@@ -82,7 +82,10 @@ def _speaks(line: JsonLine) -> bool:
 
 
 def _follow_chain(lines: Sequence[JsonLine]) -> list[JsonLine]:
-    """The lines of the present branch: those that the last one goes back to, and what belongs to them."""
+    """Returns the lines of the present branch.
+
+    They are those that the last one goes back to, and what belongs to them.
+    """
     places = {
         read_text(line.value.get("uuid")): at for at, line in enumerate(lines) if line.value.get("uuid")
     }
@@ -105,7 +108,10 @@ def _follow_chain(lines: Sequence[JsonLine]) -> list[JsonLine]:
 
 
 def _find_line_before(lines: Sequence[JsonLine], at: int, places: dict[str, int]) -> int | None:
-    """Where the line before this one in its chain stands; a parent that is not there is the line before it."""
+    """Returns where the line before this one in its chain stands.
+
+    A parent that is not there is the line before it.
+    """
     value = lines[at].value
     parent = read_text(value.get("parentUuid")) or read_text(value.get("logicalParentUuid"))
     if not parent:
@@ -137,7 +143,7 @@ def _read_ids(line: JsonLine, kind: str, field: str) -> list[str]:
 
 
 def _group_sidechains(lines: Sequence[JsonLine]) -> dict[str, list[JsonLine]]:
-    """The lines of each sub-agent, by its id, or by its first line in files that give none."""
+    """Returns the lines of each sub-agent, by its id, or by its first line in files that give none."""
     chains: dict[str, list[JsonLine]] = {}
     roots: dict[str, str] = {}
     for line in lines:
@@ -153,7 +159,7 @@ def _group_sidechains(lines: Sequence[JsonLine]) -> dict[str, list[JsonLine]]:
 
 
 def _find_title(lines: Iterable[JsonLine]) -> str:
-    """What a person called the session, else what the program did."""
+    """Returns what a person called the session, else what the program did."""
     found: dict[str, str] = {}
     for line in lines:
         for kind, field in (("custom-title", "customTitle"), ("ai-title", "aiTitle"), ("summary", "summary")):
@@ -189,7 +195,7 @@ def _record(
 
 
 def _may_go_on(chain: Sequence[JsonLine]) -> bool:
-    """Whether the last line is a piece of an answer, and not said to be its last; or one result of several."""
+    """Returns whether the last line is a piece of an answer that is not its last, or one result of several."""
     last = next((line for line in reversed(chain) if _speaks(line)), None)
     if last is None:
         return False
@@ -236,14 +242,14 @@ def _read_messages(
 
 
 def _read_message(line: JsonLine) -> bytes:
-    """The message as the API takes it: its role and the exact bytes of its content."""
+    """Returns the message as the API takes it: its role and the exact bytes of its content."""
     fields = read_fields(read_fields(line.raw)["message"])
     role = encode_wire(line.value["type"])
     return b'{"role":' + role + b',"content":' + fields.get("content", b'""') + b"}"
 
 
 def _join(before: bytes, more: bytes) -> bytes:
-    """Two pieces of one answer, or two results of one batch, as one message."""
+    """Joins two pieces of one answer, or two results of one batch, to one message."""
     role = read_fields(before)["role"]
     blocks = [*_read_blocks(before), *_read_blocks(more)]
     return b'{"role":' + role + b',"content":[' + b",".join(blocks) + b"]}"

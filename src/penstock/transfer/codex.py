@@ -1,8 +1,8 @@
 """Rollouts of Codex: `~/.codex/sessions/YYYY/MM/DD/rollout-TIME-ID.jsonl`.
 
-Each line has a `timestamp`, a `type` and a `payload`: `session_meta` (the id, and who it works for), `turn_context` (the
-model), `response_item` (an item of the Responses dialect), `event_msg` (what people see, and token counts) and
-`compacted`. Early versions wrote the session's head and bare items instead.
+Each line has a `timestamp`, a `type` and a `payload`: `session_meta` (the id, and who it works for),
+`turn_context` (the model), `response_item` (an item of the Responses dialect), `event_msg` (what people see,
+and token counts) and `compacted`. Early versions wrote the session's head and bare items instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COMPACTED = ("compaction", "compaction_summary")
 
 
 class _Rollout(msgspec.Struct):
-    """What has been read so far."""
+    """The rollout as far as it has been read."""
 
     said: list[RecordedMessage] = []
     requests: list[Spent] = []
@@ -47,7 +47,7 @@ class _Rollout(msgspec.Struct):
 
 
 def is_codex(lines: Sequence[JsonLine]) -> bool:
-    """Whether the lines are those of a rollout."""
+    """Returns whether the lines are those of a rollout."""
     if any(
         line.value.get("type") in _TYPES and isinstance(line.value.get("payload"), dict) for line in lines
     ):
@@ -57,7 +57,7 @@ def is_codex(lines: Sequence[JsonLine]) -> bool:
 
 
 def read_codex(lines: Sequence[JsonLine], faults: Sequence[LineFault]) -> RecordedFile:
-    """The session of a rollout."""
+    """Returns the session of a rollout."""
     rollout = _Rollout()
     for line in lines:
         payload = line.value.get("payload")
@@ -82,7 +82,8 @@ def _take(rollout: _Rollout, line: JsonLine, payload: dict[str, Any]) -> None:
     at = read_moment(line.value.get("timestamp"))
     match line.value["type"]:
         case "session_meta":
-            # A fork copies the lines of what it was forked from, its head included: the first head is its own.
+            # A fork copies the lines of what it was forked from, its head included: the first head is its
+            # own.
             if not rollout.source:
                 rollout.source = read_text(payload.get("id"))
                 rollout.works_for = _read_parent(payload.get("source"))
@@ -98,7 +99,7 @@ def _take(rollout: _Rollout, line: JsonLine, payload: dict[str, Any]) -> None:
 
 
 def _take_bare(rollout: _Rollout, line: JsonLine) -> None:
-    """A line of an early version."""
+    """Takes a line of an early version."""
     value = line.value
     if isinstance(value.get("type"), str) and "record_type" not in value:
         _take_item(rollout, line.raw, value, read_moment(value.get("timestamp")))
@@ -118,7 +119,10 @@ def _take_item(rollout: _Rollout, raw: bytes, item: dict[str, Any], at: float | 
 
 
 def _take_compacted(rollout: _Rollout, payload: dict[str, Any], at: float | None) -> None:
-    """The log goes on with the summary that was made: what it stood for is in the log before it."""
+    """Takes the summary of a compaction, with which the log goes on.
+
+    What it stood for is in the log before it.
+    """
     history = payload.get("replacement_history")
     items = history if isinstance(history, list) else []
     sealed = [item for item in items if isinstance(item, dict) and item.get("type") in _COMPACTED]
@@ -129,7 +133,10 @@ def _take_compacted(rollout: _Rollout, payload: dict[str, Any], at: float | None
 
 
 def _take_usage(rollout: _Rollout, info: Any, at: float | None) -> None:
-    """One request. The same count is told again with news that have nothing to do with tokens."""
+    """Takes the usage of one request.
+
+    The same count is told again with news that have nothing to do with tokens.
+    """
     if not isinstance(info, dict) or not isinstance(info.get("last_token_usage"), dict):
         return
     if info.get("total_token_usage") == rollout.total:
@@ -152,7 +159,10 @@ def _read_usage(counted: dict[str, Any]) -> Usage:
 
 
 def _read_parent(source: Any) -> str:
-    """The session that a sub-agent's works for: `{"subagent": {"thread_spawn": {"parent_thread_id": …}}}`."""
+    """Returns the session that a sub-agent's session works for.
+
+    The source has it as `{"subagent": {"thread_spawn": {"parent_thread_id": …}}}`.
+    """
     for name in ("subagent", "thread_spawn"):
         source = source.get(name) if isinstance(source, dict) else None
     return read_text(source.get("parent_thread_id")) if isinstance(source, dict) else ""

@@ -1,8 +1,8 @@
 """A conversation in another dialect, through the parts that all dialects share.
 
-Text, calls, results, handoffs and pictures go over. A part knows a picture by its digest alone, so the data comes from the
-wire. What the other dialect cannot say is left out and counted by what it is, so that nobody is surprised:
-`Converted.lost` is empty only where nothing was lost.
+Text, calls, results, handoffs and pictures go over. A part knows a picture by its digest alone, so the data
+comes from the wire. What the other dialect cannot say is left out and counted by what it is, so that nobody
+is surprised: `Converted.lost` is empty only where nothing was lost.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Converted(msgspec.Struct, frozen=True):
 
 
 class _Turn(msgspec.Struct):
-    """What becomes one message, as far as the dialect allows."""
+    """Parts that become one message, as far as the dialect allows."""
 
     role: Role
     message: int
@@ -81,7 +81,10 @@ class _Lost:
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """A picture: its base64 data with its type, or the URL that it is at. Neither where only its provider has it."""
+    """A picture: its base64 data with its type, or the URL that it is at.
+
+    Neither where only its provider has it.
+    """
 
     media_type: str = ""
     data: str = ""
@@ -96,7 +99,7 @@ class Picture(msgspec.Struct, frozen=True):
 
 
 def convert(messages: Sequence[Message], source: Dialect, target: Dialect) -> Converted:
-    """The messages of `source` as those of `target`."""
+    """Returns the messages of `source` as those of `target`."""
     lost = _Lost()
     pictures: dict[str, Picture] = {}
     turns: list[_Turn] = []
@@ -123,7 +126,7 @@ def _split_roles(message: Message) -> Iterator[tuple[Role, Part]]:
 
 
 def _count_fields(wire: Mapping[str, Any], lost: _Lost) -> None:
-    """Fields that no part stands for: of the message and of its blocks."""
+    """Counts fields that no part stands for: of the message and of its blocks."""
     content = wire.get("content")
     for value in (wire, *(content if isinstance(content, list) else ())):
         if isinstance(value, Mapping):
@@ -132,7 +135,7 @@ def _count_fields(wire: Mapping[str, Any], lost: _Lost) -> None:
 
 
 def _place(turns: list[_Turn], role: Role, number: int, part: Part, source: str, target: str) -> None:
-    """Put the part into the turn before it, or into one of its own."""
+    """Puts the part into the turn before it, or into one of its own."""
     last = turns[-1] if turns else None
     if last is not None and _belongs_to(last, role, number, source, target):
         if isinstance(part, ToolResult):  # results come first in a message that holds more
@@ -157,7 +160,7 @@ def _belongs_to(last: _Turn, role: Role, number: int, source: str, target: str) 
 
 
 def find_pictures(wire: Any) -> dict[str, Picture]:
-    """Every picture of a wire object, by its digest."""
+    """Returns every picture of a wire object, by its digest."""
     found: dict[str, Picture] = {}
     waiting = [wire]
     while waiting:
@@ -173,7 +176,7 @@ def find_pictures(wire: Any) -> dict[str, Picture]:
 
 
 def _read_screenshot(block: Mapping[str, Any]) -> Any:
-    """A computer's screenshot is a picture of another type."""
+    """Reads a computer's screenshot, which is a picture of another type."""
     return (
         read_image({**block, "type": "input_image"}) if block.get("type") == "computer_screenshot" else None
     )
@@ -202,10 +205,10 @@ class _Writer(ABC):
 
     @abstractmethod
     def write(self, turn: _Turn) -> Iterator[dict[str, Any]]:
-        """The messages of the turn."""
+        """Returns the messages of the turn."""
 
     def find_picture(self, image: Image) -> Picture | None:
-        """The picture where it can be sent to somebody else."""
+        """Returns the picture where it can be sent to another provider."""
         found = self.pictures.get(image.digest, Picture())
         if found.address:
             return found
@@ -213,7 +216,7 @@ class _Writer(ABC):
         return None
 
     def count_unsaid(self, part: Part) -> None:
-        """Count what has no place here."""
+        """Counts what has no place here."""
         if isinstance(part, Reasoning):
             self.lost.add("reasoning")
         elif isinstance(part, Opaque):
@@ -222,7 +225,7 @@ class _Writer(ABC):
             self.lost.add("picture")
 
     def count_flag(self, result: ToolResult) -> None:
-        """Count the mark of a failed call where only Anthropic's dialect has one."""
+        """Counts the mark of a failed call where only Anthropic's dialect has one."""
         if result.is_error:
             self.lost.add("mark of a failed call (its text stays)")
 
@@ -380,14 +383,14 @@ _WRITERS: dict[str, type[_Writer]] = {
 
 
 def _simplify(blocks: list[dict[str, Any]], empty: str | None) -> Any:
-    """A string where one text is all there is."""
+    """Returns a string where one text is all there is."""
     if not blocks:
         return empty
     return blocks[0]["text"] if len(blocks) == 1 and blocks[0]["type"] == "text" else blocks
 
 
 def _make_object(arguments: str) -> Any:
-    """A call's input must be an object: anything else is put into one."""
+    """Returns a call's input, which must be an object: anything else is put into one."""
     try:
         value = parse_json(arguments) if arguments else {}
     except ValueError:

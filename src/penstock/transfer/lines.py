@@ -32,7 +32,10 @@ class JsonLine(NamedTuple):
 
 
 def read_lines(data: bytes) -> tuple[list[JsonLine], list[LineFault]]:
-    """The lines that hold an object, and what is wrong with those that do not. Blank lines are nothing."""
+    """Returns the lines that hold an object, and what is wrong with those that do not.
+
+    Blank lines are skipped.
+    """
     lines: list[JsonLine] = []
     faults: list[LineFault] = []
     for number, line in enumerate(data.removeprefix(_BOM).split(b"\n"), start=1):
@@ -52,7 +55,7 @@ def read_lines(data: bytes) -> tuple[list[JsonLine], list[LineFault]]:
 
 
 def read_fields(raw: bytes) -> dict[str, bytes]:
-    """The fields of an object, each as its exact bytes. Raises InputError for what is no object."""
+    """Returns the fields of an object, each as its exact bytes. Raises InputError for anything else."""
     try:
         return {key: bytes(value) for key, value in _OBJECT.decode(raw).items()}
     except RecursionError:
@@ -62,12 +65,12 @@ def read_fields(raw: bytes) -> dict[str, bytes]:
 
 
 def read_text(value: Any) -> str:
-    """The value where it is a text, else an empty one."""
+    """Returns the value where it is a text, else an empty one."""
     return value if isinstance(value, str) else ""
 
 
 def read_moment(value: Any) -> float | None:
-    """Seconds since 1970 of an ISO time (UTC where it names no zone), or None where it is none."""
+    """Returns seconds since 1970 of an ISO time (UTC where it names no zone), or None where it is none."""
     found = _ISO.match(value) if isinstance(value, str) else None
     if found is None:
         return None

@@ -22,11 +22,11 @@ _LIST_KEYS = ("messages", "input", "conversations")
 
 
 def read_recorded(data: bytes, dialect: str = "auto") -> RecordedFile:
-    """The conversations of a file. Raises InputError for what is no file of conversations.
+    """Returns the conversations of a file. Raises InputError for any other file.
 
-    Sessions of Claude Code, rollouts of Codex, and what `read_document` reads: an array, a request body, one message
-    per line; also one whole conversation per line. `dialect` names that of a document where it cannot be told. A session
-    in which nothing was said yet has no conversations.
+    Sessions of Claude Code, rollouts of Codex, and what `read_document` reads: an array, a request body, one
+    message per line; also one whole conversation per line. `dialect` names that of a document where it cannot
+    be told. A session in which nothing was said yet has no conversations.
     """
     if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
         return RecordedFile((_read_one(data, dialect),))
@@ -53,7 +53,7 @@ def _read_other(
 
 
 def _read_many(lines: Sequence[JsonLine], faults: Sequence[LineFault], dialect: str) -> RecordedFile:
-    """One conversation per line, as training data has it."""
+    """Reads one conversation per line, as training data has it."""
     found: list[Recorded] = []
     broken = list(faults)
     for line in lines:

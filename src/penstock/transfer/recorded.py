@@ -20,7 +20,7 @@ class RecordedMessage(msgspec.Struct, frozen=True):
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """What one request used. `after` is how many messages of the log stand when its answer is in."""
+    """The usage of one request. `after` is how many messages the log has when its answer is in."""
 
     after: int
     at: float | None
@@ -32,8 +32,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """One conversation.
 
     `source` is the id that the other program gave it, "" where it gave none. `works_for` is the source of the
-    conversation that a sub-agent worked for. `left_out` counts what was not taken over, by what it is. `may_go_on` says
-    that more of the last message may follow, if somebody is writing the file.
+    conversation that a sub-agent worked for. `left_out` counts what was not taken over, by what it is.
+    `may_go_on` says that more of the last message may follow, if the file is still being written.
     """
 
     format: str
@@ -56,7 +56,10 @@ class LineFault(msgspec.Struct, frozen=True):
 
 
 class RecordedFile(msgspec.Struct, frozen=True):
-    """The conversations of a file and the lines that could not be read. Sub-agents follow who they worked for."""
+    """The conversations of a file and the lines that could not be read.
+
+    Sub-agents follow the conversation that they worked for.
+    """
 
     conversations: tuple[Recorded, ...]
     faults: tuple[LineFault, ...] = ()
