@@ -194,7 +194,7 @@ def test_a_full_disk_is_told_and_loses_nothing(sqlite_url):
         connection.execute("PRAGMA max_page_count = 60")
     count, said = append_until_refused(store, 200)
     assert count > 3
-    assert "the disk is full: free some space" in said
+    assert "the disk is full; free some space" in said
     with store._database._held() as connection:
         connection.execute("PRAGMA max_page_count = 1000000")
     after_a_full_disk(store, count)

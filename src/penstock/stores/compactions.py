@@ -92,7 +92,7 @@ def pin_message(do: Transaction, session_id: str, position: int, hold: str, *, p
     """Pins a message of the log, which compactions keep, or unpins it."""
     _, _, conversation = find_session(do, session_id, hold)
     if not 0 <= position < read_log_tip(do, conversation).length:
-        raise StoreError(f"there is no message m{position + 1} in this conversation to pin")
+        raise StoreError(f"message m{position + 1} cannot be pinned: this conversation does not have it")
     do.run(
         "INSERT INTO pins (conversation, position) VALUES (?, ?) ON CONFLICT (conversation, position) DO NOTHING"
         if pinned
@@ -139,18 +139,18 @@ def _require_base(do: Transaction, conversation: int, new: NewCompaction) -> Non
     """Raises StoreConflict where the compaction is not of the present view, or not of this log."""
     row = require_row(do.one("SELECT view FROM conversations WHERE key = ?", conversation))
     if row[0] != new.over:
-        raise StoreConflict(
-            "this conversation was compacted by somebody else meanwhile: take that view and go on"
-        )
+        raise StoreConflict("another process has compacted this conversation meanwhile; go on with its view")
     compaction = new.compaction
     if compaction.length and find_id_at_end(do, conversation, compaction.length).hex() != compaction.base:
-        raise StoreConflict("the base of this compaction is not in the log of this conversation")
+        raise StoreConflict(
+            "the log of this conversation does not have the messages that this compaction was made of; compact again"
+        )
     if not (
         knows_its_positions(compaction.pieces, compaction.length)
         and all(0 <= fact.position < compaction.length for fact in new.facts)
     ):
         raise StoreError(
-            f"this compaction names messages beyond the {compaction.length:,} that it was made of; nothing was committed"
+            f"this compaction refers to messages beyond the {compaction.length:,} that it was made of; nothing was committed"
         )
 
 

@@ -249,7 +249,7 @@ def _recognise_retry(
     if before is not None and read_ids(do, conversation, before + 1, before + 1 + len(ids)) == list(ids):
         return Appended(tuple(ids), tip, again=True)
     raise StoreConflict(
-        f"the log goes on after another message than {after[:12] or 'its beginning'}: read what was added, then append anew"
+        f"the log no longer ends with {after[:12] or 'nothing'}; read what was added, then append again"
     )
 
 

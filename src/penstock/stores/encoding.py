@@ -35,14 +35,14 @@ def require_identifier(text: str) -> str:
     """Returns the text. Raises StoreError where it is empty or cannot be held as it is."""
     if text and is_storable(text):
         return text
-    raise StoreError(f"{text[:40]!r} cannot be an id: use text without NUL and lone surrogates")
+    raise StoreError(f"{text[:40]!r} cannot be an id; use text without NUL and lone surrogates")
 
 
 def require_moment(at: float) -> float:
     """Returns seconds since 1970 as they are. Raises StoreError for NaN and infinity."""
     if math.isfinite(at):
         return float(at)
-    raise StoreError(f"{at} is no point in time: give seconds since 1970")
+    raise StoreError(f"{at} is not a point in time; give seconds since 1970")
 
 
 # Bytes of messages and results, compressed where that saves something.
@@ -66,6 +66,4 @@ def unpack(data: bytes, packed: int) -> bytes:
     try:
         return zlib.decompress(data)
     except zlib.error:
-        raise StoreError(
-            "what is kept here is damaged on disk: `penstock doctor` says what else is"
-        ) from None
+        raise StoreError("these bytes are damaged on disk; `penstock doctor` shows what else is") from None

@@ -60,7 +60,7 @@ _NONE: Places = np.zeros(0, "<u2")
 # the other.
 _HASH, _COUNT = np.dtype("<u4"), np.dtype("<u2")
 _HEAD = 4
-_DAMAGED = "the search index is damaged: penstock doctor --repair makes it anew"
+_DAMAGED = "the search index is damaged; `penstock doctor --repair` builds it again"
 _STEPS = (128, 1_024, 8_192, 49_152)
 """Blocks that are smaller than a step are joined as soon as they reach it together.
 

@@ -37,6 +37,10 @@ _SCHEMA_LOCK, _INDEX_LOCK = (
 )  # any numbers that other programs are unlikely to use
 _SECRETS = frozenset(("password", "sslpassword"))
 _UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg_pool.PoolTimeout)
+# The server says so in words alone, before there is a session that could have a code for it.
+_WRONG_ADDRESS = re.compile(
+    r'(?:role|database) ".*" does not exist|authentication failed|no pg_hba\.conf entry'
+)
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _EMPTIED = "messages, entries, compactions, results, facts, notes, pins, usage, sessions, conversations, postings, blocks, removed, indexed"
@@ -80,8 +84,8 @@ class PostgresDatabase:
             psycopg.conninfo.conninfo_to_dict(url)
         except (ValueError, psycopg.Error):  # whose text may quote the password
             raise SettingsError(
-                "the address of the PostgreSQL store cannot be read: use postgresql://user:password@host:5432/name, "
-                "with %-escapes for what is special in an address (%40 for @, %2F for /, %3F for ?, %25 for %)"
+                "the address of the PostgreSQL store cannot be parsed; use postgresql://user:password@host:5432/name, "
+                "and escape special characters in it (%40 for @, %2F for /, %3F for ?, %25 for %)"
             ) from None
         self._pool = psycopg_pool.ConnectionPool(
             url,
@@ -198,15 +202,15 @@ class PostgresDatabase:
         for secret in self._secrets:
             text = text.replace(secret, "…")
         if isinstance(error, psycopg_pool.PoolClosed):
-            return StoreError(f"{self._url} was closed: open it again")
+            return StoreError(f"{self._url} is closed; open it again")
         if isinstance(error, psycopg.IntegrityError):
-            return StoreConflict(
-                f"{self._url}: somebody else has written the same meanwhile: read again, then retry"
-            )
+            return StoreConflict(f"{self._url}: another process wrote the same first; read again, then retry")
         if isinstance(error, _UNAVAILABLE):
-            return StoreUnavailable(
-                f"{self._url} does not answer as it should: {text}; try again in a moment"
-            )
+            if _WRONG_ADDRESS.search(text):
+                return StoreUnavailable(
+                    f"{self._url} refuses the connection: {text}; check the user, the password and the database in its address"
+                )
+            return StoreUnavailable(f"{self._url} does not answer: {text}; try again in a moment")
         return StoreError(f"{self._url}: {text}")
 
 

@@ -53,7 +53,9 @@ def find_session(do: Transaction, session_id: str, hold: str = "") -> tuple[Sess
     """Returns the session, its key and its conversation's; `hold` keeps others from changing it meanwhile."""
     row = do.one(f"{SESSION} WHERE s.id = ? {hold}", session_id) if is_storable(session_id) else None
     if row is None:
-        raise UnknownSession(f"there is no session {session_id!r} here; list those that there are")
+        raise UnknownSession(
+            f"unknown session {session_id!r}; list the sessions of this store to see their ids"
+        )
     return build_session(row), row[0], row[11]
 
 
@@ -118,7 +120,7 @@ def insert_session(do: Transaction, session: NewSession, conversation: int, pare
 
 def _require_new(do: Transaction, session_id: str) -> None:
     if do.one("SELECT 1 FROM sessions WHERE id = ?", require_identifier(session_id)) is not None:
-        raise StoreError(f"there is a session {session_id!r} already: give the new one another id")
+        raise StoreError(f"session {session_id!r} exists already; give the new one another id")
 
 
 def read_log_tip(do: Transaction, conversation: int, hold: str = "") -> LogTip:
@@ -165,7 +167,7 @@ def find_id_at_end(do: Transaction, conversation: int, length: int) -> bytes:
             row = do.one(f"{ENTRY} AND e.position = ?", part, length - 1)
             if row is not None:
                 return bytes(row[1])
-    raise StoreError(f"the log has no {length:,} messages to branch off from")
+    raise StoreError(f"the log has fewer than {length:,} messages; branch off from an earlier one")
 
 
 def sum_tokens(do: Transaction, conversation: int, start: int = 0, stop: int = 1 << 62) -> int:
@@ -194,5 +196,5 @@ def cut_batches(values: Sequence[_T], size: int = 500) -> Iterator[Sequence[_T]]
 def require_row(row: Row | None) -> Any:
     """Returns the row, which must be there: another answer means that the store is damaged."""
     if row is None:
-        raise StoreError("the store lacks a row that another one names; run penstock doctor")
+        raise StoreError("the store lacks a row that another one refers to; run `penstock doctor`")
     return row

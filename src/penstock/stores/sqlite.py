@@ -37,11 +37,11 @@ _UNAVAILABLE = (
     apsw.PermissionsError,
 )
 _NEXT_STEP: dict[type, str] = {
-    apsw.BusyError: "another process holds it: try again in a moment",
-    apsw.LockedError: "another process holds it: try again in a moment",
-    apsw.FullError: "the disk is full: free some space",
-    apsw.ReadOnlyError: "it cannot be written to: look at the rights of the file and its folder",
-    apsw.CantOpenError: "it cannot be opened: look at the path and its rights",
+    apsw.BusyError: "another process has locked it; try again in a moment",
+    apsw.LockedError: "another process has locked it; try again in a moment",
+    apsw.FullError: "the disk is full; free some space",
+    apsw.ReadOnlyError: "it is read-only; check the permissions of the file and its folder",
+    apsw.CantOpenError: "it cannot be opened; check the path and its permissions",
 }
 
 
@@ -159,7 +159,7 @@ class SqliteDatabase:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise StoreError(f"{self.url} was closed: open it again")
+            raise StoreError(f"{self.url} is closed; open it again")
 
     def _give_back(self, connection: apsw.Connection) -> None:
         with self._lock:
@@ -240,7 +240,7 @@ def _make_private(path: Path) -> None:
             path.touch(mode=0o600)
     except OSError as error:
         raise StoreUnavailable(
-            f"{path} cannot be made: {error.strerror}; name another store, or look at the rights of its folder"
+            f"{path} cannot be created: {error.strerror}; check the permissions of its folder, or name another store"
         ) from error
 
 
@@ -249,9 +249,9 @@ def _as_store_error(error: apsw.Error, url: str) -> StoreError:
     if isinstance(error, _UNAVAILABLE):
         return StoreUnavailable(f"{url}: {step or error}")
     if isinstance(error, apsw.ConstraintError):
-        return StoreConflict(f"{url}: somebody else has written the same meanwhile: read again, then retry")
+        return StoreConflict(f"{url}: another process wrote the same first; read again, then retry")
     if isinstance(error, (apsw.NotADBError, apsw.CorruptError)):
         return StoreError(
-            f"{url} is damaged or no store of ours: {error}; restore a copy, or name another file"
+            f"{url} is damaged or not a Penstock store: {error}; restore a copy, or name another file"
         )
     return StoreError(f"{url}: {error}")

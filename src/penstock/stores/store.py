@@ -442,8 +442,8 @@ def open_store(url: str | None = None, *, wait_seconds: float = 10.0) -> Store:
 
         return Store(PostgresDatabase(url, wait_seconds))
     if not {":", "@"} & set(url) and {"/", "."} & set(url):  # a path; an address may hold a password
-        raise SettingsError(f"{url!r} is no address of a store; for a file use {_FILE}{quote(url)}")
-    raise SettingsError("this is no address of a store; use sqlite:///FILE, postgresql://… or memory:")
+        raise SettingsError(f"{url!r} is not the address of a store; for a file use {_FILE}{quote(url)}")
+    raise SettingsError("this is not the address of a store; use sqlite:///FILE, postgresql://… or memory:")
 
 
 def _sqlite(path: Path | None, wait_seconds: float) -> Store:

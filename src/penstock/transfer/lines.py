@@ -50,7 +50,7 @@ def read_lines(data: bytes) -> tuple[list[JsonLine], list[LineFault]]:
         if isinstance(value, dict):
             lines.append(JsonLine(number, raw, value))
         else:
-            faults.append(LineFault(number, "it is no JSON object"))
+            faults.append(LineFault(number, "it is not a JSON object"))
     return lines, faults
 
 

@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 import threading
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -76,6 +77,23 @@ def test_no_error_and_no_log_shows_the_password(url, caplog):
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     assert "hunter2" not in shown
     assert "hun%ter2" not in shown
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [("user", r'role "nobody-here" does not exist'), ("database", r'database "nowhere" does not exist')],
+)
+def test_an_address_that_is_wrong_is_not_cured_by_trying_again(postgres_url, wrong, said):
+    parts = urlsplit(postgres_url)
+    url = (
+        parts._replace(netloc=parts.netloc.replace("postgres", "nobody-here", 1)).geturl()
+        if wrong == "user"
+        else parts._replace(path="/nowhere").geturl()
+    )
+    with pytest.raises(StoreUnavailable, match=said) as caught:
+        open_store(url, wait_seconds=1)
+    assert "check the user, the password and the database" in str(caught.value)
+    assert "try again" not in str(caught.value)
 
 
 def test_several_processes_may_make_the_schema_at_once(postgres_url):
