@@ -256,7 +256,7 @@ def test_a_database_that_somebody_holds_is_told_and_works_again_after(sqlite_url
     assert held.wait(20)
     store = open_store(sqlite_url, wait_seconds=0.2)
     began = time.monotonic()
-    with pytest.raises(StoreUnavailable, match="another process holds it"):
+    with pytest.raises(StoreUnavailable, match="another process has locked it"):
         store.append("shared", new_messages("more"), store.log_tip("shared").id, 3.0)
     assert 0.15 < time.monotonic() - began < 5
     release.set()

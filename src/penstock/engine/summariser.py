@@ -44,6 +44,10 @@ _LEAST_PART = 1_000  # tokens: work below twice that is not cut into parts
 _NO_SMALLER_PARTS = {ErrorKind.AUTH, ErrorKind.QUOTA, ErrorKind.BAD_REQUEST}
 _REMEMBERED_NOTES = 256
 
+_FIRST_SECONDS = 30.0
+_LONGEST_SECONDS = 600.0
+_NOBODY_THERE = {ErrorKind.AUTH, ErrorKind.QUOTA}
+
 
 class SummaryLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of the summary of one compaction in all: requests, prompt tokens, and seconds."""
@@ -104,6 +108,30 @@ class Written(msgspec.Struct, frozen=True, eq=False):
         """The reason why there is no prose, in one line."""
         tried = "; ".join(dict.fromkeys(f"{attempt.model}: {attempt.outcome}" for attempt in self.attempts))
         return f"no model wrote the handoff ({tried or 'no model could be asked'}); excerpts and facts stand in its place"
+
+
+class Cooldown(msgspec.Struct, frozen=True):
+    """The rest of a model that failed: until when it is left alone, and after how many failures in a row."""
+
+    until: float = 0.0
+    failures: int = 0
+
+    def after(self, failure: ErrorClass, now: float) -> Cooldown:
+        """Returns the cooldown after one more failure.
+
+        The rest grows with each transient failure; it is the longest at once where the provider lets nobody
+        in, and none where trying again cannot help.
+        """
+        if failure.kind in _NOBODY_THERE:
+            return Cooldown(now + _LONGEST_SECONDS, self.failures + 1)
+        if not failure.kind.transient:
+            return self
+        seconds = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2**self.failures)
+        return Cooldown(now + max(seconds, failure.retry_after_seconds or 0.0), self.failures + 1)
+
+    def left(self, now: float) -> float:
+        """Returns the seconds until it may be asked again."""
+        return max(0.0, self.until - now)
 
 
 class Summariser:
@@ -413,34 +441,3 @@ async def _in_thread(function: WritesText, prompt: str) -> Any:
 
     threading.Thread(target=work, daemon=True, name="penstock-summariser").start()
     return await waiting
-
-
-# How long a model that failed is left alone.
-
-_FIRST_SECONDS = 30.0
-_LONGEST_SECONDS = 600.0
-_NOBODY_THERE = {ErrorKind.AUTH, ErrorKind.QUOTA}
-
-
-class Cooldown(msgspec.Struct, frozen=True):
-    """Until when a model rests, and after how many failures in a row."""
-
-    until: float = 0.0
-    failures: int = 0
-
-    def after(self, failure: ErrorClass, now: float) -> Cooldown:
-        """Returns the cooldown after one more failure.
-
-        The rest grows with each transient failure; it is the longest at once where the provider lets nobody
-        in, and none where trying again cannot help.
-        """
-        if failure.kind in _NOBODY_THERE:
-            return Cooldown(now + _LONGEST_SECONDS, self.failures + 1)
-        if not failure.kind.transient:
-            return self
-        seconds = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2**self.failures)
-        return Cooldown(now + max(seconds, failure.retry_after_seconds or 0.0), self.failures + 1)
-
-    def left(self, now: float) -> float:
-        """Returns the seconds until it may be asked again."""
-        return max(0.0, self.until - now)

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = ["MAKE_ANEW", "CheckedLog", "check_log", "check_search_index", "find_faults", "mend"]
 
-
 _RESULTS_AT_ONCE = 20  # each may have megabytes
 _ROUNDS = 5  # what one mends may show another: an entry that goes leaves a message that nothing leads to
+_AT_ONCE = 500  # messages that are held while they are checked
+MAKE_ANEW = "UPDATE index_version SET version = 0"
+_SOURCES = ((0, "messages", "messages"), (1, "compactions", "summaries"), (2, "results", "stored results"))
 
 
 class CheckFinding(NamedTuple):
@@ -241,11 +243,6 @@ def _rows_to_change(
         yield _report(f"table {table}", f"{what}: {row[0]:,}", f"{statement} WHERE {which}")
 
 
-# Checking a log: every id of it worked out anew from the bytes of its messages.
-
-_AT_ONCE = 500  # messages that are held while they are checked
-
-
 class CheckedLog(msgspec.Struct):
     """The ids of a log, what is broken in it, and its end where another one is on record."""
 
@@ -366,15 +363,12 @@ def _digest(content: bytes, dialect: Dialect) -> bytes | None:
     return None if message is None else content_digest(message)
 
 
-# What may be wrong with the search index. It is made of what the store holds, so making it anew mends all of
-# it.
-
-MAKE_ANEW = "UPDATE index_version SET version = 0"
-_SOURCES = ((0, "messages", "messages"), (1, "compactions", "summaries"), (2, "results", "stored results"))
-
-
 def check_search_index(do: Transaction) -> Iterator[str]:
-    """Yields what is not as it should be; nothing for an index that the next search makes anew anyway."""
+    """Yields what is not as it should be with the search index.
+
+    It is made of what the store holds, so making it anew mends all of it; nothing is said of an index that the next
+    search makes anew anyway.
+    """
     row = do.one("SELECT version FROM index_version")
     if row is None or row[0] != INDEX_VERSION:
         return

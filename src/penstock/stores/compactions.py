@@ -192,12 +192,8 @@ def read_pieces(data: bytes) -> tuple[Piece, ...]:
         return msgspec.convert(parse_json(data), tuple[Piece, ...], str_keys=True)
 
 
-# Facts of the ledger: written with the compaction that takes their messages out of the view, and gone with
-# it.
-
-
 def insert_facts(do: Transaction, conversation: int, compaction: int, facts: Sequence[NewFact]) -> None:
-    """Writes the facts of a compaction, in the order in which they are given."""
+    """Writes the facts of a compaction, in the order in which they are given. They go with it."""
     do.run_many(
         "INSERT INTO facts (compaction, place, conversation, position, kind, label, text, uses, superseded) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["delete_conversations", "expire_conversation", "find_with_subagents", "list_due"]
 
+_DUE = (
+    "SELECT c.key, c.id, c.updated, c.length FROM conversations c WHERE c.updated < ? AND NOT EXISTS "
+    "(SELECT 1 FROM sessions s WHERE s.conversation = c.key AND s.kind = ? AND s.parent IS NOT NULL) "
+)
+
 
 def delete_conversations(do: Transaction, conversation: int) -> int:
     """Deletes a conversation and those of its sub-agents; returns how many messages went.
@@ -107,21 +112,11 @@ def _belongs(key: str, owners: AbstractSet[str]) -> bool:
     return key in owners or any(key[:at] in owners for at, mark in enumerate(key) if mark == "/")
 
 
-# Conversations that nobody has used for long: which they are, and deleting them.
-#
-# A conversation is used where something is appended to it, it is compacted, or a compaction is taken back;
-# and where it is brought from elsewhere, however old it is. What its sub-agents do counts for it.
-
-_DUE = (
-    "SELECT c.key, c.id, c.updated, c.length FROM conversations c WHERE c.updated < ? AND NOT EXISTS "
-    "(SELECT 1 FROM sessions s WHERE s.conversation = c.key AND s.kind = ? AND s.parent IS NOT NULL) "
-)
-
-
 def list_due(do: Transaction, before: float) -> list[Expired]:
     """Returns conversations last used before that time, the oldest first.
 
-    Those of sub-agents go with the ones that they work for.
+    A conversation is used where something is appended to it, it is compacted, or a compaction is taken back; and
+    where it is brought from elsewhere, however old it is. What its sub-agents do counts for it, and theirs go with it.
     """
     rows = do.rows(f"{_DUE} ORDER BY c.updated, c.key", before, SUBAGENT)
     return [_build_expired(row) for row in rows if not _was_used(do, row[0], before)]

@@ -17,6 +17,7 @@ __all__ = ["clean_label", "is_storable", "pack", "require_identifier", "require_
 
 
 _REPLACEMENT = "\ufffd"
+_WORTH_IT = 256  # bytes: below, compressing saves little
 
 
 def is_storable(text: str) -> bool:
@@ -43,11 +44,6 @@ def require_moment(at: float) -> float:
     if math.isfinite(at):
         return float(at)
     raise StoreError(f"{at} is not a point in time; give seconds since 1970")
-
-
-# Bytes of messages and results, compressed where that saves something.
-
-_WORTH_IT = 256  # bytes: below, there is little to save
 
 
 def pack(data: bytes) -> tuple[bytes, int]:

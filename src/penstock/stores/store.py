@@ -72,6 +72,7 @@ __all__ = ["Store", "open_store"]
 
 
 _log = logging.getLogger("penstock")
+_FILE = "sqlite:///"
 _MUCH = 8_000  # passages: the room that they had is worth having back at once
 
 
@@ -416,11 +417,6 @@ class Store:
             if self._words.hold_all:
                 do.run(self._words.hold_all)
             return mend(do)
-
-
-# A store by its address.
-
-_FILE = "sqlite:///"
 
 
 def open_store(url: str | None = None, *, wait_seconds: float = 10.0) -> Store:
