@@ -31,7 +31,15 @@ from penstock.stores.rows import (
     require_row,
     sum_tokens,
 )
-from penstock.stores.values import BRANCH, COMPRESSION, SUBAGENT, Appended, ConversationRow, LogEntry, LogTip
+from penstock.stores.values import (
+    BRANCH,
+    COMPRESSION,
+    SUBAGENT,
+    AppendResult,
+    ConversationRow,
+    LogEntry,
+    LogTip,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,7 +186,7 @@ def append_messages(
     after: str,
     at: float,
     words: SqlSpelling,
-) -> Appended:
+) -> AppendResult:
     """Appends to the log whose last message has the id `after`."""
     ids: list[str] = []
     for message in messages:
@@ -207,7 +215,7 @@ def append_messages(
         "UPDATE conversations SET tip = ?, length = ?, tokens = tokens + ?, updated = ? WHERE key = ?",
         *(bytes.fromhex(new.id), new.length, sum(message.tokens for message in messages), at, conversation),
     )
-    return Appended(tuple(ids), new)
+    return AppendResult(tuple(ids), new)
 
 
 def _store_messages(do: Transaction, messages: Sequence[NewMessage], ids: Sequence[str]) -> list[int]:
@@ -240,14 +248,14 @@ def _store_messages(do: Transaction, messages: Sequence[NewMessage], ids: Sequen
 
 def _recognise_retry(
     do: Transaction, conversation: int, tip: LogTip, ids: Sequence[str], after: str
-) -> Appended:
+) -> AppendResult:
     """Returns what was appended, where the very same messages stand there already.
 
     Raises StoreConflict otherwise.
     """
     before = _find_position(do, conversation, after) if after else -1
     if before is not None and read_ids(do, conversation, before + 1, before + 1 + len(ids)) == list(ids):
-        return Appended(tuple(ids), tip, again=True)
+        return AppendResult(tuple(ids), tip, again=True)
     raise StoreConflict(
         f"the log no longer ends with {after[:12] or 'nothing'}; read what was added, then append again"
     )

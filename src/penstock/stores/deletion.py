@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.stores.rows import cut_batches, require_row
-from penstock.stores.values import LAST_USED, SUBAGENT, Expired
+from penstock.stores.values import LAST_USED, SUBAGENT, ExpiredConversation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,7 +112,7 @@ def _belongs(key: str, owners: AbstractSet[str]) -> bool:
     return key in owners or any(key[:at] in owners for at, mark in enumerate(key) if mark == "/")
 
 
-def list_due(do: Transaction, before: float) -> list[Expired]:
+def list_due(do: Transaction, before: float) -> list[ExpiredConversation]:
     """Returns conversations last used before that time, the oldest first.
 
     A conversation is used where something is appended to it, it is compacted, or a compaction is taken back; and
@@ -122,13 +122,13 @@ def list_due(do: Transaction, before: float) -> list[Expired]:
     return [_build_expired(row) for row in rows if not _was_used(do, row[0], before)]
 
 
-def expire_conversation(do: Transaction, conversation_id: str, before: float) -> Expired | None:
+def expire_conversation(do: Transaction, conversation_id: str, before: float) -> ExpiredConversation | None:
     """Deletes a conversation if it is still due, and returns what went. Nobody else may write meanwhile."""
     row = do.one(f"{_DUE} AND c.id = ?", before, SUBAGENT, conversation_id)
     if row is None or _was_used(do, row[0], before):
         return None
     gone = delete_conversations(do, row[0])
-    return Expired(id=row[1], updated=row[2], messages=gone)
+    return ExpiredConversation(id=row[1], updated=row[2], messages=gone)
 
 
 def _was_used(do: Transaction, conversation: int, before: float) -> bool:
@@ -152,5 +152,5 @@ def _read_time(note: bytes) -> float:
         return 0.0
 
 
-def _build_expired(row: Row) -> Expired:
-    return Expired(id=row[1], updated=row[2], messages=row[3])
+def _build_expired(row: Row) -> ExpiredConversation:
+    return ExpiredConversation(id=row[1], updated=row[2], messages=row[3])

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.stores.database import Row, Transaction
 
 __all__ = [
-    "Indexed",
+    "IndexedCount",
     "PassageSource",
     "count_unembedded",
     "count_waiting",
@@ -71,14 +71,14 @@ class PassageSource(msgspec.Struct, frozen=True, gc=False):
     conversation: int
 
 
-class Indexed(msgspec.Struct, frozen=True):
+class IndexedCount(msgspec.Struct, frozen=True):
     """The count of sources that were indexed, and of passages indexed before that were written anew for it."""
 
     sources: int
     anew: int
 
 
-def index_some(do: Transaction, hold: Sequence[str], limit: int = _AT_ONCE) -> Indexed:
+def index_some(do: Transaction, hold: Sequence[str], limit: int = _AT_ONCE) -> IndexedCount:
     """Indexes what has waited longest. `hold` keeps others from doing so meanwhile."""
     for statement in hold:
         do.run(statement)
@@ -100,7 +100,7 @@ def index_some(do: Transaction, hold: Sequence[str], limit: int = _AT_ONCE) -> I
     left = {(source.kind, source.key) for source in fresh[done:]}
     ready = [row[:2] for row in waiting if row[:2] not in left]
     do.run_many("DELETE FROM unindexed WHERE kind = ? AND source = ?", ready)
-    return Indexed(len(ready), anew)
+    return IndexedCount(len(ready), anew)
 
 
 def count_waiting(do: Transaction) -> int:

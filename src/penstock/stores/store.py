@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from penstock.recall.history import Finding
     from penstock.stores.database import Database
     from penstock.stores.values import (
-        Appended,
+        AppendResult,
         CompactionRow,
         ConversationRow,
-        Expired,
+        ExpiredConversation,
         FactRow,
         LogEntry,
         LogTip,
@@ -150,7 +150,7 @@ class Store:
 
     # The log.
 
-    def append(self, session_id: str, messages: Sequence[NewMessage], after: str, at: float) -> Appended:
+    def append(self, session_id: str, messages: Sequence[NewMessage], after: str, at: float) -> AppendResult:
         """Appends to the log whose last message has the id `after`.
 
         Raises StoreConflict where it has another.
@@ -359,7 +359,7 @@ class Store:
         self._scrub()
         return gone
 
-    def due(self, before: float) -> Sequence[Expired]:
+    def due(self, before: float) -> Sequence[ExpiredConversation]:
         """Returns conversations that were not used since that time, the oldest first.
 
         These are what `expire` would delete.
@@ -367,9 +367,9 @@ class Store:
         with self._database.reading() as do:
             return list_due(do, require_moment(before))
 
-    def expire(self, before: float) -> Sequence[Expired]:
+    def expire(self, before: float) -> Sequence[ExpiredConversation]:
         """Deletes conversations that were not used since that time, as `delete` does, and returns what went."""
-        gone: list[Expired] = []
+        gone: list[ExpiredConversation] = []
         for due in self.due(before):
             with self._database.writing() as do:
                 if self._words.hold_all:

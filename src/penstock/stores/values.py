@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from penstock.measure.usage import Usage
 
 __all__ = [
-    "Appended",
+    "AppendResult",
     "CompactionRow",
     "ConversationRow",
-    "Expired",
+    "ExpiredConversation",
     "FactRow",
     "LogEntry",
     "LogTip",
@@ -73,7 +73,7 @@ class LogTip(msgspec.Struct, frozen=True):
     length: int
 
 
-class Appended(msgspec.Struct, frozen=True):
+class AppendResult(msgspec.Struct, frozen=True):
     """The ids of messages that were appended, and the end of the log after it.
 
     `again` where they stood there already, at this very place: a retry changes nothing.
@@ -199,7 +199,7 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None = None
 
 
-class Expired(msgspec.Struct, frozen=True, kw_only=True):
+class ExpiredConversation(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation that was not used for long.
 
     `updated` is when it was used last, `messages` how many it has, or how many went with it.

@@ -16,7 +16,7 @@ from penstock.conversation.slicing import decode_utf8, slice_array
 from penstock.conversation.wire import encode_wire
 from penstock.measure.usage import normalise_usage
 from penstock.transfer.lines import read_fields, read_moment, read_text
-from penstock.transfer.recorded import Recorded, RecordedFile, RecordedMessage, Spent
+from penstock.transfer.recorded import RecordedConversation, RecordedFile, RecordedMessage, RecordedUsage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -170,7 +170,7 @@ def _find_title(lines: Iterable[JsonLine]) -> str:
 
 def _record(
     chain: Sequence[JsonLine], lines: Sequence[JsonLine], *, source: str, title: str, works_for: str = ""
-) -> Recorded:
+) -> RecordedConversation:
     left_out: dict[str, int] = {}
     said, requests, models = _read_messages(chain, left_out)
     taken = {line.number for line in chain}
@@ -180,7 +180,7 @@ def _record(
     attachments = sum(1 for line in chain if line.value.get("type") == "attachment")
     if attachments:
         left_out["attachments"] = attachments
-    return Recorded(
+    return RecordedConversation(
         format=FORMAT,
         dialect="anthropic",
         messages=tuple(said),
@@ -208,9 +208,9 @@ def _may_go_on(chain: Sequence[JsonLine]) -> bool:
 
 def _read_messages(
     chain: Sequence[JsonLine], left_out: dict[str, int]
-) -> tuple[list[RecordedMessage], list[Spent], list[str]]:
+) -> tuple[list[RecordedMessage], list[RecordedUsage], list[str]]:
     said: list[RecordedMessage] = []
-    requests: dict[str, Spent] = {}
+    requests: dict[str, RecordedUsage] = {}
     models: list[str] = []
     places: dict[
         str, int
@@ -237,7 +237,7 @@ def _read_messages(
             models.append(message["model"])
             usage = normalise_usage(message["usage"], "anthropic")
             # The lines of one answer repeat its usage, which grows while it is written.
-            requests[answer or f"line {line.number}"] = Spent(place + 1, at, message["model"], usage)
+            requests[answer or f"line {line.number}"] = RecordedUsage(place + 1, at, message["model"], usage)
     return said, list(requests.values()), models
 
 

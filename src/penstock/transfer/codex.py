@@ -14,7 +14,7 @@ import msgspec
 from penstock.conversation.wire import encode_wire
 from penstock.measure.usage import normalise_usage
 from penstock.transfer.lines import read_fields, read_moment, read_text
-from penstock.transfer.recorded import Recorded, RecordedFile, RecordedMessage, Spent
+from penstock.transfer.recorded import RecordedConversation, RecordedFile, RecordedMessage, RecordedUsage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ class _Rollout(msgspec.Struct):
     """The rollout as far as it has been read."""
 
     said: list[RecordedMessage] = []
-    requests: list[Spent] = []
+    requests: list[RecordedUsage] = []
     left_out: dict[str, int] = {}
     source: str = ""
     works_for: str = ""
@@ -65,7 +65,7 @@ def read_codex(lines: Sequence[JsonLine], faults: Sequence[LineFault]) -> Record
             _take(rollout, line, payload)
         else:
             _take_bare(rollout, line)
-    recorded = Recorded(
+    recorded = RecordedConversation(
         format=FORMAT,
         dialect="responses",
         messages=tuple(rollout.said),
@@ -143,7 +143,7 @@ def _take_usage(rollout: _Rollout, info: Any, at: float | None) -> None:
         return
     rollout.total = info.get("total_token_usage")
     usage = _read_usage(info["last_token_usage"])
-    rollout.requests.append(Spent(len(rollout.said), at, rollout.model, usage))
+    rollout.requests.append(RecordedUsage(len(rollout.said), at, rollout.model, usage))
 
 
 def _read_usage(counted: dict[str, Any]) -> Usage:

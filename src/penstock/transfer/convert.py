@@ -2,7 +2,7 @@
 
 Text, calls, results, handoffs and pictures go over. A part knows a picture by its digest alone, so the data
 comes from the wire. What the other dialect cannot say is left out and counted by what it is, so that nobody
-is surprised: `Converted.lost` is empty only where nothing was lost.
+is surprised: `Conversion.lost` is empty only where nothing was lost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from penstock.conversation.dialects import Dialect
 
-__all__ = ["Converted", "Picture", "convert", "find_pictures"]
+__all__ = ["Conversion", "Picture", "convert", "find_pictures"]
 
 # Fields of messages, items and blocks that the parts stand for, or that say nothing.
 _UNDERSTOOD = frozenset(
@@ -52,7 +52,7 @@ _UNDERSTOOD = frozenset(
 _NAME_CHARS = 80
 
 
-class Converted(msgspec.Struct, frozen=True):
+class Conversion(msgspec.Struct, frozen=True):
     """The messages in the other dialect, and what it could not say, with how often that was so."""
 
     wires: list[dict[str, Any]]
@@ -98,7 +98,7 @@ class Picture(msgspec.Struct, frozen=True):
         return self.url
 
 
-def convert(messages: Sequence[Message], source: Dialect, target: Dialect) -> Converted:
+def convert(messages: Sequence[Message], source: Dialect, target: Dialect) -> Conversion:
     """Returns the messages of `source` as those of `target`."""
     lost = _Lost()
     pictures: dict[str, Picture] = {}
@@ -114,7 +114,7 @@ def convert(messages: Sequence[Message], source: Dialect, target: Dialect) -> Co
         for role, part in _split_roles(message):
             _place(turns, role, number, part, source.name, target.name)
     writer = _WRITERS[target.name](pictures, lost)
-    return Converted(
+    return Conversion(
         [wire for turn in turns for wire in writer.write(turn)], dict(sorted(lost.counts.items()))
     )
 

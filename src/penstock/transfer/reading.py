@@ -8,7 +8,7 @@ from penstock.conversation.document import read_document
 from penstock.errors import InputError, MalformedJSON
 from penstock.transfer import claude_code, codex
 from penstock.transfer.lines import read_lines
-from penstock.transfer.recorded import LineFault, Recorded, RecordedFile, RecordedMessage
+from penstock.transfer.recorded import LineFault, RecordedConversation, RecordedFile, RecordedMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +54,7 @@ def _read_other(
 
 def _read_many(lines: Sequence[JsonLine], faults: Sequence[LineFault], dialect: str) -> RecordedFile:
     """Reads one conversation per line, as training data has it."""
-    found: list[Recorded] = []
+    found: list[RecordedConversation] = []
     broken = list(faults)
     for line in lines:
         try:
@@ -64,7 +64,7 @@ def _read_many(lines: Sequence[JsonLine], faults: Sequence[LineFault], dialect: 
     return RecordedFile(tuple(found), tuple(sorted(broken, key=lambda fault: fault.line)))
 
 
-def _read_one(data: bytes, dialect: str) -> Recorded:
+def _read_one(data: bytes, dialect: str) -> RecordedConversation:
     document = read_document(data, dialect)
     if not document.raws:
         raise InputError("the conversation has no messages")
@@ -74,7 +74,7 @@ def _read_one(data: bytes, dialect: str) -> Recorded:
         for name in ("system", "instructions", "tools")
         if document.envelope.get(name)
     }
-    return Recorded(
+    return RecordedConversation(
         format=FILE,
         dialect=document.dialect.name,
         messages=tuple(RecordedMessage(raw) for raw in document.raws),

@@ -9,7 +9,7 @@ import msgspec
 if TYPE_CHECKING:
     from penstock.measure.usage import Usage
 
-__all__ = ["LineFault", "Recorded", "RecordedFile", "RecordedMessage", "Spent"]
+__all__ = ["LineFault", "RecordedConversation", "RecordedFile", "RecordedMessage", "RecordedUsage"]
 
 
 class RecordedMessage(msgspec.Struct, frozen=True):
@@ -19,7 +19,7 @@ class RecordedMessage(msgspec.Struct, frozen=True):
     at: float | None = None
 
 
-class Spent(msgspec.Struct, frozen=True):
+class RecordedUsage(msgspec.Struct, frozen=True):
     """The usage of one request. `after` is how many messages the log has when its answer is in."""
 
     after: int
@@ -28,7 +28,7 @@ class Spent(msgspec.Struct, frozen=True):
     usage: Usage
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedConversation(msgspec.Struct, frozen=True, kw_only=True):
     """One conversation.
 
     `source` is the id that the other program gave it, "" where it gave none. `works_for` is the source of the
@@ -43,7 +43,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     works_for: str = ""
     model: str = ""
     title: str = ""
-    requests: tuple[Spent, ...] = ()
+    requests: tuple[RecordedUsage, ...] = ()
     left_out: dict[str, int] = {}
     may_go_on: bool = False
 
@@ -61,5 +61,5 @@ class RecordedFile(msgspec.Struct, frozen=True):
     Sub-agents follow the conversation that they worked for.
     """
 
-    conversations: tuple[Recorded, ...]
+    conversations: tuple[RecordedConversation, ...]
     faults: tuple[LineFault, ...] = ()
