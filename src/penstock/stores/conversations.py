@@ -119,9 +119,8 @@ def follow_continuations(do: Transaction, row: SessionRow, conversation: int) ->
             f"{SESSION} WHERE s.conversation = ? AND s.kind = ? ORDER BY s.key", conversation, COMPRESSION
         )
     ]
-    for (
-        session
-    ) in sessions:  # in the order in which they were opened, so no continuation comes before its parent
+    # In the order in which they were opened, so that no continuation comes before its parent.
+    for session in sessions:
         if session.parent == row.id and row.ended is not None and session.started >= row.ended:
             row = session
     return row

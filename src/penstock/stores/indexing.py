@@ -131,9 +131,8 @@ def _add_sources(do: Transaction, sources: Sequence[PassageSource]) -> tuple[int
     Returns how many, and how many passages were written anew.
     """
     number = find_next_number(do)
-    do.run(
-        "UPDATE vectors_made SET upto = ? WHERE upto > ?", number, number
-    )  # numbers of what is gone come again
+    # Numbers of what is gone come again, and need new vectors.
+    do.run("UPDATE vectors_made SET upto = ? WHERE upto > ?", number, number)
     added: list[tuple[int, Sequence[str]]] = []
     ranges: list[tuple[int, int, int, int, int]] = []
     for some in _group_sources(sources):

@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["PostgresDatabase"]
 
 _CONNECTIONS = 8
-_SCHEMA_LOCK, _INDEX_LOCK = (
-    5_067_011_734,
-    5_067_011_735,
-)  # any numbers that other programs are unlikely to use
+# Any numbers that other programs are unlikely to use.
+_SCHEMA_LOCK, _INDEX_LOCK = 5_067_011_734, 5_067_011_735
 _SECRETS = frozenset(("password", "sslpassword"))
 _UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg_pool.PoolTimeout)
 # The server says so in words alone, before there is a session that could have a code for it.

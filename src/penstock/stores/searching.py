@@ -88,9 +88,11 @@ def search(do: Transaction, asked: SearchQuery) -> list[Finding]:
     query = read_query(whole)
     statistics = lookup.statistics(query)
     if wish.surroundings and not statistics.holding.keys() & read_query(text).weights.keys():
+        # Nothing here holds a word of what was asked: its surroundings alone would find what nobody asked for.
         if asked.embedder is None:
             return []
         whole, query = text, read_query(text)
+    # Two arrays side by side: the number of each passage, and the weight of the query's terms in it.
     numbers, scores = lookup.find_passages(query, statistics)
     if scope is not None:
         shown = _find_hidden(do, numbers, scope)
@@ -99,6 +101,7 @@ def search(do: Transaction, asked: SearchQuery) -> list[Finding]:
     meaning = None
     if asked.embedder is not None and vectors is not None:
         meaning = Meaning(whole, asked.embedder)
+        # `vectors` are two arrays side by side as well: the numbers of passages, and their vectors as bits.
         best = sorted({*best, *vectors[0][meaning.find_nearest(vectors[1])].tolist()})
     if not best:
         return []
@@ -207,6 +210,8 @@ def _read_vectors(
     rows = np.frombuffer(b"".join(row[1] for row in found), np.uint8).reshape(-1, size)
     firsts = np.array([row[0] for row in found], np.int64)
     counts = np.array([len(row[1]) // size for row in found], np.int64)
+    # All vectors of a source stand together, and its passages are numbered through from its first: the number of a
+    # row is its index, moved by how far the first number of its source is from the index of the source's first row.
     begins = np.cumsum(counts) - counts
     return np.repeat(firsts - begins, counts) + np.arange(len(rows)), rows
 

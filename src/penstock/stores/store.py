@@ -306,9 +306,8 @@ class Store:
             if not some:
                 break
             if indexed.anew >= _MUCH:
-                with suppress(
-                    StoreUnavailable
-                ):  # what was indexed is, and the server does it later by itself
+                # What was indexed stays so where this fails, and the server does it later by itself.
+                with suppress(StoreUnavailable):
                     self._database.reclaim()
         return done
 

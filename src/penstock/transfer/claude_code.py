@@ -212,9 +212,8 @@ def _read_messages(
     said: list[RecordedMessage] = []
     requests: dict[str, RecordedUsage] = {}
     models: list[str] = []
-    places: dict[
-        str, int
-    ] = {}  # of the answer that is being written; its results may come before its last block
+    # The place of the answer that is being written: its results may come before its last block.
+    places: dict[str, int] = {}
     in_results = False
     for line in chain:
         if not _speaks(line):

@@ -74,9 +74,8 @@ class _Lost:
         self.counts: dict[str, int] = {}
 
     def add(self, what: str) -> None:
-        what = (
-            what if len(what) <= _NAME_CHARS else f"{what[:_NAME_CHARS]}…"
-        )  # the wire may name things at any length
+        if len(what) > _NAME_CHARS:  # the wire may name things at any length
+            what = f"{what[:_NAME_CHARS]}…"
         self.counts[what] = self.counts.get(what, 0) + 1
 
 
