@@ -112,13 +112,11 @@ def _insert(do: Transaction, conversation: int, session: int, new: NewCompaction
         "(conversation, over, base, length, pieces, receipt, created, undone, session, retry) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, NULL, ?, ?) RETURNING key",
         *(conversation, new.over, bytes.fromhex(compaction.base), compaction.length),
-        *(
-            _write_pieces(compaction.pieces),
-            encode_wire(dict(new.receipt)),
-            at,
-            session,
-            clean_label(new.key),
-        ),
+        _write_pieces(compaction.pieces),
+        encode_wire(dict(new.receipt)),
+        at,
+        session,
+        clean_label(new.key),
     )
     key = require_row(row)[0]
     insert_facts(do, conversation, key, new.facts)
@@ -199,14 +197,12 @@ def insert_facts(do: Transaction, conversation: int, compaction: int, facts: Seq
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (
-                *(
-                    compaction,
-                    place,
-                    conversation,
-                    fact.position,
-                    clean_label(fact.kind),
-                    clean_label(fact.label),
-                ),
+                compaction,
+                place,
+                conversation,
+                fact.position,
+                clean_label(fact.kind),
+                clean_label(fact.label),
                 *(clean_label(fact.text), fact.uses, fact.superseded),
             )
             for place, fact in enumerate(facts)

@@ -31,14 +31,12 @@ def keep_result(do: Transaction, result: StoredResult, hold: str) -> None:
     do.run(
         "INSERT INTO results (id, session, tool, raw, packed, created) VALUES (?, ?, ?, ?, ?, ?) "
         "ON CONFLICT (id) DO NOTHING",
-        *(
-            require_identifier(result.id),
-            session,
-            clean_label(result.tool),
-            raw,
-            packed,
-            require_moment(result.created),
-        ),
+        require_identifier(result.id),
+        session,
+        clean_label(result.tool),
+        raw,
+        packed,
+        require_moment(result.created),
     )
 
 
@@ -88,13 +86,11 @@ def book_usage(do: Transaction, rows: Sequence[UsageRow], hold: str) -> None:
 def _usage_values(row: UsageRow) -> Row:
     used = row.usage
     return (
-        *(
-            require_moment(row.at),
-            clean_label(row.model),
-            clean_label(row.task),
-            used.input_tokens,
-            used.output_tokens,
-        ),
+        require_moment(row.at),
+        clean_label(row.model),
+        clean_label(row.task),
+        used.input_tokens,
+        used.output_tokens,
         *(used.cache_read_tokens, used.cache_write_tokens, used.cache_write_1h_tokens),
         *(used.reasoning_tokens, row.cost),
     )

@@ -6,7 +6,7 @@ Calls are synchronous and each is one transaction, durable when it returns. Asyn
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
@@ -47,11 +47,11 @@ from penstock.stores.searching import SearchQuery, SearchScope, find_shown_summa
 from penstock.stores.values import StoreFault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from penstock.recall.embedding import Embedder
     from penstock.recall.history import Finding
-    from penstock.stores.database import Database
+    from penstock.stores.database import Database, Transaction
     from penstock.stores.values import (
         AppendResult,
         CompactionRow,
@@ -350,9 +350,7 @@ class Store:
         Returns how many messages went. Branches keep what they share with it. The bytes are gone from the
         file, too.
         """
-        with self._database.writing() as do:
-            if self._words.hold_all:
-                do.run(self._words.hold_all)
+        with self._writing_alone() as do:
             _, _, conversation = find_session(do, session_id)
             gone = delete_conversations(do, conversation)
         self._scrub()
@@ -370,15 +368,21 @@ class Store:
         """Deletes conversations that were not used since that time, as `delete` does, and returns what went."""
         gone: list[ExpiredConversation] = []
         for due in self.due(before):
-            with self._database.writing() as do:
-                if self._words.hold_all:
-                    do.run(self._words.hold_all)
+            with self._writing_alone() as do:
                 expired = expire_conversation(do, due.id, before)
             if expired is not None:
                 gone.append(expired)
         if gone:
             self._scrub()
         return gone
+
+    @contextmanager
+    def _writing_alone(self) -> Iterator[Transaction]:
+        """Opens a transaction that keeps all other writers away until it ends."""
+        with self._database.writing() as do:
+            if self._words.hold_all:
+                do.run(self._words.hold_all)
+            yield do
 
     def _scrub(self) -> None:
         """Removes every trace of what was deleted, block by block of the search index, so that others can write in between.
@@ -412,9 +416,7 @@ class Store:
 
     def repair(self) -> Sequence[StoreFault]:
         """Mends what can be mended, and returns what was."""
-        with self._database.writing() as do:
-            if self._words.hold_all:
-                do.run(self._words.hold_all)
+        with self._writing_alone() as do:
             return mend(do)
 
 
