@@ -21,7 +21,7 @@ from benchmarks.report import Figure, Limit, Table
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.identity import content_digest
 from penstock.conversation.wire import encode_wire
-from penstock.recall import index_terms, terms_of
+from penstock.recall import find_terms, index_terms
 from penstock.stores.index import Look
 from penstock.stores.store import Store, open_store
 from penstock.stores.values import NewMessage, NewSession
@@ -112,7 +112,7 @@ class _Words:
     def __init__(self, store: Store) -> None:
         self.texts = [entry.raw.decode() for entry in store.read_from("c0", 300, 60)]
         found = {word for text in self.texts for word in index_terms(text)}
-        words = sorted(word for word in found if terms_of(word) == (word,))  # not one of several parts
+        words = sorted(word for word in found if find_terms(word) == (word,))  # not one of several parts
         with store.database.reading() as do:
             self.held = {
                 word: spread.passages for word, spread in Look(do).measure_spreads(words, (), 20_000).items()

@@ -22,7 +22,7 @@ import msgspec
 from penstock.engine.attempt import Allowance, Writer, WriterMemory, Writing, WritingJob
 from penstock.engine.learned import PartNotes
 from penstock.errors import ErrorClass, ErrorKind, NotWritten, ProviderError, SettingsError
-from penstock.measure.prices import Cost, Money, cost_of, total_cost
+from penstock.measure.prices import Cost, Money, add_costs, cost_of
 from penstock.measure.usage import Usage
 from penstock.measure.windows import resolve_window
 from penstock.providers.exchange import Answer, Ask
@@ -101,7 +101,7 @@ class Written(msgspec.Struct, frozen=True, eq=False):
     def cost(self) -> Cost | None:
         """The cost of all attempts; None where nothing was answered."""
         costs = [attempt.cost for attempt in self.attempts if attempt.cost is not None]
-        return total_cost(costs) if costs else None
+        return add_costs(costs) if costs else None
 
     @property
     def reason(self) -> str:
@@ -268,7 +268,7 @@ class Summariser:
             outcome=outcome,
             requests=run.requests_now,
             usage=run.usage_now,
-            cost=total_cost(run.costs_now) if run.costs_now else None,
+            cost=add_costs(run.costs_now) if run.costs_now else None,
             seconds=round(run.seconds_now, 3),
         )
         return prose, attempt

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from penstock.measure.usage import Usage
 
-__all__ = ["Cost", "ModelPrice", "Money", "Rate", "Unknown", "cost_of", "price_of", "total_cost"]
+__all__ = ["Cost", "ModelPrice", "Money", "Rate", "Unknown", "add_costs", "cost_of", "price_of"]
 
 _MILLION = 1_000_000
 
@@ -98,7 +98,7 @@ def price_of(model: str, provider: str | None = None, *, on: str | None = None) 
 def cost_of(usage: Usage, price: ModelPrice | str | None, provider: str | None = None) -> Cost:
     """Returns what one request cost. `price` is a price or the name of a model (at `provider`).
 
-    Rates may depend on the size of the prompt, so add up costs (`total_cost`), not usages.
+    Rates may depend on the size of the prompt, so add up costs (`add_costs`), not usages.
     """
     known = price_of(price, provider) if isinstance(price, str) else price
     if known is None:
@@ -113,7 +113,7 @@ def cost_of(usage: Usage, price: ModelPrice | str | None, provider: str | None =
     return Money(total)
 
 
-def total_cost(costs: Iterable[Cost]) -> Cost:
+def add_costs(costs: Iterable[Cost]) -> Cost:
     """Returns the sum of `costs`; unknown as soon as one of them is."""
     total = Decimal(0)
     for cost in costs:

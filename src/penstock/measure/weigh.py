@@ -34,7 +34,7 @@ __all__ = [
     "CALL_FRAME",
     "MESSAGE_FRAME",
     "UNKNOWN_SIZE_TOKENS",
-    "image_tokens",
+    "count_image_tokens",
     "message_tokens",
     "tools_tokens",
     "weigh",
@@ -97,7 +97,7 @@ def _split_message(message: Message) -> tuple[int, list[str]]:
                 joined.append(part.text)
             case ToolResult():
                 joined.append(part.text)
-                fixed += sum(image_tokens(image) for image in part.images)
+                fixed += sum(count_image_tokens(image) for image in part.images)
             case ToolCall():
                 fixed += CALL_FRAME
                 apart += (part.name, part.arguments)
@@ -108,7 +108,7 @@ def _split_message(message: Message) -> tuple[int, list[str]]:
             case Opaque():
                 apart.append(part.text)
             case Image():
-                fixed += image_tokens(part)
+                fixed += count_image_tokens(part)
     apart.append("\n".join(joined))
     return fixed, [text for text in apart if text]
 
@@ -132,7 +132,7 @@ def _compact_json(tool: Any, position: int) -> str:
         ) from error
 
 
-def image_tokens(image: Image, model: str | None = None) -> int:
+def count_image_tokens(image: Image, model: str | None = None) -> int:
     """Returns the tokens that `image` takes in a prompt for `model`.
 
     Claude: pixels / 750 after scaling, at most 1,600. OpenAI: a base and a price per 512-pixel tile. Any

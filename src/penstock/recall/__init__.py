@@ -11,7 +11,7 @@ from penstock.recall.memory_index import MemoryIndex
 from penstock.recall.passages import Passage, cut_passages
 from penstock.recall.query import Query, Statistics, read_query
 from penstock.recall.ranking import Candidate, Hit, Wish, draw_excerpt, rank
-from penstock.recall.terms import index_terms, terms_of
+from penstock.recall.terms import find_terms, index_terms
 
 __all__ = [
     "Candidate",
@@ -23,8 +23,8 @@ __all__ = [
     "Wish",
     "cut_passages",
     "draw_excerpt",
+    "find_terms",
     "index_terms",
     "rank",
     "read_query",
-    "terms_of",
 ]

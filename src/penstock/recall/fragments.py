@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.recall.passages import cut_at_lines
 from penstock.recall.query import find_phrases, find_token_values
-from penstock.recall.terms import locate_tokens, terms_of, tokens_of
+from penstock.recall.terms import find_terms, locate_tokens, split_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -78,8 +78,8 @@ def cut_fragments(passages: Iterable[tuple[Origin, str]], size: int = FRAGMENT_C
         place += last is not None and origin.passage != last + 1
         last = origin.passage
         for piece in cut_at_lines(text, size):
-            tokens = tokens_of(piece)
-            found.append(Fragment(origin, place, piece, tokens, list(map(terms_of, tokens))))
+            tokens = split_tokens(piece)
+            found.append(Fragment(origin, place, piece, tokens, list(map(find_terms, tokens))))
             place += 1
     return found
 
@@ -111,7 +111,7 @@ def _find_places(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Returns the rows and columns of all terms of the query that stand in the fragments, as often as they do."""
     held = {
-        token: [columns[term] for term in terms_of(token) if term in columns]
+        token: [columns[term] for term in find_terms(token) if term in columns]
         for token in set[str]().union(*(fragment.tokens for fragment in fragments))
     }
     telling = {token: own for token, own in held.items() if own}

@@ -13,7 +13,7 @@ from penstock.errors import UnknownHandle
 from penstock.measure.tokens import tokenizer_for
 from penstock.recall.history import Finding, HistoryPlace, PlaceKind
 from penstock.recall.memory_index import MemoryIndex
-from penstock.recall.originals import original_text, original_title, redact_message
+from penstock.recall.originals import redact_message, write_original, write_title
 from penstock.recall.passages import cut_passages
 from penstock.recall.query import find_topic, find_values
 from penstock.recall.tools import TOOL_NAMES
@@ -156,7 +156,7 @@ class MemoryHistory:
             kind="message",
             turn=self._find_turn(number),
             role=str(message.role),
-            title=original_title(message, self._find_calls_of(number), self._redact),
+            title=write_title(message, self._find_calls_of(number), self._redact),
             characters=len(text),
             tokens=self._count_once(handle, text),
             at=self._times.get(number),
@@ -167,7 +167,7 @@ class MemoryHistory:
         """Returns all of it, as it was said."""
         if handle in self._summaries:
             return self._summaries[handle].text
-        return original_text(self._find_message(self._require_number(handle)))
+        return write_original(self._find_message(self._require_number(handle)))
 
     def _describe_summary(self, handle: str, text: str) -> HistoryPlace:
         summary = self._summaries[handle]

@@ -22,13 +22,13 @@ from penstock.writing.stubs import arguments_of, describe, main_argument, shorte
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["TITLE_CHARACTERS", "original_text", "original_title", "redact_message"]
+__all__ = ["TITLE_CHARACTERS", "redact_message", "write_original", "write_title"]
 
 TITLE_CHARACTERS = 120
 _BETWEEN = "\n\n"
 
 
-def original_text(message: Message) -> str:
+def write_original(message: Message) -> str:
     """Returns all that the message says, part by part.
 
     A message of one text or one result is that text, to the character.
@@ -36,9 +36,7 @@ def original_text(message: Message) -> str:
     return _BETWEEN.join(text for text in map(_read_part, message.parts) if text)
 
 
-def original_title(
-    message: Message, calls: Mapping[str, ToolCall], redact: Callable[[str], str] = str
-) -> str:
+def write_title(message: Message, calls: Mapping[str, ToolCall], redact: Callable[[str], str] = str) -> str:
     """Returns what the message is, on one line: its first words, or what it calls or returns.
 
     Redacted before it is cut.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.conversation.message import Role, Text
-from penstock.recall.terms import terms_of, tokens_of
+from penstock.recall.terms import find_terms, split_tokens
 from penstock.writing.values import PHRASE, values_in_phrase, values_in_token
 
 if TYPE_CHECKING:
@@ -84,10 +84,10 @@ def read_query(text: str) -> Query:
     tokens: list[str] = []
     for part, weight in split_query(text):
         known += [value for _, value in find_phrases(part)]
-        for token in tokens_of(part):
+        for token in split_tokens(part):
             places.setdefault(token, []).append(len(tokens))
             tokens.append(token)
-            terms = terms_of(token)
+            terms = find_terms(token)
             known += find_token_values(token)
             if not terms:
                 continue
@@ -129,7 +129,7 @@ def find_values(texts: Iterable[str]) -> frozenset[str]:
     tokens: set[str] = set()
     phrases: set[str] = set()
     for text in texts:
-        tokens.update(tokens_of(text))
+        tokens.update(split_tokens(text))
         phrases.update(phrase for _, phrase in find_phrases(text))
     return frozenset(phrases.union(*map(find_token_values, tokens)))
 

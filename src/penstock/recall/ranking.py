@@ -23,7 +23,7 @@ import numpy as np
 from penstock.recall.fragments import FRAGMENT_CHARACTERS, Origin, cut_fragments, score_fragments
 from penstock.recall.passages import make_readable
 from penstock.recall.query import Statistics
-from penstock.recall.terms import terms_of
+from penstock.recall.terms import find_terms
 from penstock.writing.reading import Speaker
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ class Cues:
         self._full = sum(sorted(strength.values())[-_STRONGEST:]) or 1.0
         self._strength: dict[str, float] = {}
         for token in tokens:
-            strongest = max([strength.get(term, 0.0) for term in terms_of(token)], default=0.0)
+            strongest = max([strength.get(term, 0.0) for term in find_terms(token)], default=0.0)
             if strongest:
                 self._strength[token] = strongest
 

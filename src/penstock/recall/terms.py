@@ -12,7 +12,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-__all__ = ["STOP_WORDS", "index_terms", "locate_tokens", "terms_of", "tokens_of", "words_of"]
+__all__ = ["STOP_WORDS", "find_terms", "index_terms", "locate_tokens", "split_tokens", "split_words"]
 
 _COMMON = """
 a about all also am an and are as at be been but by can could did do does for from had has have he her here his how i
@@ -39,7 +39,7 @@ _REMEMBERED = 1 << 16
 _QUOTES = "\"'"  # what wide quotes become; no term holds one
 
 
-def tokens_of(text: str) -> list[str]:
+def split_tokens(text: str) -> list[str]:
     """Returns the text in runs between spaces, quotes, brackets and commas: a word, a name or a path each."""
     return _TOKEN.findall(text)
 
@@ -51,31 +51,31 @@ def locate_tokens(text: str) -> list[int]:
 
 def index_terms(text: str) -> set[str]:
     """Returns every term of the text, once each: what an index keeps."""
-    return {term for token in set(tokens_of(text)) for term in terms_of(token)}
+    return {term for token in set(split_tokens(text)) for term in find_terms(token)}
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def terms_of(token: str) -> tuple[str, ...]:
+def find_terms(token: str) -> tuple[str, ...]:
     """Returns the terms of one token, each once.
 
     These are its words and their parts, then the whole token where it joins several words.
     """
-    words = words_of(token)
+    words = split_words(token)
     if len(words) == 1:
-        return _terms_of_word(words[0])
-    found = [term for word in words for term in _terms_of_word(word)]
+        return _find_terms_of_word(words[0])
+    found = [term for word in words for term in _find_terms_of_word(word)]
     if found and len(token) <= _LONGEST_WHOLE and _JOINED(token):
         found.append(_fold(token.strip("-.:/\\#~+&%$@_")))
     return tuple(dict.fromkeys(found))
 
 
-def words_of(token: str) -> list[str]:
+def split_words(token: str) -> list[str]:
     """Returns the words of a token, in order; text without spaces apart from other writing."""
     return (_ASCII_WORD if token.isascii() else _WORD).findall(token)
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _terms_of_word(word: str) -> tuple[str, ...]:
+def _find_terms_of_word(word: str) -> tuple[str, ...]:
     if _is_unspaced(word):
         return tuple(dict.fromkeys([*word, *(word[at : at + 2] for at in range(len(word) - 1))]))
     bare = word.strip("_")

@@ -13,7 +13,7 @@ from penstock.conversation.view import Handoff, Kept
 from penstock.conversation.wire import parse_json
 from penstock.errors import UnknownHandle
 from penstock.recall.history import HistoryPlace
-from penstock.recall.originals import original_text, original_title
+from penstock.recall.originals import write_original, write_title
 from penstock.recall.passages import cut_passages
 from penstock.recall.query import find_topic, find_values
 from penstock.sessions.stored_view import read_view
@@ -87,7 +87,7 @@ class SessionHistory:
         """All of it, as it was said."""
         named = _HANDLE.fullmatch(handle)
         if named is not None and named[1] == "m":
-            return original_text(self._message(self._entry(handle, int(named[2]) - 1)))
+            return write_original(self._message(self._entry(handle, int(named[2]) - 1)))
         if named is not None:
             return _summary_text(self._compaction(handle, int(named[2])))
         return self._result(handle).text
@@ -101,8 +101,8 @@ class SessionHistory:
             kind="message",
             turn=self._turn(position),
             role=entry.role,
-            title=original_title(message, self._calls_before(position), self._redact),
-            characters=len(original_text(message)),
+            title=write_title(message, self._calls_before(position), self._redact),
+            characters=len(write_original(message)),
             tokens=entry.tokens,
             at=entry.created,
             in_view=newest is None

@@ -4,7 +4,7 @@ What was written waits in a queue until a search, or anybody, has it indexed. So
 it is durable, and many messages are indexed at a time, which costs far less. What is in the queue is written
 by triggers, in the same transaction as what it names. A source of passages is a message of a log, the summary
 of a compaction or a stored tool result; each is read as a message. Each passage also holds a term for the
-conversation that brought it (`scope_term`), by which one conversation is searched without looking at all
+conversation that brought it (`make_scope_term`), by which one conversation is searched without looking at all
 others.
 
 Vectors, for searches with an embedder, are made after the terms, in the order of the passages' numbers, from
@@ -48,9 +48,9 @@ __all__ = [
     "embed_some",
     "find_recall_calls",
     "index_some",
+    "make_scope_term",
     "read_sources",
     "require_version",
-    "scope_term",
 ]
 
 _AT_ONCE = 256  # sources, and fewer where they are long: others who write wait meanwhile
@@ -140,7 +140,7 @@ def _add_sources(do: Transaction, sources: Sequence[PassageSource]) -> tuple[int
         ours = find_recall_calls(do, messages)
         for source in some:
             passages = cut_passages(messages[source]) if source in messages else ()
-            scope = scope_term(source.conversation)
+            scope = make_scope_term(source.conversation)
             for place, passage in enumerate(passages):
                 terms = index_terms(passage.text) if passage.call not in ours else ()
                 added.append((number + place, [*terms, scope]))
@@ -155,7 +155,7 @@ def _add_sources(do: Transaction, sources: Sequence[PassageSource]) -> tuple[int
     return len(ranges), anew
 
 
-def scope_term(conversation: int) -> str:
+def make_scope_term(conversation: int) -> str:
     """Returns the term of all passages that a conversation brought.
 
     No text has one like it: this mark is in no term.

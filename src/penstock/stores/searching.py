@@ -22,7 +22,7 @@ from penstock.recall.passages import cut_passages
 from penstock.recall.query import Statistics, add_surroundings, read_query
 from penstock.recall.ranking import Candidate, Wish, choose_passages, choose_terms, rank
 from penstock.stores.index import Look, PassageTerms, find_within, sort_ranges
-from penstock.stores.indexing import PassageSource, read_sources, scope_term
+from penstock.stores.indexing import PassageSource, make_scope_term, read_sources
 from penstock.stores.rows import cut_batches, find_stretches
 from penstock.stores.schema import MESSAGE, RESULT
 
@@ -125,7 +125,7 @@ class _Lookup:
             self.passages = row[0] - 1 if row is not None else 0
         else:
             owners = _find_owners(do, scope.conversation)
-            self._owners = tuple(scope_term(owner) for owner, _ in owners)
+            self._owners = tuple(make_scope_term(owner) for owner, _ in owners)
             self.passages = sum(passages for _, passages in owners)
         self._is_scoped = scope is not None
 
