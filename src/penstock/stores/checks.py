@@ -366,8 +366,8 @@ def _digest(content: bytes, dialect: Dialect) -> bytes | None:
 def check_search_index(do: Transaction) -> Iterator[str]:
     """Yields what is not as it should be with the search index.
 
-    It is made of what the store holds, so making it anew mends all of it; nothing is said of an index that the next
-    search makes anew anyway.
+    It is made of what the store holds, so making it anew mends all of it; nothing is said of an index that
+    the next search makes anew anyway.
     """
     row = do.one("SELECT version FROM index_version")
     if row is None or row[0] != INDEX_VERSION:

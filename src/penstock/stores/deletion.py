@@ -115,8 +115,9 @@ def _belongs(key: str, owners: AbstractSet[str]) -> bool:
 def list_due(do: Transaction, before: float) -> list[ExpiredConversation]:
     """Returns conversations last used before that time, the oldest first.
 
-    A conversation is used where something is appended to it, it is compacted, or a compaction is taken back; and
-    where it is brought from elsewhere, however old it is. What its sub-agents do counts for it, and theirs go with it.
+    A conversation is used where something is appended to it, it is compacted, or a compaction is taken back;
+    and where it is brought from elsewhere, however old it is. What its sub-agents do counts for it, and
+    theirs go with it.
     """
     rows = do.rows(f"{_DUE} ORDER BY c.updated, c.key", before, SUBAGENT)
     return [_build_expired(row) for row in rows if not _was_used(do, row[0], before)]

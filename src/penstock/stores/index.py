@@ -184,6 +184,7 @@ def find_within(numbers: Numbers, ranges: NDArray[np.int64]) -> NDArray[np.bool_
     """Returns which of the numbers stand in one of the ranges."""
     if not len(ranges):
         return np.zeros(len(numbers), np.bool_)
+    # For each number the index of the last range that begins at it or before it, -1 where there is none.
     before = np.searchsorted(ranges[:, 0], numbers, side="right") - 1
     found: NDArray[np.bool_] = (before >= 0) & (numbers < ranges[before].sum(axis=1))
     return found
@@ -387,11 +388,15 @@ def count_passages(pairs: Pairs) -> int:
 def pack_pages(pairs: Pairs) -> tuple[int, list[tuple[int, bytes]]]:
     """Returns how many pages there are, and those with something in them by their place."""
     hashes, places = (pairs >> _BITS).astype(_HASH), (pairs & _PLACE).astype(_COUNT)
+    # The pairs are sorted, so those of one term stand together: `starts` are the indices at which a term
+    # begins.
     starts = np.flatnonzero(np.concatenate(([True], hashes[1:] != hashes[:-1])))
     counts = np.diff(starts, append=len(pairs))
     terms, rest = hashes[starts], (counts - 1).astype(_COUNT)
     size = len(terms) * (_HASH.itemsize + _COUNT.itemsize) + len(pairs) * _COUNT.itemsize
     pages = min(SPAN, 1 + size // _PAGE_BYTES)
+    # Each page has an equal share of all hashes; `borders` are the indices, among the terms, of the first of
+    # each page.
     borders = np.searchsorted(
         terms.astype(np.uint64) * np.uint64(pages) >> np.uint64(32), np.arange(pages + 1)
     )
@@ -432,6 +437,7 @@ def choose_page(term_hash: int, pages: int) -> int:
 def find_places(term_hash: int, page: bytes) -> Places:
     """Returns the places of a term, in order, by the page that it would stand in."""
     terms, rest, places = _split_page(page)
+    # The places of all terms before this one stand before its own; each count is kept less one.
     at = int(np.searchsorted(terms, np.uint32(term_hash)))
     if at == len(terms) or terms[at] != term_hash:
         return _NONE

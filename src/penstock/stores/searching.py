@@ -88,7 +88,8 @@ def search(do: Transaction, asked: SearchQuery) -> list[Finding]:
     query = read_query(whole)
     statistics = lookup.statistics(query)
     if wish.surroundings and not statistics.holding.keys() & read_query(text).weights.keys():
-        # Nothing here holds a word of what was asked: its surroundings alone would find what nobody asked for.
+        # Nothing here holds a word of what was asked: its surroundings alone would find what nobody asked
+        # for.
         if asked.embedder is None:
             return []
         whole, query = text, read_query(text)
@@ -210,8 +211,9 @@ def _read_vectors(
     rows = np.frombuffer(b"".join(row[1] for row in found), np.uint8).reshape(-1, size)
     firsts = np.array([row[0] for row in found], np.int64)
     counts = np.array([len(row[1]) // size for row in found], np.int64)
-    # All vectors of a source stand together, and its passages are numbered through from its first: the number of a
-    # row is its index, moved by how far the first number of its source is from the index of the source's first row.
+    # All vectors of a source stand together, and its passages are numbered through from its first: the number
+    # of a row is its index, moved by how far the first number of its source is from the index of the source's
+    # first row.
     begins = np.cumsum(counts) - counts
     return np.repeat(firsts - begins, counts) + np.arange(len(rows)), rows
 
