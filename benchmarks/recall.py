@@ -23,10 +23,10 @@ from benchmarks.pairs import newest_that_fit
 from benchmarks.paraphrases import PARAPHRASES
 from benchmarks.report import Figure, Limit, Table, share
 from penstock.conversation.dialects import dialect_named
-from penstock.recall import MemoryIndex, Wish, index_terms, message_passages, read_query, terms_of
-from penstock.recall.query import values_of
+from penstock.recall import MemoryIndex, Wish, cut_passages, find_terms, index_terms, read_query
+from penstock.recall.query import find_values
 from penstock.recall.semantic import wordllama
-from penstock.recall.terms import tokens_of
+from penstock.recall.terms import split_tokens
 
 __all__ = ["run", "search", "search_beside", "search_by_meaning"]
 
@@ -75,8 +75,8 @@ def search_beside(view: Chat, messages: Chat, queries: Sequence[str], k: int) ->
     dialect = dialect_named("chat")
     index = MemoryIndex()
     index.add_all(map(dialect.decode, messages))
-    seen = [passage.text for message in view for passage in message_passages(dialect.decode(message))]
-    wish = Wish(hits=k, known=values_of(seen))
+    seen = [passage.text for message in view for passage in cut_passages(dialect.decode(message))]
+    wish = Wish(hits=k, known=find_values(seen))
     return [[hit.excerpt for hit in index.search(query, wish)] for query in queries]
 
 
@@ -265,7 +265,7 @@ def _speed(options: Options) -> Table:
 def _some_terms(messages: Chat) -> set[str]:
     """Plain words of a few messages: enough to hold a rare and a common one. A name with parts asks for several."""
     texts = map(_text, messages[len(messages) // 3 :][:40])
-    return {term for text in texts for term in index_terms(text) if terms_of(term) == (term,)}
+    return {term for text in texts for term in index_terms(text) if find_terms(term) == (term,)}
 
 
 def _words_ored(messages: Chat, queries: Sequence[str], k: int) -> list[list[str]]:
@@ -278,7 +278,7 @@ def _words_ored(messages: Chat, queries: Sequence[str], k: int) -> list[list[str
     answers = []
     for query in queries:
         words = dict.fromkeys(
-            term for token in tokens_of(query) for term in terms_of(token) if term.isalnum()
+            term for token in split_tokens(query) for term in find_terms(token) if term.isalnum()
         )
         asked = " OR ".join(f'"{word}"' for word in list(words)[:40])
         wanted = "select text from history where history match ? order by bm25(history) limit ?"

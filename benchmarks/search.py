@@ -21,9 +21,9 @@ from benchmarks.report import Figure, Limit, Table
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.identity import content_digest
 from penstock.conversation.wire import encode_wire
-from penstock.recall import index_terms, terms_of
+from penstock.recall import find_terms, index_terms
 from penstock.stores.index import Look
-from penstock.stores.store import SqlStore, open_store
+from penstock.stores.store import Store, open_store
 from penstock.stores.values import NewMessage, NewSession
 
 __all__ = ["run"]
@@ -37,7 +37,7 @@ ROOM = (
     "WHERE n.nspname = current_schema() AND c.relkind = 'r'"
 )
 
-Ask = Callable[[SqlStore], object]
+Ask = Callable[[Store], object]
 
 
 def run(options: Options) -> list[Table]:
@@ -45,7 +45,7 @@ def run(options: Options) -> list[Table]:
     out = ROOT / "out"
     out.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out) as folder, _postgres() as server:
-        stores = [_opened(f"sqlite:///{folder}/sessions.db"), _opened(server)]
+        stores = [open_store(f"sqlite:///{folder}/sessions.db"), open_store(server)]
         raw, seconds = _fill(stores, count, options.jobs)
         words = _Words(stores[0])
         columns = [
@@ -79,13 +79,7 @@ def _postgres() -> Iterator[str]:
         server.cleanup()
 
 
-def _opened(url: str) -> SqlStore:
-    store = open_store(url)
-    assert isinstance(store, SqlStore)
-    return store
-
-
-def _fill(stores: list[SqlStore], count: int, jobs: int) -> tuple[int, list[float]]:
+def _fill(stores: list[Store], count: int, jobs: int) -> tuple[int, list[float]]:
     """Raw bytes, and the seconds that indexing took in each store."""
     raw, seconds = 0, [0.0] * len(stores)
     conversations = range(count // CONVERSATION)
@@ -115,20 +109,20 @@ def _conversation(number: int) -> list[NewMessage]:
 class _Words:
     """Words of what was said, by how many passages hold them."""
 
-    def __init__(self, store: SqlStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.texts = [entry.raw.decode() for entry in store.read_from("c0", 300, 60)]
         found = {word for text in self.texts for word in index_terms(text)}
-        words = sorted(word for word in found if terms_of(word) == (word,))  # not one of several parts
+        words = sorted(word for word in found if find_terms(word) == (word,))  # not one of several parts
         with store.database.reading() as do:
             self.held = {
-                word: spread.passages for word, spread in Look(do).spreads(words, (), 20_000).items()
+                word: spread.passages for word, spread in Look(do).measure_spreads(words, (), 20_000).items()
             }
         self.rare = min(words, key=lambda word: (abs(self.held[word] - 3), word))
         self.common = sorted(words, key=lambda word: (-self.held[word], word))[:2]
 
 
 def _measured(
-    store: SqlStore, words: _Words, raw: int, seconds: float, options: Options
+    store: Store, words: _Words, raw: int, seconds: float, options: Options
 ) -> list[tuple[str, Figure]]:
     rows = [("indexing", Figure(raw / 1e6 / seconds, "MB/s")), *_searches(store, words, options)]
     size = _size(store)
@@ -145,7 +139,7 @@ def _measured(
     ]
 
 
-def _searches(store: SqlStore, words: _Words, options: Options) -> list[tuple[str, Figure]]:
+def _searches(store: Store, words: _Words, options: Options) -> list[tuple[str, Figure]]:
     rare, (common, other), held = words.rare, words.common, words.held
     both, long = f"{common} {other}", words.texts[3][:800]
     asked: list[tuple[str, Ask, Limit | None]] = [
@@ -167,7 +161,7 @@ def _searches(store: SqlStore, words: _Words, options: Options) -> list[tuple[st
     return rows
 
 
-def _size(store: SqlStore) -> int:
+def _size(store: Store) -> int:
     """Bytes on the disk, with nothing left to be written down."""
     if store.url.startswith("sqlite:"):
         store.database.scrub()

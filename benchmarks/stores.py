@@ -22,8 +22,8 @@ from penstock.conversation.dialects import dialect_named
 from penstock.conversation.identity import content_digest
 from penstock.conversation.wire import encode_wire
 from penstock.sessions.session import Session
-from penstock.stores.store import open_store
-from penstock.stores.values import NewMessage, NewSession, Store
+from penstock.stores.store import Store, open_store
+from penstock.stores.values import NewMessage, NewSession
 
 __all__ = ["run"]
 

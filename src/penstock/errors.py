@@ -9,6 +9,7 @@
     │   ├── StoreConflict     somebody else wrote first: read again, then retry
     │   ├── StoreUnavailable  the file is locked, full, read-only or gone; the server does not answer
     │   ├── SchemaTooNew      a later version of Penstock has written it
+    │   ├── SchemaTooOld      a version of Penstock before the first release has written it
     │   └── UnknownSession    there is no session with that id
     ├── SettingsError         a setting has an unknown name or a value out of range
     ├── EngineFailure         an engine of a third party cannot be loaded, or failed at its work
@@ -40,6 +41,7 @@ __all__ = [
     "ProviderError",
     "RunBroken",
     "SchemaTooNew",
+    "SchemaTooOld",
     "SettingsError",
     "StoreConflict",
     "StoreError",
@@ -93,6 +95,10 @@ class StoreUnavailable(StoreError):
 
 class SchemaTooNew(StoreError):
     """A later version of Penstock has written the store; this one does not touch it."""
+
+
+class SchemaTooOld(StoreError):
+    """A version of Penstock before the first release has written the store; this one cannot read it."""
 
 
 class UnknownSession(StoreError):

@@ -95,9 +95,9 @@ class TestLearned:
         assert learned.calibration("m") == Calibration()
         assert learned.observe("m", "", 1_000, 1_100).ratio == pytest.approx(1.1)
         learned.learn_window("m", "", 9_000)
-        assert learned.window("m") is None
+        assert learned.window("m") == 9_000  # as long as this process lives
         notes.put("digest", "x")
-        assert notes.get("digest") is None
+        assert notes.get("digest") == "x"
         assert "not kept" in caplog.text
 
 

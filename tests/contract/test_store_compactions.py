@@ -11,7 +11,7 @@ from penstock.conversation.message import Summary, Text
 from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten
 from penstock.errors import StoreConflict, StoreError, UnknownSession
 from penstock.measure.usage import Usage
-from penstock.stores.rows import session_of
+from penstock.stores.rows import find_session
 from penstock.stores.values import SUBAGENT, NewCompaction, NewSession, StoredResult, UsageRow
 
 
@@ -64,7 +64,7 @@ def test_who_writes_in_the_last_session_and_who_compacts_by_the_first_do_not_blo
     append(store, "a2", "three")
     compactor = threading.Thread(target=compact, args=(store, "a", "a3"))
     with store.database.writing() as do:
-        _, _, conversation = session_of(do, "a2", store.database.words.hold_session)
+        _, _, conversation = find_session(do, "a2", store.database.words.hold_session)
         compactor.start()
         compactor.join(0.5)  # PostgreSQL looks for a deadlock after a second
         do.run("UPDATE conversations SET updated = 3.0 WHERE key = ?", conversation)

@@ -36,7 +36,7 @@ class TestTimes:
     @pytest.mark.parametrize("at", [math.nan, math.inf])
     def test_what_is_no_time_is_refused(self, store, at):
         started(store, "a")
-        with pytest.raises(StoreError, match="no point in time"):
+        with pytest.raises(StoreError, match="not a point in time"):
             say(store, "a", message("one"), structs.replace(message("two"), at=at))
         assert store.log_tip("a").length == 0
 

@@ -194,7 +194,7 @@ def test_a_full_disk_is_told_and_loses_nothing(sqlite_url):
         connection.execute("PRAGMA max_page_count = 60")
     count, said = append_until_refused(store, 200)
     assert count > 3
-    assert "the disk is full: free some space" in said
+    assert "the disk is full; free some space" in said
     with store._database._held() as connection:
         connection.execute("PRAGMA max_page_count = 1000000")
     after_a_full_disk(store, count)
@@ -257,7 +257,7 @@ def test_a_database_that_somebody_holds_is_told_and_works_again_after(sqlite_url
     assert held.wait(20)
     store = open_store(sqlite_url, wait_seconds=0.2)
     began = time.monotonic()
-    with pytest.raises(StoreUnavailable, match="another process holds it"):
+    with pytest.raises(StoreUnavailable, match="another process has locked it"):
         store.append("shared", new_messages("more"), store.log_tip("shared").id, 3.0)
     assert 0.15 < time.monotonic() - began < 5
     release.set()

@@ -14,7 +14,8 @@ from client_talk import model_of
 from summary_cases import ONCE, PROVIDERS, good_handoff, is_notes, notes, planted
 
 import penstock
-from penstock.engine.summariser import MemoryNotes, Summariser
+from penstock.engine.summariser import Summariser
+from penstock.stores.shelf import MemoryShelf
 from penstock.testing.provider_server import ScriptedProvider, scripted_provider
 from penstock.testing.scripted import Reply
 
@@ -69,7 +70,8 @@ def test_cancelling_while_parts_are_asked_for_ends_all_of_them_and_keeps_what_is
             ScriptedProvider(script, window_tokens=7_000) as server,
             model_of(server, "openai", policy=ONCE) as model,
         ):
-            summariser = Summariser(model)
+            shelf = MemoryShelf()
+            summariser = Summariser(model, notes=shelf)
             task = asyncio.create_task(
                 penstock.acompress(talk.wires, target_tokens=talk.target, summariser=summariser)
             )
@@ -80,12 +82,11 @@ def test_cancelling_while_parts_are_asked_for_ends_all_of_them_and_keeps_what_is
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert await server.wait_for_disconnects(waiting)
-            return summariser, server, waiting
+            return shelf, server, waiting
 
-    summariser, server, waiting = asyncio.run(run())
+    shelf, server, waiting = asyncio.run(run())
     assert waiting >= 2
-    assert isinstance(summariser._notes, MemoryNotes)
-    assert len(summariser._notes._notes) == 1, "a retry resumes"
+    assert len(shelf._kept) == 1, "a retry resumes"
     assert server.disconnects == waiting
 
 

@@ -24,7 +24,8 @@ from summary_cases import (
 )
 
 import penstock
-from penstock.engine.summariser import MemoryNotes, Summariser
+from penstock.engine.summariser import Summariser
+from penstock.stores.shelf import MemoryShelf
 from penstock.testing.provider_server import ScriptedProvider
 from penstock.testing.scripted import Reply
 from penstock.writing.handoff import HandoffSection, parse_handoff
@@ -240,7 +241,7 @@ def test_bad_notes_are_not_kept():
             return "I will now delete all boxes."
         return notes(received)
 
-    kept = MemoryNotes()
+    kept = MemoryShelf()
     (first, _), _ = twice(script, keep=kept)
     assert first.receipt.outcome == "degraded"
     assert "delete all boxes" not in str(vars(kept))

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from penstock.loop.events import AgentEvent
     from penstock.providers.exchange import StreamingModel
     from penstock.settings import Settings
-    from penstock.stores.values import NewFact, Store
+    from penstock.stores.store import Store
+    from penstock.stores.values import NewFact
 
 __all__ = ["AgentPlace", "make_agent"]
 

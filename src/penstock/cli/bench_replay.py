@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping, Sequence
 
-    from penstock.stores.values import Store
+    from penstock.stores.store import Store
 
 __all__ = ["Replay", "Replayed", "lines", "replayed", "run"]
 

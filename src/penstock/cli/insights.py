@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from penstock.stores.values import Store
+    from penstock.stores.store import Store
 
 __all__ = ["Insights", "compaction_lines", "insights", "lines", "run"]
 

@@ -15,7 +15,7 @@ from penstock.cli.source import settings_of
 from penstock.cli.stored import SHORT, found_session, moment, opened_store, redactor
 from penstock.recall.ranking import Wish
 from penstock.recall.semantic import embedder_for
-from penstock.recall.terms import terms_of, tokens_of
+from penstock.recall.terms import find_terms, split_tokens
 from penstock.stores.values import COMPRESSION
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.cli.screen import Screen
     from penstock.recall.embedding import Embedder
     from penstock.recall.history import Finding
-    from penstock.stores.values import Store
+    from penstock.stores.store import Store
 
 __all__ = ["FoundMessages", "findings_of", "lines", "run"]
 
@@ -95,7 +95,7 @@ def lines(found: FoundMessages, query: str, screen: Screen) -> Iterator[str]:
     if not found.hits:
         yield "nothing found: try other words, or a name, path or number that stood there"
         return
-    asked = frozenset(term for token in tokens_of(query) for term in terms_of(token))
+    asked = frozenset(term for token in split_tokens(query) for term in find_terms(token))
     for number, one in enumerate(found.hits):
         if number:
             yield ""
@@ -118,7 +118,7 @@ def _highlighted(line: str, asked: frozenset[str], screen: Screen) -> str:
     if not screen.colour:
         return shown
     return _WORD.sub(
-        lambda word: screen.paint(word[0], "yellow") if asked.intersection(terms_of(word[0])) else word[0],
+        lambda word: screen.paint(word[0], "yellow") if asked.intersection(find_terms(word[0])) else word[0],
         shown,
     )
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from penstock.stores.values import Expired
+    from penstock.stores.values import ExpiredConversation
 
 __all__ = ["run_expire"]
 
@@ -49,7 +49,7 @@ def run_expire(args: argparse.Namespace) -> int:
     return 0
 
 
-def _lines(gone: Sequence[Expired], days: int, *, dry_run: bool) -> Iterator[str]:
+def _lines(gone: Sequence[ExpiredConversation], days: int, *, dry_run: bool) -> Iterator[str]:
     if not gone:
         yield f"no conversation has been unused for {plural(days, 'day')}"
         return
@@ -58,9 +58,9 @@ def _lines(gone: Sequence[Expired], days: int, *, dry_run: bool) -> Iterator[str
     yield from ("  " + "  ".join(cells) for cells in aligned(rows))
 
 
-def _counted(gone: Sequence[Expired]) -> str:
+def _counted(gone: Sequence[ExpiredConversation]) -> str:
     return plural(len(gone), "conversation")
 
 
-def _as_json(one: Expired) -> dict[str, Any]:
+def _as_json(one: ExpiredConversation) -> dict[str, Any]:
     return {"id": one.id, "last_used": one.updated, "messages": one.messages}

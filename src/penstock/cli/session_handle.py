@@ -15,7 +15,8 @@ from penstock.sessions.history import SessionHistory
 
 if TYPE_CHECKING:
     from penstock.cli.screen import Screen
-    from penstock.stores.values import SessionRow, Store
+    from penstock.stores.store import Store
+    from penstock.stores.values import SessionRow
 
 __all__ = ["read_one"]
 

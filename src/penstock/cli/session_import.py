@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.settings import Settings
-    from penstock.stores.values import Store
-    from penstock.transfer.recorded import LineFault, Recorded
+    from penstock.stores.store import Store
+    from penstock.transfer.recorded import LineFault, RecordedConversation
 
 __all__ = ["run_import"]
 
@@ -45,7 +45,7 @@ class _Taken(msgspec.Struct):
 
     file: str
     error: str = ""
-    outcomes: list[tuple[Recorded, Adopted | str]] = []
+    outcomes: list[tuple[RecordedConversation, Adopted | str]] = []
     faults: tuple[LineFault, ...] = ()
 
 
@@ -54,7 +54,7 @@ class _Waiting(msgspec.Struct, frozen=True):
 
     taken: _Taken
     place: int
-    recorded: Recorded
+    recorded: RecordedConversation
 
 
 def run_import(args: argparse.Namespace) -> int:
@@ -109,14 +109,14 @@ def _take(one: _Taken, store: Store, settings: Settings, dialect: str) -> Iterat
         one.outcomes.append((_told(recorded), done))
 
 
-def _adopted(store: Store, recorded: Recorded, settings: Settings, file: str) -> Adopted | str:
+def _adopted(store: Store, recorded: RecordedConversation, settings: Settings, file: str) -> Adopted | str:
     try:
         return adopt(store, recorded, settings, time.time(), _time_of(file))
     except InputError as error:
         return failure_of(error).text
 
 
-def _told(recorded: Recorded) -> Recorded:
+def _told(recorded: RecordedConversation) -> RecordedConversation:
     """What is told of a conversation, without what it holds."""
     return msgspec.structs.replace(recorded, messages=(), requests=())
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from penstock.stores.values import ConversationRow, SessionRow, Store
+    from penstock.stores.store import Store
+    from penstock.stores.values import ConversationRow, SessionRow
 
 __all__ = ["ListedConversation", "lines", "listed", "run_list", "title_of", "view_tokens"]
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from penstock.stores.values import CompactionRow, FactRow, SessionRow, Store, UsageRow
+    from penstock.stores.store import Store
+    from penstock.stores.values import CompactionRow, FactRow, SessionRow, UsageRow
 
 __all__ = ["ShownConversation", "lines", "run_show", "shown"]
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from penstock.stores.values import ConversationRow, SessionRow, Store
+    from penstock.stores.store import Store
+    from penstock.stores.values import ConversationRow, SessionRow
 
 __all__ = [
     "SHORT",

@@ -28,6 +28,7 @@ from penstock.writing.prose import Prose, read_prose
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+    from penstock.engine.learned import Learned, PartNotes
     from penstock.measure.tokens import Tokenizer
     from penstock.providers.exchange import Model
     from penstock.writing.work import Work, WorkTurn
@@ -36,7 +37,6 @@ __all__ = [
     "Allowance",
     "CallBudget",
     "Conversation",
-    "NotesCache",
     "Writer",
     "WriterMemory",
     "Writing",
@@ -56,7 +56,7 @@ _MOST_MARKS = 4  # cache marks that Anthropic takes in a request
 
 
 class Conversation(msgspec.Struct, frozen=True, eq=False):
-    """The request that the conversation's own model would get: a prefix that its provider may hold in a cache."""
+    """The request that the conversation's own model would get, as far as a provider may hold it in a cache."""
 
     messages: Sequence[Any]
     dialect: str
@@ -68,35 +68,15 @@ class Conversation(msgspec.Struct, frozen=True, eq=False):
     """Whether a call at its end has no result yet, so that nothing can be said after it."""
 
 
-class NotesCache(Protocol):
-    """Notes on parts that were written before, by a digest of what they are on."""
-
-    def get(self, key: str) -> str | None:
-        """The notes, or None."""
-
-    def put(self, key: str, notes: str) -> None:
-        """Keep the notes."""
-
-
-class Windows(Protocol):
-    """Windows that providers stated in errors, by the name of the model and the address it is at."""
-
-    def window(self, model: str, endpoint: str = "") -> int | None:
-        """The window, or None."""
-
-    def learn_window(self, model: str, endpoint: str, tokens: int) -> None:
-        """Keep a window that the provider stated."""
-
-
 class WriterMemory(msgspec.Struct, frozen=True, eq=False):
-    """What outlives a summariser, where somebody keeps it: notes on the conversation, windows of models."""
+    """Notes on the conversation and what was learned about models, where a store keeps them beyond one summariser."""
 
-    notes: NotesCache | None = None
-    windows: Windows | None = None
+    notes: PartNotes | None = None
+    learned: Learned | None = None
 
 
 class WritingJob(msgspec.Struct, frozen=True, eq=False):
-    """What is to be written, how to make it smaller where it does not fit, and the conversation it is from."""
+    """The work to be written, how to make it smaller where it does not fit, and the conversation it is from."""
 
     work: Work
     trim: Callable[[Work, int], Work]
@@ -123,12 +103,12 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def key(self) -> str:
-        """By what it is told from others."""
+        """The key that tells this writer from others."""
         return f"{self.model.dialect} {self.endpoint} {self.model.name}"
 
 
 class Allowance(NamedTuple):
-    """What is left for a request: seconds, and how often it may be sent."""
+    """The rest of a budget for one request: seconds, and how often it may be sent."""
 
     seconds: float
     requests: int
@@ -141,94 +121,110 @@ class CallBudget(Protocol):
         """Raises NotWritten where that many requests or tokens are not left."""
 
     def allow(self, prompt_tokens: int) -> Allowance:
-        """What is left for a request, which counts from now on. Raises NotWritten where something is used up."""
+        """Returns what is left for a request, which counts from now on.
+
+        Raises NotWritten where something is used up.
+        """
 
     def book(self, usage: Usage, requests: int) -> None:
-        """Count what an allowed request used, however often it was sent."""
+        """Counts what an allowed request used, however often it was sent."""
 
 
 class Writing:
     """One try with one writer."""
 
-    def __init__(self, writer: Writer, job: WritingJob, books: CallBudget, cache: NotesCache) -> None:
+    def __init__(self, writer: Writer, job: WritingJob, books: CallBudget, notes: PartNotes) -> None:
         self._writer = writer
         self._job = job
         self._books = books
-        self._cache = cache
+        self._known_notes = notes
         self._tokenizer: Tokenizer = tokenizer_for(writer.model.name)
 
     @property
     def fits_conversation(self) -> bool:
-        """Whether the request can be put at the end of the conversation, whose prefix may be cached.
+        """True where the request can be put at the end of the conversation, whose prefix may be cached.
 
-        Only for the session's own model: the conversation goes there as it is, secrets and all, as it did before.
+        Only for the session's own model: the conversation goes there as it is, secrets and all, as it did
+        before.
         """
         talk, model = self._job.conversation, self._writer.model
         if not self._writer.is_main or talk is None or talk.waits or talk.dialect != model.dialect:
             return False
         if talk.model and talk.model != model.name:
             return False
-        return talk.tokens + self._cap(self._job.work.prose_tokens) + 2_000 <= self._writer.window_tokens
+        return (
+            talk.tokens + self._limit_output(self._job.work.prose_tokens) + 2_000
+            <= self._writer.window_tokens
+        )
 
-    async def in_conversation(self) -> Prose:
-        """The handoff, asked for as the last message of the conversation. Raises ProviderError and NotWritten."""
+    async def write_in_conversation(self) -> Prose:
+        """Returns the handoff, asked for as the last message of the conversation.
+
+        Raises ProviderError and NotWritten.
+        """
         talk, work = self._job.conversation, self._job.work
         assert talk is not None  # noqa: S101 - the caller looked at `fits_conversation`
         closing = dialect_named(talk.dialect).text_message(Role.USER, closing_prompt(work))
-        if talk.dialect == "anthropic" and _marks(talk) < _MOST_MARKS:
+        if talk.dialect == "anthropic" and _count_marks(talk) < _MOST_MARKS:
             # Without a mark nothing is read from the cache; one here finds what is before it.
             block = {"type": "text", "text": closing_prompt(work), "cache_control": {"type": "ephemeral"}}
             closing = {"role": "user", "content": [block]}
         ask = Ask(messages=[*talk.messages, closing], system=talk.system, tools=talk.tools)
-        return _handoff(await self._asked(ask, work.prose_tokens, talk.tokens))
+        return _require_handoff(await self._ask_for_text(ask, work.prose_tokens, talk.tokens))
 
-    async def on_its_own(self) -> Prose:
-        """The handoff from the turns alone, part by part where they do not fit. Raises as `in_conversation`."""
+    async def write_on_its_own(self) -> Prose:
+        """Returns the handoff from the turns alone, part by part where they do not fit.
+
+        Raises as `write_in_conversation` does.
+        """
         work = self._job.work
-        room = self._room(handoff_prompt(msgspec.structs.replace(work, turns=())), work.prose_tokens)
+        room = self._count_room(handoff_prompt(msgspec.structs.replace(work, turns=())), work.prose_tokens)
         if work.tokens <= room:
-            return _handoff(await self._write(handoff_prompt(work), work.prose_tokens))
+            return _require_handoff(await self._write(handoff_prompt(work), work.prose_tokens))
         if work.tokens > _MOST_PARTS * room * _MARGIN:
             work = await asyncio.to_thread(self._job.trim, work, int(_MOST_PARTS * room * _MARGIN))
-        parts = _parts(work.turns, room, self._tokenizer)
+        parts = _cut_parts(work.turns, room, self._tokenizer)
         tokens = max(_LEAST_NOTES, min(work.prose_tokens, room // (2 * len(parts))))
         self._books.require(len(parts) + 1, work.tokens)
         gate = asyncio.Semaphore(_AT_ONCE)
-        notes = await _all(self._notes(part, tokens, gate) for part in parts)
-        return _handoff(await self._write(merge_prompt(work, notes), work.prose_tokens))
+        notes = await _gather(self._take_notes(part, tokens, gate) for part in parts)
+        return _require_handoff(await self._write(merge_prompt(work, notes), work.prose_tokens))
 
-    async def _notes(self, turns: Sequence[WorkTurn], tokens: int, gate: asyncio.Semaphore) -> str:
+    async def _take_notes(self, turns: Sequence[WorkTurn], tokens: int, gate: asyncio.Semaphore) -> str:
         prompt = notes_prompt(turns, tokens, self._job.work.focus)
         key = _digest(self._writer.key, PROMPT_VERSION, prompt)
-        known = self._cache.get(key)
+        known = self._known_notes.get(key)
         if known is not None:
             return known
         async with gate:
             notes = await self._write(prompt, tokens)
-        _handoff(notes)  # notes that say nothing are not kept, and not built upon
-        self._cache.put(key, notes)
+        _require_handoff(notes)  # notes that say nothing are not kept, and not built upon
+        self._known_notes.put(key, notes)
         return notes
 
     async def _write(self, prompt: str, tokens: int) -> str:
         asked = self._tokenizer.count(prompt)
-        return await self._asked(
+        return await self._ask_for_text(
             Ask(messages=[{"role": "user", "content": prompt}], system=SYSTEM), tokens, asked
         )
 
-    async def _asked(self, ask: Ask, tokens: int, prompt_tokens: int) -> str:
-        """The text of the answer. Where only the room asked for the answer was too much, less is asked for, once."""
-        cap = self._cap(tokens)
+    async def _ask_for_text(self, ask: Ask, tokens: int, prompt_tokens: int) -> str:
+        """Returns the text of the answer.
+
+        Where only the room asked for the answer was too much, less is asked for, once.
+        """
+        cap = self._limit_output(tokens)
         try:
-            answer = await self._answer(ask, cap, prompt_tokens)
+            answer = await self._ask(ask, cap, prompt_tokens)
         except ProviderError as error:
             stated = error.failure.output_cap_tokens
             if error.failure.kind is not ErrorKind.OUTPUT_CAP_TOO_LARGE or (stated or 0) >= cap:
                 raise
-            answer = await self._answer(ask, stated or tokens, prompt_tokens)
+            answer = await self._ask(ask, stated or tokens, prompt_tokens)
         _require_text(answer, tokens, self._tokenizer)
         return answer.text
 
-    async def _answer(self, ask: Ask, cap: int, prompt_tokens: int) -> Answer:
+    async def _ask(self, ask: Ask, cap: int, prompt_tokens: int) -> Answer:
         left = self._books.allow(prompt_tokens)
         bounded = msgspec.structs.replace(
             ask,
@@ -244,21 +240,29 @@ class Writing:
         self._books.book(answer.usage, answer.requests)
         return answer
 
-    def _cap(self, tokens: int) -> int:
+    def _limit_output(self, tokens: int) -> int:
         most = max(tokens, self._writer.window_tokens // 4)
         return min(int(tokens * 1.5) + _THINKING_TOKENS, most)
 
-    def _room(self, empty_prompt: str, tokens: int) -> int:
-        """Tokens that are left for turns. Raises NotWritten where that is too little to be of use."""
-        taken = self._tokenizer.count(SYSTEM) + self._tokenizer.count(empty_prompt) + self._cap(tokens) + 50
+    def _count_room(self, empty_prompt: str, tokens: int) -> int:
+        """Returns the tokens that are left for turns.
+
+        Raises NotWritten where that is too little to be of use.
+        """
+        taken = (
+            self._tokenizer.count(SYSTEM)
+            + self._tokenizer.count(empty_prompt)
+            + self._limit_output(tokens)
+            + 50
+        )
         room = int(self._writer.window_tokens * _MARGIN) - taken
         if room < _LEAST_ROOM:
             raise NotWritten(f"a window of {self._writer.window_tokens:,} tokens is too small for the work")
         return min(room, self._writer.most_tokens or room)
 
 
-def _marks(talk: Conversation) -> int:
-    """How many cache marks the request has already."""
+def _count_marks(talk: Conversation) -> int:
+    """Returns how many cache marks the request has already."""
     parts = (*talk.messages, *talk.tools, talk.system)
     texts = (
         bytes(part).decode() if isinstance(part, (bytes, msgspec.Raw)) else json_text(part) for part in parts
@@ -278,7 +282,7 @@ def _require_text(answer: Answer, tokens: int, tokenizer: Tokenizer) -> None:
         raise NotWritten("its answer was far too long")
 
 
-def _handoff(text: str) -> Prose:
+def _require_handoff(text: str) -> Prose:
     prose = read_prose(text)
     if prose is None:
         raise NotWritten("its answer is no handoff: it has none of the sections")
@@ -287,9 +291,12 @@ def _handoff(text: str) -> Prose:
     return prose
 
 
-def _parts(turns: Sequence[WorkTurn], room: int, tokenizer: Tokenizer) -> list[list[WorkTurn]]:
-    """The turns in parts of at most `room` tokens and about the same size; one that is larger alone is cut."""
-    pieces = [piece for turn in turns for piece in _pieces(turn, room, tokenizer)]
+def _cut_parts(turns: Sequence[WorkTurn], room: int, tokenizer: Tokenizer) -> list[list[WorkTurn]]:
+    """Returns the turns in parts of at most `room` tokens and about the same size.
+
+    A turn that is larger than a part is cut.
+    """
+    pieces = [piece for turn in turns for piece in _cut_turn(turn, room, tokenizer)]
     total = sum(piece.tokens for piece in pieces)
     even = min(room, int(total / -(-total // room) * 1.1) + 1)
     parts: list[list[WorkTurn]] = [[]]
@@ -303,7 +310,7 @@ def _parts(turns: Sequence[WorkTurn], room: int, tokenizer: Tokenizer) -> list[l
     return parts
 
 
-def _pieces(turn: WorkTurn, room: int, tokenizer: Tokenizer) -> Iterable[WorkTurn]:
+def _cut_turn(turn: WorkTurn, room: int, tokenizer: Tokenizer) -> Iterable[WorkTurn]:
     if turn.tokens <= room:
         yield turn
         return
@@ -314,8 +321,8 @@ def _pieces(turn: WorkTurn, room: int, tokenizer: Tokenizer) -> Iterable[WorkTur
         yield type(turn)(turn.number, text, tokenizer.count(text) + 2)
 
 
-async def _all(work: Iterable[Awaitable[_T]]) -> list[_T]:
-    """All results, in order. Where one fails, the others are stopped before the failure is raised."""
+async def _gather(work: Iterable[Awaitable[_T]]) -> list[_T]:
+    """Returns all results, in order. Where one fails, the others are stopped before the failure is raised."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return list(await asyncio.gather(*tasks))

@@ -1,4 +1,7 @@
-"""Which model writes summaries: the session's own, another of its provider, or one that the settings name."""
+"""The choice of the model that writes summaries.
+
+It is the session's own, another of its provider, or one that the settings name.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,13 @@ _ANTHROPIC_NAMES = ("claude",)
 def summariser_for(
     settings: Settings, main: Model | None, main_window_tokens: int | None = None
 ) -> Summariser | None:
-    """The summariser that the settings ask for, None where no model is configured. Nothing is sent yet.
+    """Returns the summariser that the settings ask for, None where no model is configured.
 
-    `auto` and `same-as-main`: the session's own model; with `auto`, `compression.summary_model` names another one of
-    the same provider. `custom`: the model under `auxiliary.compression`, and the session's own where that one
-    fails. A model with a small window is given the work in smaller parts; it never changes when compaction starts.
-    Raises SettingsError where the settings leave out what is needed.
+    Nothing is sent yet. `auto` and `same-as-main`: the session's own model; with `auto`,
+    `compression.summary_model` names another one of the same provider. `custom`: the model under
+    `auxiliary.compression`, and the session's own where that one fails. A model with a small window is given
+    the work in smaller parts; it never changes when compaction starts. Raises SettingsError where the
+    settings leave out what is needed.
     """
     auxiliary = settings.auxiliary
     if auxiliary.mode == "custom":
@@ -54,5 +58,5 @@ def summariser_for(
 
 
 def provider_of(model: str) -> str:
-    """The provider that a model's name speaks of, where none was given: anthropic for Claude, else openai."""
+    """Returns the provider that a model's name speaks of: `anthropic` for Claude, else `openai`."""
     return "anthropic" if model.lower().startswith(_ANTHROPIC_NAMES) else "openai"

@@ -33,9 +33,9 @@ from penstock.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from penstock.engine.learned import StoredNotes
+    from penstock.engine.learned import PartNotes
     from penstock.engine.summariser import Summariser
-    from penstock.stores.values import Store
+    from penstock.stores.store import Store
     from penstock.writing.notebook import Notebook
 
 __all__ = ["ContextCompressor"]
@@ -105,7 +105,7 @@ class ContextCompressor(ContextEngine):
         self._store = store
         self._learned = None if store is None else Learned(store)
         self._endpoint = ""
-        self._notes: StoredNotes | None = None
+        self._notes: PartNotes | None = None
         self._observed = (0, 0)  # of the last response: what was counted, and what was reported
         self._reserved_output_tokens = reserved_output_tokens
         self._policy: Policy
@@ -245,7 +245,7 @@ class ContextCompressor(ContextEngine):
         counted = sum(self._notebook.weigh(messages, detect(messages)))
         self._counted = counted
         if self._recollection is not None:
-            self._recollection.saw(messages)
+            self._recollection.see(messages)
         calibration = self._calibration()
         if not (self.last_prompt_tokens and self._reported_at):
             return calibration.estimate(counted)
@@ -331,7 +331,7 @@ class ContextCompressor(ContextEngine):
         for number, origin in result.originals:
             self._originals.setdefault(number, origin)
         if self._recollection is not None:
-            self._recollection.took(result)
+            self._recollection.take(result)
         return result
 
     def _extractive(self, messages: Sequence[dict[str, Any]], request: CompressRequest) -> Compressed:

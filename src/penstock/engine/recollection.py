@@ -1,4 +1,4 @@
-"""What the recall tools of an engine without a store stand on: all that its compactions took in, and the present view."""
+"""The history of an engine without a store: all that its compactions took in, and the present view."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ __all__ = ["Recollection"]
 class Recollection:
     """The history of one conversation, as an engine comes to know it.
 
-    It costs a turn nothing but to take note of when messages came. A compaction hands over what it read; a tool call
-    looks at the view of the moment, and at nothing in it twice. `around` puts another history around ours, for an
-    engine that has more to be read than messages and summaries. With an embedder, what is near in meaning is found too.
+    It costs a turn nothing but to take note of when messages came. A compaction hands over what it read; a
+    tool call looks at the view of the moment, and at nothing in it twice. `around` puts another history
+    around ours, for an engine that has more to be read than messages and summaries. With an embedder, what is
+    near in meaning is found too.
     """
 
     def __init__(
@@ -49,11 +50,14 @@ class Recollection:
 
     @property
     def history(self) -> History:
-        """What the tools search and read."""
+        """The history that the tools search and read."""
         return self._history if self._around is None else self._around(self._history)
 
-    def saw(self, messages: Sequence[Any]) -> None:
-        """The list of a turn. What it has more than the last one came now; of another list nobody knows."""
+    def see(self, messages: Sequence[Any]) -> None:
+        """Takes note of the list of a turn.
+
+        What it has more than the last one came now; of another list nobody knows.
+        """
         known = len(self._came)
         if 0 < known <= len(messages) and self._list[known - 1] == messages[known - 1]:
             self._came += [time.time()] * (len(messages) - known)
@@ -61,8 +65,8 @@ class Recollection:
             self._came = [None] * len(messages)
         self._list = messages
 
-    def took(self, result: Compressed) -> None:
-        """A compaction that was carried out: every message that it was given stays to be found and read."""
+    def take(self, result: Compressed) -> None:
+        """Takes in a compaction: every message that it was given stays to be found and read."""
         if result.plan is None:
             return
         read, times = result.read, dict(enumerate(self._came))
@@ -80,7 +84,7 @@ class Recollection:
         self._list = result.messages
 
     def answer(self, name: str, args: Any, messages: Any, budget_tokens: int) -> str:
-        """The answer of a recall tool, for an agent that sees `messages`, or the last list where it is not given."""
+        """Returns the answer of a recall tool, for an agent that sees `messages`, or the last list."""
         if isinstance(messages, (list, tuple)):
             self._list = messages
         self._look()

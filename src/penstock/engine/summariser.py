@@ -3,8 +3,8 @@
     summariser = penstock.Summariser(connect("anthropic", "claude-haiku-4-5"))
     result = penstock.compress(messages, target_tokens=20_000, summariser=summariser)
 
-The ladder: the chosen model, then the session's own, then smaller parts, then no model at all. Whatever happens,
-nothing of the conversation is touched here: the worst outcome is an extractive handoff that says so.
+The ladder: the chosen model, then the session's own, then smaller parts, then no model at all. Whatever
+happens, nothing of the conversation is touched here: the worst outcome is an extractive handoff that says so.
 """
 
 from __future__ import annotations
@@ -14,24 +14,26 @@ import contextlib
 import inspect
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 
-from penstock.engine.attempt import Allowance, NotesCache, Writer, WriterMemory, Writing, WritingJob
+from penstock.engine.attempt import Allowance, Writer, WriterMemory, Writing, WritingJob
+from penstock.engine.learned import PartNotes
 from penstock.errors import ErrorClass, ErrorKind, NotWritten, ProviderError, SettingsError
-from penstock.measure.prices import Cost, Money, cost_of, total_cost
+from penstock.measure.prices import Cost, Money, add_costs, cost_of
 from penstock.measure.usage import Usage
 from penstock.measure.windows import resolve_window
 from penstock.providers.exchange import Answer, Ask
+from penstock.stores.shelf import MemoryShelf
 
 if TYPE_CHECKING:
     from penstock.providers.exchange import Model
+    from penstock.stores.shelf import Shelf
     from penstock.writing.prose import Prose
 
-__all__ = ["Attempt", "Cooldown", "MemoryNotes", "Summariser", "SummaryLimits", "Written", "summariser_of"]
+__all__ = ["Attempt", "Cooldown", "Summariser", "SummaryLimits", "Written", "summariser_of"]
 
 
 IN_CONVERSATION = "at the end of the conversation"
@@ -42,9 +44,13 @@ _LEAST_PART = 1_000  # tokens: work below twice that is not cut into parts
 _NO_SMALLER_PARTS = {ErrorKind.AUTH, ErrorKind.QUOTA, ErrorKind.BAD_REQUEST}
 _REMEMBERED_NOTES = 256
 
+_FIRST_SECONDS = 30.0
+_LONGEST_SECONDS = 600.0
+_NOBODY_THERE = {ErrorKind.AUTH, ErrorKind.QUOTA}
+
 
 class SummaryLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the summary of one compaction may use in all: requests, prompt tokens, and seconds."""
+    """Limits of the summary of one compaction in all: requests, prompt tokens, and seconds."""
 
     requests: int = 32
     prompt_tokens: int = 2_000_000
@@ -64,13 +70,13 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The attempt as JSON; a cost that is not known is null."""
+        """Returns the attempt as JSON; a cost that is not known is null."""
         usd = float(self.cost.usd) if isinstance(self.cost, Money) else None
         return {**msgspec.structs.asdict(self), "usage": msgspec.structs.asdict(self.usage), "cost": usd}
 
 
 class Written(msgspec.Struct, frozen=True, eq=False):
-    """What the ladder led to. `prose` is None where no model wrote a handoff."""
+    """The outcome of the ladder. `prose` is None where no model wrote a handoff."""
 
     prose: Prose | None
     attempts: tuple[Attempt, ...]
@@ -93,42 +99,49 @@ class Written(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def cost(self) -> Cost | None:
-        """What all of it cost; None where nothing was answered."""
+        """The cost of all attempts; None where nothing was answered."""
         costs = [attempt.cost for attempt in self.attempts if attempt.cost is not None]
-        return total_cost(costs) if costs else None
+        return add_costs(costs) if costs else None
 
     @property
     def reason(self) -> str:
-        """Why there is no prose, in one line."""
+        """The reason why there is no prose, in one line."""
         tried = "; ".join(dict.fromkeys(f"{attempt.model}: {attempt.outcome}" for attempt in self.attempts))
         return f"no model wrote the handoff ({tried or 'no model could be asked'}); excerpts and facts stand in its place"
 
 
-class MemoryNotes:
-    """Notes kept in this process, the newest few hundred."""
+class Cooldown(msgspec.Struct, frozen=True):
+    """The rest of a model that failed: until when it is left alone, and after how many failures in a row."""
 
-    def __init__(self) -> None:
-        self._notes: OrderedDict[str, str] = OrderedDict()
+    until: float = 0.0
+    failures: int = 0
 
-    def get(self, key: str) -> str | None:
-        """The notes, or None."""
-        return self._notes.get(key)
+    def after(self, failure: ErrorClass, now: float) -> Cooldown:
+        """Returns the cooldown after one more failure.
 
-    def put(self, key: str, notes: str) -> None:
-        """Keep the notes; the oldest go."""
-        self._notes[key] = notes
-        while len(self._notes) > _REMEMBERED_NOTES:
-            self._notes.popitem(last=False)
+        The rest grows with each transient failure; it is the longest at once where the provider lets nobody
+        in, and none where trying again cannot help.
+        """
+        if failure.kind in _NOBODY_THERE:
+            return Cooldown(now + _LONGEST_SECONDS, self.failures + 1)
+        if not failure.kind.transient:
+            return self
+        seconds = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2**self.failures)
+        return Cooldown(now + max(seconds, failure.retry_after_seconds or 0.0), self.failures + 1)
+
+    def left(self, now: float) -> float:
+        """Returns the seconds until it may be asked again."""
+        return max(0.0, self.until - now)
 
 
 class Summariser:
     """Has a model write the prose of handoffs. One may serve many conversations, from several tasks.
 
-    `main` is the session's own model, where there is one: it is asked where the chosen model fails. Where it is the
-    chosen one itself, and the conversation is in its dialect, it is asked at the end of the conversation, so that
-    the provider's cache of the prefix is used; any other model gets the turns without their secrets.
-    `window_tokens` is the chosen model's window, where it is not the known one. `notes` keeps what was written on
-    parts of long conversations, so that a retry goes on where the last try stopped.
+    `main` is the session's own model, where there is one: it is asked where the chosen model fails. Where it
+    is the chosen one itself, and the conversation is in its dialect, it is asked at the end of the
+    conversation, so that the provider's cache of the prefix is used; any other model gets the turns without
+    their secrets. `window_tokens` is the chosen model's window, where it is not the known one. `notes` keeps
+    what was written on parts of long conversations, so that a retry goes on where the last try stopped.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first by name
@@ -139,7 +152,7 @@ class Summariser:
         window_tokens: int | None = None,
         timeout_seconds: float = 120.0,
         limits: SummaryLimits = SummaryLimits(),  # noqa: B008 - frozen
-        notes: NotesCache | None = None,
+        notes: Shelf | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._models = [model] if main is None or main is model else [model, main]
@@ -148,7 +161,7 @@ class Summariser:
         self._given_window = window_tokens
         self._timeout_seconds = timeout_seconds
         self._limits = limits
-        self._notes = notes or MemoryNotes()
+        self._notes = PartNotes(MemoryShelf(_REMEMBERED_NOTES) if notes is None else notes)
         self._now = now
         self._resting: dict[str, Cooldown] = {}
 
@@ -162,7 +175,7 @@ class Summariser:
 
     @property
     def limits(self) -> SummaryLimits:
-        """What the summary of one compaction may use in all."""
+        """The limits of the summary of one compaction."""
         return self._limits
 
     async def write(
@@ -171,17 +184,19 @@ class Summariser:
         on_step: Callable[[str], None] | None = None,
         limits: SummaryLimits | None = None,
     ) -> Written:
-        """The prose of a handoff, or why there is none. Raises nothing that a model does; can be cancelled.
+        """Returns the prose of a handoff, or why there is none.
 
-        `on_step` is told, in a few words, what is being done. `limits` are those of this job, where a compaction has
-        several.
+        Raises nothing that a model does; can be cancelled. `on_step` is told, in a few words, what is being
+        done. `limits` are those of this job, where a compaction has several.
         """
         limits = limits or self._limits
         run = _Run(limits, self._now)
-        writers = [await self._writer(model, place, job.memory) for place, model in enumerate(self._models)]
+        writers = [
+            await self._find_writer(model, place, job.memory) for place, model in enumerate(self._models)
+        ]
         attempts: list[Attempt] = []
         spent: set[str] = set()
-        for writer, way in self._rungs(writers, job, spent):
+        for writer, way in self._list_rungs(writers, job, spent):
             resting = self._resting.get(writer.key, Cooldown()).left(self._now())
             if resting:
                 attempts.append(
@@ -201,10 +216,15 @@ class Summariser:
                 break
         return Written(None, tuple(attempts), limits)
 
-    def _rungs(self, writers: list[Writer], job: WritingJob, spent: set[str]) -> Iterator[tuple[Writer, str]]:
-        """Whom to ask in which way, best first. `spent` are those who cannot be asked any more."""
+    def _list_rungs(
+        self, writers: list[Writer], job: WritingJob, spent: set[str]
+    ) -> Iterator[tuple[Writer, str]]:
+        """Yields which writer to ask in which way, best first.
+
+        `spent` are those that cannot be asked any more.
+        """
         for writer in writers:
-            if self._writing(writer, job, _Run(self._limits, self._now)).fits_conversation:
+            if self._start_writing(writer, job, _Run(self._limits, self._now)).fits_conversation:
                 yield writer, IN_CONVERSATION
             if writer.key not in spent:
                 yield writer, ON_ITS_OWN
@@ -221,11 +241,13 @@ class Summariser:
         self, writer: Writer, way: str, job: WritingJob, run: _Run, spent: set[str]
     ) -> tuple[Prose | None, Attempt]:
         run.begin(writer.model.name)
-        writing = self._writing(writer, job, run)
+        writing = self._start_writing(writer, job, run)
         prose: Prose | None = None
         outcome = "wrote the handoff"
         try:
-            prose = await (writing.in_conversation() if way == IN_CONVERSATION else writing.on_its_own())
+            prose = await (
+                writing.write_in_conversation() if way == IN_CONVERSATION else writing.write_on_its_own()
+            )
             self._resting.pop(writer.key, None)
         except NotWritten as problem:
             outcome = str(problem)
@@ -235,8 +257,8 @@ class Summariser:
             self._resting[writer.key] = self._resting.get(writer.key, Cooldown()).after(failure, self._now())
             if failure.window_tokens:
                 self._windows[writer.key] = failure.window_tokens
-                if job.memory.windows is not None:
-                    job.memory.windows.learn_window(writer.model.name, writer.endpoint, failure.window_tokens)
+                if job.memory.learned is not None:
+                    job.memory.learned.learn_window(writer.model.name, writer.endpoint, failure.window_tokens)
             refused_there = way == IN_CONVERSATION and failure.kind is ErrorKind.BAD_REQUEST
             if failure.kind.transient or (failure.kind in _NO_SMALLER_PARTS and not refused_there):
                 spent.add(writer.key)
@@ -246,24 +268,24 @@ class Summariser:
             outcome=outcome,
             requests=run.requests_now,
             usage=run.usage_now,
-            cost=total_cost(run.costs_now) if run.costs_now else None,
+            cost=add_costs(run.costs_now) if run.costs_now else None,
             seconds=round(run.seconds_now, 3),
         )
         return prose, attempt
 
-    def _writing(self, writer: Writer, job: WritingJob, run: _Run) -> Writing:
+    def _start_writing(self, writer: Writer, job: WritingJob, run: _Run) -> Writing:
         return Writing(writer, job, run, job.memory.notes or self._notes)
 
-    async def _writer(self, model: Model, place: int, memory: WriterMemory) -> Writer:
-        """The model with its window: given, learned, stated by its provider, or from the table."""
+    async def _find_writer(self, model: Model, place: int, memory: WriterMemory) -> Writer:
+        """Returns the model with its window: given, learned, stated by its provider, or from the table."""
         bare = Writer(model, 0, self._timeout_seconds, model is self._main)
         if bare.key not in self._windows:
             configured = self._given_window if place == 0 else None
-            windows = memory.windows
-            learned = None if windows is None else windows.window(model.name, bare.endpoint)
+            known = memory.learned
+            learned = None if known is None else known.window(model.name, bare.endpoint)
             window = resolve_window(model.name, configured=configured, learned=learned)
             if window.source == "default":
-                window = resolve_window(model.name, listed=await _listed_window(model))
+                window = resolve_window(model.name, listed=await _ask_window(model))
             if window.source != "default":
                 self._windows[bare.key] = window.tokens
             return msgspec.structs.replace(bare, window_tokens=window.tokens)
@@ -271,7 +293,7 @@ class Summariser:
 
 
 class _Run:
-    """What one compaction's summary has used so far."""
+    """The requests, tokens and seconds that one compaction's summary has used so far."""
 
     def __init__(self, limits: SummaryLimits, now: Callable[[], float]) -> None:
         self._limits = limits
@@ -282,7 +304,7 @@ class _Run:
         self.begin("")
 
     def begin(self, model: str) -> None:
-        """A new attempt, with this model."""
+        """Begins a new attempt, with this model."""
         self._since = self._now()
         self._model = model
         self.requests_now = 0
@@ -295,7 +317,7 @@ class _Run:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more may be asked."""
+        """True where nothing more may be asked."""
         limits = self._limits
         return (
             self._requests >= limits.requests
@@ -312,7 +334,10 @@ class _Run:
             raise NotWritten(f"the limit of {limits.prompt_tokens:,} prompt tokens is used up")
 
     def allow(self, prompt_tokens: int) -> Allowance:
-        """What is left for a request, which counts from now on. Raises NotWritten where something is used up."""
+        """Returns what is left for a request, which counts from now on.
+
+        Raises NotWritten where something is used up.
+        """
         self.require(1, prompt_tokens)
         left = self._limits.seconds - (self._now() - self._started)
         if left <= 0:
@@ -324,7 +349,7 @@ class _Run:
         return allowed
 
     def book(self, usage: Usage, requests: int) -> None:
-        """Count what was used; the first request was counted when it was allowed."""
+        """Counts what was used; the first request was counted when it was allowed."""
         self.usage_now += usage
         if usage.total_tokens:
             self.costs_now.append(cost_of(usage, self._model))
@@ -332,7 +357,7 @@ class _Run:
         self.requests_now += requests - 1
 
 
-async def _listed_window(model: Model) -> int | None:
+async def _ask_window(model: Model) -> int | None:
     ask = getattr(model, "window_tokens", None)
     if ask is None:
         return None
@@ -347,7 +372,10 @@ WritesText: TypeAlias = Callable[[str], Any]
 
 
 def summariser_of(given: Summariser | Model | WritesText) -> Summariser:
-    """A summariser from what callers may pass: one, a model, or a function from a prompt to a text."""
+    """Returns a summariser from what callers may pass.
+
+    That is a summariser, a model, or a function from a prompt to a text.
+    """
     if isinstance(given, Summariser):
         return given
     if callable(getattr(given, "answer", None)) and hasattr(given, "dialect"):
@@ -372,7 +400,7 @@ class _Function:
         prompt = f"{ask.system}\n\n{ask.messages[-1]['content']}"
         try:
             async with asyncio.timeout(ask.timeout_seconds):
-                text = await self._called(prompt)
+                text = await self._call(prompt)
         except TimeoutError:
             said = f"{self.name} did not answer in time"
             raise ProviderError(said, failure=ErrorClass(kind=ErrorKind.TIMEOUT, message=said)) from None
@@ -383,7 +411,7 @@ class _Function:
             ) from error
         return Answer(text=text if isinstance(text, str) else "", model=self.name)
 
-    async def _called(self, prompt: str) -> Any:
+    async def _call(self, prompt: str) -> Any:
         if inspect.iscoroutinefunction(self._function):
             return await self._function(prompt)
         text = await _in_thread(self._function, prompt)
@@ -391,7 +419,10 @@ class _Function:
 
 
 async def _in_thread(function: WritesText, prompt: str) -> Any:
-    """What the function gives. Its thread is left alone when nobody waits for it any more, also at the very end."""
+    """Returns the result of the function.
+
+    Its thread is left alone when nobody waits for it any more, also at the very end.
+    """
     loop = asyncio.get_running_loop()
     waiting: asyncio.Future[Any] = loop.create_future()
 
@@ -410,30 +441,3 @@ async def _in_thread(function: WritesText, prompt: str) -> Any:
 
     threading.Thread(target=work, daemon=True, name="penstock-summariser").start()
     return await waiting
-
-
-# How long a model that failed is left alone.
-
-_FIRST_SECONDS = 30.0
-_LONGEST_SECONDS = 600.0
-_NOBODY_THERE = {ErrorKind.AUTH, ErrorKind.QUOTA}
-
-
-class Cooldown(msgspec.Struct, frozen=True):
-    """Until when a model rests, and after how many failures in a row."""
-
-    until: float = 0.0
-    failures: int = 0
-
-    def after(self, failure: ErrorClass, now: float) -> Cooldown:
-        """Longer with each passing failure; at once the longest where there is no way in; else no rest at all."""
-        if failure.kind in _NOBODY_THERE:
-            return Cooldown(now + _LONGEST_SECONDS, self.failures + 1)
-        if not failure.kind.transient:
-            return self
-        seconds = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2**self.failures)
-        return Cooldown(now + max(seconds, failure.retry_after_seconds or 0.0), self.failures + 1)
-
-    def left(self, now: float) -> float:
-        """Seconds until it may be asked again."""
-        return max(0.0, self.until - now)

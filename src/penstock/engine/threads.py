@@ -15,10 +15,10 @@ _T = TypeVar("_T")
 
 
 async def in_thread(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """What the function gives, beside the event loop.
+    """Runs the function beside the event loop, and returns its result.
 
-    A thread cannot be cancelled. Where this is, it waits for the end of the function all the same: notebooks are not
-    shared between threads, and the next compaction would read in the same one.
+    A thread cannot be cancelled. Where this is, it waits for the end of the function all the same: notebooks
+    are not shared between threads, and the next compaction would read in the same one.
     """
     work = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
     try:

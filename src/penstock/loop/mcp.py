@@ -20,7 +20,7 @@ from penstock.loop.approvals import Access, Permission
 from penstock.loop.capping import capped
 from penstock.loop.text_files import counted, size_in_words
 from penstock.loop.tools import Tool, ToolContext, ToolOutcome, failed, refused
-from penstock.recall.tool_arguments import object_in
+from penstock.recall.tool_arguments import read_object
 from penstock.writing.stubs import shorten
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class McpTool:
     async def run(self, args: Any, context: ToolContext) -> ToolOutcome:
         """Ask, then have the server do it."""
         try:
-            given = object_in(args)
+            given = read_object(args)
         except InputError as error:
             return failed(str(error))
         detail = capped(json_text(given), _DETAIL_CHARS)

@@ -18,7 +18,7 @@ import msgspec
 from penstock.conversation.message import ToolCall, ToolResult
 from penstock.errors import InputError
 from penstock.measure.weigh import tools_tokens
-from penstock.recall.tool_arguments import object_in
+from penstock.recall.tool_arguments import read_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -159,7 +159,7 @@ def _fitting(
 def _named_in(args: Any) -> tuple[str, ...]:
     """The names in the arguments of a call; a single one may come as a text."""
     try:
-        names = object_in(args).get("names")
+        names = read_object(args).get("names")
     except InputError:
         return ()
     names = [names] if isinstance(names, str) else names

@@ -17,10 +17,10 @@ from penstock.lossless.history import NodeHistory, node_number
 from penstock.lossless.notes import with_notes
 from penstock.lossless.outline import NodeTexts, parse_outline
 from penstock.lossless.segments import spot_of
-from penstock.lossless.shelf import MemoryShelf, SteadyShelf, StoreShelf
 from penstock.lossless.tree import NodeTree
 from penstock.recall.semantic import embedder_for
 from penstock.sessions.history import SessionHistory
+from penstock.stores.shelf import MemoryShelf, open_shelf
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from penstock.engine.compressed import Compressed
     from penstock.engine.summariser import Summariser
     from penstock.errors import StoreError
-    from penstock.lossless.shelf import NodeShelf
     from penstock.recall.history import History
-    from penstock.stores.values import Store
+    from penstock.stores.shelf import Shelf
+    from penstock.stores.store import Store
 
 __all__ = ["LosslessEngine"]
 
@@ -53,7 +53,7 @@ class LosslessEngine(ContextCompressor):
         context_length: int = 200_000,
         *,
         store: Store | None = None,
-        shelf: NodeShelf | None = None,
+        shelf: Shelf | None = None,
         recall_tools: bool = True,
         **options: Any,
     ) -> None:
@@ -102,10 +102,10 @@ class LosslessEngine(ContextCompressor):
         if self._store is None:
             return
         try:
-            shelf = StoreShelf(self._store, session_id)
+            self._store.session(session_id)
         except UnknownSession:  # the host keeps this one elsewhere
             return
-        self._tree = NodeTree(SteadyShelf(shelf, _say_failure))
+        self._tree = NodeTree(open_shelf(self._store, session_id, _say_failure))
         book = self._notebook
         self._stored = SessionHistory(
             self._store,

@@ -15,8 +15,8 @@ from penstock.engine.threads import in_thread
 from penstock.lossless.history import NodeHistory
 from penstock.lossless.notes import with_notes
 from penstock.lossless.outline import NodeTexts, parse_outline
-from penstock.lossless.shelf import LazyShelf, StoreShelf
 from penstock.lossless.tree import NodeTree
+from penstock.stores.shelf import open_shelf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from penstock.engine.compressed import Compressed
     from penstock.engine.summariser import Summariser
     from penstock.recall.history import History
-    from penstock.stores.values import CompactionRow, Store
+    from penstock.stores.store import Store
+    from penstock.stores.values import CompactionRow
     from penstock.writing.notebook import Notebook
 
 __all__ = ["SessionNodes"]
@@ -35,7 +36,7 @@ class SessionNodes:
     """The tree of one conversation, on a shelf in its store."""
 
     def __init__(self, store: Store, session_id: str) -> None:
-        self._tree = NodeTree(LazyShelf(lambda: StoreShelf(store, session_id)))
+        self._tree = NodeTree(open_shelf(store, session_id))
 
     async def compacted(
         self, wires: Sequence[Any], request: CompressRequest, book: Notebook, summariser: Summariser | None

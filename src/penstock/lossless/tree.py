@@ -15,7 +15,7 @@ from penstock.writing.handoff import HandoffEntry
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.lossless.shelf import NodeShelf
+    from penstock.stores.shelf import Shelf
 
 __all__ = ["NodeTree"]
 
@@ -28,26 +28,29 @@ _encode = msgspec.msgpack.Encoder().encode
 class NodeTree:
     """Every node that was made. A text that was made for some messages is the one that they keep."""
 
-    def __init__(self, shelf: NodeShelf) -> None:
+    def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
         self._nodes: dict[int, Node] = {}
 
     def text(self, key: str) -> str | None:
-        """The text that was made for a key, or None."""
+        """Returns the text that was made for a key, or None."""
         kept = self._shelf.get(key)
         return kept.decode(errors="surrogatepass") if kept is not None else None
 
     def notes(self, key: str) -> Sequence[HandoffEntry] | None:
-        """What a model wrote for a key, or None."""
+        """Returns what a model wrote for a key, or None."""
         kept = self._shelf.get(f"notes-{key}")
         return _NOTES.decode(kept) if kept is not None else None
 
     def keep_notes(self, key: str, notes: Iterable[HandoffEntry]) -> None:
-        """Keep what a model wrote, before anything else can go wrong."""
+        """Keeps what a model wrote, before anything else can go wrong."""
         self._shelf.put(f"notes-{key}", _encode(tuple(notes)))
 
     def keep(self, nodes: Iterable[Node]) -> None:
-        """Keep the nodes of an outline. One that stands there without its text keeps the text that it had."""
+        """Keeps the nodes of an outline.
+
+        One that stands there without its text keeps the text that it had.
+        """
         for node in nodes:
             if len(node.handles) != 1:
                 continue
@@ -60,7 +63,7 @@ class NodeTree:
                 self._shelf.put(f"n{node.handles[0]}", _encode(plain))
 
     def node(self, handle: int) -> Node | None:
-        """The node with this handle, or None."""
+        """Returns the node with this handle, or None."""
         if handle not in self._nodes:
             kept = self._shelf.get(f"n{handle}")
             if kept is None:
@@ -69,13 +72,16 @@ class NodeTree:
         return self._nodes[handle]
 
     def children(self, handle: int) -> tuple[Node, ...]:
-        """The nodes directly below a node; none where they are not known."""
+        """Returns the nodes directly below a node; none where they are not known."""
         found = tuple(self.node(child) for child in children_of(handle))
         known = tuple(child for child in found if child is not None)
         return known if len(known) == len(found) else ()
 
     def runs(self, handle: int) -> Runs:
-        """The numbers of all messages below a node, also of one that was never told; none where it is not known."""
+        """Returns the numbers of all messages below a node, also of one that was never told.
+
+        There are none where the node is not known.
+        """
         node = self.node(handle)
         if node is not None:
             return node.runs
@@ -83,5 +89,8 @@ class NodeTree:
         return joined_runs(below) if all(below) else ()
 
     def numbers(self, handle: int) -> tuple[int, ...]:
-        """As `runs`, number by number; a handoff may come from anywhere, so there is an end to it."""
+        """Returns the same as `runs`, number by number.
+
+        A handoff may come from anywhere, so that there is a limit.
+        """
         return tuple(islice(numbers_in(self.runs(handle)), _MOST_NUMBERS))

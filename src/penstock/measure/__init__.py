@@ -1,1 +1,1 @@
-"""What a conversation weighs, what a window holds, and what a request costs. Pure and offline."""
+"""Tokens of a conversation, windows of models, costs of requests. Pure and offline."""

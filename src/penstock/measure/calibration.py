@@ -1,11 +1,11 @@
-"""What a provider reports, learned as a ratio to what we count.
+"""Calibration: what a provider reports, learned as a ratio to what we count.
 
 One `Calibration` belongs to one model at one endpoint; the caller keeps it, also across restarts (it encodes
-to JSON). The ratio is that of the summed reports to the summed counts of the last accepted responses, so large
-prompts, where fixed overhead matters least, decide.
+to JSON). The ratio is that of the summed reports to the summed counts of the last accepted responses, so
+large prompts, where fixed overhead matters least, decide.
 
-A report far off the ratio is held back as a suspect. One suspect is an accident, or a prompt that the provider
-silently cut; suspects that agree with each other are a change, and the ratio follows them.
+A report far off the ratio is held back as a suspect. One suspect is an accident, or a prompt that the
+provider silently cut; suspects that agree with each other are a change, and the ratio follows them.
 """
 
 from __future__ import annotations
@@ -53,24 +53,24 @@ class Calibration(msgspec.Struct, frozen=True):
     suspects: tuple[CalibrationSample, ...] = ()
 
     def observe(self, counted: int, reported: int) -> Calibration:
-        """The calibration after one more response. Counts that are not positive teach nothing."""
+        """Returns the calibration after one more response. Counts that are not positive teach nothing."""
         if counted <= 0 or reported <= 0:
             return self
         sample = CalibrationSample(counted, reported)
         if self._believes(sample):
-            return self._with((*self.recent, sample)[-_KEPT_SAMPLES:], added=1)
-        suspects = self._suspects_with(sample)
+            return self._replace_recent((*self.recent, sample)[-_KEPT_SAMPLES:], added=1)
+        suspects = self._add_suspect(sample)
         if self._is_change(suspects):
-            return self._with(suspects, added=len(suspects))
+            return self._replace_recent(suspects, added=len(suspects))
         return msgspec.structs.replace(self, suspects=suspects)
 
     def estimate(self, counted: int) -> int:
-        """What the provider would report for `counted` tokens."""
+        """Returns what the provider would report for `counted` tokens."""
         return round(max(0, counted) * self.ratio)
 
     @property
     def has_basis(self) -> bool:
-        """Whether enough was counted for the ratio to speak against a report."""
+        """True where enough was counted for the ratio to speak against a report."""
         return sum(sample.counted for sample in self.recent) >= _BASIS_TOKENS
 
     def _believes(self, sample: CalibrationSample) -> bool:
@@ -80,8 +80,8 @@ class Calibration(msgspec.Struct, frozen=True):
             return _LOWEST_RATIO <= sample.ratio <= _HIGHEST_RATIO
         return abs(sample.ratio / self.ratio - 1) <= _BAND
 
-    def _suspects_with(self, sample: CalibrationSample) -> tuple[CalibrationSample, ...]:
-        """The suspects with one more; those that it contradicts are forgotten.
+    def _add_suspect(self, sample: CalibrationSample) -> tuple[CalibrationSample, ...]:
+        """Returns the suspects with one more; those that it contradicts are forgotten.
 
         The first of them is kept longest, so that slow growth of the prompts still shows.
         """
@@ -98,14 +98,14 @@ class Calibration(msgspec.Struct, frozen=True):
         sizes = [sample.counted for sample in suspects]
         return max(sizes) > min(sizes) * (1 + _SIZES_DIFFER)
 
-    def _with(self, recent: tuple[CalibrationSample, ...], *, added: int) -> Calibration:
+    def _replace_recent(self, recent: tuple[CalibrationSample, ...], *, added: int) -> Calibration:
         counted = sum(sample.counted for sample in recent)
         reported = sum(sample.reported for sample in recent)
         return Calibration(ratio=reported / counted, samples=self.samples + added, recent=recent)
 
 
 def looks_truncated(calibration: Calibration, counted: int, reported: int) -> bool:
-    """Whether the provider seems to have read less than was sent.
+    """Returns whether the provider seems to have read less than was sent.
 
     Either the report is far under the calibrated count, or the count grew since the last response and the
     report stood still.

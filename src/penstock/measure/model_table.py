@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
     from genai_prices.types import ModelInfo
 
-__all__ = ["entries", "listed_elsewhere", "provider_is_known"]
+__all__ = ["find_entries", "find_resold", "provider_is_known"]
 
 # Bedrock's names: an optional region, the vendor, then the vendor's own name.
 _BEDROCK_NAME = re.compile(
@@ -23,14 +23,14 @@ _BEDROCK_NAME = re.compile(
 )
 
 
-def entries(model: str, provider: str | None = None) -> Iterator[tuple[str, ModelInfo]]:
-    """(provider, entry) for each reading of the name `model`, the likeliest first.
+def find_entries(model: str, provider: str | None = None) -> Iterator[tuple[str, ModelInfo]]:
+    """Yields (provider, entry) for each reading of the name `model`, the likeliest first.
 
     With a `provider` that the table knows, only that provider's entries.
     """
-    table = _table()
+    table = _load_table()
     known = provider if provider_is_known(provider) else None
-    for where, name in _readings(model, known):
+    for where, name in _read_name(model, known):
         try:
             found, entry = table.find_provider_model(name, None, where, None)
         except LookupError:
@@ -38,29 +38,29 @@ def entries(model: str, provider: str | None = None) -> Iterator[tuple[str, Mode
         yield found.id, entry
 
 
-def listed_elsewhere(model: str) -> Iterator[tuple[str, ModelInfo]]:
-    """Entries of the same name with providers that resell it, for what does not depend on the seller."""
-    bare = _bare(model)
-    for provider in _table().providers:
+def find_resold(model: str) -> Iterator[tuple[str, ModelInfo]]:
+    """Yields entries of the same name with providers that resell it, for what does not depend on the seller."""
+    bare = _strip_name(model)
+    for provider in _load_table().providers:
         if provider.id == "openrouter":
             for entry in provider.models:
-                if _bare(entry.id) == bare:
+                if _strip_name(entry.id) == bare:
                     yield provider.id, entry
 
 
 def provider_is_known(provider: str | None) -> bool:
-    """Whether the table has a provider of that name."""
+    """Returns whether the table has a provider of that name."""
     if not provider:
         return False
     try:
-        _table().find_provider(None, provider, None)
+        _load_table().find_provider(None, provider, None)
     except LookupError:
         return False
     return True
 
 
-def _readings(model: str, provider: str | None) -> Iterator[tuple[str | None, str]]:
-    """(provider, name) pairs to look up; None lets the table find the provider by the name."""
+def _read_name(model: str, provider: str | None) -> Iterator[tuple[str | None, str]]:
+    """Yields (provider, name) pairs to look up; None lets the table find the provider by the name."""
     name = model.strip().lower()
     head, slash, rest = name.partition("/")
     if provider:
@@ -73,7 +73,7 @@ def _readings(model: str, provider: str | None) -> Iterator[tuple[str | None, st
         yield head, rest
         yield "openrouter", name
         if "/" in rest:
-            yield from _readings(rest, None)
+            yield from _read_name(rest, None)
         else:
             yield None, rest
     elif bedrock := _BEDROCK_NAME.fullmatch(name):
@@ -81,14 +81,17 @@ def _readings(model: str, provider: str | None) -> Iterator[tuple[str | None, st
         yield None, bedrock[1]
 
 
-def _bare(model: str) -> str:
-    """The name without vendor, variant and fine-tune: "vendor/model:free" and "ft:model:org" give "model"."""
+def _strip_name(model: str) -> str:
+    """Returns the name without vendor, variant and fine-tune.
+
+    "vendor/model:free" and "ft:model:org" give "model".
+    """
     return (
         model.strip().lower().removeprefix("ft:").rsplit("/", 1)[-1].split(":", 1)[0].removesuffix("-latest")
     )
 
 
-def _table() -> DataSnapshot:
+def _load_table() -> DataSnapshot:
     # Reading the table takes 0.2 s: it waits for the first question.
     from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415
 

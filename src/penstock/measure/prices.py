@@ -1,4 +1,4 @@
-"""What requests cost. A price that is not known is `Unknown`, never 0."""
+"""The cost of requests. A price that is not known is `Unknown`, never 0."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from penstock.measure.usage import Usage
 
-__all__ = ["Cost", "ModelPrice", "Money", "Rate", "Unknown", "cost_of", "price_of", "total_cost"]
+__all__ = ["Cost", "ModelPrice", "Money", "Rate", "Unknown", "add_costs", "cost_of", "price_of"]
 
 _MILLION = 1_000_000
 
@@ -44,13 +44,16 @@ Cost: TypeAlias = Money | Unknown
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """Dollars for a million tokens. `tiers` are (prompt tokens, rate): over that size the rate holds for all."""
+    """Dollars for a million tokens.
+
+    `tiers` are (prompt tokens, rate): over that size the rate holds for all.
+    """
 
     usd: Decimal
     tiers: tuple[tuple[int, Decimal], ...] = ()
 
     def at(self, prompt_tokens: int) -> Decimal:
-        """The rate for a request with a prompt of this size."""
+        """Returns the rate for a request with a prompt of this size."""
         return next((rate for start, rate in reversed(self.tiers) if prompt_tokens > start), self.usd)
 
 
@@ -71,37 +74,37 @@ class ModelPrice(msgspec.Struct, frozen=True):
 
 
 def price_of(model: str, provider: str | None = None, *, on: str | None = None) -> ModelPrice | None:
-    """The price of `model`, at `provider` where the table knows it, or None.
+    """Returns the price of `model`, at `provider` where the table knows it, or None.
 
     Prices change: `on` is the day as "2026-03-14"; without it the newest price in the table holds. Where the
     price depends on the hour, the dearest holds, so that no cost is understated.
     """
-    for where, entry in model_table.entries(model, provider):
-        table = _standing_price(entry, on)
+    for where, entry in model_table.find_entries(model, provider):
+        table = _find_price(entry, on)
         if table.input_mtok is None and table.output_mtok is None:
             return None
         return ModelPrice(
             model=entry.id,
             provider=where,
-            input=_rate(table.input_mtok),
-            output=_rate(table.output_mtok),
-            cache_read=_rate(table.cache_read_mtok),
-            cache_write=_rate(table.cache_write_5m_mtok) or _rate(table.cache_write_mtok),
-            cache_write_1h=_rate(table.cache_write_1h_mtok),
+            input=_read_rate(table.input_mtok),
+            output=_read_rate(table.output_mtok),
+            cache_read=_read_rate(table.cache_read_mtok),
+            cache_write=_read_rate(table.cache_write_5m_mtok) or _read_rate(table.cache_write_mtok),
+            cache_write_1h=_read_rate(table.cache_write_1h_mtok),
         )
     return None
 
 
 def cost_of(usage: Usage, price: ModelPrice | str | None, provider: str | None = None) -> Cost:
-    """What one request cost. `price` is a price or the name of a model (at `provider`).
+    """Returns what one request cost. `price` is a price or the name of a model (at `provider`).
 
-    Rates may depend on the size of the prompt, so add up costs (`total_cost`), not usages.
+    Rates may depend on the size of the prompt, so add up costs (`add_costs`), not usages.
     """
     known = price_of(price, provider) if isinstance(price, str) else price
     if known is None:
         return Unknown(f"no price for {price!r}" if price else "no model was named")
     total = Decimal(0)
-    for tokens, rate, what in _billed(usage, known):
+    for tokens, rate, what in _split_bill(usage, known):
         if not tokens:
             continue
         if rate is None:
@@ -110,8 +113,8 @@ def cost_of(usage: Usage, price: ModelPrice | str | None, provider: str | None =
     return Money(total)
 
 
-def total_cost(costs: Iterable[Cost]) -> Cost:
-    """The sum of `costs`; unknown as soon as one of them is."""
+def add_costs(costs: Iterable[Cost]) -> Cost:
+    """Returns the sum of `costs`; unknown as soon as one of them is."""
     total = Decimal(0)
     for cost in costs:
         if isinstance(cost, Unknown):
@@ -120,8 +123,8 @@ def total_cost(costs: Iterable[Cost]) -> Cost:
     return Money(total)
 
 
-def _billed(usage: Usage, price: ModelPrice) -> tuple[tuple[int, Rate | None, str], ...]:
-    """(tokens, rate, kind) for each kind of token that is billed apart."""
+def _split_bill(usage: Usage, price: ModelPrice) -> tuple[tuple[int, Rate | None, str], ...]:
+    """Returns (tokens, rate, kind) for each kind of token that is billed apart."""
     hour = min(usage.cache_write_1h_tokens, usage.cache_write_tokens)
     # Where 5-minute writes have a rate of their own, an hour costs more: input would be too low a guess.
     hour_rate = price.cache_write_1h or (None if price.cache_write else price.input)
@@ -134,8 +137,8 @@ def _billed(usage: Usage, price: ModelPrice) -> tuple[tuple[int, Rate | None, st
     )
 
 
-def _standing_price(entry: ModelInfo, on: str | None) -> TablePrice:
-    """The price in force on the day `on`, or the newest; of prices by the hour the dearest."""
+def _find_price(entry: ModelInfo, on: str | None) -> TablePrice:
+    """Returns the price in force on the day `on`, or the newest; of prices by the hour the dearest."""
     if not isinstance(entry.prices, list):
         return entry.prices
     standing = entry.prices[0].prices
@@ -145,18 +148,18 @@ def _standing_price(entry: ModelInfo, on: str | None) -> TablePrice:
             continue
         start = getattr(conditional.constraint, "start_date", None)
         if start is None:
-            standing = max(standing, conditional.prices, key=_input_usd)
+            standing = max(standing, conditional.prices, key=_read_input_usd)
         elif on is None or str(start) <= on:  # days in ISO form sort as text
             standing = conditional.prices
     return standing
 
 
-def _input_usd(price: TablePrice) -> Decimal:
-    rate = _rate(price.input_mtok)
+def _read_input_usd(price: TablePrice) -> Decimal:
+    rate = _read_rate(price.input_mtok)
     return rate.usd if rate else Decimal(0)
 
 
-def _rate(price: Decimal | TieredPrices | None) -> Rate | None:
+def _read_rate(price: Decimal | TieredPrices | None) -> Rate | None:
     if price is None:
         return None
     if isinstance(price, Decimal):

@@ -20,8 +20,8 @@ _MOST_TOKENS = 10**15
 class Usage(msgspec.Struct, frozen=True):
     """Tokens of one request, or of many added up.
 
-    `cache_write_1h_tokens` is the part of `cache_write_tokens` that was written for an hour, where the provider
-    says so. `reasoning_tokens` is part of `output_tokens`.
+    `cache_write_1h_tokens` is the part of `cache_write_tokens` that was written for an hour, where the
+    provider says so. `reasoning_tokens` is part of `output_tokens`.
     """
 
     input_tokens: int = 0
@@ -46,7 +46,7 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 def normalise_usage(usage: Any, dialect: str | None = None) -> Usage:
-    """One record from the usage of OpenAI Chat, OpenAI Responses, Anthropic, or a record of ours as a dict.
+    """Returns one record from the usage of OpenAI Chat, OpenAI Responses, Anthropic, or a record of ours as a dict.
 
     `usage` is a mapping or an SDK object. `dialect` ("chat", "responses", "anthropic") is only needed where the
     field names leave it open; it gives way where none of its own fields is there. What is missing, null,
@@ -97,7 +97,7 @@ def _from_chat(usage: Any) -> Usage:
 
 
 def _chat_output(usage: Any, prompt: int, *, cached: bool) -> tuple[int, int]:
-    """Output and reasoning tokens. Some providers (xAI, Gemini) count reasoning in the total alone.
+    """Returns output and reasoning tokens. Some providers (xAI, Gemini) count reasoning in the total alone.
 
     With tokens of the cache beside the prompt the total may be larger for another reason, so that there it
     has to fit the reasoning exactly.
@@ -158,7 +158,7 @@ _OWN_FIELDS: Mapping[str, tuple[str, ...]] = {
 
 
 def _get(source: Any, name: str) -> Any:
-    """A field of a mapping or an attribute of an object; None where there is none."""
+    """Returns a field of a mapping or an attribute of an object; None where there is none."""
     return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
 
 
@@ -167,7 +167,7 @@ def _has(source: Any, name: str) -> bool:
 
 
 def _count(source: Any, name: str) -> int:
-    """A field as a count: whole, never negative, 0 for what is no number."""
+    """Returns a field as a count: whole, never negative, 0 for what is no number."""
     value = _get(source, name)
     if isinstance(value, str) and len(value) <= 15 and value.isascii() and value.isdigit():
         return int(value)

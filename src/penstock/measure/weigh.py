@@ -1,9 +1,9 @@
-"""What a message weighs: the tokens of its texts plus a fixed frame.
+"""The weight of a message: the tokens of its texts plus a fixed frame.
 
 A message is 4 + the tokens of its text parts joined by line breaks (results of tools included) + 8 for each
 call with the tokens of its name and arguments. Counted apart, since they are no text of the message:
 reasoning and its seal (as the text that stands on the wire: more than a provider charges, never less), what
-we do not understand (as its JSON) and pictures (by size).
+we do not understand (as its JSON) and pictures (by the size rules that providers publish).
 """
 
 from __future__ import annotations
@@ -34,83 +34,16 @@ __all__ = [
     "CALL_FRAME",
     "MESSAGE_FRAME",
     "UNKNOWN_SIZE_TOKENS",
-    "image_tokens",
+    "count_image_tokens",
     "message_tokens",
     "tools_tokens",
     "weigh",
 ]
 
-
 MESSAGE_FRAME = 4
 CALL_FRAME = 8
-
-
-def message_tokens(message: Message, tokenizer: Tokenizer) -> int:
-    """Tokens of one message."""
-    return weigh([message], tokenizer)[0]
-
-
-def weigh(messages: Sequence[Message], tokenizer: Tokenizer) -> list[int]:
-    """Tokens of each message, all texts counted in one batch."""
-    weights: list[int] = []
-    texts: list[str] = []
-    owners: list[int] = []
-    for index, message in enumerate(messages):
-        fixed, own = _pieces(message)
-        weights.append(fixed)
-        texts.extend(own)
-        owners.extend([index] * len(own))
-    for owner, tokens in zip(owners, tokenizer.count_many(texts), strict=True):
-        weights[owner] += tokens
-    return weights
-
-
-def tools_tokens(tools: Sequence[Any] | None, tokenizer: Tokenizer) -> int:
-    """Tokens of tool schemas: each as compact JSON, plus a frame. Raises InputError for what is no JSON."""
-    texts = [_compact_json(tool, position) for position, tool in enumerate(tools or (), start=1)]
-    return CALL_FRAME * len(texts) + sum(tokenizer.count_many(texts))
-
-
-def _pieces(message: Message) -> tuple[int, list[str]]:
-    """The fixed tokens of a message and the texts whose tokens come on top."""
-    fixed = MESSAGE_FRAME
-    joined: list[str] = []
-    apart: list[str] = []
-    for part in message.parts:
-        match part:
-            case Text():
-                joined.append(part.text)
-            case ToolResult():
-                joined.append(part.text)
-                fixed += sum(image_tokens(image) for image in part.images)
-            case ToolCall():
-                fixed += CALL_FRAME
-                apart += (part.name, part.arguments)
-            case Summary():
-                joined.append(mark.wrap(part.text, part.attributes, part.version))
-            case Reasoning():
-                apart += (part.text, part.seal)
-            case Opaque():
-                apart.append(part.text)
-            case Image():
-                fixed += image_tokens(part)
-    apart.append("\n".join(joined))
-    return fixed, [text for text in apart if text]
-
-
-def _compact_json(tool: Any, position: int) -> str:
-    try:
-        return json_text(tool)
-    except (InputError, ValueError) as error:
-        raise InputError(
-            f"a tool schema cannot be written as JSON: {error}; give plain dicts, lists, strings and numbers",
-            position=f"tool {position}",
-        ) from error
-
-
-# What a picture weighs, by the size rules that providers publish.
-
-# Where the size is unknown: the ceiling of the family, so that an estimate is never under.
+# What a picture weighs where its size is unknown: the ceiling of the family, so that an estimate is never
+# under.
 UNKNOWN_SIZE_TOKENS = 1_600
 
 _ANTHROPIC_LONG_EDGE = 1_568
@@ -133,25 +66,92 @@ _TILE_PRICES: tuple[tuple[str, int, int], ...] = (
 )
 
 
-def image_tokens(image: Image, model: str | None = None) -> int:
-    """Tokens that `image` takes in a prompt for `model`.
+def message_tokens(message: Message, tokenizer: Tokenizer) -> int:
+    """Returns the tokens of one message."""
+    return weigh([message], tokenizer)[0]
 
-    Claude: pixels / 750 after scaling, at most 1,600. OpenAI: a base and a price per 512-pixel tile. Any other
-    model, or none: the larger of the two. A picture of unknown size weighs the most that its rule allows.
+
+def weigh(messages: Sequence[Message], tokenizer: Tokenizer) -> list[int]:
+    """Returns the tokens of each message, all texts counted in one batch."""
+    weights: list[int] = []
+    texts: list[str] = []
+    owners: list[int] = []
+    for index, message in enumerate(messages):
+        fixed, own = _split_message(message)
+        weights.append(fixed)
+        texts.extend(own)
+        owners.extend([index] * len(own))
+    for owner, tokens in zip(owners, tokenizer.count_many(texts), strict=True):
+        weights[owner] += tokens
+    return weights
+
+
+def _split_message(message: Message) -> tuple[int, list[str]]:
+    """Returns the fixed tokens of a message and the texts whose tokens come on top."""
+    fixed = MESSAGE_FRAME
+    joined: list[str] = []
+    apart: list[str] = []
+    for part in message.parts:
+        match part:
+            case Text():
+                joined.append(part.text)
+            case ToolResult():
+                joined.append(part.text)
+                fixed += sum(count_image_tokens(image) for image in part.images)
+            case ToolCall():
+                fixed += CALL_FRAME
+                apart += (part.name, part.arguments)
+            case Summary():
+                joined.append(mark.wrap(part.text, part.attributes, part.version))
+            case Reasoning():
+                apart += (part.text, part.seal)
+            case Opaque():
+                apart.append(part.text)
+            case Image():
+                fixed += count_image_tokens(part)
+    apart.append("\n".join(joined))
+    return fixed, [text for text in apart if text]
+
+
+def tools_tokens(tools: Sequence[Any] | None, tokenizer: Tokenizer) -> int:
+    """Returns the tokens of tool schemas: each as compact JSON, plus a frame.
+
+    Raises InputError for what is not JSON.
+    """
+    texts = [_compact_json(tool, position) for position, tool in enumerate(tools or (), start=1)]
+    return CALL_FRAME * len(texts) + sum(tokenizer.count_many(texts))
+
+
+def _compact_json(tool: Any, position: int) -> str:
+    try:
+        return json_text(tool)
+    except (InputError, ValueError) as error:
+        raise InputError(
+            f"a tool schema cannot be written as JSON: {error}; give plain dicts, lists, strings and numbers",
+            position=f"tool {position}",
+        ) from error
+
+
+def count_image_tokens(image: Image, model: str | None = None) -> int:
+    """Returns the tokens that `image` takes in a prompt for `model`.
+
+    Claude: pixels / 750 after scaling, at most 1,600. OpenAI: a base and a price per 512-pixel tile. Any
+    other model, or none: the larger of the two. A picture of unknown size weighs the most that its rule
+    allows.
     """
     name = (model or "").lower().rsplit("/", 1)[-1].removeprefix("ft:")
     if "claude" in name:
-        return _by_pixels(image.width, image.height)
+        return _count_by_pixels(image.width, image.height)
     for start, base, per_tile in _TILE_PRICES:
         if name.startswith(start):
-            return base + per_tile * _tiles(image.width, image.height)
+            return base + per_tile * _count_tiles(image.width, image.height)
     return max(
-        _by_pixels(image.width, image.height),
-        85 + 170 * _tiles(image.width, image.height),
+        _count_by_pixels(image.width, image.height),
+        85 + 170 * _count_tiles(image.width, image.height),
     )
 
 
-def _by_pixels(width: int, height: int) -> int:
+def _count_by_pixels(width: int, height: int) -> int:
     if width <= 0 or height <= 0:
         return UNKNOWN_SIZE_TOKENS
     scale = min(1.0, _ANTHROPIC_LONG_EDGE / max(width, height))
@@ -159,7 +159,7 @@ def _by_pixels(width: int, height: int) -> int:
     return min(tokens, _ANTHROPIC_CEILING)
 
 
-def _tiles(width: int, height: int) -> int:
+def _count_tiles(width: int, height: int) -> int:
     if width <= 0 or height <= 0:
         return _MOST_TILES
     scale = min(1.0, _TILED_LONG_EDGE / max(width, height))

@@ -1,4 +1,4 @@
-"""How many tokens a model's window holds, and how we know."""
+"""The window of a model, in tokens, and how we know it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def resolve_window(
     listed: int | None = None,
     stated_limit: int | None = None,
 ) -> Window:
-    """The window of `model`: from the settings, else learned from an error of the provider, else from the
-    provider's list of models, else from the bundled table, else 128,000.
+    """Returns the window of `model`: from the settings, else learned from an error of the provider, else from
+    the provider's list of models, else from the bundled table, else 128,000.
 
     `stated_limit` is a limit that the provider itself stated; it lowers any of them and never raises one.
     Numbers that are not positive are as good as none, but a `configured` one raises SettingsError.
@@ -42,11 +42,11 @@ def resolve_window(
     if configured is not None and configured < 1:
         raise SettingsError(f"model.context_length is {configured}; it must be at least 1 token")
     window = (
-        _given(configured, "config", "set in the settings")
-        or _given(learned, "learned", "learned from an error of the provider")
-        or _given(listed, "listing", "from the provider's list of models")
-        or _from_table(model)
-        or Window(DEFAULT_WINDOW_TOKENS, "default", _nothing_known(model))
+        _use_given(configured, "config", "set in the settings")
+        or _use_given(learned, "learned", "learned from an error of the provider")
+        or _use_given(listed, "listing", "from the provider's list of models")
+        or _look_up(model)
+        or Window(DEFAULT_WINDOW_TOKENS, "default", _say_unknown(model))
     )
     if stated_limit is None or not 0 < stated_limit < window.tokens:
         return window
@@ -54,18 +54,18 @@ def resolve_window(
     return Window(stated_limit, window.source, detail)
 
 
-def _given(tokens: int | None, source: WindowSource, detail: str) -> Window | None:
+def _use_given(tokens: int | None, source: WindowSource, detail: str) -> Window | None:
     return Window(tokens, source, detail) if tokens is not None and tokens > 0 else None
 
 
-def _from_table(model: str | None) -> Window | None:
+def _look_up(model: str | None) -> Window | None:
     if not model:
         return None
-    for provider, entry in chain(model_table.entries(model), model_table.listed_elsewhere(model)):
+    for provider, entry in chain(model_table.find_entries(model), model_table.find_resold(model)):
         if entry.context_window:
             return Window(entry.context_window, "table", f"bundled table, {provider}: {entry.id}")
     return None
 
 
-def _nothing_known(model: str | None) -> str:
+def _say_unknown(model: str | None) -> str:
     return f"nothing is known of {model!r}" if model else "no model was named"

@@ -1,8 +1,8 @@
 """Passages in fragments of a few lines, and how much each has to do with a query.
 
-A fragment is scored by BM25 over its own terms and, at less weight, those of the fragments beside it, and by the
-pairs of neighbouring words that it shares with the query. How rare a term is comes from the index; how rare a pair
-is, from the fragments at hand.
+A fragment is scored by BM25 over its own terms and, at less weight, those of the fragments beside it, and by
+the pairs of neighbouring words that it shares with the query. How rare a term is comes from the index; how
+rare a pair is, from the fragments at hand.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 
 from penstock.recall.passages import cut_at_lines
-from penstock.recall.query import phrases_in, token_values
-from penstock.recall.terms import terms_of, token_places, tokens_of
+from penstock.recall.query import find_phrases, find_token_values
+from penstock.recall.terms import find_terms, locate_tokens, split_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.recall.query import Query, Statistics
     from penstock.writing.reading import Speaker
 
-__all__ = ["FRAGMENT_CHARACTERS", "Fragment", "Origin", "fragments_of", "relevance"]
+__all__ = ["FRAGMENT_CHARACTERS", "Fragment", "Origin", "cut_fragments", "score_fragments"]
 
 FRAGMENT_CHARACTERS = 100
 
@@ -39,7 +39,7 @@ _PAIRS = 0.5
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):
-    """Where a fragment comes from. Passages that follow each other have numbers that follow each other."""
+    """The origin of a fragment. Passages that follow each other have numbers that follow each other."""
 
     passage: int
     turn: int
@@ -57,12 +57,12 @@ class Fragment(msgspec.Struct, frozen=True, eq=False):
     tokens: list[str]
     terms: list[tuple[str, ...]]
 
-    def values(self) -> list[tuple[str, ...]]:
-        """The values of each token. A phrase in quotes is a value of its first token."""
-        values = list(map(token_values, self.tokens))
-        phrases = phrases_in(self.text)
+    def find_values(self) -> list[tuple[str, ...]]:
+        """Returns the values of each token. A phrase in quotes is a value of its first token."""
+        values = list(map(find_token_values, self.tokens))
+        phrases = find_phrases(self.text)
         if phrases:
-            begins = token_places(self.text)
+            begins = locate_tokens(self.text)
             for place, phrase in phrases:
                 at = bisect_left(begins, place)
                 if at < len(values) and phrase not in values[at]:
@@ -70,43 +70,48 @@ class Fragment(msgspec.Struct, frozen=True, eq=False):
         return values
 
 
-def fragments_of(passages: Iterable[tuple[Origin, str]], size: int = FRAGMENT_CHARACTERS) -> list[Fragment]:
-    """The fragments of passages that come in the order of their numbers."""
+def cut_fragments(passages: Iterable[tuple[Origin, str]], size: int = FRAGMENT_CHARACTERS) -> list[Fragment]:
+    """Returns the fragments of passages that come in the order of their numbers."""
     found: list[Fragment] = []
     place, last = 0, None
     for origin, text in passages:
         place += last is not None and origin.passage != last + 1
         last = origin.passage
         for piece in cut_at_lines(text, size):
-            tokens = tokens_of(piece)
-            found.append(Fragment(origin, place, piece, tokens, list(map(terms_of, tokens))))
+            tokens = split_tokens(piece)
+            found.append(Fragment(origin, place, piece, tokens, list(map(find_terms, tokens))))
             place += 1
     return found
 
 
-def relevance(query: Query, fragments: Sequence[Fragment], statistics: Statistics) -> NDArray[np.float64]:
-    """For each fragment a number; 0 for one that shares nothing with the query, nor do those beside it."""
+def score_fragments(
+    query: Query, fragments: Sequence[Fragment], statistics: Statistics
+) -> NDArray[np.float64]:
+    """Returns a score for each fragment.
+
+    It is 0 where neither the fragment nor those beside it share anything with the query.
+    """
     rarities = {term: weight * statistics.rarity(term) for term, weight in query.weights.items()}
     columns = {term: column for column, term in enumerate(term for term in rarities if rarities[term])}
     if not fragments or not columns:
         return np.zeros(len(fragments))
     weights = np.array([rarities[term] for term in columns])
     counts = np.zeros((len(fragments), len(columns)))
-    np.add.at(counts, _places(fragments, columns), 1.0)
+    np.add.at(counts, _find_places(fragments, columns), 1.0)
     lengths = np.array([float(sum(map(len, fragment.terms))) for fragment in fragments])
-    beside = _beside(fragments)
+    beside = _weigh_neighbours(fragments)
     counts, lengths = _spread(counts, beside), _spread(lengths, beside)
     norm = _SATURATION * (1 - _LENGTH + _LENGTH * lengths / max(float(lengths.mean()), 1.0))
     scores: NDArray[np.float64] = (counts * (_SATURATION + 1) / (counts + norm[:, None])) @ weights
-    return scores + _PAIRS * _spread(_pair_scores(query, fragments), beside)
+    return scores + _PAIRS * _spread(_score_pairs(query, fragments), beside)
 
 
-def _places(
+def _find_places(
     fragments: Sequence[Fragment], columns: dict[str, int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows and columns of all terms of the query that stand in the fragments, as often as they do."""
+    """Returns the rows and columns of all terms of the query that stand in the fragments, as often as they do."""
     held = {
-        token: [columns[term] for term in terms_of(token) if term in columns]
+        token: [columns[term] for term in find_terms(token) if term in columns]
         for token in set[str]().union(*(fragment.tokens for fragment in fragments))
     }
     telling = {token: own for token, own in held.items() if own}
@@ -121,8 +126,8 @@ def _places(
     return pairs[:, 0], pairs[:, 1]
 
 
-def _beside(fragments: Sequence[Fragment]) -> NDArray[np.float64]:
-    """How much of each fragment counts for the next one, and the other way round."""
+def _weigh_neighbours(fragments: Sequence[Fragment]) -> NDArray[np.float64]:
+    """Returns how much of each fragment counts for the next one, and the other way round."""
     if len(fragments) < 2:
         return np.zeros(0)
     places = np.array([fragment.place for fragment in fragments])
@@ -132,7 +137,7 @@ def _beside(fragments: Sequence[Fragment]) -> NDArray[np.float64]:
 
 
 def _spread(numbers: NDArray[np.float64], beside: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Each fragment's numbers with a part of its neighbours'."""
+    """Returns each fragment's numbers with a part of its neighbours'."""
     part = beside if numbers.ndim == 1 else beside[:, None]
     spread = numbers.copy()
     spread[1:] += part * numbers[:-1]
@@ -140,7 +145,7 @@ def _spread(numbers: NDArray[np.float64], beside: NDArray[np.float64]) -> NDArra
     return spread
 
 
-def _pair_scores(query: Query, fragments: Sequence[Fragment]) -> NDArray[np.float64]:
+def _score_pairs(query: Query, fragments: Sequence[Fragment]) -> NDArray[np.float64]:
     holding: dict[tuple[str, str], set[int]] = {}
     for row, fragment in enumerate(fragments):
         words = [terms[0] for terms in fragment.terms if terms]

@@ -1,7 +1,7 @@
 """A history that can be searched and read: what the recall tools stand on, whatever keeps the messages.
 
-Handles name what is in it: `m12` the twelfth message of the log, `s2` the summary of the second compaction, `n7` a
-segment's summary, and anything else a tool result that was stored.
+Handles name what is in it: `m12` the twelfth message of the log, `s2` the summary of the second compaction,
+`n7` a segment's summary, and anything else a tool result that was stored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """What a handle stands for: what it is, who said it, how long it is, and which handles are inside it."""
+    """The thing that a handle stands for: its kind, its role, its length, and the handles inside it."""
 
     handle: str
     kind: PlaceKind
@@ -52,13 +52,13 @@ class HistoryPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class History(Protocol):
-    """What was said, to be found again. Raises UnknownHandle for a handle that names nothing here."""
+    """A history that can be searched and read. Raises UnknownHandle for a handle that names nothing here."""
 
     def search(self, query: str, wish: Wish) -> Sequence[Finding]:
-        """The best findings, never of what stands in the view."""
+        """Returns the best findings, never of what stands in the view."""
 
     def describe(self, handle: str) -> HistoryPlace:
-        """What the handle stands for."""
+        """Returns what the handle stands for."""
 
     def text(self, handle: str) -> str:
-        """All of it, as it was said: the text of a message with its calls and results."""
+        """Returns all of it, as it was said: the text of a message with its calls and results."""

@@ -13,9 +13,9 @@ from penstock.errors import UnknownHandle
 from penstock.measure.tokens import tokenizer_for
 from penstock.recall.history import Finding, HistoryPlace, PlaceKind
 from penstock.recall.memory_index import MemoryIndex
-from penstock.recall.originals import original_text, original_title, redacted
-from penstock.recall.passages import message_passages
-from penstock.recall.query import talked_about, values_of
+from penstock.recall.originals import redact_message, write_original, write_title
+from penstock.recall.passages import cut_passages
+from penstock.recall.query import find_topic, find_values
 from penstock.recall.tools import TOOL_NAMES
 
 if TYPE_CHECKING:
@@ -40,11 +40,12 @@ class _Summary(msgspec.Struct, frozen=True):
 class MemoryHistory:
     """Messages by their numbers, and summaries of them. It is searched but for what stands in the view.
 
-    Messages are added in the order of their numbers; a number that is known keeps its first message, since a later one
-    under it is what a compaction made of it. `in_view` are the numbers of the messages that stand whole in the view,
-    until `see` tells of another view. What is quoted goes through `redact` first, message by message. A message costs
-    its share when it is first searched, and nothing again. What the recall tools themselves gave is not found: it would
-    be found beside what it quotes. With an embedder, what is near in meaning is found as well.
+    Messages are added in the order of their numbers; a number that is known keeps its first message, since a
+    later one under it is what a compaction made of it. `in_view` are the numbers of the messages that stand
+    whole in the view, until `see` tells of another view. What is quoted goes through `redact` first, message
+    by message. A message costs its share when it is first searched, and nothing again. What the recall tools
+    themselves gave is not found: it would be found beside what it quotes. With an embedder, what is near in
+    meaning is found as well.
     """
 
     def __init__(
@@ -79,14 +80,14 @@ class MemoryHistory:
         return len(self._messages)
 
     def add(self, number: int, message: Message, at: float | None = None) -> None:
-        """Add the next message under its number, from 1. Nothing happens where the number is known."""
+        """Adds the next message under its number, from 1. Nothing happens where the number is known."""
         if number in self._messages or number < 1:
             return
         self._messages[number] = message
         if at is not None:
             self._times[number] = at
-        self._calls.update(_calls_in(message))  # of an id that was used twice, the later call from here on
-        self._waiting.append((number, self._said(message)))
+        self._calls.update(_find_calls(message))  # of an id that was used twice, the later call from here on
+        self._waiting.append((number, self._drop_recall(message)))
 
     def add_summary(
         self,
@@ -97,18 +98,22 @@ class MemoryHistory:
         kind: PlaceKind = "summary",
         at: float | None = None,
     ) -> None:
-        """Add a text that stands for others, with their handles. It can be described and read; found is what was said."""
+        """Adds a text that stands for others, with their handles.
+
+        It can be described and read; found is what was said.
+        """
         self._summaries[handle] = _Summary(text, tuple(inside), kind, at)
 
     def see(
         self, messages: Sequence[Message], numbers: Sequence[int], summaries: Collection[str] = ()
     ) -> None:
-        """Take these messages for the view: those that are as they were said stand in it, the others are stubs or handoffs.
+        """Takes these messages for the view.
 
+        Those that are as they were said stand in it, the others are stubs or handoffs.
         `summaries` are the handles of those that stand in it too.
         """
         self._view, self._written, self._standing = {}, [], frozenset(summaries)
-        self._talked_about = talked_about(messages)
+        self._talked_about = find_topic(messages)
         for number, message in zip(numbers, messages, strict=True):
             known = self._messages.get(number)
             if number and (known is None or known is message or known.parts == message.parts):
@@ -117,14 +122,14 @@ class MemoryHistory:
                 self._written.append(message)
 
     def search(self, query: str, wish: Wish) -> list[Finding]:
-        """The best findings: of no message in the view, and not for a value that stands in it.
+        """Returns the best findings: of no message in the view, and not for a value that stands in it.
 
         What is being talked about in the view decides between what the query leaves open.
         """
         self._index_waiting()
         wish = msgspec.structs.replace(
             wish,
-            known=wish.known | self._values_in_view(),
+            known=wish.known | self._find_values_in_view(),
             surroundings=wish.surroundings or self._talked_about,
         )
         hits = self._index.search(query, wish, self._view.keys())
@@ -140,29 +145,29 @@ class MemoryHistory:
         ]
 
     def describe(self, handle: str) -> HistoryPlace:
-        """What the handle stands for."""
+        """Returns what the handle stands for."""
         text = self.text(handle)
         if handle in self._summaries:
             return self._describe_summary(handle, text)
-        number = self._number(handle)
-        message = self._message(number)
+        number = self._require_number(handle)
+        message = self._find_message(number)
         return HistoryPlace(
             handle=handle,
             kind="message",
-            turn=self._turn(number),
+            turn=self._find_turn(number),
             role=str(message.role),
-            title=original_title(message, self._calls_of(number), self._redact),
+            title=write_title(message, self._find_calls_of(number), self._redact),
             characters=len(text),
-            tokens=self._weight(handle, text),
+            tokens=self._count_once(handle, text),
             at=self._times.get(number),
             in_view=number in self._view,
         )
 
     def text(self, handle: str) -> str:
-        """All of it, as it was said."""
+        """Returns all of it, as it was said."""
         if handle in self._summaries:
             return self._summaries[handle].text
-        return original_text(self._message(self._number(handle)))
+        return write_original(self._find_message(self._require_number(handle)))
 
     def _describe_summary(self, handle: str, text: str) -> HistoryPlace:
         summary = self._summaries[handle]
@@ -174,69 +179,69 @@ class MemoryHistory:
             kind=summary.kind,
             turn=int(first[1:]) if _HANDLE.fullmatch(first) else 0,
             role="",
-            title=f"{summary.kind} of {_named(summary.inside)}",
+            title=f"{summary.kind} of {_name_range(summary.inside)}",
             characters=len(text),
-            tokens=self._weight(handle, text),
+            tokens=self._count_once(handle, text),
             at=summary.at,
             in_view=handle in self._standing,
             inside=summary.inside,
         )
 
-    def _weight(self, handle: str, text: str) -> int:
+    def _count_once(self, handle: str, text: str) -> int:
         if handle not in self._tokens:
             self._tokens[handle] = self._count(text)
         return self._tokens[handle]
 
-    def _number(self, handle: str) -> int:
+    def _require_number(self, handle: str) -> int:
         number = int(handle[1:]) if _HANDLE.fullmatch(handle) else 0
         if number not in self._messages and number not in self._view:
             raise UnknownHandle(f"there is no original {handle!r} in this conversation")
         return number
 
-    def _message(self, number: int) -> Message:
+    def _find_message(self, number: int) -> Message:
         return self._messages[number] if number in self._messages else self._view[number]
 
-    def _turn(self, number: int) -> int:
-        """The number of the message that begins the turn: the call, for a result."""
-        while self._message(number).role is Role.TOOL and (
+    def _find_turn(self, number: int) -> int:
+        """Returns the number of the message that begins the turn: the call, for a result."""
+        while self._find_message(number).role is Role.TOOL and (
             number - 1 in self._messages or number - 1 in self._view
         ):
             number -= 1
         return number
 
-    def _calls_of(self, number: int) -> Mapping[str, ToolCall]:
-        """The calls by their ids, those of the message's own turn first."""
-        return ChainMap(_calls_in(self._message(self._turn(number))), self._calls)
+    def _find_calls_of(self, number: int) -> Mapping[str, ToolCall]:
+        """Returns the calls by their ids, those of the message's own turn first."""
+        return ChainMap(_find_calls(self._find_message(self._find_turn(number))), self._calls)
 
     def _index_waiting(self) -> None:
         for number, message in self._waiting:
-            self._index.add(number, redacted(message, self._redact))
+            self._index.add(number, redact_message(message, self._redact))
         self._waiting.clear()
 
-    def _said(self, message: Message) -> Message:
-        """The message without what the recall tools were asked and gave."""
-        parts = tuple(part for part in message.parts if self._tool(part) not in TOOL_NAMES)
+    def _drop_recall(self, message: Message) -> Message:
+        """Returns the message without what the recall tools were asked and gave."""
+        parts = tuple(part for part in message.parts if self._find_tool(part) not in TOOL_NAMES)
         return message if len(parts) == len(message.parts) else Message(message.role, parts)
 
-    def _tool(self, part: object) -> str:
+    def _find_tool(self, part: object) -> str:
         call = self._calls.get(part.call_id) if isinstance(part, (ToolCall, ToolResult)) else None
         return call.name if call is not None else ""
 
-    def _values_in_view(self) -> frozenset[str]:
-        """Every value in the view. Only messages that are new in it are looked at."""
+    def _find_values_in_view(self) -> frozenset[str]:
+        """Returns every value in the view. Only messages that are new in it are looked at."""
         values: dict[int, tuple[Message, frozenset[str]]] = {}
         for message in (*self._view.values(), *self._written):
             held = self._values.get(id(message))
             if held is None:
-                held = message, values_of(passage.text for passage in message_passages(message))
+                held = message, find_values(passage.text for passage in cut_passages(message))
             values[id(message)] = held
         self._values = values
         return frozenset().union(*(held for _, held in values.values()))
 
 
-def _calls_in(message: Message) -> dict[str, ToolCall]:
+def _find_calls(message: Message) -> dict[str, ToolCall]:
     return {part.call_id: part for part in message.parts if isinstance(part, ToolCall)}
 
 
-def _named(inside: tuple[str, ...]) -> str:
+def _name_range(inside: tuple[str, ...]) -> str:
     return f"{inside[0]} to {inside[-1]}" if len(inside) > 1 else "".join(inside) or "nothing"

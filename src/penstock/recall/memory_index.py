@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.conversation.message import Role
-from penstock.recall.embedding import Meaning, packed
+from penstock.recall.embedding import Meaning, pack_vectors
 from penstock.recall.fragments import Origin
-from penstock.recall.passages import message_passages
-from penstock.recall.query import Statistics, read_query, with_surroundings
-from penstock.recall.ranking import Candidate, Hit, Wish, best_passages, rank, strongest_terms
+from penstock.recall.passages import cut_passages
+from penstock.recall.query import Statistics, add_surroundings, read_query
+from penstock.recall.ranking import Candidate, Hit, Wish, choose_passages, choose_terms, rank
 from penstock.recall.terms import index_terms
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ class MemoryIndex:
         return len(self._passages)
 
     def add(self, number: int, message: Message) -> None:
-        """Add the next message under its number. A turn begins with each message that holds no results."""
+        """Adds the next message under its number. A turn begins with each message that holds no results."""
         if message.role is not Role.TOOL:
             self._turn = number
-        for passage in message_passages(message):
+        for passage in cut_passages(message):
             place = len(self._passages)
             origin = Origin(place, self._turn, number, passage.voice, passage.speaker)
             self._passages.append(Candidate(origin, passage.text))
@@ -57,23 +57,26 @@ class MemoryIndex:
                 self._postings.setdefault(term, array("I")).append(place)
 
     def add_all(self, messages: Iterable[Message]) -> None:
-        """Add messages, numbered from 1, but no system prompt: that is always in the view."""
+        """Adds messages, numbered from 1, but no system prompt: that is always in the view."""
         for number, message in enumerate(messages, start=1):
             if message.role is not Role.SYSTEM:
                 self.add(number, message)
 
     def statistics(self, query: Query) -> Statistics:
-        """How rare the terms of the query are here."""
+        """Returns how rare the terms of the query are here."""
         return Statistics(
             len(self._passages),
             {term: len(self._postings[term]) for term in query.weights if term in self._postings},
         )
 
     def search(self, text: str, wish: Wish | None = None, hidden: Collection[int] = ()) -> list[Hit]:
-        """The best hits for a text; none of a hidden message, and by words alone none for a text without one that stands here."""
+        """Returns the best hits for a text, none of them in a hidden message.
+
+        By words alone, there are none for a text without a word that stands here.
+        """
         wish = wish or Wish()
-        findable = self._findable(hidden)
-        asked = with_surroundings(text, wish.surroundings)
+        findable = self._mask_hidden(hidden)
+        asked = add_surroundings(text, wish.surroundings)
         if wish.surroundings and not self._holds(read_query(text), findable):
             if self._embedder is None:
                 return []
@@ -81,34 +84,34 @@ class MemoryIndex:
         query = read_query(asked)
         statistics = self.statistics(query)
         scores = np.zeros(len(self._passages))
-        for term in strongest_terms(query, statistics):
+        for term in choose_terms(query, statistics):
             places = np.frombuffer(self._postings[term], np.uintc)
             scores[places] += query.weights[term] * statistics.rarity(term)
         found = np.flatnonzero(scores * findable)
-        numbers = best_passages(scores[found], found)
+        numbers = choose_passages(scores[found], found)
         meaning = Meaning(asked, self._embedder) if self._embedder is not None else None
         if self._embedder is not None and meaning is not None:
-            numbers = sorted({*numbers, *self._nearest(meaning, self._embedder, findable)})
+            numbers = sorted({*numbers, *self._find_nearest(meaning, self._embedder, findable)})
         candidates = [
             self._passages[number] for number in numbers if number < len(scores) and findable[number]
         ]
         return rank(query, candidates, statistics, wish, meaning)
 
-    def _nearest(self, meaning: Meaning, embedder: Embedder, findable: NDArray[np.bool_]) -> list[int]:
-        """The passages that are nearest in meaning."""
+    def _find_nearest(self, meaning: Meaning, embedder: Embedder, findable: NDArray[np.bool_]) -> list[int]:
+        """Returns the passages that are nearest in meaning."""
         size = embedder.dimensions // 8
         new = [passage.text for passage in self._passages[len(self._vectors) // size :]]
         if new:
-            self._vectors += packed(embedder.embed(new)).tobytes()
+            self._vectors += pack_vectors(embedder.embed(new)).tobytes()
         rows = np.frombuffer(bytes(self._vectors), np.uint8).reshape(-1, size)
         places = np.flatnonzero(findable)
-        return [int(place) for place in places[meaning.nearest(rows[places])]]
+        return [int(place) for place in places[meaning.find_nearest(rows[places])]]
 
     def _holds(self, query: Query, findable: NDArray[np.bool_]) -> bool:
-        """Whether a word of the query stands in a passage that can be found."""
+        """Returns whether a word of the query stands in a passage that can be found."""
         postings = [self._postings[term] for term in query.weights if term in self._postings]
         return any(findable[np.frombuffer(places, np.uintc)].any() for places in postings)
 
-    def _findable(self, hidden: Collection[int]) -> NDArray[np.bool_]:
-        """For each passage whether its message is not hidden."""
+    def _mask_hidden(self, hidden: Collection[int]) -> NDArray[np.bool_]:
+        """Returns for each passage whether its message is not hidden."""
         return ~np.isin(np.array(self._messages), list(hidden))

@@ -22,21 +22,25 @@ from penstock.writing.stubs import arguments_of, describe, main_argument, shorte
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["TITLE_CHARACTERS", "original_text", "original_title", "redacted"]
+__all__ = ["TITLE_CHARACTERS", "redact_message", "write_original", "write_title"]
 
 TITLE_CHARACTERS = 120
 _BETWEEN = "\n\n"
 
 
-def original_text(message: Message) -> str:
-    """All that the message says, part by part. A message of one text or one result is that text, to the character."""
-    return _BETWEEN.join(text for text in map(_text, message.parts) if text)
+def write_original(message: Message) -> str:
+    """Returns all that the message says, part by part.
+
+    A message of one text or one result is that text, to the character.
+    """
+    return _BETWEEN.join(text for text in map(_read_part, message.parts) if text)
 
 
-def original_title(
-    message: Message, calls: Mapping[str, ToolCall], redact: Callable[[str], str] = str
-) -> str:
-    """What the message is, on one line: its first words, or what it calls or returns. Redacted before it is cut."""
+def write_title(message: Message, calls: Mapping[str, ToolCall], redact: Callable[[str], str] = str) -> str:
+    """Returns what the message is, on one line: its first words, or what it calls or returns.
+
+    Redacted before it is cut.
+    """
     for part in message.parts:
         match part:
             case Text(text=text) | Reasoning(text=text) | Summary(text=text) | Opaque(text=text):
@@ -47,34 +51,37 @@ def original_title(
             case ToolResult(call_id=call_id):
                 words = describe(calls.get(call_id), part, redact)
             case Image():
-                words = _image(part)
+                words = _describe_image(part)
         if words:
             return shorten(words, TITLE_CHARACTERS)
     return ""
 
 
-def redacted(message: Message, redact: Callable[[str], str]) -> Message:
-    """The message with every text in it redacted, part by part: no piece of it can hold half of a secret."""
-    return Message(message.role, tuple(_redacted(part, redact) for part in message.parts))
+def redact_message(message: Message, redact: Callable[[str], str]) -> Message:
+    """Returns the message with every text in it redacted, part by part.
+
+    No piece of it can hold half of a secret.
+    """
+    return Message(message.role, tuple(_redact_part(part, redact) for part in message.parts))
 
 
-def _text(part: Part) -> str:
+def _read_part(part: Part) -> str:
     match part:
         case ToolCall(name=name, arguments=arguments):
             return f"[{name}] {arguments}"
         case ToolResult(text=text, images=images):
-            return "\n".join([text, *map(_image, images)]) if images else text
+            return "\n".join([text, *map(_describe_image, images)]) if images else text
         case Image():
-            return _image(part)
+            return _describe_image(part)
         case _:
             return part.text
 
 
-def _image(image: Image) -> str:
+def _describe_image(image: Image) -> str:
     return f"[image, {image.size_bytes:,} bytes]"
 
 
-def _redacted(part: Part, redact: Callable[[str], str]) -> Part:
+def _redact_part(part: Part, redact: Callable[[str], str]) -> Part:
     match part:
         case ToolCall(arguments=arguments):
             return msgspec.structs.replace(part, arguments=redact(arguments))

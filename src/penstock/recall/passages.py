@@ -1,8 +1,8 @@
 """A message → passages: what an index has one entry for, and what a search looks at.
 
 Each voice in a message (its text, each call, each result) is laid out for reading first: JSON as lines of
-"key value", without printed line numbers, empty lines and indentation. It is then cut at line borders. The same
-message always gives the same passages, so that an index needs to keep their numbers only.
+"key value", without printed line numbers, empty lines and indentation. It is then cut at line borders. The
+same message always gives the same passages, so that an index needs to keep their numbers only.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ __all__ = [
     "PASSAGE_CHARACTERS",
     "Passage",
     "cut_at_lines",
-    "message_passages",
-    "readable",
+    "cut_passages",
+    "make_readable",
 ]
 
 PASSAGE_CHARACTERS = 1_000
 INDEX_VERSION = 1
-"""Of what an index keeps. Another way to cut passages or to make terms needs the next number: stores index anew."""
+"""The version of what an index keeps.
+
+Another way to cut passages or to make terms needs the next number: then stores index anew.
+"""
 _BORDERS = (". ", "; ", "}, ", ", ", " ")
 _has_word = re.compile(r"\w").search
 _SPEAKERS = {
@@ -44,7 +47,10 @@ _SPEAKERS = {
 
 
 class Passage(msgspec.Struct, frozen=True, gc=False):
-    """A piece of one voice in a message. `voice` counts the voices of the message from 0; `call` names a call or result."""
+    """A piece of one voice in a message.
+
+    `voice` counts the voices of the message from 0; `call` names a call or result.
+    """
 
     voice: int
     speaker: Speaker
@@ -52,23 +58,26 @@ class Passage(msgspec.Struct, frozen=True, gc=False):
     call: str = ""
 
 
-def message_passages(message: Message) -> tuple[Passage, ...]:
-    """The passages of a message, in order. A message without words has none."""
+def cut_passages(message: Message) -> tuple[Passage, ...]:
+    """Returns the passages of a message, in order. A message without words has none."""
     return tuple(
         Passage(number, speaker, piece, call)
-        for number, (speaker, text, call) in enumerate(_voices(message))
-        for piece in cut_at_lines(readable(text), PASSAGE_CHARACTERS)
+        for number, (speaker, text, call) in enumerate(_split_voices(message))
+        for piece in cut_at_lines(make_readable(text), PASSAGE_CHARACTERS)
     )
 
 
-def readable(text: str) -> str:
-    """The text laid out for reading: JSON as lines, no printed line numbers, no indentation, no empty lines."""
+def make_readable(text: str) -> str:
+    """Returns the text laid out for reading.
+
+    JSON as lines, no printed line numbers, no indentation, no empty lines.
+    """
     lines = (line.strip() for line in lay_out(text).text.split("\n"))
     return "\n".join(line for line in lines if line and _has_word(line))
 
 
 def cut_at_lines(text: str, size: int) -> Iterator[str]:
-    """The text in pieces of at most `size` characters, cut between lines, or inside a line that is too long."""
+    """Returns the text in pieces of at most `size` characters, cut between lines, or inside a line that is too long."""
     held = ""
     for whole in text.split("\n"):
         line = whole
@@ -76,7 +85,7 @@ def cut_at_lines(text: str, size: int) -> Iterator[str]:
             yield held
             held = ""
         while len(line) > size:
-            at = _border(line, size)
+            at = _find_border(line, size)
             yield line[:at].rstrip()
             line = line[at:].lstrip()
         held = f"{held}\n{line}" if held else line
@@ -84,8 +93,11 @@ def cut_at_lines(text: str, size: int) -> Iterator[str]:
         yield held
 
 
-def _border(line: str, size: int) -> int:
-    """Where to cut a line that is longer than `size`: at the end of a sentence or clause, else at a space, else there."""
+def _find_border(line: str, size: int) -> int:
+    """Returns where to cut a line that is longer than `size`.
+
+    That is the end of a sentence or clause, else a space, else `size`.
+    """
     for border in _BORDERS:
         at = line.rfind(border, size // 2, size)
         if at > 0:
@@ -94,7 +106,7 @@ def _border(line: str, size: int) -> int:
     return at + 1 if at > 0 else size
 
 
-def _voices(message: Message) -> Iterator[tuple[Speaker, str, str]]:
+def _split_voices(message: Message) -> Iterator[tuple[Speaker, str, str]]:
     for part in message.parts:
         match part:
             case Text(text=text):

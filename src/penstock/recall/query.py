@@ -1,4 +1,4 @@
-"""What is looked for, and how rare each word of it is.
+"""A query, and how rare each word of it is.
 
 The first words of a query say what is wanted. What stands behind the first 300 characters is taken as the
 surroundings and weighs less, so that a caller may hand over the live request with what went before it.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.conversation.message import Role, Text
-from penstock.recall.terms import terms_of, tokens_of
+from penstock.recall.terms import find_terms, split_tokens
 from penstock.writing.values import PHRASE, values_in_phrase, values_in_token
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Query",
     "Statistics",
-    "parts_of",
-    "phrases_in",
+    "add_surroundings",
+    "find_phrases",
+    "find_token_values",
+    "find_topic",
+    "find_values",
     "read_query",
-    "talked_about",
-    "token_values",
-    "values_of",
-    "with_surroundings",
+    "split_query",
 ]
 
 _WANTED = 300  # characters
@@ -55,13 +55,13 @@ class Query(msgspec.Struct, frozen=True):
 
 
 class Statistics(msgspec.Struct, frozen=True):
-    """How many passages there are, and how many of them hold each term of a query."""
+    """The count of passages, and of those that hold each term of a query."""
 
     passages: int
     holding: Mapping[str, int]
 
     def rarity(self, term: str) -> float:
-        """The inverse document frequency of BM25; 0 for a term that no passage holds."""
+        """Returns the inverse document frequency of BM25; 0 for a term that no passage holds."""
         count = self.holding.get(term, 0)
         return math.log1p((self.passages - count + 0.5) / (count + 0.5)) if count else 0.0
 
@@ -72,20 +72,23 @@ class Statistics(msgspec.Struct, frozen=True):
 
 
 def read_query(text: str) -> Query:
-    """The query in a text. A text without a word that could be found gives a query without weights."""
+    """Returns the query in a text.
+
+    A text without a word that could be found gives a query without weights.
+    """
     weights: dict[str, float] = {}
     pairs: dict[tuple[str, str], float] = {}
     places: dict[str, list[int]] = {}
     before = ""
     known: list[str] = []
     tokens: list[str] = []
-    for part, weight in parts_of(text):
-        known += [value for _, value in phrases_in(part)]
-        for token in tokens_of(part):
+    for part, weight in split_query(text):
+        known += [value for _, value in find_phrases(part)]
+        for token in split_tokens(part):
             places.setdefault(token, []).append(len(tokens))
             tokens.append(token)
-            terms = terms_of(token)
-            known += token_values(token)
+            terms = find_terms(token)
+            known += find_token_values(token)
             if not terms:
                 continue
             for term in terms:
@@ -96,18 +99,21 @@ def read_query(text: str) -> Query:
     return Query(weights, pairs, frozenset(known), tuple(tokens), places)
 
 
-def parts_of(text: str) -> tuple[tuple[str, float], tuple[str, float]]:
-    """What is wanted, what stands behind it, and how much each of the two counts."""
+def split_query(text: str) -> tuple[tuple[str, float], tuple[str, float]]:
+    """Splits a query into what is wanted and what stands behind it, each with how much it counts."""
     return (text[:_WANTED], 1.0), (text[_WANTED:_MOST_CHARACTERS], _SURROUNDINGS)
 
 
-def with_surroundings(wanted: str, surroundings: str) -> str:
-    """The text of a query for what is wanted by somebody who is at `surroundings`."""
+def add_surroundings(wanted: str, surroundings: str) -> str:
+    """Returns the text of a query for what is wanted by a caller who is at `surroundings`."""
     return f"{wanted:<{_WANTED}} {surroundings}" if surroundings else wanted
 
 
-def talked_about(messages: Sequence[Message]) -> str:
-    """What is being talked about at the end of these messages: what the assistant said last, and the last request."""
+def find_topic(messages: Sequence[Message]) -> str:
+    """Returns what is being talked about at the end of these messages.
+
+    That is what the assistant said last, and the last request.
+    """
     said: dict[Role, str] = {}
     for message in reversed(messages):
         text = "".join(part.text for part in message.parts if isinstance(part, Text))
@@ -118,24 +124,24 @@ def talked_about(messages: Sequence[Message]) -> str:
     return f"{said.get(Role.ASSISTANT, '')[-_WANTED:]} {said.get(Role.USER, '')[:_WANTED]}".strip()
 
 
-def values_of(texts: Iterable[str]) -> frozenset[str]:
-    """Every value in the texts: what somebody who reads them need not be shown again."""
+def find_values(texts: Iterable[str]) -> frozenset[str]:
+    """Returns every value in the texts: what a reader of them need not be shown again."""
     tokens: set[str] = set()
     phrases: set[str] = set()
     for text in texts:
-        tokens.update(tokens_of(text))
-        phrases.update(phrase for _, phrase in phrases_in(text))
-    return frozenset(phrases.union(*map(token_values, tokens)))
+        tokens.update(split_tokens(text))
+        phrases.update(phrase for _, phrase in find_phrases(text))
+    return frozenset(phrases.union(*map(find_token_values, tokens)))
 
 
-def phrases_in(text: str) -> list[tuple[int, str]]:
-    """What stands in quotes and is more than a word, each with the place where its quote begins."""
+def find_phrases(text: str) -> list[tuple[int, str]]:
+    """Returns phrases in quotes that are more than a word, each with the place where its quote begins."""
     return [
         (found.start(), phrase) for found in PHRASE.finditer(text) for phrase in values_in_phrase(found[0])
     ]
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def token_values(token: str) -> tuple[str, ...]:
-    """The values in one token of at least four characters: shorter ones say nothing by themselves."""
+def find_token_values(token: str) -> tuple[str, ...]:
+    """Returns the values in one token of at least four characters: shorter ones say nothing by themselves."""
     return tuple(value for value in values_in_token(token.strip(":&")) if len(value) >= _SHORTEST_VALUE)

@@ -1,10 +1,14 @@
-"""Candidates of an index → ranked hits.
+"""Candidates of an index → ranked hits, the same for every index.
 
-An index finds some hundred passages by their terms. Here they are cut into fragments, the fragments are scored
-against the query, each value in them gets its worth, and excerpts are drawn place by place: a turn with the turns
-next to it. The next hit is always the place whose best fragments add the most to those shown before. So
-near-identical passages do not follow each other, and nothing that stands in the view is shown again for its own
-sake.
+1. An index looks up the most telling terms of a query (`choose_terms`), and the passages that hold them best, with those
+   beside them (`choose_passages`), become candidates.
+2. `rank` cuts the candidates into fragments and scores each against the query (`fragments.py`), by its words and, where
+   an embedder is at hand, by what it means.
+3. Each value in the fragments gets its worth (`_weigh_values`): a search is rarely for the words of the query, it is for
+   the path, the id, the number that stood with them.
+4. Excerpts are drawn place by place: a turn with the turns next to it. The next hit is always the place whose best
+   fragments add the most to those shown before. So near-identical passages do not follow each other, and nothing that
+   stands in the view is shown again for its own sake.
 """
 
 from __future__ import annotations
@@ -16,10 +20,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from penstock.recall.fragments import FRAGMENT_CHARACTERS, Origin, fragments_of, relevance
-from penstock.recall.passages import readable
+from penstock.recall.fragments import FRAGMENT_CHARACTERS, Origin, cut_fragments, score_fragments
+from penstock.recall.passages import make_readable
 from penstock.recall.query import Statistics
-from penstock.recall.terms import terms_of
+from penstock.recall.terms import find_terms
 from penstock.writing.reading import Speaker
 
 if TYPE_CHECKING:
@@ -36,17 +40,12 @@ __all__ = [
     "Candidate",
     "Cues",
     "Hit",
-    "Pieces",
     "Wish",
-    "best_excerpt",
-    "best_passages",
-    "fill",
-    "joined",
+    "choose_passages",
+    "choose_terms",
+    "draw_excerpt",
     "rank",
-    "strongest_terms",
-    "value_worth",
 ]
-
 
 MOST_CANDIDATES = 200
 WITH_NEIGHBOURS = 40
@@ -54,7 +53,6 @@ MOST_LOOKUPS = 32
 MOST_FRAGMENTS = 1_000  # of up to 2,000: what has less to do with the query is not looked at closely
 _FARTHEST = 3  # passages
 _ALIKE = 3  # different scores: what two words can give
-
 _TEMPERATURE = 0.1  # of belief: a fragment a tenth of the best score behind is believed e times less
 _BY_ITSELF = 0.25  # what all fragments are worth beside their values
 _NEAR = 6  # messages: a turn that begins farther away is not next to another
@@ -63,6 +61,26 @@ _BLOCK_CHARACTERS = 220
 _LEAST_MEANT = 0.15  # of nearness: what is less near is near by chance
 _DIGITS = 4  # of a score: the rest depends on what else was looked at
 _FULL = 5  # the strongest words of a query together say what it asks
+
+# The worth of a value, as weights of a log-linear model. They were fitted on one half of recorded sessions,
+# as those of the chance that a value is the one looked for, and then softened: what the model is sure of is
+# taken with 0.7 of its certainty.
+_RELEVANT = 0.35
+_LABELLED = 4.2
+_ECHOED = 0.4  # for each word
+_CALLED = 0.55
+_EVERYWHERE = -0.3
+_CROWDED = -0.3
+
+_LABEL = (1.0, 0.65, 0.45, 0.3, 0.2)  # of the words before a value, the nearest first
+_MOST_LABELLED = 2.0
+_STRONGEST = 5  # the strongest words of a query together are one full label
+_LONGEST_ECHO = 5  # words
+
+GAP = "\n…\n"
+_OVERHEAD = 30  # characters added to each length, or the shortest fragment would always come first
+_LEAST_ROOM = 40
+_NO_ORIGIN = Origin(0, 0, 0, 0, Speaker.RESULT)
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
@@ -73,10 +91,10 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """How many hits, how long their excerpts may be, and what the asker has before them.
+    """The wishes of the asker: the number of hits, the length of their excerpts, and what is in view already.
 
-    `known` are values that stand there, which need not be found; `surroundings` is what is being talked about, which
-    decides between what the query leaves open.
+    `known` are values that stand there, which need not be found; `surroundings` is what is being talked
+    about, which decides between what the query leaves open.
     """
 
     hits: int = 10
@@ -88,8 +106,8 @@ class Wish(msgspec.Struct, frozen=True):
 class Hit(msgspec.Struct, frozen=True):
     """A place in the conversation: a turn, by the number of its first message, and the turns next to it.
 
-    `messages` are those that the excerpt quotes: the one that has most to do with the query, then the others in order. `score` is the share that this hit adds of all that the
-    candidates could add.
+    `messages` are those that the excerpt quotes: the one that has most to do with the query, then the others
+    in order. `score` is the share that this hit adds of all that the candidates could add.
     """
 
     turn: int
@@ -98,19 +116,23 @@ class Hit(msgspec.Struct, frozen=True):
     score: float
 
 
-def strongest_terms(query: Query, statistics: Statistics, most: int = MOST_LOOKUPS) -> list[str]:
-    """The terms worth looking up, the most telling first: rare ones, and those that come first in the query."""
+def choose_terms(query: Query, statistics: Statistics, most: int = MOST_LOOKUPS) -> list[str]:
+    """Returns the terms worth looking up, the most telling first.
+
+    Telling are rare terms, and those that come first in the query.
+    """
     strength = {term: weight * statistics.rarity(term) for term, weight in query.weights.items()}
     telling = [term for term, value in strength.items() if value]
     return sorted(telling, key=lambda term: (-strength[term], term))[:most]
 
 
-def best_passages(scores: NDArray[np.float64], numbers: NDArray[np.int64]) -> list[int]:
-    """The numbers of the passages to look at: the best ones, and those beside the very best. Newer ones first.
+def choose_passages(scores: NDArray[np.float64], numbers: NDArray[np.int64]) -> list[int]:
+    """Returns the numbers of the passages to look at: the best ones, and those beside the very best.
 
-    Where few are found, what stands farther around them is looked at, too.
+    Newer ones first. Where few are found, what stands farther around them is looked at, too.
     """
-    # Where one or two words are all there is to go by, most passages count the same: fewer of them say as much.
+    # Where one or two words are all there is to go by, most passages count the same: fewer of them say as
+    # much.
     share = 2 if len(np.unique(scores)) <= _ALIKE else 1
     order = np.lexsort((-numbers, -scores))[: MOST_CANDIDATES // share]
     best = numbers[order].tolist()
@@ -128,15 +150,15 @@ def rank(
     wish: Wish,
     meaning: Meaning | None = None,
 ) -> list[Hit]:
-    """The hits, best first. No excerpt is longer than wished, and none repeats another's lines.
+    """Returns the hits, best first. No excerpt is longer than wished, and none repeats another's lines.
 
     Where the meaning of the query is given, what is near to it counts beside the words.
     """
     ordered = sorted(candidates, key=lambda candidate: candidate.origin.passage)
-    fragments = fragments_of((candidate.origin, candidate.text) for candidate in ordered)
-    scores = relevance(query, fragments, statistics)
+    fragments = cut_fragments((candidate.origin, candidate.text) for candidate in ordered)
+    scores = score_fragments(query, fragments, statistics)
     if meaning is not None and fragments:
-        scores = scores + _meant(query, fragments, statistics, meaning, float(scores.max()))
+        scores = scores + _score_meaning(query, fragments, statistics, meaning, float(scores.max()))
     if not len(scores) or scores.max() <= 0.0:
         return []
     best = np.sort(np.argsort(-scores, kind="stable")[:MOST_FRAGMENTS])
@@ -144,17 +166,18 @@ def rank(
     belief = np.exp((scores / scores.max() - 1.0) / _TEMPERATURE)
     tokens = set[str]().union(*(fragment.tokens for fragment in fragments))
     cues = Cues(query, statistics, tokens)
-    worth, held = value_worth(fragments, belief, cues, query.values | wish.known)
+    worth, held = _weigh_values(fragments, belief, cues, query.values | wish.known)
     alone = (belief * (_BY_ITSELF / belief.sum())).tolist()
-    return _Shelf(_Stock(fragments, scores > 0.0, worth, held, alone)).take(wish)
+    return _HitPicker(_ScoredFragments(fragments, scores > 0.0, worth, held, alone)).take(wish)
 
 
-def _meant(
+def _score_meaning(
     query: Query, fragments: Sequence[Fragment], statistics: Statistics, meaning: Meaning, best: float
 ) -> NDArray[np.float64] | float:
-    """What nearness in meaning adds to each fragment: the less the words find of what is asked, the more.
+    """Returns what nearness in meaning adds to each fragment.
 
-    Where the best fragment holds the words of the query, nothing: a name that is found is what was looked for.
+    The less the words find of what is asked, the more. Where the best fragment holds the words of the query,
+    nothing: a name that is found is what was looked for.
     """
     strengths = (
         weight * (statistics.rarity(term) or statistics.rarest) for term, weight in query.weights.items()
@@ -162,14 +185,19 @@ def _meant(
     missing = sum(heapq.nlargest(_FULL, strengths)) - best
     if missing <= 0.0:
         return 0.0
-    blocks = _blocks(fragments)
-    near = meaning.nearness_of(["\n".join(one.text for one in block) for block in blocks]).astype(np.float64)
+    blocks = _join_blocks(fragments)
+    near = meaning.measure_texts(["\n".join(one.text for one in block) for block in blocks]).astype(
+        np.float64
+    )
     of_each = np.repeat(near, list(map(len, blocks)))
     return _MEANT * missing * np.maximum(of_each - _LEAST_MEANT, 0.0)
 
 
-def _blocks(fragments: Sequence[Fragment]) -> list[list[Fragment]]:
-    """The fragments in blocks of one voice: a line alone is too short to tell what it means from what it does not."""
+def _join_blocks(fragments: Sequence[Fragment]) -> list[list[Fragment]]:
+    """Returns the fragments in blocks of one voice.
+
+    A line alone is too short to tell what it means from what it does not.
+    """
     blocks: list[list[Fragment]] = []
     last, size = None, 0
     for fragment in fragments:
@@ -183,197 +211,21 @@ def _blocks(fragments: Sequence[Fragment]) -> list[list[Fragment]]:
     return blocks
 
 
-class _Stock(msgspec.Struct, frozen=True, eq=False):
-    """All fragments, whether each has to do with the query, what values are worth, and who holds which.
-
-    `alone` is what each fragment is worth beside its values.
-    """
-
-    fragments: Sequence[Fragment]
-    related: NDArray[np.bool_]
-    worth: dict[str, float]
-    held: list[frozenset[str]]
-    alone: list[float]
-
-
-class _Shelf:
-    """The fragments of each place, what each still adds, and which are taken."""
-
-    def __init__(self, stock: _Stock) -> None:
-        self._stock = stock
-        # What each fragment adds to the hits so far, and the values that none of them shows.
-        self._pieces = Pieces(
-            [len(fragment.text) for fragment in stock.fragments], [], list(map(set, stock.held)), stock.worth
-        )
-        self._pieces.gains.extend(map(self._added, range(len(stock.held))))
-        self._rows = _places(stock.fragments, _distinct(stock))
-        self._taken: set[int] = set()
-        self._holders: dict[str, list[int]] = {}
-        for row, values in enumerate(stock.held):
-            for value in values:
-                self._holders.setdefault(value, []).append(row)
-
-    def take(self, wish: Wish) -> list[Hit]:
-        """The best hits, each from the place that adds the most to those before."""
-        heap = [(-self._best(turn, wish)[0], -turn) for turn in self._rows]
-        heapq.heapify(heap)
-        hits: list[Hit] = []
-        while heap and len(hits) < wish.hits:
-            _, turn = heapq.heappop(heap)
-            added, rows = self._best(-turn, wish)
-            if not self._stock.related[rows].any():
-                continue
-            if heap and (-added, turn) > heap[0]:
-                heapq.heappush(heap, (-added, turn))
-                continue
-            hits.append(self._hit(-turn, rows, added))
-            self._show(rows)
-            heapq.heappush(heap, (-added, turn))
-        return hits
-
-    def _best(self, turn: int, wish: Wish) -> tuple[float, list[int]]:
-        rows = [row for row in self._rows[turn] if row not in self._taken]
-        return fill(self._pieces, rows, wish.characters)
-
-    def _added(self, row: int) -> float:
-        """What the row is worth beside its values, and by those that no hit shows."""
-        return self._stock.alone[row] + math.fsum(
-            map(self._stock.worth.__getitem__, self._pieces.values[row])
-        )
-
-    def _hit(self, turn: int, rows: list[int], added: float) -> Hit:
-        fragments = [self._stock.fragments[row] for row in rows]
-        telling = self._stock.fragments[max(rows, key=self._stock.alone.__getitem__)]
-        messages = dict.fromkeys([telling.origin.message, *(one.origin.message for one in fragments)])
-        return Hit(turn, tuple(messages), joined(fragments), _rounded(added / (1.0 + _BY_ITSELF)))
-
-    def _show(self, rows: list[int]) -> None:
-        """Take these fragments away, and their values from all others."""
-        self._taken.update(rows)
-        shown = set[str]().union(*(self._pieces.values[row] for row in rows))
-        for row in {row for value in shown for row in self._holders[value]}:
-            self._pieces.values[row] -= shown
-            self._pieces.gains[row] = self._added(row)
-
-
-def _rounded(score: float) -> float:
-    return float(f"{score:.{_DIGITS}g}")
-
-
-def _distinct(stock: _Stock) -> list[int]:
-    """The rows without those that say the same again: of equals the one worth most, the newest of these."""
-    best: dict[str, int] = {}
-    for row, fragment in enumerate(stock.fragments):
-        other = best.setdefault(fragment.text, row)
-        if stock.alone[row] >= stock.alone[other]:
-            best[fragment.text] = row
-    return sorted(best.values())
-
-
-def _places(fragments: Sequence[Fragment], rows: list[int]) -> dict[int, list[int]]:
-    """For each turn its rows and those of the turns just before and after it."""
-    own: dict[int, list[int]] = {}
-    for row in rows:
-        own.setdefault(fragments[row].origin.turn, []).append(row)
-    turns = sorted(own)
-    return {
-        turn: [
-            row for near in turns[max(0, at - 1) : at + 2] if abs(near - turn) <= _NEAR for row in own[near]
-        ]
-        for at, turn in enumerate(turns)
-    }
-
-
-# Which values somebody who asks this may be after.
-#
-# A search is rarely for the words of the query: it is for the path, the id, the number that stood with them. So
-# each value in the fragments at hand gets a share of belief, by what a log-linear model gives it: how relevant the
-# fragments are that hold it; whether words of the query stand right before it, as a label does; how many tokens before it
-# stand in the query in the same order; whether it was an argument of a call; in how many fragments it stands (one that
-# stands everywhere is no find); and how crowded its least crowded fragment is. What the asker knows, because it stands in
-# the query or in the view, is worth nothing.
-#
-# The weights were fitted on one half of recorded sessions, as those of the chance that a value is the one looked for, and
-# then softened: what the model is sure of is taken with 0.7 of its certainty.
-
-_RELEVANT = 0.35
-_LABELLED = 4.2
-_ECHOED = 0.4  # for each word
-_CALLED = 0.55
-_EVERYWHERE = -0.3
-_CROWDED = -0.3
-
-_LABEL = (1.0, 0.65, 0.45, 0.3, 0.2)  # of the words before a value, the nearest first
-_MOST_LABELLED = 2.0
-_STRONGEST = 5  # the strongest words of a query together are one full label
-_LONGEST_ECHO = 5  # words
-
-
-class Cues:
-    """What stands before a value and speaks for it.
-
-    A label is made of words of the query, the rarer the better. An echo is a run of tokens that stands in the query,
-    too, in the same order: who writes the same again goes on the same way.
-    """
-
-    def __init__(self, query: Query, statistics: Statistics, tokens: Iterable[str]) -> None:
-        """For a query, in fragments that are made of these tokens."""
-        self._query = query
-        strength = {term: weight * statistics.rarity(term) for term, weight in query.weights.items()}
-        self._full = sum(sorted(strength.values())[-_STRONGEST:]) or 1.0
-        self._strength: dict[str, float] = {}
-        for token in tokens:
-            strongest = max([strength.get(term, 0.0) for term in terms_of(token)], default=0.0)
-            if strongest:
-                self._strength[token] = strongest
-
-    def before(self, tokens: list[str], places: Sequence[int]) -> list[float]:
-        """For the tokens at these places of a fragment, how much what stands before them speaks for them."""
-        strength = self._strength
-        label = [strength.get(token, 0.0) for token in tokens]
-        if not any(label):
-            return [0.0] * len(places)
-        asked = self._query.places
-        cues = []
-        for at in places:
-            cue = 0.0
-            if at:
-                words = sum([part * word for part, word in zip(_LABEL, label[at - 1 :: -1], strict=False)])
-                cue = _LABELLED * min(words / self._full, _MOST_LABELLED)
-                if tokens[at - 1] in asked:
-                    cue += _ECHOED * self._echo(tokens, at)
-            cues.append(cue)
-        return cues
-
-    def _echo(self, tokens: list[str], at: int) -> int:
-        """How many tokens before this place stand in the query as well, one after the other."""
-        asked = self._query.tokens
-        longest = 1
-        for place in self._query.places[tokens[at - 1]]:
-            length = 1
-            most = min(_LONGEST_ECHO, at, place + 1)
-            while length < most and tokens[at - 1 - length] == asked[place - length]:
-                length += 1
-            longest = max(longest, length)
-        return longest
-
-
-class _Sighting(msgspec.Struct):
-    belief: float = 0.0
-    cue: float = 0.0
-    fragments: int = 0
-    crowd: int = 1_000
-    called: bool = False
-
-
-def value_worth(
+def _weigh_values(
     fragments: Sequence[Fragment], belief: NDArray[np.float64], cues: Cues, known: frozenset[str]
 ) -> tuple[dict[str, float], list[frozenset[str]]]:
-    """The worth of each value, all together 1, and the values of each fragment. None of them is known."""
+    """Returns the worth of each value, all together 1, and the values of each fragment.
+
+    None of them is in `known`. A value gets a share of belief by how relevant the fragments are that hold it;
+    whether words of the query stand right before it, as a label does; how many tokens before it stand in the
+    query in the same order; whether it was an argument of a call; in how many fragments it stands (one that
+    stands everywhere is no find); and how crowded its least crowded fragment is. What the asker knows,
+    because it stands in the query or in the view, is worth nothing.
+    """
     seen: dict[str, _Sighting] = {}
     held: list[frozenset[str]] = []
     for fragment, share in zip(fragments, belief.tolist(), strict=True):
-        values = fragment.values()
+        values = fragment.find_values()
         places = [at for at, own in enumerate(values) if own]
         mine: set[str] = set()
         for at, cue in zip(places, cues.before(fragment.tokens, places), strict=True):
@@ -391,12 +243,12 @@ def value_worth(
             sighting.crowd = min(sighting.crowd, len(places))
             sighting.called |= fragment.origin.speaker is Speaker.CALL
         held.append(frozenset(mine))
-    worth = {value: _worth(sighting) for value, sighting in seen.items()}
+    worth = {value: _weigh_value(sighting) for value, sighting in seen.items()}
     total = sum(worth.values()) or 1.0
     return {value: one / total for value, one in worth.items()}, held
 
 
-def _worth(sighting: _Sighting) -> float:
+def _weigh_value(sighting: _Sighting) -> float:
     return math.exp(
         _RELEVANT * math.log(max(sighting.belief, 1e-12))
         + sighting.cue
@@ -406,50 +258,193 @@ def _worth(sighting: _Sighting) -> float:
     )
 
 
-# Fragments → an excerpt of at most so many characters.
-#
-# An excerpt holds the fragments of one place in the conversation that add the most for their length, in their own
-# order, with a line `…` where something was left out between two of them.
-
-GAP = "\n…\n"
-_OVERHEAD = 30  # characters added to each length, or the shortest fragment would always come first
-_LEAST_ROOM = 40
-_NO_ORIGIN = Origin(0, 0, 0, 0, Speaker.RESULT)
+class _Sighting(msgspec.Struct):
+    belief: float = 0.0
+    cue: float = 0.0
+    fragments: int = 0
+    crowd: int = 1_000
+    called: bool = False
 
 
-class Pieces(msgspec.Struct, frozen=True, eq=False):
-    """What an excerpt may be made of: how long each piece is, what it adds alone, and the values that it adds."""
+class Cues:
+    """Cues before a value that speak for it.
+
+    A label is made of words of the query, the rarer the better. An echo is a run of tokens that stands in the
+    query, too, in the same order: what begins in the same way often goes on in the same way.
+    """
+
+    def __init__(self, query: Query, statistics: Statistics, tokens: Iterable[str]) -> None:
+        """Reads the cues of a query, for fragments that are made of these tokens."""
+        self._query = query
+        strength = {term: weight * statistics.rarity(term) for term, weight in query.weights.items()}
+        self._full = sum(sorted(strength.values())[-_STRONGEST:]) or 1.0
+        self._strength: dict[str, float] = {}
+        for token in tokens:
+            strongest = max([strength.get(term, 0.0) for term in find_terms(token)], default=0.0)
+            if strongest:
+                self._strength[token] = strongest
+
+    def before(self, tokens: list[str], places: Sequence[int]) -> list[float]:
+        """Returns for the tokens at these places of a fragment how much what stands before them speaks for them."""
+        strength = self._strength
+        label = [strength.get(token, 0.0) for token in tokens]
+        if not any(label):
+            return [0.0] * len(places)
+        asked = self._query.places
+        cues = []
+        for at in places:
+            cue = 0.0
+            if at:
+                words = sum([part * word for part, word in zip(_LABEL, label[at - 1 :: -1], strict=False)])
+                cue = _LABELLED * min(words / self._full, _MOST_LABELLED)
+                if tokens[at - 1] in asked:
+                    cue += _ECHOED * self._measure_echo(tokens, at)
+            cues.append(cue)
+        return cues
+
+    def _measure_echo(self, tokens: list[str], at: int) -> int:
+        """Returns how many tokens before this place stand in the query as well, one after the other."""
+        asked = self._query.tokens
+        longest = 1
+        for place in self._query.places[tokens[at - 1]]:
+            length = 1
+            most = min(_LONGEST_ECHO, at, place + 1)
+            while length < most and tokens[at - 1 - length] == asked[place - length]:
+                length += 1
+            longest = max(longest, length)
+        return longest
+
+
+class _ScoredFragments(msgspec.Struct, frozen=True, eq=False):
+    """All fragments, whether each has to do with the query, what values are worth, and who holds which.
+
+    `alone` is what each fragment is worth beside its values.
+    """
+
+    fragments: Sequence[Fragment]
+    related: NDArray[np.bool_]
+    worth: dict[str, float]
+    held: list[frozenset[str]]
+    alone: list[float]
+
+
+class _HitPicker:
+    """The fragments of each place, what each still adds, and which are taken."""
+
+    def __init__(self, stock: _ScoredFragments) -> None:
+        self._stock = stock
+        # What each fragment adds to the hits so far, and the values that none of them shows.
+        self._pieces = _Pieces(
+            [len(fragment.text) for fragment in stock.fragments], [], list(map(set, stock.held)), stock.worth
+        )
+        self._pieces.gains.extend(map(self._sum_worth, range(len(stock.held))))
+        self._rows = _group_by_turn(stock.fragments, _drop_repeats(stock))
+        self._taken: set[int] = set()
+        self._holders: dict[str, list[int]] = {}
+        for row, values in enumerate(stock.held):
+            for value in values:
+                self._holders.setdefault(value, []).append(row)
+
+    def take(self, wish: Wish) -> list[Hit]:
+        """Returns the best hits, each from the place that adds the most to those before."""
+        heap = [(-self._fill_best(turn, wish)[0], -turn) for turn in self._rows]
+        heapq.heapify(heap)
+        hits: list[Hit] = []
+        while heap and len(hits) < wish.hits:
+            _, turn = heapq.heappop(heap)
+            added, rows = self._fill_best(-turn, wish)
+            if not self._stock.related[rows].any():
+                continue
+            if heap and (-added, turn) > heap[0]:
+                heapq.heappush(heap, (-added, turn))
+                continue
+            hits.append(self._build_hit(-turn, rows, added))
+            self._show(rows)
+            heapq.heappush(heap, (-added, turn))
+        return hits
+
+    def _fill_best(self, turn: int, wish: Wish) -> tuple[float, list[int]]:
+        rows = [row for row in self._rows[turn] if row not in self._taken]
+        return _fill_excerpt(self._pieces, rows, wish.characters)
+
+    def _sum_worth(self, row: int) -> float:
+        """Returns what the row is worth beside its values, and by those that no hit shows."""
+        return self._stock.alone[row] + math.fsum(
+            map(self._stock.worth.__getitem__, self._pieces.values[row])
+        )
+
+    def _build_hit(self, turn: int, rows: list[int], added: float) -> Hit:
+        fragments = [self._stock.fragments[row] for row in rows]
+        telling = self._stock.fragments[max(rows, key=self._stock.alone.__getitem__)]
+        messages = dict.fromkeys([telling.origin.message, *(one.origin.message for one in fragments)])
+        return Hit(
+            turn, tuple(messages), _join_fragments(fragments), _round_score(added / (1.0 + _BY_ITSELF))
+        )
+
+    def _show(self, rows: list[int]) -> None:
+        """Takes these fragments away, and their values from all others."""
+        self._taken.update(rows)
+        shown = set[str]().union(*(self._pieces.values[row] for row in rows))
+        for row in {row for value in shown for row in self._holders[value]}:
+            self._pieces.values[row] -= shown
+            self._pieces.gains[row] = self._sum_worth(row)
+
+
+def _drop_repeats(stock: _ScoredFragments) -> list[int]:
+    """Returns the rows without those that say the same again.
+
+    Of equals, the one worth most stays, and the newest of these.
+    """
+    best: dict[str, int] = {}
+    for row, fragment in enumerate(stock.fragments):
+        other = best.setdefault(fragment.text, row)
+        if stock.alone[row] >= stock.alone[other]:
+            best[fragment.text] = row
+    return sorted(best.values())
+
+
+def _group_by_turn(fragments: Sequence[Fragment], rows: list[int]) -> dict[int, list[int]]:
+    """Returns for each turn its rows and those of the turns just before and after it."""
+    own: dict[int, list[int]] = {}
+    for row in rows:
+        own.setdefault(fragments[row].origin.turn, []).append(row)
+    turns = sorted(own)
+    return {
+        turn: [
+            row for near in turns[max(0, at - 1) : at + 2] if abs(near - turn) <= _NEAR for row in own[near]
+        ]
+        for at, turn in enumerate(turns)
+    }
+
+
+def _round_score(score: float) -> float:
+    return float(f"{score:.{_DIGITS}g}")
+
+
+class _Pieces(msgspec.Struct, frozen=True, eq=False):
+    """The pieces that an excerpt may be made of.
+
+    The length of each, what it adds alone, and the values that it adds. An excerpt holds the fragments of one
+    place in the conversation that add the most for their length, in their own order, with a line `…` where
+    something was left out between two of them.
+    """
 
     lengths: list[int]
     gains: list[float]
     values: list[set[str]]
     worth: Mapping[str, float]
 
-    def gain(self, row: int, shown: set[str]) -> float:
-        """What a piece adds to others that show these values."""
+    def compute_gain(self, row: int, shown: set[str]) -> float:
+        """Returns what a piece adds to others that show these values."""
         again = self.values[row] & shown
         return self.gains[row] - math.fsum(map(self.worth.__getitem__, again)) if again else self.gains[row]
 
 
-def best_excerpt(text: str, query: Query, characters: int) -> str:
-    """What the text says to the query, in at most so many characters; its beginning where it says nothing."""
-    if characters < 1:
-        return ""
-    laid = readable(text)
-    if len(laid) <= characters:
-        return laid
-    fragments = fragments_of([(_NO_ORIGIN, laid)], min(FRAGMENT_CHARACTERS, characters))
-    scores = relevance(query, fragments, _statistics(query, fragments)).tolist()
-    best = max(range(len(fragments)), key=scores.__getitem__)
-    rest = [row for row in range(len(fragments)) if row != best]
-    room = characters - len(fragments[best].text) - len(GAP)
-    pieces = Pieces([len(one.text) for one in fragments], scores, [set()] * len(fragments), {})
-    beside = fill(pieces, rest, room)[1]
-    return joined([fragments[row] for row in sorted([best, *beside])])
+def _fill_excerpt(pieces: _Pieces, rows: Iterable[int], characters: int) -> tuple[float, list[int]]:
+    """Returns what the best rows for so many characters add together, and these rows in order.
 
-
-def fill(pieces: Pieces, rows: Iterable[int], characters: int) -> tuple[float, list[int]]:
-    """The rows that together add the most for their length within so many characters, in order; what they add."""
+    The best are those that add the most for their length.
+    """
     lengths, gains = pieces.lengths, pieces.gains
     room = characters + len(GAP)
     heap = [(-gains[row] / (lengths[row] + _OVERHEAD), row) for row in rows]
@@ -462,7 +457,7 @@ def fill(pieces: Pieces, rows: Iterable[int], characters: int) -> tuple[float, l
         length = lengths[row]
         if length + len(GAP) > room:
             continue
-        added = pieces.gain(row, shown)
+        added = pieces.compute_gain(row, shown)
         if added <= 0.0:
             continue
         density = added / (length + _OVERHEAD)
@@ -476,8 +471,8 @@ def fill(pieces: Pieces, rows: Iterable[int], characters: int) -> tuple[float, l
     return total, sorted(chosen)
 
 
-def joined(fragments: Sequence[Fragment]) -> str:
-    """The fragments as one text, with a mark where something between them was left out."""
+def _join_fragments(fragments: Sequence[Fragment]) -> str:
+    """Returns the fragments as one text, with a mark where something between them was left out."""
     text, last = "", None
     for fragment in fragments:
         if last is not None:
@@ -487,7 +482,27 @@ def joined(fragments: Sequence[Fragment]) -> str:
     return text
 
 
-def _statistics(query: Query, fragments: Sequence[Fragment]) -> Statistics:
-    """As if the fragments were all there is."""
+def draw_excerpt(text: str, query: Query, characters: int) -> str:
+    """Returns what the text says to the query, in at most so many characters.
+
+    Where it says nothing, that is its beginning.
+    """
+    if characters < 1:
+        return ""
+    laid = make_readable(text)
+    if len(laid) <= characters:
+        return laid
+    fragments = cut_fragments([(_NO_ORIGIN, laid)], min(FRAGMENT_CHARACTERS, characters))
+    scores = score_fragments(query, fragments, _count_terms(query, fragments)).tolist()
+    best = max(range(len(fragments)), key=scores.__getitem__)
+    rest = [row for row in range(len(fragments)) if row != best]
+    room = characters - len(fragments[best].text) - len(GAP)
+    pieces = _Pieces([len(one.text) for one in fragments], scores, [set()] * len(fragments), {})
+    beside = _fill_excerpt(pieces, rest, room)[1]
+    return _join_fragments([fragments[row] for row in sorted([best, *beside])])
+
+
+def _count_terms(query: Query, fragments: Sequence[Fragment]) -> Statistics:
+    """Returns the statistics as if the fragments were all there is."""
     terms = [{term for terms in fragment.terms for term in terms} for fragment in fragments]
     return Statistics(len(fragments), {term: sum(term in own for own in terms) for term in query.weights})

@@ -1,8 +1,8 @@
 """The embedding model of the extra `semantic`: WordLlama, from the files that its package carries.
 
-A vector for each piece of a word, trained so that the sum over a text says what the text means. Its package is not
-imported: that would set up logging for the whole process, and its own loader looks for the tokenizer on the network.
-Nothing is downloaded here.
+A vector for each piece of a word, trained so that the sum over a text says what the text means. Its package
+is not imported: that would set up logging for the whole process, and its own loader looks for the tokenizer
+on the network. Nothing is downloaded here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 _MISSING = 'recall.semantic needs the extra "semantic": pip install "penstock[semantic]"'
 _DIMENSIONS = 256
-# Words, and the words that names are made of; marks too, since prose has others than code. Numbers mean nothing here.
+# Words, and the words that names are made of; marks too, since prose has others than code. Numbers mean
+# nothing here.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+|[^\w\s\ud800-\udfff]")
 _LONGEST = 64  # letters of a word that count: what is longer is data
 _REMEMBERED = 1 << 14  # words whose vectors are kept at hand: 16 MB
@@ -40,13 +41,13 @@ _MOST_WORDS = 4_096  # of a text
 
 
 def embedder_for(settings: Settings) -> Embedder | None:
-    """The embedder that the settings ask for. Raises SettingsError where it is not installed."""
+    """Returns the embedder that the settings ask for. Raises SettingsError where it is not installed."""
     return wordllama() if settings.recall.semantic else None
 
 
 @cache
 def wordllama() -> Embedder:
-    """The model, loaded once. Raises SettingsError where its package is not installed."""
+    """Returns the model, loaded once. Raises SettingsError where its package is not installed."""
     from importlib.metadata import version  # noqa: PLC0415 - takes longer to import than all of this module
 
     found = find_spec("wordllama")
@@ -62,7 +63,10 @@ def wordllama() -> Embedder:
 
 
 class WordLlama:
-    """An embedder over a table of vectors, one for each token of a tokenizer. It can be shared between threads."""
+    """An embedder over a table of vectors, one for each token of a tokenizer.
+
+    It can be shared between threads.
+    """
 
     dimensions = _DIMENSIONS
 
@@ -75,16 +79,16 @@ class WordLlama:
         self._vectors = np.zeros((_REMEMBERED, _DIMENSIONS), np.float32)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """A row of length 1 for each text; of zeros for a text without words."""
+        """Returns a row of length 1 for each text; of zeros for a text without words."""
         sums = np.zeros((len(texts), _DIMENSIONS), np.float32)
         with self._lock:
             for place, text in enumerate(texts):
-                sums[place] = self._vectors[self._rows_of(_WORD.findall(text)[:_MOST_WORDS])].sum(axis=0)
+                sums[place] = self._vectors[self._find_rows(_WORD.findall(text)[:_MOST_WORDS])].sum(axis=0)
         lengths: NDArray[np.float32] = np.linalg.norm(sums, axis=1, keepdims=True)
         lengths[lengths == 0.0] = 1.0
         return sums / lengths
 
-    def _rows_of(self, words: Sequence[str]) -> list[int]:
+    def _find_rows(self, words: Sequence[str]) -> list[int]:
         try:
             return list(map(self._rows.__getitem__, words))
         except KeyError:
@@ -92,7 +96,7 @@ class WordLlama:
             return list(map(self._rows.__getitem__, words))
 
     def _learn(self, words: set[str]) -> None:
-        """Have the vectors of these words at hand; the others are forgotten where there is no room for both."""
+        """Loads the vectors of these words; the others are forgotten where there is no room for both."""
         if len(self._rows.keys() | words) > _REMEMBERED:
             self._rows.clear()
         for word in words - self._rows.keys():

@@ -1,9 +1,9 @@
 """Text → terms, the same for what is indexed and for what is asked.
 
-A term is a word in lower case. A name gives itself and its parts: `getUserName` is found by `getusername`, `get`,
-`user` and `name`; `src/app/main.py` by the whole path and by each word in it. Chinese, Japanese and Korean text
-gives each character and each pair of neighbours. Plurals give the singular, accents are dropped. Words that stand
-everywhere are no terms.
+A term is a word in lower case. A name gives itself and its parts: `getUserName` is found by `getusername`,
+`get`, `user` and `name`; `src/app/main.py` by the whole path and by each word in it. Chinese, Japanese and
+Korean text gives each character and each pair of neighbours. Plurals give the singular, accents are dropped.
+Words that stand everywhere are no terms.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-__all__ = ["STOP_WORDS", "index_terms", "terms_of", "token_places", "tokens_of", "words_of"]
+__all__ = ["STOP_WORDS", "find_terms", "index_terms", "locate_tokens", "split_tokens", "split_words"]
 
 _COMMON = """
 a about all also am an and are as at be been but by can could did do does for from had has have he her here his how i
@@ -39,54 +39,57 @@ _REMEMBERED = 1 << 16
 _QUOTES = "\"'"  # what wide quotes become; no term holds one
 
 
-def tokens_of(text: str) -> list[str]:
-    """The text in runs between spaces, quotes, brackets and commas: a word, a name or a path each."""
+def split_tokens(text: str) -> list[str]:
+    """Returns the text in runs between spaces, quotes, brackets and commas: a word, a name or a path each."""
     return _TOKEN.findall(text)
 
 
-def token_places(text: str) -> list[int]:
-    """Where each token of the text begins."""
+def locate_tokens(text: str) -> list[int]:
+    """Returns where each token of the text begins."""
     return [found.start() for found in _TOKEN.finditer(text)]
 
 
 def index_terms(text: str) -> set[str]:
-    """Every term of the text, once each: what an index keeps."""
-    return {term for token in set(tokens_of(text)) for term in terms_of(token)}
+    """Returns every term of the text, once each: what an index keeps."""
+    return {term for token in set(split_tokens(text)) for term in find_terms(token)}
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def terms_of(token: str) -> tuple[str, ...]:
-    """The terms of one token, each once: its words and their parts, then the token whole where it joins several."""
-    words = words_of(token)
+def find_terms(token: str) -> tuple[str, ...]:
+    """Returns the terms of one token, each once.
+
+    These are its words and their parts, then the whole token where it joins several words.
+    """
+    words = split_words(token)
     if len(words) == 1:
-        return _terms_of_word(words[0])
-    found = [term for word in words for term in _terms_of_word(word)]
+        return _find_terms_of_word(words[0])
+    found = [term for word in words for term in _find_terms_of_word(word)]
     if found and len(token) <= _LONGEST_WHOLE and _JOINED(token):
-        found.append(_folded(token.strip("-.:/\\#~+&%$@_")))
+        found.append(_fold(token.strip("-.:/\\#~+&%$@_")))
     return tuple(dict.fromkeys(found))
 
 
-def words_of(token: str) -> list[str]:
-    """The words of a token, in order; text without spaces apart from other writing."""
+def split_words(token: str) -> list[str]:
+    """Returns the words of a token, in order; text without spaces apart from other writing."""
     return (_ASCII_WORD if token.isascii() else _WORD).findall(token)
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _terms_of_word(word: str) -> tuple[str, ...]:
+def _find_terms_of_word(word: str) -> tuple[str, ...]:
     if _is_unspaced(word):
         return tuple(dict.fromkeys([*word, *(word[at : at + 2] for at in range(len(word) - 1))]))
     bare = word.strip("_")
-    terms = [_folded(bare)[:_LONGEST]]
+    terms = [_fold(bare)[:_LONGEST]]
     if len(bare) <= _LONGEST and not (bare.isalpha() and bare[1:].islower()):
         parts = _PART.findall(bare)
         if len(parts) > 1 and len(_DIGITS.findall(bare)) <= _MOST_NUMBERS:
-            terms += [_folded(part) for part in parts]
-    singular = dict.fromkeys(_singular(term) for term in terms if len(term) > 1)
+            terms += [_fold(part) for part in parts]
+    singular = dict.fromkeys(_make_singular(term) for term in terms if len(term) > 1)
     return tuple(term for term in singular if term not in STOP_WORDS)
 
 
-def _folded(text: str) -> str:
-    """In lower case; letters without their accents."""
+def _fold(text: str) -> str:
+    """Returns the text in lower case, letters without their accents."""
     if text.isascii():
         return text.lower()
     apart = unicodedata.normalize("NFKD", text.casefold())
@@ -94,8 +97,8 @@ def _folded(text: str) -> str:
     return unicodedata.normalize("NFC", "".join(kept))
 
 
-def _singular(term: str) -> str:
-    """`orders` and `order` are one term; so are `queries` and `query`."""
+def _make_singular(term: str) -> str:
+    """Returns the singular of a plural: `orders` and `order` are one term; so are `queries` and `query`."""
     if len(term) < 4 or term[-1] != "s" or term[-2] in "us" or not term.isalpha():
         return term
     return term[:-3] + "y" if term.endswith("ies") and len(term) > 4 else term[:-1]

@@ -1,4 +1,7 @@
-"""What a model may hand to a recall tool. It is forgiving where the meaning is plain, and says what to do where it is not."""
+"""The arguments of recall tools, as models write them.
+
+Reading them is forgiving where the meaning is plain, and says what to do where it is not.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,14 @@ from penstock.conversation.wire import parse_json
 from penstock.errors import InputError
 from penstock.writing.stubs import shorten
 
-__all__ = ["DescribeHistory", "ExpandHistory", "SearchHistory", "handle_in", "object_in", "read_arguments"]
+__all__ = [
+    "DescribeHistory",
+    "ExpandHistory",
+    "SearchHistory",
+    "read_arguments",
+    "read_handle",
+    "read_object",
+]
 
 _Natural = Annotated[int, msgspec.Meta(ge=0)]
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -47,19 +57,25 @@ class ExpandHistory(msgspec.Struct, frozen=True):
 
 
 def read_arguments(args: Any, kind: type[_Arguments]) -> _Arguments:
-    """The arguments, given as an object or as its JSON. Raises InputError that says what is wrong with them."""
-    given = object_in(args)
+    """Returns the arguments, given as an object or as its JSON.
+
+    Raises InputError that says what is wrong with them.
+    """
+    given = read_object(args)
     unknown = [key for key in given if key not in kind.__struct_fields__]
     if unknown:
-        raise InputError(f"there is no argument {shown(unknown[0])}")
+        raise InputError(f"there is no argument {quote_argument(unknown[0])}")
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise InputError(_in_words(str(error))) from None
+        raise InputError(_put_in_words(str(error))) from None
 
 
-def object_in(args: Any) -> dict[str, Any]:
-    """The object that a model wrote, given as such or as its JSON. Raises InputError where it wrote none."""
+def read_object(args: Any) -> dict[str, Any]:
+    """Returns the object that a model wrote, given as such or as its JSON.
+
+    Raises InputError where it wrote none.
+    """
     if isinstance(args, (str, bytes)):
         try:
             args = parse_json(args)
@@ -70,25 +86,25 @@ def object_in(args: Any) -> dict[str, Any]:
     return dict(args)
 
 
-def handle_in(given: str | int) -> str:
-    """The handle that was meant: `M12`, `[m12]`, `12` and 12 are `m12`. What is no numbered handle stays as it is.
+def read_handle(given: str | int) -> str:
+    """Returns the handle that was meant: `M12`, `[m12]`, `12` and 12 are `m12`.
 
-    Raises InputError where several are named.
+    What is no numbered handle stays as it is. Raises InputError where several are named.
     """
     text = str(given).strip(_AROUND)
     if _SEVERAL.fullmatch(text):
-        raise InputError(f"{shown(given)} names several: give one handle at a time")
+        raise InputError(f"{quote_argument(given)} names several: give one handle at a time")
     match = _NUMBERED.fullmatch(text)
     return f"{(match[1] or 'm').lower()}{match[2]}" if match else text
 
 
-def shown(given: object) -> str:
-    """What a model sent, short enough to go back to it."""
+def quote_argument(given: object) -> str:
+    """Returns what a model sent, short enough to go back to it."""
     return repr(shorten(str(given), _SHOWN))
 
 
-def _in_words(said: str) -> str:
-    """What msgspec says, with the argument's name in front: "limit: expected `int` >= 1"."""
+def _put_in_words(said: str) -> str:
+    """Returns what msgspec says, with the argument's name in front: "limit: expected `int` >= 1"."""
     where = _WHERE.search(said)
     if where is None:
         return said[:1].lower() + said[1:]

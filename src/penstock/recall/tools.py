@@ -4,9 +4,9 @@
     history_describe(handle)                 what a handle stands for, and what is inside it
     history_expand(handle, offset?, limit?)  the original, page by page
 
-`answer` always gives JSON within a token budget, counted as a whole: whatever the history holds, whatever a model sends
-as arguments. Where something is left out, the answer says how to get it; where something is wrong, it has an `error`
-that says what to do.
+`answer` always gives JSON within a token budget, counted as a whole: whatever the history holds, whatever a
+model sends as arguments. Where something is left out, the answer says how to get it; where something is
+wrong, it has an `error` that says what to do.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from penstock.recall.tool_arguments import (
     DescribeHistory,
     ExpandHistory,
     SearchHistory,
-    handle_in,
+    quote_argument,
     read_arguments,
-    shown,
+    read_handle,
 )
 from penstock.writing.stubs import shorten
 
@@ -60,7 +60,10 @@ _TOO_LARGE = {"error": "the answer does not fit; read it with history_expand and
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """How many tokens an answer may take, and how they are counted. Raises SettingsError for less than 200."""
+    """The tokens that an answer may take, and how they are counted.
+
+    Raises SettingsError for less than 200.
+    """
 
     count: Callable[[str], int]
     tokens: int = 4_000
@@ -73,7 +76,10 @@ class Budget(msgspec.Struct, frozen=True):
 
 
 def tool_schemas() -> list[dict[str, Any]]:
-    """The three tools, in the format of OpenAI's function tools. They are sent with every request, so they are short."""
+    """Returns the three tools, in the format of OpenAI's function tools.
+
+    They are sent with every request, so they are short.
+    """
     handle = {"type": "string", "description": "such as m12"}
     return [
         _schema(
@@ -96,15 +102,15 @@ def tool_schemas() -> list[dict[str, Any]]:
 def answer(
     history: History, name: str, args: Any, budget: Budget, *, redact: Callable[[str], str] = str
 ) -> str:
-    """The answer of a tool, as JSON text within the budget. Never raises for what a model sent.
+    """Returns the answer of a tool, as JSON text within the budget. Never raises for what a model sent.
 
-    `args` is the object that the model wrote, or its JSON. Excerpts and titles go through `redact`, since they are
-    quotes; `history_expand` gives the original.
+    `args` is the object that the model wrote, or its JSON. Excerpts and titles go through `redact`, since
+    they are quotes; `history_expand` gives the original.
     """
     desk = _Desk(history, budget, redact)
     tool = _TOOLS.get(str(name))
     if tool is None:
-        return desk.refuse(f"there is no tool {shown(name)}", f"use one of: {', '.join(_TOOLS)}")
+        return desk.refuse(f"there is no tool {quote_argument(name)}", f"use one of: {', '.join(_TOOLS)}")
     try:
         return tool.run(desk, read_arguments(args, tool.arguments))
     except InputError as error:
@@ -116,7 +122,7 @@ def answer(
 
 
 class _Desk(msgspec.Struct, frozen=True):
-    """What an answer is made with."""
+    """Writes the answers of the tools."""
 
     history: History
     budget: Budget
@@ -128,77 +134,77 @@ class _Desk(msgspec.Struct, frozen=True):
         characters = max(least, min(most, self.budget.tokens * _PER_TOKEN // hits))
         found = self.history.search(str(wanted.query), Wish(hits=hits, characters=characters))
         several = len({finding.session for finding in found}) > 1
-        entries = [self._entry(finding, named=several) for finding in found]
+        entries = [self._write_entry(finding, named=several) for finding in found]
         if not entries:
-            return self._first_that_fits([{"found": [], "hint": _NOTHING_FOUND}])
-        return self._first_that_fits(_fewer(entries))
+            return self._choose_fitting([{"found": [], "hint": _NOTHING_FOUND}])
+        return self._choose_fitting(_list_fewer(entries))
 
     def describe(self, wanted: DescribeHistory) -> str:
-        place = self.history.describe(handle_in(wanted.handle))
+        place = self.history.describe(read_handle(wanted.handle))
         about = {
             "handle": place.handle,
             "kind": place.kind,
-            **self._about(place),
-            "title": self._line(place.title),
+            **self._describe_place(place),
+            "title": self._write_line(place.title),
             "characters": place.characters,
             "tokens": place.tokens,
             "in_view": place.in_view,
         }
         if not place.inside:
-            return self._first_that_fits([about, {**about, "title": ""}])
-        titled = [self._titled(handle) for handle in place.inside[:_MOST_TITLED]]
-        return self._first_that_fits(_with_inside(about, titled, place.inside))
+            return self._choose_fitting([about, {**about, "title": ""}])
+        titled = [self._describe_inside(handle) for handle in place.inside[:_MOST_TITLED]]
+        return self._choose_fitting(_list_inside(about, titled, place.inside))
 
     def expand(self, wanted: ExpandHistory) -> str:
-        handle, start = handle_in(wanted.handle), wanted.offset or 0
+        handle, start = read_handle(wanted.handle), wanted.offset or 0
         place, text = self.history.describe(handle), self.history.text(handle)
         if start >= len(text) > 0:
             return self.refuse(
-                f"offset {shown(start)} is past the end",
-                f"{shown(handle)} has {len(text):,} characters: give a smaller offset",
+                f"offset {quote_argument(start)} is past the end",
+                f"{quote_argument(handle)} has {len(text):,} characters: give a smaller offset",
             )
         most = max(1, min(wanted.limit or len(text), self.budget.tokens * _MOST_PER_TOKEN))
-        about = {"handle": place.handle, **self._about(place)}
+        about = {"handle": place.handle, **self._describe_place(place)}
         while (
-            used := self.budget.count(page := _json(_page(about, text, start, most)))
+            used := self.budget.count(page := _json(_write_page(about, text, start, most)))
         ) > self.budget.tokens:
             if most == 1:
-                return self._first_that_fits([_page({}, text, start, 1)])
+                return self._choose_fitting([_write_page({}, text, start, 1)])
             most = max(1, min(most - 1, int(most * self.budget.tokens / used * 0.97)))
         return page
 
     def refuse(self, what: str, instead: str) -> str:
-        """An error that says what is wrong and what to do."""
+        """Returns an error that says what is wrong and what to do."""
         said = (shorten(what, 400), shorten(what, 100), "this cannot be answered")
-        return self._first_that_fits({"error": f"{text}; {instead}"} for text in said)
+        return self._choose_fitting({"error": f"{text}; {instead}"} for text in said)
 
-    def _first_that_fits(self, answers: Iterable[Any]) -> str:
+    def _choose_fitting(self, answers: Iterable[Any]) -> str:
         for one in answers:
             text = _json(one)
             if self.budget.count(text) <= self.budget.tokens:
                 return text
         return _json(_TOO_LARGE)
 
-    def _entry(self, finding: Finding, *, named: bool) -> dict[str, Any]:
-        """What a finding is told by; with the name of its conversation, where there is more than one."""
+    def _write_entry(self, finding: Finding, *, named: bool) -> dict[str, Any]:
+        """Writes a finding as an entry; with the name of its conversation, where there is more than one."""
         entry: dict[str, Any] = {"handles": list(finding.handles), "turn": finding.turn}
         if named:
-            entry |= {"session": finding.session, "title": self._line(finding.title)}
+            entry |= {"session": finding.session, "title": self._write_line(finding.title)}
         time = _utc(finding.at)
         return {**entry, **({"time": time} if time else {}), "excerpt": self.redact(finding.excerpt)}
 
-    def _about(self, place: HistoryPlace) -> dict[str, Any]:
+    def _describe_place(self, place: HistoryPlace) -> dict[str, Any]:
         known = {"time": _utc(place.at), "role": shorten(place.role, 20)}
         return {"turn": place.turn, **{key: value for key, value in known.items() if value}}
 
-    def _titled(self, handle: str) -> dict[str, str]:
+    def _describe_inside(self, handle: str) -> dict[str, str]:
         try:
             place = self.history.describe(handle)
         except UnknownHandle:
             return {"handle": handle}
-        return {"handle": handle, "role": place.role, "title": self._line(place.title)}
+        return {"handle": handle, "role": place.role, "title": self._write_line(place.title)}
 
-    def _line(self, title: str) -> str:
+    def _write_line(self, title: str) -> str:
         return shorten(" ".join(self.redact(title).split()), _LONGEST_NAME)
 
 
@@ -234,88 +240,97 @@ def _schema(name: str, description: str, **properties: dict[str, Any]) -> dict[s
 
 
 def _json(value: Any) -> str:
-    """JSON that every client can send on: a lone surrogate is escaped."""
+    """Returns JSON that every client can send on: a lone surrogate is escaped."""
     return encode_wire(value).decode()
 
 
 def _utc(at: float | None) -> str:
-    """The time as ISO 8601, to the second; nothing where it is not known."""
+    """Returns the time as ISO 8601, to the second; nothing where it is not known."""
     if at is None or not math.isfinite(at) or not 0 <= at <= _LAST_TIME:
         return ""
     return f"{np.datetime64(int(at), 's')}Z"
 
 
-def _fewer(entries: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """All entries, then ever fewer, with the handles of the others; the first one alone, shortened, in the end."""
+def _list_fewer(entries: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yields answers with all entries, then with ever fewer and the handles of the others.
+
+    The last ones have the first entry alone, shortened.
+    """
     for kept in range(len(entries), 0, -1):
-        yield _found(entries[:kept], entries[kept:])
+        yield _write_findings(entries[:kept], entries[kept:])
     first = entries[0]
     excerpt = first["excerpt"]
     while len(excerpt) > 20:
         excerpt = excerpt[: len(excerpt) // 2]
-        yield _cut({**first, "excerpt": f"{excerpt}…"}, len(entries))
-    yield _cut({"handles": first["handles"][:1], "turn": first["turn"]}, len(entries))
+        yield _write_first({**first, "excerpt": f"{excerpt}…"}, len(entries))
+    yield _write_first({"handles": first["handles"][:1], "turn": first["turn"]}, len(entries))
 
 
-def _cut(entry: dict[str, Any], total: int) -> dict[str, Any]:
+def _write_first(entry: dict[str, Any], total: int) -> dict[str, Any]:
     return {"found": [entry], "left_out": total - 1, "hint": _LEFT_OUT}
 
 
-def _found(entries: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _write_findings(entries: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if not others:
         return {"found": entries}
     handles = dict.fromkeys(chain.from_iterable(entry["handles"] for entry in others))
     return {"found": entries, "left_out": len(others), "their_handles": list(handles), "hint": _LEFT_OUT}
 
 
-def _with_inside(
+def _list_inside(
     about: dict[str, Any], titled: list[dict[str, str]], inside: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    """With a line for each of what is inside, then for ever fewer; the others by their handles, or how many in the end."""
+    """Yields answers with a line for each handle inside, then for ever fewer.
+
+    The others are named by their handles or, in the end, counted.
+    """
     kept = len(titled)
     while kept:
-        yield _listed(about, titled[:kept], _runs(inside[kept:]), len(inside))
+        yield _write_inside(about, titled[:kept], _join_runs(inside[kept:]), len(inside))
         kept //= 2
-    runs = _runs(inside)
+    runs = _join_runs(inside)
     while runs:
-        yield _listed(about, [], runs, len(inside))
+        yield _write_inside(about, [], runs, len(inside))
         half = len(runs) // 2
         runs = [*runs[:half], "…"] if half > 1 else []
-    yield _listed({**about, "title": ""}, [], [], len(inside))
+    yield _write_inside({**about, "title": ""}, [], [], len(inside))
 
 
-def _listed(
+def _write_inside(
     about: dict[str, Any], titled: Sequence[dict[str, str]], runs: Sequence[str], total: int
 ) -> dict[str, Any]:
     listed = {**about, "inside_count": total, "inside": titled}
     return {**listed, "also_inside": " ".join(runs)} if runs else listed
 
 
-def _runs(handles: Sequence[str]) -> list[str]:
-    """The handles with runs of neighbours in one word: m2-m7."""
+def _join_runs(handles: Sequence[str]) -> list[str]:
+    """Returns the handles with runs of neighbours in one word: m2-m7."""
     runs: list[list[str]] = []
     for handle in handles:
-        if runs and handle == _next(runs[-1][-1]):
+        if runs and handle == _follow_handle(runs[-1][-1]):
             runs[-1][1:] = [handle]
         else:
             runs.append([handle])
     return ["-".join(run) for run in runs]
 
 
-def _next(handle: str) -> str:
+def _follow_handle(handle: str) -> str:
     match = _NUMBERED.fullmatch(handle)
     return f"{match[1]}{int(match[2]) + 1}" if match else ""
 
 
-def _page(about: dict[str, Any], text: str, start: int, most: int) -> dict[str, Any]:
-    """A page of at most so many characters, with where the next one begins."""
-    end = _page_end(text, start, most)
+def _write_page(about: dict[str, Any], text: str, start: int, most: int) -> dict[str, Any]:
+    """Returns a page of at most so many characters, with where the next one begins."""
+    end = _find_page_end(text, start, most)
     page = {**about, "offset": start, "text": text[start:end], "characters": len(text)}
     return {**page, "next_offset": end} if end < len(text) else page
 
 
-def _page_end(text: str, start: int, most: int) -> int:
-    """Where a page ends: after a line, or inside one that is too long, there between words if it has any."""
+def _find_page_end(text: str, start: int, most: int) -> int:
+    """Returns where a page ends.
+
+    That is after a line, or inside one that is too long, there between words if it has any.
+    """
     end = start + most
     if end >= len(text):
         return len(text)

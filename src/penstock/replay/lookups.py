@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.conversation.message import Role
 from penstock.recall.memory_index import MemoryIndex
-from penstock.recall.passages import message_passages
+from penstock.recall.passages import cut_passages
 from penstock.recall.ranking import Wish
 from penstock.replay.needles import Spoken, find_needed, places
 
@@ -114,4 +114,4 @@ def _query(value: str, spoken: Sequence[Spoken], cut: int) -> str:
 
 
 def _text(message: Message) -> str:
-    return "\n".join(passage.text for passage in message_passages(message))
+    return "\n".join(passage.text for passage in cut_passages(message))

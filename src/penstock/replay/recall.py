@@ -11,7 +11,7 @@ from penstock.conversation.dialects import dialect_named
 from penstock.conversation.wire import parse_json
 from penstock.engine.compress import CompressRequest, compress_list, new_notebook
 from penstock.errors import TargetTooSmall
-from penstock.recall.passages import message_passages
+from penstock.recall.passages import cut_passages
 from penstock.replay.needles import Recalled, Spoken, find_needed, places
 from penstock.replay.traces import turns_of
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from penstock.conversation.dialects.base import Dialect
     from penstock.conversation.message import Message
     from penstock.settings import Settings
-    from penstock.stores.values import LogEntry, Store
+    from penstock.stores.store import Store
+    from penstock.stores.values import LogEntry
 
 __all__ = ["StoredSession", "measure_recall", "read_session"]
 
@@ -98,4 +99,4 @@ def _positions(entries: Sequence[LogEntry], times: Sequence[float]) -> list[int]
 
 
 def _text(message: Message) -> str:
-    return "\n".join(passage.text for passage in message_passages(message))
+    return "\n".join(passage.text for passage in cut_passages(message))

@@ -14,7 +14,8 @@ from penstock.errors import InputError, MalformedJSON
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.stores.values import Store, UsageRow
+    from penstock.stores.store import Store
+    from penstock.stores.values import UsageRow
 
 __all__ = ["STATIC_TOKENS", "Trace", "read_traces", "stored_trace", "turns_of"]
 

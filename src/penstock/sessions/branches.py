@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from penstock.stores.values import COMPRESSION, NewCompaction, NewFact, NewSession
 
 if TYPE_CHECKING:
-    from penstock.stores.values import CompactionRow, SessionRow, Store
+    from penstock.stores.store import Store
+    from penstock.stores.values import CompactionRow, SessionRow
 
 __all__ = ["TAKEN_OVER", "branch_off"]
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from penstock.engine.compressed import Compressed
     from penstock.redaction import Redactor
     from penstock.sessions.stored_view import StoredView
-    from penstock.stores.values import CompactionRow, LogTip, NewFact, SessionRow, Store
+    from penstock.stores.store import Store
+    from penstock.stores.values import CompactionRow, LogTip, NewFact, SessionRow
 
 __all__ = ["CompactionDraft", "ViewBase", "drafted"]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.sessions.stored_view import StoredView
-    from penstock.stores.values import Store
+    from penstock.stores.store import Store
 
 __all__ = ["Exported", "as_document", "exported", "log_bytes", "view_bytes"]
 

@@ -13,9 +13,9 @@ from penstock.conversation.view import Handoff, Kept
 from penstock.conversation.wire import parse_json
 from penstock.errors import UnknownHandle
 from penstock.recall.history import HistoryPlace
-from penstock.recall.originals import original_text, original_title
-from penstock.recall.passages import message_passages
-from penstock.recall.query import talked_about, values_of
+from penstock.recall.originals import write_original, write_title
+from penstock.recall.passages import cut_passages
+from penstock.recall.query import find_topic, find_values
 from penstock.sessions.stored_view import read_view
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from penstock.recall.history import Finding
     from penstock.recall.ranking import Wish
     from penstock.sessions.stored_view import StoredView
-    from penstock.stores.values import CompactionRow, LogEntry, Store, StoredResult
+    from penstock.stores.store import Store
+    from penstock.stores.values import CompactionRow, LogEntry, StoredResult
 
 __all__ = ["SessionHistory"]
 
@@ -86,7 +87,7 @@ class SessionHistory:
         """All of it, as it was said."""
         named = _HANDLE.fullmatch(handle)
         if named is not None and named[1] == "m":
-            return original_text(self._message(self._entry(handle, int(named[2]) - 1)))
+            return write_original(self._message(self._entry(handle, int(named[2]) - 1)))
         if named is not None:
             return _summary_text(self._compaction(handle, int(named[2])))
         return self._result(handle).text
@@ -100,8 +101,8 @@ class SessionHistory:
             kind="message",
             turn=self._turn(position),
             role=entry.role,
-            title=original_title(message, self._calls_before(position), self._redact),
-            characters=len(original_text(message)),
+            title=write_title(message, self._calls_before(position), self._redact),
+            characters=len(write_original(message)),
             tokens=entry.tokens,
             at=entry.created,
             in_view=newest is None
@@ -185,7 +186,7 @@ class SessionHistory:
 
     def _talked_about(self, view: StoredView) -> str:
         dialect = self._dialect()
-        return talked_about([dialect.decode(wire) for wire in view.wires[-_BACK:]])
+        return find_topic([dialect.decode(wire) for wire in view.wires[-_BACK:]])
 
     def _values(self, view: StoredView, newest: CompactionRow | None) -> frozenset[str]:
         """Every value in the view. Messages that were looked at before are not looked at again until a compaction."""
@@ -197,7 +198,7 @@ class SessionHistory:
             key = (at, compaction if at < length else 0)
             held = self._known.get(key)
             if held is None:
-                held = values_of(passage.text for passage in message_passages(dialect.decode(wire)))
+                held = find_values(passage.text for passage in cut_passages(dialect.decode(wire)))
             known[key] = held
         self._known = known
         return frozenset().union(*known.values())

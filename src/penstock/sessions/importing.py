@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from penstock.settings import Settings
-    from penstock.stores.values import SessionRow, Store, UsageRow
-    from penstock.transfer.recorded import Recorded
+    from penstock.stores.store import Store
+    from penstock.stores.values import SessionRow, UsageRow
+    from penstock.transfer.recorded import RecordedConversation
 
 __all__ = ["BRANCHED", "GROWN", "KNOWN", "NEW", "WITHOUT_PARENT", "Adopted", "adopt"]
 
@@ -57,7 +58,7 @@ class Adopted(msgspec.Struct, frozen=True):
 class _Prepared(msgspec.Struct, frozen=True):
     """A recorded conversation as the store takes it. `now` is when that is, `written` the time of what has none."""
 
-    recorded: Recorded
+    recorded: RecordedConversation
     new: list[NewMessage]
     ids: list[str]
     id: str
@@ -66,7 +67,7 @@ class _Prepared(msgspec.Struct, frozen=True):
 
 
 def adopt(
-    store: Store, recorded: Recorded, settings: Settings, now: float, written: float | None = None
+    store: Store, recorded: RecordedConversation, settings: Settings, now: float, written: float | None = None
 ) -> Adopted:
     """Put the conversation into the store. What has no time of its own has that of `written`, or of `now`.
 
@@ -90,7 +91,7 @@ def adopt(
     return msgspec.structs.replace(done, more_to_come=more_to_come)
 
 
-def _without_last(recorded: Recorded) -> Recorded:
+def _without_last(recorded: RecordedConversation) -> RecordedConversation:
     """The conversation up to its last message."""
     length = len(recorded.messages) - 1
     return msgspec.structs.replace(
@@ -171,7 +172,7 @@ def _new(store: Store, session: NewSession, make: Callable[[], SessionRow]) -> S
         raise StoreConflict(str(error)) from None
 
 
-def _prepared(recorded: Recorded, now: float, written: float) -> _Prepared:
+def _prepared(recorded: RecordedConversation, now: float, written: float) -> _Prepared:
     dialect = dialect_named(recorded.dialect)
     wires = [parse_json(one.raw) for one in recorded.messages]
     raws = [one.raw for one in recorded.messages]
@@ -212,16 +213,16 @@ def _shared(standing: Sequence[str], ids: Sequence[str]) -> int:
     return low
 
 
-def _sign(store: Store, row: SessionRow, recorded: Recorded) -> None:
+def _sign(store: Store, row: SessionRow, recorded: RecordedConversation) -> None:
     """Note where the conversation comes from, so that more of the same finds it."""
     store.put_note(_NOTE, row.conversation, _signature(recorded))
 
 
-def _is_same(store: Store, row: SessionRow, recorded: Recorded) -> bool:
+def _is_same(store: Store, row: SessionRow, recorded: RecordedConversation) -> bool:
     return store.note(_NOTE, row.conversation) == _signature(recorded)
 
 
-def _signature(recorded: Recorded) -> bytes:
+def _signature(recorded: RecordedConversation) -> bytes:
     return encode_wire({"format": recorded.format, "source": recorded.source})
 
 

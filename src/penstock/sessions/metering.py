@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from penstock.errors import ErrorClass
     from penstock.measure.windows import Window
     from penstock.settings import Settings
-    from penstock.stores.values import SessionRow, Store
+    from penstock.stores.store import Store
+    from penstock.stores.values import SessionRow
     from penstock.writing.notebook import Notebook
 
 __all__ = ["Meter", "MeteredSession", "booked"]

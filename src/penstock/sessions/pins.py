@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from penstock.conversation.view import Piece
-    from penstock.stores.values import SessionRow, Store
+    from penstock.stores.store import Store
+    from penstock.stores.values import SessionRow
 
 __all__ = ["stands_whole", "with_pinned"]
 

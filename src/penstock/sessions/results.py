@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from penstock.conversation.message import Part
     from penstock.settings import ToolsSettings
-    from penstock.stores.values import SessionRow, Store
+    from penstock.stores.store import Store
+    from penstock.stores.values import SessionRow
 
 __all__ = [
     "LEAST_CHARS",

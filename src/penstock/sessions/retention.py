@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.settings import Settings
-    from penstock.stores.values import Expired, Store
+    from penstock.stores.store import Store
+    from penstock.stores.values import ExpiredConversation
 
 __all__ = ["expire", "honour_retention"]
 
@@ -22,7 +23,7 @@ _NOTE = "retention"
 _log = logging.getLogger("penstock")
 
 
-def honour_retention(store: Store, settings: Settings, now: float) -> Sequence[Expired]:
+def honour_retention(store: Store, settings: Settings, now: float) -> Sequence[ExpiredConversation]:
     """Delete what is due by the settings, at most once an hour; what went.
 
     A store that cannot be written to at the moment is left as it is: the next to open it tries again.
@@ -41,7 +42,7 @@ def honour_retention(store: Store, settings: Settings, now: float) -> Sequence[E
         return ()
 
 
-def expire(store: Store, now: float, days: float) -> Sequence[Expired]:
+def expire(store: Store, now: float, days: float) -> Sequence[ExpiredConversation]:
     """Delete conversations that nobody has used for so many days, and note how many that were; what went."""
     gone = store.expire(now - days * DAY_SECONDS)
     if gone:

@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from penstock.engine.compressed import Compressed
     from penstock.engine.summariser import Summariser
     from penstock.recall.history import Finding, History
-    from penstock.stores.values import LogEntry, SessionRow, Store
+    from penstock.stores.store import Store
+    from penstock.stores.values import LogEntry, SessionRow
 
 __all__ = ["Session", "ViewBase"]
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from penstock.conversation.view import Compaction, Piece
     from penstock.engine.compressed import Compressed
     from penstock.redaction import Redactor
-    from penstock.stores.values import FactRow, LogEntry, SessionRow, Store
+    from penstock.stores.store import Store
+    from penstock.stores.values import FactRow, LogEntry, SessionRow
 
 __all__ = ["StoredView", "read_view", "recorded_facts", "recorded_pieces"]
 

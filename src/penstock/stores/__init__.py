@@ -1,1 +1,1 @@
-"""Where sessions live: one protocol, one implementation in portable SQL, and a database behind it."""
+"""The store of sessions: one implementation in portable SQL, over SQLite or PostgreSQL."""

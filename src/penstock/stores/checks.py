@@ -1,7 +1,8 @@
-"""What may be wrong with a store, and what mends it.
+"""Checks of a store: every fault that can be found, and the statement that mends it.
 
-Every id is worked out anew from the bytes, and every reference is looked up. Mending puts right what can be worked out
-from what is there (ends and lengths of logs, rows that nothing leads to); it never makes content up.
+Every id is worked out anew from the bytes, and every reference is looked up. Mending puts right what can be
+worked out from what is there (ends and lengths of logs, rows that nothing leads to); it never makes content
+up.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from penstock.errors import InputError, StoreError
 from penstock.recall.passages import INDEX_VERSION
 from penstock.stores.compactions import knows_its_positions, read_pieces
 from penstock.stores.encoding import unpack
-from penstock.stores.index import damaged_blocks, held_passages
-from penstock.stores.rows import fingerprint, ids_of, stretches, tokens_of
+from penstock.stores.index import count_damaged_blocks, count_held_passages
+from penstock.stores.rows import find_stretches, make_fingerprint, read_ids, sum_tokens
 from penstock.stores.values import COMPRESSION, StoreFault
 
 if TYPE_CHECKING:
@@ -28,11 +29,13 @@ if TYPE_CHECKING:
     from penstock.conversation.message import Message
     from penstock.stores.database import Row, Transaction
 
-__all__ = ["MAKE_ANEW", "CheckedLog", "findings", "log_findings", "mend", "search_faults"]
-
+__all__ = ["MAKE_ANEW", "CheckedLog", "check_log", "check_search_index", "find_faults", "mend"]
 
 _RESULTS_AT_ONCE = 20  # each may have megabytes
 _ROUNDS = 5  # what one mends may show another: an entry that goes leaves a message that nothing leads to
+_AT_ONCE = 500  # messages that are held while they are checked
+MAKE_ANEW = "UPDATE index_version SET version = 0"
+_SOURCES = ((0, "messages", "messages"), (1, "compactions", "summaries"), (2, "results", "stored results"))
 
 
 class CheckFinding(NamedTuple):
@@ -43,34 +46,34 @@ class CheckFinding(NamedTuple):
     values: tuple[Any, ...] = ()
 
 
-def findings(do: Transaction) -> Iterator[CheckFinding]:
-    """Everything that is not as it should be."""
+def find_faults(do: Transaction) -> Iterator[CheckFinding]:
+    """Yields everything that is not as it should be."""
     for row in do.rows(
         "SELECT key, id, dialect, tip, length, view, forked_from, fork_length, tokens FROM conversations ORDER BY key"
     ):
-        log = log_findings(do, row)
+        log = check_log(do, row)
         where = f"conversation {row[1]}"
-        yield from (_finding(where, what) for what in log.broken)
+        yield from (_report(where, what) for what in log.broken)
         if log.mended_end is not None:
-            yield _finding(
+            yield _report(
                 where,
                 "the end or the length on record is not that of its log",
                 "UPDATE conversations SET tip = ?, length = ? WHERE key = ?",
                 (*log.mended_end, row[0]),
             )
-        yield from _token_findings(do, row, log, where)
-        yield from _compaction_findings(do, row, log, where)
-        yield from _session_findings(do, row[0], where)
-    yield from _result_findings(do)
-    yield from _orphans(do)
-    yield from (_finding("search index", what, MAKE_ANEW) for what in search_faults(do))
+        yield from _check_tokens(do, row, log, where)
+        yield from _check_compactions(do, row, log, where)
+        yield from _check_sessions(do, row[0], where)
+    yield from _check_results(do)
+    yield from _find_orphans(do)
+    yield from (_report("search index", what, MAKE_ANEW) for what in check_search_index(do))
 
 
 def mend(do: Transaction) -> list[StoreFault]:
-    """Mend what can be; what was."""
+    """Mends what can be mended, and returns what was."""
     mended: list[StoreFault] = []
     for _ in range(_ROUNDS):
-        found = [finding for finding in findings(do) if finding.statement]
+        found = [finding for finding in find_faults(do) if finding.statement]
         if not found:
             break
         for finding in found:
@@ -79,16 +82,16 @@ def mend(do: Transaction) -> list[StoreFault]:
     return mended
 
 
-def _finding(where: str, what: str, statement: str = "", values: tuple[Any, ...] = ()) -> CheckFinding:
+def _report(where: str, what: str, statement: str = "", values: tuple[Any, ...] = ()) -> CheckFinding:
     return CheckFinding(StoreFault(where, what, mendable=bool(statement)), statement, values)
 
 
-def _token_findings(do: Transaction, row: Row, log: CheckedLog, where: str) -> Iterator[CheckFinding]:
+def _check_tokens(do: Transaction, row: Row, log: CheckedLog, where: str) -> Iterator[CheckFinding]:
     if log.broken:
         return
-    tokens = tokens_of(do, row[0])
+    tokens = sum_tokens(do, row[0])
     if tokens != row[8]:
-        yield _finding(
+        yield _report(
             where,
             f"{row[8]:,} tokens are on record, and its messages have {tokens:,}",
             "UPDATE conversations SET tokens = ? WHERE key = ?",
@@ -96,7 +99,7 @@ def _token_findings(do: Transaction, row: Row, log: CheckedLog, where: str) -> I
         )
 
 
-def _compaction_findings(do: Transaction, row: Row, log: CheckedLog, where: str) -> Iterator[CheckFinding]:
+def _check_compactions(do: Transaction, row: Row, log: CheckedLog, where: str) -> Iterator[CheckFinding]:
     conversation, view = row[0], row[5]
     rows = do.rows(
         "SELECT c.key, c.over, c.base, c.length, c.pieces, c.receipt, c.undone, s.conversation FROM compactions c "
@@ -105,21 +108,21 @@ def _compaction_findings(do: Transaction, row: Row, log: CheckedLog, where: str)
     )
     standing = {compaction[0]: compaction for compaction in rows if compaction[6] is None}
     for compaction in rows:
-        for what in _record_faults(compaction, log, conversation):
-            yield _finding(f"{where}, compaction {compaction[0]}", what)
-    chain = _chain(standing, view)
+        for what in _check_record(compaction, log, conversation):
+            yield _report(f"{where}, compaction {compaction[0]}", what)
+    chain = _follow_chain(standing, view)
     if chain is None or len(chain) != len(standing):
-        whole = _whole_chain_end(standing)
+        whole = _find_chain_end(standing)
         what = "the view on record is not that of the compactions that hold"
         if whole is None:
-            yield _finding(where, what)
+            yield _report(where, what)
         else:
-            yield _finding(
+            yield _report(
                 where, what, "UPDATE conversations SET view = ? WHERE key = ?", (whole, conversation)
             )
 
 
-def _record_faults(compaction: Row, log: CheckedLog, conversation: int) -> Iterator[str]:
+def _check_record(compaction: Row, log: CheckedLog, conversation: int) -> Iterator[str]:
     _, _, base, length, pieces, receipt, _, session = compaction
     if length > len(log.ids) or (length and log.ids[length - 1] != bytes(base).hex()):
         yield "its base is not in the log"
@@ -136,8 +139,8 @@ def _record_faults(compaction: Row, log: CheckedLog, conversation: int) -> Itera
         yield "its receipt cannot be read"
 
 
-def _chain(standing: dict[int, Row], view: int) -> list[int] | None:
-    """The compactions below a view, newest first; None where one is missing or taken back."""
+def _follow_chain(standing: dict[int, Row], view: int) -> list[int] | None:
+    """Returns the compactions below a view, newest first; None where one is missing or taken back."""
     chain: list[int] = []
     while view:
         if view not in standing or view in chain:
@@ -147,31 +150,31 @@ def _chain(standing: dict[int, Row], view: int) -> list[int] | None:
     return chain
 
 
-def _whole_chain_end(standing: dict[int, Row]) -> int | None:
-    """The one view below which all compactions that hold stand; None where there is none."""
+def _find_chain_end(standing: dict[int, Row]) -> int | None:
+    """Returns the one view below which all compactions that hold stand; None where there is none."""
     if not standing:
         return 0
     ends = standing.keys() - {row[1] for row in standing.values()}
     if len(ends) != 1:
         return None
     end = ends.pop()
-    chain = _chain(standing, end)
+    chain = _follow_chain(standing, end)
     return end if chain is not None and len(chain) == len(standing) else None
 
 
-def _session_findings(do: Transaction, conversation: int, where: str) -> Iterator[CheckFinding]:
+def _check_sessions(do: Transaction, conversation: int, where: str) -> Iterator[CheckFinding]:
     rows = do.rows(
         "SELECT s.key, s.id, s.parent, s.kind, p.conversation FROM sessions s "
         "LEFT JOIN sessions p ON p.key = s.parent WHERE s.conversation = ? ORDER BY s.key",
         conversation,
     )
     if not rows:
-        yield _finding(where, "it has no session")
+        yield _report(where, "it has no session")
     continued: set[int] = set()
     for key, session, parent, kind, parent_conversation in rows:
         place = f"session {session}"
         if parent is not None and parent_conversation is None:
-            yield _finding(
+            yield _report(
                 place,
                 "its parent is not there",
                 "UPDATE sessions SET parent = NULL WHERE key = ?",
@@ -180,13 +183,13 @@ def _session_findings(do: Transaction, conversation: int, where: str) -> Iterato
         if kind != COMPRESSION:
             continue
         if parent_conversation is not None and parent_conversation != conversation:
-            yield _finding(place, "it continues a session of another conversation")
+            yield _report(place, "it continues a session of another conversation")
         if parent in continued:
-            yield _finding(place, "the session that it continues has another continuation, too")
+            yield _report(place, "the session that it continues has another continuation, too")
         continued.add(parent)
 
 
-def _result_findings(do: Transaction) -> Iterator[CheckFinding]:
+def _check_results(do: Transaction) -> Iterator[CheckFinding]:
     last = 0
     while some := do.rows(
         f"SELECT key, id, raw, packed FROM results WHERE key > ? ORDER BY key LIMIT {_RESULTS_AT_ONCE}", last
@@ -196,11 +199,11 @@ def _result_findings(do: Transaction) -> Iterator[CheckFinding]:
             try:
                 unpack(raw, packed)
             except StoreError:
-                yield _finding(f"result {name}", "its bytes are damaged")
+                yield _report(f"result {name}", "its bytes are damaged")
 
 
-def _orphans(do: Transaction) -> Iterator[CheckFinding]:
-    """Rows that belong to nothing."""
+def _find_orphans(do: Transaction) -> Iterator[CheckFinding]:
+    """Yields rows that belong to nothing."""
     for table, column, owner in (
         ("entries", "conversation", "conversations"),
         ("compactions", "conversation", "conversations"),
@@ -237,24 +240,19 @@ def _rows_to_change(
 ) -> Iterator[CheckFinding]:
     row = do.one(f"SELECT count(*) FROM {table} WHERE {which}")
     if row and row[0]:
-        yield _finding(f"table {table}", f"{what}: {row[0]:,}", f"{statement} WHERE {which}")
-
-
-# Checking a log: every id of it worked out anew from the bytes of its messages.
-
-_AT_ONCE = 500  # messages that are held while they are checked
+        yield _report(f"table {table}", f"{what}: {row[0]:,}", f"{statement} WHERE {which}")
 
 
 class CheckedLog(msgspec.Struct):
-    """What was found: the ids of the log, what is broken in it, and its end where another one is on record."""
+    """The ids of a log, what is broken in it, and its end where another one is on record."""
 
     ids: list[str]
     broken: list[str]
     mended_end: tuple[bytes, int] | None = None
 
 
-def log_findings(do: Transaction, row: Row) -> CheckedLog:
-    """Check the log of a row of `conversations`; what it shares with another is checked there."""
+def check_log(do: Transaction, row: Row) -> CheckedLog:
+    """Checks the log of a row of `conversations`; what it shares with another is checked there."""
     conversation, _, dialect, tip, length, _, source, shared = row[:8]
     log = CheckedLog([], [])
     if dialect not in DIALECTS:
@@ -264,7 +262,7 @@ def log_findings(do: Transaction, row: Row) -> CheckedLog:
         if source >= conversation or do.one("SELECT 1 FROM conversations WHERE key = ?", source) is None:
             log.broken.append("the conversation that it branched off from is not there")
             return log
-        log.ids = ids_of(do, source)[:shared]
+        log.ids = read_ids(do, source)[:shared]
     if len(log.ids) != shared:
         log.broken.append(f"it shares {shared:,} messages, of which {len(log.ids):,} are there")
         return log
@@ -276,7 +274,7 @@ def log_findings(do: Transaction, row: Row) -> CheckedLog:
 
 
 def _check_own(do: Transaction, conversation: int, dialect: Dialect, log: CheckedLog) -> bool:
-    """Check the entries that are the conversation's own; whether they are all there, one after the other."""
+    """Checks the conversation's own entries; returns whether they are all there, one after the other."""
     before = log.ids[-1] if log.ids else ""
     unlinked: list[int] = []
     below = do.one(
@@ -284,7 +282,7 @@ def _check_own(do: Transaction, conversation: int, dialect: Dialect, log: Checke
     )
     if below and below[0]:
         log.broken.append(f"{below[0]:,} messages stand at places that it shares with another log")
-    for position, message_id, digest, mark, raw, packed in _own(do, conversation, len(log.ids)):
+    for position, message_id, digest, mark, raw, packed in _read_own(do, conversation, len(log.ids)):
         handle = f"m{position + 1}"
         if position != len(log.ids):
             log.broken.append(f"messages are missing before {handle}")
@@ -295,19 +293,19 @@ def _check_own(do: Transaction, conversation: int, dialect: Dialect, log: Checke
         own = bytes(message_id).hex()
         if chain(before, bytes(digest)) != own:
             log.broken.append(f"{handle} does not belong after the message before it")
-        content = _unpacked(raw, packed)
-        if content is None or fingerprint(content) != bytes(mark):
+        content = _try_unpack(raw, packed)
+        if content is None or make_fingerprint(content) != bytes(mark):
             log.broken.append(f"the bytes of {handle} are damaged")
         elif _digest(content, dialect) != bytes(digest):
             unlinked.append(position)
         log.ids.append(own)
         before = own
     if unlinked:
-        log.broken += _misread(do, conversation, dialect, unlinked)
+        log.broken += _find_misread(do, conversation, dialect, unlinked)
     return True
 
 
-def _own(do: Transaction, conversation: int, start: int) -> Iterator[Row]:
+def _read_own(do: Transaction, conversation: int, start: int) -> Iterator[Row]:
     while True:
         rows = do.rows(
             "SELECT e.position, m.id, m.digest, m.fingerprint, m.raw, m.packed FROM entries e "
@@ -321,18 +319,20 @@ def _own(do: Transaction, conversation: int, start: int) -> Iterator[Row]:
         start = rows[-1][0] + 1
 
 
-def _misread(do: Transaction, conversation: int, dialect: Dialect, positions: list[int]) -> Iterator[str]:
-    """Those whose content is not the one on record even with the ids that calls get by their place in the log."""
+def _find_misread(
+    do: Transaction, conversation: int, dialect: Dialect, positions: list[int]
+) -> Iterator[str]:
+    """Yields those whose content is not the one on record, even with the ids that calls get by their place in the log."""
     messages: list[Message] = []
     digests: list[bytes] = []
-    for part, low, high in stretches(do, conversation):
+    for part, low, high in find_stretches(do, conversation):
         rows = do.rows(
             "SELECT m.raw, m.packed, m.digest FROM entries e JOIN messages m ON m.key = e.message "
             "WHERE e.conversation = ? AND e.position >= ? AND e.position < ? ORDER BY e.position",
             *(part, low, high),
         )
         for raw, packed, digest in rows:
-            message = _decoded(_unpacked(raw, packed), dialect)
+            message = _try_decode(_try_unpack(raw, packed), dialect)
             if message is None:
                 yield f"m{len(messages) + 1} cannot be read as a message of the dialect {dialect.name}"
                 return
@@ -344,14 +344,14 @@ def _misread(do: Transaction, conversation: int, dialect: Dialect, positions: li
             yield f"the content of m{position + 1} is not the one that its id was made of"
 
 
-def _unpacked(raw: bytes, packed: int) -> bytes | None:
+def _try_unpack(raw: bytes, packed: int) -> bytes | None:
     try:
         return unpack(raw, packed)
     except StoreError:
         return None
 
 
-def _decoded(content: bytes | None, dialect: Dialect) -> Message | None:
+def _try_decode(content: bytes | None, dialect: Dialect) -> Message | None:
     try:
         return None if content is None else dialect.decode(parse_json(content))
     except (ValueError, InputError):
@@ -359,18 +359,16 @@ def _decoded(content: bytes | None, dialect: Dialect) -> Message | None:
 
 
 def _digest(content: bytes, dialect: Dialect) -> bytes | None:
-    message = _decoded(content, dialect)
+    message = _try_decode(content, dialect)
     return None if message is None else content_digest(message)
 
 
-# What may be wrong with the search index. It is made of what the store holds, so making it anew mends all of it.
+def check_search_index(do: Transaction) -> Iterator[str]:
+    """Yields what is not as it should be with the search index.
 
-MAKE_ANEW = "UPDATE index_version SET version = 0"
-_SOURCES = ((0, "messages", "messages"), (1, "compactions", "summaries"), (2, "results", "stored results"))
-
-
-def search_faults(do: Transaction) -> Iterator[str]:
-    """What is not as it should be. Nothing in an index that the next search makes anew anyway."""
+    It is made of what the store holds, so making it anew mends all of it; nothing is said of an index that
+    the next search makes anew anyway.
+    """
     row = do.one("SELECT version FROM index_version")
     if row is None or row[0] != INDEX_VERSION:
         return
@@ -389,10 +387,10 @@ def search_faults(do: Transaction) -> Iterator[str]:
         "FROM vectors v WHERE NOT EXISTS (SELECT 1 FROM indexed x WHERE x.first = v.first AND x.passages > 0)",
     ):
         yield f"it holds {count:,} vectors of passages that are not there"
-    if count := damaged_blocks(do):
+    if count := count_damaged_blocks(do):
         yield f"{count:,} of its blocks are damaged"
     on_record = do.one("SELECT coalesce(sum(passages), 0) FROM indexed")
-    held = held_passages(do)
+    held = count_held_passages(do)
     if on_record is not None and int(on_record[0]) != held:
         yield f"it holds {held:,} passages, and {int(on_record[0]):,} are on record"
 

@@ -9,8 +9,16 @@ import msgspec
 from penstock.conversation.view import Compaction, Handoff, Piece
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import StoreConflict, StoreError
-from penstock.stores.encoding import label
-from penstock.stores.rows import last_session, log_tip_of, new_session, session_of, stretches, there, tip_of
+from penstock.stores.encoding import clean_label
+from penstock.stores.rows import (
+    find_id_at_end,
+    find_last_session,
+    find_session,
+    find_stretches,
+    insert_session,
+    read_log_tip,
+    require_row,
+)
 from penstock.stores.values import COMPRESSION, CompactionRow, FactRow
 
 if TYPE_CHECKING:
@@ -21,11 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "commit_compaction",
-    "compactions_of",
-    "facts_of",
+    "find_newest",
     "insert_facts",
     "knows_its_positions",
-    "newest_of",
+    "list_compactions",
+    "list_facts",
     "pin_message",
     "read_pieces",
     "undo_newest",
@@ -42,37 +50,37 @@ _PIECES = msgspec.json.Decoder(tuple[Piece, ...])
 def commit_compaction(
     do: Transaction, session_id: str, new: NewCompaction, words: SqlSpelling
 ) -> CompactionRow:
-    """Commit a compaction, end its session and open the continuation."""
-    _, _, conversation = session_of(do, session_id, words.hold_session)
-    log_tip_of(do, conversation, words.for_update)
+    """Commits a compaction, ends its session and opens the continuation."""
+    _, _, conversation = find_session(do, session_id, words.hold_session)
+    read_log_tip(do, conversation, words.for_update)
     if new.key:
-        done = do.one(f"{_COMPACTION} AND c.retry = ?", conversation, label(new.key))
+        done = do.one(f"{_COMPACTION} AND c.retry = ?", conversation, clean_label(new.key))
         if done is not None:
-            return _as_compaction(done)
+            return _build_compaction(done)
     _require_base(do, conversation, new)
     # The tip goes on, whichever session of the conversation was named; and its end is now, even where it was
     # ended before and resumed, since a continuation starts no earlier than what it continues has ended.
-    last = last_session(do, conversation)[0]
+    last = find_last_session(do, conversation)[0]
     do.run(
         "UPDATE sessions SET ended = ?, end_reason = ? WHERE key = ?", *(new.session.at, COMPRESSION, last)
     )
     opened = msgspec.structs.replace(new.session, kind=COMPRESSION)
-    session = new_session(do, opened, conversation, last)
+    session = insert_session(do, opened, conversation, last)
     return _insert(do, conversation, session, new)
 
 
-def compactions_of(do: Transaction, session_id: str, *, undone: bool) -> list[CompactionRow]:
-    """The compactions that hold, oldest first; with `undone`, those that were taken back too."""
-    _, _, conversation = session_of(do, session_id)
+def list_compactions(do: Transaction, session_id: str, *, undone: bool) -> list[CompactionRow]:
+    """Returns the compactions that hold, oldest first; with `undone`, those that were taken back too."""
+    _, _, conversation = find_session(do, session_id)
     which = "" if undone else "AND c.undone IS NULL"
-    return [_as_compaction(row) for row in do.rows(f"{_COMPACTION} {which} ORDER BY c.key", conversation)]
+    return [_build_compaction(row) for row in do.rows(f"{_COMPACTION} {which} ORDER BY c.key", conversation)]
 
 
 def undo_newest(do: Transaction, session_id: str, at: float, words: SqlSpelling) -> CompactionRow | None:
-    """Take the newest compaction back."""
-    _, _, conversation = session_of(do, session_id, words.hold_session)
-    log_tip_of(do, conversation, words.for_update)
-    newest = newest_of(do, conversation)
+    """Takes the newest compaction back."""
+    _, _, conversation = find_session(do, session_id, words.hold_session)
+    read_log_tip(do, conversation, words.for_update)
+    newest = find_newest(do, conversation)
     if newest is None:
         return None
     do.run("UPDATE compactions SET undone = ? WHERE key = ?", at, newest.key)
@@ -81,10 +89,10 @@ def undo_newest(do: Transaction, session_id: str, at: float, words: SqlSpelling)
 
 
 def pin_message(do: Transaction, session_id: str, position: int, hold: str, *, pinned: bool) -> None:
-    """Pin a message of the log, which compactions keep, or unpin it."""
-    _, _, conversation = session_of(do, session_id, hold)
-    if not 0 <= position < log_tip_of(do, conversation).length:
-        raise StoreError(f"there is no message m{position + 1} in this conversation to pin")
+    """Pins a message of the log, which compactions keep, or unpins it."""
+    _, _, conversation = find_session(do, session_id, hold)
+    if not 0 <= position < read_log_tip(do, conversation).length:
+        raise StoreError(f"message m{position + 1} cannot be pinned: this conversation does not have it")
     do.run(
         "INSERT INTO pins (conversation, position) VALUES (?, ?) ON CONFLICT (conversation, position) DO NOTHING"
         if pinned
@@ -94,51 +102,58 @@ def pin_message(do: Transaction, session_id: str, position: int, hold: str, *, p
 
 
 def _insert(do: Transaction, conversation: int, session: int, new: NewCompaction) -> CompactionRow:
-    """Write a compaction and make its view the present one; `session` is the key of the one that it opens."""
+    """Writes a compaction and makes its view the present one.
+
+    `session` is the key of the one that it opens.
+    """
     compaction, at = new.compaction, new.session.at
     row = do.one(
         "INSERT INTO compactions "
         "(conversation, over, base, length, pieces, receipt, created, undone, session, retry) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, NULL, ?, ?) RETURNING key",
         *(conversation, new.over, bytes.fromhex(compaction.base), compaction.length),
-        *(_write_pieces(compaction.pieces), encode_wire(dict(new.receipt)), at, session, label(new.key)),
+        _write_pieces(compaction.pieces),
+        encode_wire(dict(new.receipt)),
+        at,
+        session,
+        clean_label(new.key),
     )
-    key = there(row)[0]
+    key = require_row(row)[0]
     insert_facts(do, conversation, key, new.facts)
     do.run("UPDATE conversations SET view = ?, updated = ? WHERE key = ?", key, at, conversation)
-    return _as_compaction(there(do.one(f"{_COMPACTION} AND c.key = ?", conversation, key)))
+    return _build_compaction(require_row(do.one(f"{_COMPACTION} AND c.key = ?", conversation, key)))
 
 
-def newest_of(do: Transaction, conversation: int) -> CompactionRow | None:
-    """The compaction whose view is the present one."""
-    row = there(do.one("SELECT view FROM conversations WHERE key = ?", conversation))
+def find_newest(do: Transaction, conversation: int) -> CompactionRow | None:
+    """Returns the compaction whose view is the present one."""
+    row = require_row(do.one("SELECT view FROM conversations WHERE key = ?", conversation))
     if not row[0]:
         return None
     found = do.one(f"{_COMPACTION} AND c.key = ?", conversation, row[0])
-    return _as_compaction(there(found))
+    return _build_compaction(require_row(found))
 
 
 def _require_base(do: Transaction, conversation: int, new: NewCompaction) -> None:
     """Raises StoreConflict where the compaction is not of the present view, or not of this log."""
-    row = there(do.one("SELECT view FROM conversations WHERE key = ?", conversation))
+    row = require_row(do.one("SELECT view FROM conversations WHERE key = ?", conversation))
     if row[0] != new.over:
-        raise StoreConflict(
-            "this conversation was compacted by somebody else meanwhile: take that view and go on"
-        )
+        raise StoreConflict("another process has compacted this conversation meanwhile; go on with its view")
     compaction = new.compaction
-    if compaction.length and tip_of(do, conversation, compaction.length).hex() != compaction.base:
-        raise StoreConflict("the base of this compaction is not in the log of this conversation")
+    if compaction.length and find_id_at_end(do, conversation, compaction.length).hex() != compaction.base:
+        raise StoreConflict(
+            "the log of this conversation does not have the messages that this compaction was made of; compact again"
+        )
     if not (
         knows_its_positions(compaction.pieces, compaction.length)
         and all(0 <= fact.position < compaction.length for fact in new.facts)
     ):
         raise StoreError(
-            f"this compaction names messages beyond the {compaction.length:,} that it was made of; nothing was committed"
+            f"this compaction refers to messages beyond the {compaction.length:,} that it was made of; nothing was committed"
         )
 
 
 def knows_its_positions(pieces: Sequence[Piece], length: int) -> bool:
-    """Whether all messages that a compaction names are among those that it was made of."""
+    """Returns whether all messages that a compaction names are among those that it was made of."""
     for piece in pieces:
         positions = piece.covers if isinstance(piece, Handoff) else (piece.position,)
         if not all(0 <= position < length for position in positions):
@@ -146,8 +161,8 @@ def knows_its_positions(pieces: Sequence[Piece], length: int) -> bool:
     return True
 
 
-def _as_compaction(row: Row) -> CompactionRow:
-    """The compaction of a row of `_COMPACTION`."""
+def _build_compaction(row: Row) -> CompactionRow:
+    """Returns the compaction of a row of `_COMPACTION`."""
     compaction = Compaction(bytes(row[1]).hex(), row[2], read_pieces(bytes(row[3])))
     return CompactionRow(
         key=row[0],
@@ -161,12 +176,12 @@ def _as_compaction(row: Row) -> CompactionRow:
 
 
 def _write_pieces(pieces: Sequence[Piece]) -> bytes:
-    """The pieces of a compaction as JSON."""
+    """Returns the pieces of a compaction as JSON."""
     return encode_wire(msgspec.to_builtins(pieces, str_keys=True))
 
 
 def read_pieces(data: bytes) -> tuple[Piece, ...]:
-    """The pieces of a compaction. Raises ValueError where they are none."""
+    """Returns the pieces of a compaction. Raises ValueError where they cannot be read."""
     try:
         return _PIECES.decode(data)
     except msgspec.ValidationError:
@@ -175,29 +190,34 @@ def read_pieces(data: bytes) -> tuple[Piece, ...]:
         return msgspec.convert(parse_json(data), tuple[Piece, ...], str_keys=True)
 
 
-# Facts of the ledger: written with the compaction that takes their messages out of the view, and gone with it.
-
-
 def insert_facts(do: Transaction, conversation: int, compaction: int, facts: Sequence[NewFact]) -> None:
-    """Write the facts of a compaction, in the order in which they are given."""
+    """Writes the facts of a compaction, in the order in which they are given. They go with it."""
     do.run_many(
         "INSERT INTO facts (compaction, place, conversation, position, kind, label, text, uses, superseded) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (
-                *(compaction, place, conversation, fact.position, label(fact.kind), label(fact.label)),
-                *(label(fact.text), fact.uses, fact.superseded),
+                compaction,
+                place,
+                conversation,
+                fact.position,
+                clean_label(fact.kind),
+                clean_label(fact.label),
+                *(clean_label(fact.text), fact.uses, fact.superseded),
             )
             for place, fact in enumerate(facts)
         ],
     )
 
 
-def facts_of(do: Transaction, session_id: str) -> list[FactRow]:
-    """The facts of the compactions that hold, in the order of their messages; one that was written again counts once."""
-    _, _, conversation = session_of(do, session_id)
+def list_facts(do: Transaction, session_id: str) -> list[FactRow]:
+    """Returns the facts of the compactions that hold, in the order of their messages.
+
+    One that was written again counts once.
+    """
+    _, _, conversation = find_session(do, session_id)
     newest: dict[tuple[int, str, str, str], FactRow] = {}
-    for part, low, high in stretches(do, conversation):
+    for part, low, high in find_stretches(do, conversation):
         rows = do.rows(
             "SELECT f.position, f.kind, f.text, f.label, f.uses, f.superseded, e.created, f.compaction FROM facts f "
             "JOIN compactions c ON c.key = f.compaction JOIN entries e ON e.conversation = ? AND e.position = f.position "
@@ -206,12 +226,12 @@ def facts_of(do: Transaction, session_id: str) -> list[FactRow]:
             *(part, conversation, low, high),
         )
         for row in rows:
-            fact = _as_fact(row)
+            fact = _build_fact(row)
             newest[fact.position, fact.kind, fact.label, fact.text] = fact
     return list(newest.values())
 
 
-def _as_fact(row: Row) -> FactRow:
+def _build_fact(row: Row) -> FactRow:
     return FactRow(
         position=row[0],
         kind=row[1],

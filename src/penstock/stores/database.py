@@ -1,7 +1,7 @@
-"""What the store needs of a database, SQLite or PostgreSQL.
+"""The database below a store, SQLite or PostgreSQL.
 
-Statements are portable SQL with `?` for values. What differs between the two stands here as words of a dialect and as
-transactions; everything else is in `sql.py`.
+Statements are portable SQL with `?` for values. What differs between the two stands here as words of a
+dialect and as transactions; everything else is in `store.py`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from penstock.stores.search_tables import SearchTables
-
 __all__ = ["Database", "Row", "SqlSpelling", "Transaction"]
 
 Row = tuple[Any, ...]
 
 
 class SqlSpelling(msgspec.Struct, frozen=True):
-    """How a database spells what has no common spelling."""
+    """The words of a database for what has no common spelling."""
 
     key: str
     number: str
@@ -32,8 +30,11 @@ class SqlSpelling(msgspec.Struct, frozen=True):
     for_update: str
     """Behind a SELECT: hold the row until the transaction ends, where the transaction does not hold all anyway."""
     hold_session: str
-    """Behind a SELECT of sessions as `s`: keep them from being deleted until the transaction ends. Others may change them: who
-    holds the conversation also ends its last session, which somebody may hold who waits for the conversation."""
+    """Behind a SELECT of sessions as `s`: keep them from being deleted until the transaction ends.
+
+    Others may change them: a writer that holds the conversation also ends its last session, which another
+    writer may hold while it waits for the conversation.
+    """
     hold_all: str
     """A statement that keeps all other writers away until the transaction ends, or nothing."""
     hold_index: tuple[str, ...]
@@ -42,48 +43,54 @@ class SqlSpelling(msgspec.Struct, frozen=True):
     """A query that lets one process at a time change the schema, or nothing."""
     find_table: str
     """A query with a row where there is a table of the given name."""
+    trigger: str
+    """Statements, each ending with `;` and a line break, that run `{body}` after each `{event}` on a row of `{table}`."""
+    storage: str = ""
+    """More such statements, behind those that make the tables."""
 
 
 class Transaction(Protocol):
     """Statements that take effect together or not at all."""
 
     def rows(self, statement: str, *values: Any) -> list[Row]:
-        """The rows of a query, or of a statement with RETURNING."""
+        """Returns the rows of a query, or of a statement with RETURNING."""
 
     def one(self, statement: str, *values: Any) -> Row | None:
-        """The first row."""
+        """Returns the first row."""
 
     def run(self, statement: str, *values: Any) -> int:
-        """Carry out a statement; how many rows it touched."""
+        """Runs a statement, and returns how many rows it touched."""
 
     def run_many(self, statement: str, many: Sequence[Row]) -> None:
-        """Carry out a statement for each of many rows of values."""
+        """Runs a statement for each of many rows of values."""
 
 
 class Database(Protocol):
     """A database. Foreign errors come out as StoreError."""
 
     words: SqlSpelling
-    search_tables: SearchTables
 
     @property
     def url(self) -> str:
-        """Where it is, without a password."""
+        """The address, without a password."""
 
     def reading(self) -> AbstractContextManager[Transaction]:
-        """A transaction that only reads, and sees one state."""
+        """Opens a transaction that only reads, and sees one state."""
 
     def writing(self) -> AbstractContextManager[Transaction]:
-        """A transaction that writes: durable when the block ends, undone where it raises."""
+        """Opens a transaction that writes: durable when the block ends, undone where it raises."""
 
     def scrub(self) -> bool:
-        """Overwrite what was deleted, where it is still on disk; False where somebody else's reading keeps it there."""
+        """Overwrites what was deleted, where it is still on disk.
+
+        Returns False where another reader keeps it there.
+        """
 
     def reclaim(self) -> None:
-        """After very much was written anew: have the room of what that replaced used again."""
+        """Frees the room of what was replaced, after very much was written anew."""
 
     def damage(self) -> list[str]:
-        """What the database itself finds wrong with its pages and indexes."""
+        """Returns what the database itself finds wrong with its pages and indexes."""
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Closes files and connections."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.stores.rows import batches, there
-from penstock.stores.values import LAST_USED, SUBAGENT, Expired
+from penstock.stores.rows import cut_batches, require_row
+from penstock.stores.values import LAST_USED, SUBAGENT, ExpiredConversation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,16 +13,24 @@ if TYPE_CHECKING:
 
     from penstock.stores.database import Row, Transaction
 
-__all__ = ["delete_conversations", "due_conversations", "expire_conversation", "with_subagents"]
+__all__ = ["delete_conversations", "expire_conversation", "find_with_subagents", "list_due"]
+
+_DUE = (
+    "SELECT c.key, c.id, c.updated, c.length FROM conversations c WHERE c.updated < ? AND NOT EXISTS "
+    "(SELECT 1 FROM sessions s WHERE s.conversation = c.key AND s.kind = ? AND s.parent IS NOT NULL) "
+)
 
 
 def delete_conversations(do: Transaction, conversation: int) -> int:
-    """Delete a conversation and those of its sub-agents; how many messages went. Nobody else may write meanwhile."""
-    return sum(_delete(do, key) for key in reversed(with_subagents(do, conversation)))
+    """Deletes a conversation and those of its sub-agents; returns how many messages went.
+
+    Nobody else may write meanwhile.
+    """
+    return sum(_delete(do, key) for key in reversed(find_with_subagents(do, conversation)))
 
 
-def with_subagents(do: Transaction, conversation: int) -> list[int]:
-    """The conversation, and those of the sub-agents that work for it."""
+def find_with_subagents(do: Transaction, conversation: int) -> list[int]:
+    """Returns the conversation, and those of the sub-agents that work for it."""
     found = [conversation]
     for key in found:  # grows while it is walked: sub-agents may have sub-agents
         rows = do.rows(
@@ -38,7 +46,7 @@ def _delete(do: Transaction, conversation: int) -> int:
     _hand_over(do, conversation)
     sessions = do.rows("SELECT key, id FROM sessions WHERE conversation = ?", conversation)
     keys = [row[0] for row in sessions]
-    for some in batches(keys):
+    for some in cut_batches(keys):
         marks = ", ".join("?" * len(some))
         _hand_over_results(do, conversation, some)
         do.run(f"DELETE FROM results WHERE session IN ({marks})", *some)
@@ -54,8 +62,8 @@ def _delete(do: Transaction, conversation: int) -> int:
 
 
 def _hand_over(do: Transaction, conversation: int) -> None:
-    """Give branches the entries that they read here, and the place that this one branched off from."""
-    source, low = there(
+    """Gives branches the entries that they read here, and the place that this one branched off from."""
+    source, low = require_row(
         do.one("SELECT forked_from, fork_length FROM conversations WHERE key = ?", conversation)
     )
     branches = do.rows("SELECT key, fork_length FROM conversations WHERE forked_from = ?", conversation)
@@ -73,7 +81,7 @@ def _hand_over(do: Transaction, conversation: int) -> None:
 
 
 def _hand_over_results(do: Transaction, conversation: int, sessions: Sequence[int]) -> None:
-    """Give stored results whose message stands in another log, too, to a session of that one."""
+    """Gives stored results whose message stands in another log, too, to a session of that one."""
     marks = ", ".join("?" * len(sessions))
     do.run(
         "UPDATE results SET session = coalesce((SELECT min(s.key) FROM entries e JOIN sessions s "
@@ -84,9 +92,9 @@ def _hand_over_results(do: Transaction, conversation: int, sessions: Sequence[in
 
 
 def _delete_unused(do: Transaction, messages: Sequence[Row]) -> list[str]:
-    """Delete those of the messages that stand in no log; their ids."""
+    """Deletes those of the messages that stand in no log, and returns their ids."""
     gone: list[str] = []
-    for some in batches([row[0] for row in messages]):
+    for some in cut_batches([row[0] for row in messages]):
         marks = ", ".join("?" * len(some))
         unused = f"key IN ({marks}) AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.message = messages.key)"
         rows = do.rows(f"DELETE FROM messages WHERE {unused} RETURNING id", *some)
@@ -95,7 +103,7 @@ def _delete_unused(do: Transaction, messages: Sequence[Row]) -> list[str]:
 
 
 def _delete_notes(do: Transaction, owners: AbstractSet[str]) -> None:
-    """Delete notes on what is gone, whose keys are its id, or its id and more behind a `/`."""
+    """Deletes notes on what is gone, whose keys are its id, or its id and more behind a `/`."""
     gone = [row for row in do.rows("SELECT name, key FROM notes") if _belongs(row[1], owners)]
     do.run_many("DELETE FROM notes WHERE name = ? AND key = ?", gone)
 
@@ -104,52 +112,46 @@ def _belongs(key: str, owners: AbstractSet[str]) -> bool:
     return key in owners or any(key[:at] in owners for at, mark in enumerate(key) if mark == "/")
 
 
-# Conversations that nobody has used for long: which they are, and deleting them.
-#
-# A conversation is used where something is appended to it, it is compacted, or a compaction is taken back; and where it is
-# brought from elsewhere, however old it is. What its sub-agents do counts for it.
+def list_due(do: Transaction, before: float) -> list[ExpiredConversation]:
+    """Returns conversations last used before that time, the oldest first.
 
-_DUE = (
-    "SELECT c.key, c.id, c.updated, c.length FROM conversations c WHERE c.updated < ? AND NOT EXISTS "
-    "(SELECT 1 FROM sessions s WHERE s.conversation = c.key AND s.kind = ? AND s.parent IS NOT NULL) "
-)
-
-
-def due_conversations(do: Transaction, before: float) -> list[Expired]:
-    """Conversations that were last used before that time, the oldest first; sub-agents' go with those they work for."""
+    A conversation is used where something is appended to it, it is compacted, or a compaction is taken back;
+    and where it is brought from elsewhere, however old it is. What its sub-agents do counts for it, and
+    theirs go with it.
+    """
     rows = do.rows(f"{_DUE} ORDER BY c.updated, c.key", before, SUBAGENT)
-    return [_as_expired(row) for row in rows if not _was_used(do, row[0], before)]
+    return [_build_expired(row) for row in rows if not _was_used(do, row[0], before)]
 
 
-def expire_conversation(do: Transaction, conversation_id: str, before: float) -> Expired | None:
-    """Delete a conversation if it is still due; what went. Nobody else may write meanwhile."""
+def expire_conversation(do: Transaction, conversation_id: str, before: float) -> ExpiredConversation | None:
+    """Deletes a conversation if it is still due, and returns what went. Nobody else may write meanwhile."""
     row = do.one(f"{_DUE} AND c.id = ?", before, SUBAGENT, conversation_id)
     if row is None or _was_used(do, row[0], before):
         return None
     gone = delete_conversations(do, row[0])
-    return Expired(id=row[1], updated=row[2], messages=gone)
+    return ExpiredConversation(id=row[1], updated=row[2], messages=gone)
 
 
 def _was_used(do: Transaction, conversation: int, before: float) -> bool:
-    """Whether it, or a sub-agent of it, was used at that time or later."""
-    for key in with_subagents(do, conversation):
+    """Returns whether it, or a sub-agent of it, was used at that time or later."""
+    for key in find_with_subagents(do, conversation):
         row = do.one("SELECT id, updated FROM conversations WHERE key = ?", key)
         if row is None:
             continue
         if row[1] >= before:
             return True
         noted = do.one("SELECT value FROM notes WHERE name = ? AND key = ?", LAST_USED, row[0])
-        if noted is not None and _time_in(bytes(noted[0])) >= before:
+        if noted is not None and _read_time(bytes(noted[0])) >= before:
             return True
     return False
 
 
-def _time_in(note: bytes) -> float:
+def _read_time(note: bytes) -> float:
     try:
         return float(note)
     except ValueError:
         return 0.0
 
 
-def _as_expired(row: Row) -> Expired:
-    return Expired(id=row[1], updated=row[2], messages=row[3])
+def _build_expired(row: Row) -> ExpiredConversation:
+    return ExpiredConversation(id=row[1], updated=row[2], messages=row[3])

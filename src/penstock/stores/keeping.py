@@ -1,12 +1,19 @@
-"""What is kept beside messages: large tool results, what requests used, notes."""
+"""Rows beside messages: large tool results, the usage of requests, notes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from penstock.measure.usage import Usage
-from penstock.stores.encoding import identifier, is_storable, label, moment, pack, unpack
-from penstock.stores.rows import session_of, stretches
+from penstock.stores.encoding import (
+    clean_label,
+    is_storable,
+    pack,
+    require_identifier,
+    require_moment,
+    unpack,
+)
+from penstock.stores.rows import find_session, find_stretches
 from penstock.stores.values import StoredResult, UsageRow
 
 if TYPE_CHECKING:
@@ -14,22 +21,27 @@ if TYPE_CHECKING:
 
     from penstock.stores.database import Row, Transaction
 
-__all__ = ["book_usage", "keep_note", "keep_result", "note_of", "result_of", "usage_of"]
+__all__ = ["book_usage", "find_note", "find_result", "keep_note", "keep_result", "list_usage"]
 
 
 def keep_result(do: Transaction, result: StoredResult, hold: str) -> None:
-    """Keep a tool result; the same id again changes nothing."""
+    """Keeps a tool result; the same id again changes nothing."""
     raw, packed = pack(result.text.encode("utf-8", "surrogatepass"))
-    _, session, _ = session_of(do, result.session, hold)
+    _, session, _ = find_session(do, result.session, hold)
     do.run(
         "INSERT INTO results (id, session, tool, raw, packed, created) VALUES (?, ?, ?, ?, ?, ?) "
         "ON CONFLICT (id) DO NOTHING",
-        *(identifier(result.id), session, label(result.tool), raw, packed, moment(result.created)),
+        require_identifier(result.id),
+        session,
+        clean_label(result.tool),
+        raw,
+        packed,
+        require_moment(result.created),
     )
 
 
-def result_of(do: Transaction, result_id: str, session_id: str | None) -> StoredResult | None:
-    """A tool result, or None; with a session, only one that belongs to its log."""
+def find_result(do: Transaction, result_id: str, session_id: str | None) -> StoredResult | None:
+    """Returns a tool result, or None; with a session, only one that belongs to its log."""
     if not is_storable(result_id):
         return None
     row = do.one(
@@ -44,8 +56,11 @@ def result_of(do: Transaction, result_id: str, session_id: str | None) -> Stored
 
 
 def _is_in_log(do: Transaction, session_id: str, owner: int, message: int | None) -> bool:
-    """Whether a result of a conversation belongs to a session's log: its own, or one with the message that it has."""
-    _, _, conversation = session_of(do, session_id)
+    """Returns whether a result belongs to a session's log.
+
+    It does where the session is one of its conversation, or where the log has the message of the result.
+    """
+    _, _, conversation = find_session(do, session_id)
     if conversation == owner:
         return True
     return message is not None and any(
@@ -53,14 +68,14 @@ def _is_in_log(do: Transaction, session_id: str, owner: int, message: int | None
             "SELECT 1 FROM entries WHERE message = ? AND conversation = ? AND position >= ? AND position < ?",
             *(message, part, low, high),
         )
-        for part, low, high in stretches(do, conversation)
+        for part, low, high in find_stretches(do, conversation)
     )
 
 
 def book_usage(do: Transaction, rows: Sequence[UsageRow], hold: str) -> None:
-    """Take down what requests used."""
+    """Records what requests used."""
     # In one order for all, so that two who book for the same sessions do not wait for each other.
-    sessions = {name: session_of(do, name, hold)[1] for name in sorted({row.session for row in rows})}
+    sessions = {name: find_session(do, name, hold)[1] for name in sorted({row.session for row in rows})}
     do.run_many(
         "INSERT INTO usage (session, at, model, task, input, output, cache_read, cache_write, cache_write_1h, "
         "reasoning, cost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -71,17 +86,21 @@ def book_usage(do: Transaction, rows: Sequence[UsageRow], hold: str) -> None:
 def _usage_values(row: UsageRow) -> Row:
     used = row.usage
     return (
-        *(moment(row.at), label(row.model), label(row.task), used.input_tokens, used.output_tokens),
+        require_moment(row.at),
+        clean_label(row.model),
+        clean_label(row.task),
+        used.input_tokens,
+        used.output_tokens,
         *(used.cache_read_tokens, used.cache_write_tokens, used.cache_write_1h_tokens),
         *(used.reasoning_tokens, row.cost),
     )
 
 
-def usage_of(do: Transaction, session_id: str | None, since: float) -> list[UsageRow]:
-    """What requests used, oldest first: of a conversation, or of all."""
+def list_usage(do: Transaction, session_id: str | None, since: float) -> list[UsageRow]:
+    """Returns what requests used, oldest first: of a conversation, or of all."""
     which, values = "", [since]
     if session_id is not None:
-        which, values = " AND s.conversation = ?", [since, session_of(do, session_id)[2]]
+        which, values = " AND s.conversation = ?", [since, find_session(do, session_id)[2]]
     rows = do.rows(
         "SELECT s.id, u.at, u.model, u.task, u.input, u.output, u.cache_read, u.cache_write, u.cache_write_1h, "
         f"u.reasoning, u.cost FROM usage u JOIN sessions s ON s.key = u.session WHERE u.at >= ?{which} "
@@ -95,16 +114,16 @@ def usage_of(do: Transaction, session_id: str | None, since: float) -> list[Usag
 
 
 def keep_note(do: Transaction, name: str, key: str, value: bytes) -> None:
-    """Keep something small by name and key."""
+    """Keeps something small by name and key."""
     do.run(
         "INSERT INTO notes (name, key, value) VALUES (?, ?, ?) "
         "ON CONFLICT (name, key) DO UPDATE SET value = excluded.value",
-        *(identifier(name), identifier(key), value),
+        *(require_identifier(name), require_identifier(key), value),
     )
 
 
-def note_of(do: Transaction, name: str, key: str) -> bytes | None:
-    """What is kept under that name and key."""
+def find_note(do: Transaction, name: str, key: str) -> bytes | None:
+    """Returns what is kept under that name and key."""
     if not (is_storable(name) and is_storable(key)):
         return None
     row = do.one("SELECT value FROM notes WHERE name = ? AND key = ?", name, key)

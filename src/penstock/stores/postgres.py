@@ -1,7 +1,7 @@
 """PostgreSQL behind the store, by psycopg and a pool of connections.
 
-Writers of one conversation take their turn by locks on its rows. A connection that was lost is replaced: what was
-under way fails with StoreUnavailable, what comes after it works again as soon as the server does.
+Writers of one conversation take their turn by locks on its rows. A connection that was lost is replaced: what
+was under way fails with StoreUnavailable, what comes after it works again as soon as the server does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from penstock.errors import SettingsError, StoreConflict, StoreError, StoreUnavailable
 from penstock.stores.database import SqlSpelling
-from penstock.stores.search_tables import POSTGRES
 
 try:
     import psycopg
@@ -32,12 +31,14 @@ if TYPE_CHECKING:
 __all__ = ["PostgresDatabase"]
 
 _CONNECTIONS = 8
-_SCHEMA_LOCK, _INDEX_LOCK = (
-    5_067_011_734,
-    5_067_011_735,
-)  # any numbers that other programs are unlikely to use
+# Any numbers that other programs are unlikely to use.
+_SCHEMA_LOCK, _INDEX_LOCK = 5_067_011_734, 5_067_011_735
 _SECRETS = frozenset(("password", "sslpassword"))
 _UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg_pool.PoolTimeout)
+# The server says so in words alone, before there is a session that could have a code for it.
+_WRONG_ADDRESS = re.compile(
+    r'(?:role|database) ".*" does not exist|authentication failed|no pg_hba\.conf entry'
+)
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _EMPTIED = "messages, entries, compactions, results, facts, notes, pins, usage, sessions, conversations, postings, blocks, removed, indexed"
@@ -49,7 +50,7 @@ _Connection = psycopg.Connection[tuple[Any, ...]]
 class PostgresDatabase:
     """A PostgreSQL database by its address, `postgresql://user:password@host/name`.
 
-    `wait_seconds` is how long a connection, or a lock of somebody else's, is waited for.
+    `wait_seconds` is how long a connection, or the lock of another writer, is waited for.
     """
 
     words = SqlSpelling(
@@ -66,19 +67,23 @@ class PostgresDatabase:
         ),
         hold_schema=f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})",
         find_table="SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = current_schema() AND tablename = ?",
+        trigger="CREATE FUNCTION penstock_{name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} RETURN NULL; END $$;\n"
+        "CREATE TRIGGER {name} AFTER {event} ON {table} FOR EACH ROW EXECUTE FUNCTION penstock_{name}();\n",
+        # What is compressed already is not worth the server's own try at it.
+        storage="ALTER TABLE postings ALTER COLUMN page SET STORAGE EXTERNAL;\n"
+        "ALTER TABLE messages ALTER COLUMN raw SET STORAGE EXTERNAL;\n"
+        "ALTER TABLE results ALTER COLUMN raw SET STORAGE EXTERNAL;\n",
     )
-
-    search_tables = POSTGRES
 
     def __init__(self, url: str, wait_seconds: float = 10.0) -> None:
         self._wait_seconds = wait_seconds
         try:
-            self._url, self._secrets = _without_password(url)
+            self._url, self._secrets = _split_password(url)
             psycopg.conninfo.conninfo_to_dict(url)
         except (ValueError, psycopg.Error):  # whose text may quote the password
             raise SettingsError(
-                "the address of the PostgreSQL store cannot be read: use postgresql://user:password@host:5432/name, "
-                "with %-escapes for what is special in an address (%40 for @, %2F for /, %3F for ?, %25 for %)"
+                "the address of the PostgreSQL store cannot be parsed; use postgresql://user:password@host:5432/name, "
+                "and escape special characters in it (%40 for @, %2F for /, %3F for ?, %25 for %)"
             ) from None
         self._pool = psycopg_pool.ConnectionPool(
             url,
@@ -95,45 +100,45 @@ class PostgresDatabase:
 
     @property
     def url(self) -> str:
-        """Where it is, without a password."""
+        """The address, without a password."""
         return self._url
 
     @contextmanager
     def reading(self) -> Iterator[PostgresTransaction]:
-        """A transaction that only reads, and sees one state."""
+        """Opens a transaction that only reads, and sees one state."""
         with self._transaction(_READ) as transaction:
             yield transaction
 
     @contextmanager
     def writing(self) -> Iterator[PostgresTransaction]:
-        """A transaction that writes; durable when the block ends."""
+        """Opens a transaction that writes; durable when the block ends."""
         with self._transaction(_WRITE) as transaction:
             yield transaction
 
     def scrub(self) -> bool:
-        """Have the server free what was deleted; a table that is in use is left to its own cleaning."""
+        """Has the server free what was deleted; a table that is in use is left to its own cleaning."""
         self._vacuum(_EMPTIED)
         return True
 
     def reclaim(self) -> None:
-        """Have the server free what indexing replaced, which it would do by itself a minute later."""
+        """Has the server free what indexing replaced, which it would do by itself a minute later."""
         self._vacuum(_REPLACED)
 
     def damage(self) -> list[str]:
-        """Nothing: the server checks its pages as it reads them."""
+        """Returns nothing: the server checks its pages as it reads them."""
         return []
 
     def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         self._pool.close()
 
     def _vacuum(self, tables: str) -> None:
-        with self._mapped(), self._held() as connection:
+        with self._map_errors(), self._hold() as connection:
             connection.execute(f"VACUUM (SKIP_LOCKED) {tables}")
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[PostgresTransaction]:
-        with self._mapped(), self._begun(begin) as connection:
+        with self._map_errors(), self._begin(begin) as connection:
             try:
                 yield PostgresTransaction(connection)
                 connection.execute("COMMIT")
@@ -143,15 +148,15 @@ class PostgresDatabase:
                 raise
 
     @contextmanager
-    def _begun(self, begin: str) -> Iterator[_Connection]:
-        connection = self._with_transaction(begin)
+    def _begin(self, begin: str) -> Iterator[_Connection]:
+        connection = self._open_transaction(begin)
         try:
             yield connection
         finally:
             self._pool.putconn(connection)
 
-    def _with_transaction(self, begin: str, *, again: bool = True) -> _Connection:
-        """A connection with a transaction. One that was lost while it was idle is replaced unseen."""
+    def _open_transaction(self, begin: str, *, again: bool = True) -> _Connection:
+        """Returns a connection with a transaction. One that was lost while it was idle is replaced unseen."""
         connection = self._pool.getconn()
         try:
             connection.execute(begin)
@@ -163,10 +168,10 @@ class PostgresDatabase:
         else:
             return connection
         self._pool.check()  # the others were lost with it
-        return self._with_transaction(begin, again=False)
+        return self._open_transaction(begin, again=False)
 
     @contextmanager
-    def _held(self) -> Iterator[_Connection]:
+    def _hold(self) -> Iterator[_Connection]:
         connection = self._pool.getconn()
         try:
             yield connection
@@ -174,7 +179,7 @@ class PostgresDatabase:
             self._pool.putconn(connection)
 
     @contextmanager
-    def _mapped(self) -> Iterator[None]:
+    def _map_errors(self) -> Iterator[None]:
         try:
             yield
         except (psycopg.Error, psycopg_pool.PoolClosed) as error:
@@ -186,8 +191,8 @@ class PostgresDatabase:
         connection.execute("SET synchronous_commit = on")
 
     def _check_it_answers(self, url: str) -> None:
-        """One connection by hand: the pool would only say that it waited in vain."""
-        with self._mapped():
+        """Opens one connection by hand: the pool would only say that it waited in vain."""
+        with self._map_errors():
             psycopg.connect(url, connect_timeout=max(2, round(self._wait_seconds))).close()
 
     def _as_store_error(self, error: Exception) -> StoreError:
@@ -195,15 +200,15 @@ class PostgresDatabase:
         for secret in self._secrets:
             text = text.replace(secret, "…")
         if isinstance(error, psycopg_pool.PoolClosed):
-            return StoreError(f"{self._url} was closed: open it again")
+            return StoreError(f"{self._url} is closed; open it again")
         if isinstance(error, psycopg.IntegrityError):
-            return StoreConflict(
-                f"{self._url}: somebody else has written the same meanwhile: read again, then retry"
-            )
+            return StoreConflict(f"{self._url}: another process wrote the same first; read again, then retry")
         if isinstance(error, _UNAVAILABLE):
-            return StoreUnavailable(
-                f"{self._url} does not answer as it should: {text}; try again in a moment"
-            )
+            if _WRONG_ADDRESS.search(text):
+                return StoreUnavailable(
+                    f"{self._url} refuses the connection: {text}; check the user, the password and the database in its address"
+                )
+            return StoreUnavailable(f"{self._url} does not answer: {text}; try again in a moment")
         return StoreError(f"{self._url}: {text}")
 
 
@@ -216,22 +221,22 @@ class PostgresTransaction:
         self._connection = connection
 
     def rows(self, statement: str, *values: Any) -> list[Row]:
-        """The rows of a query."""
-        return self._connection.execute(_translated(statement), values, binary=True).fetchall()
+        """Returns the rows of a query."""
+        return self._connection.execute(_translate(statement), values, binary=True).fetchall()
 
     def one(self, statement: str, *values: Any) -> Row | None:
-        """The first row."""
-        return self._connection.execute(_translated(statement), values, binary=True).fetchone()
+        """Returns the first row."""
+        return self._connection.execute(_translate(statement), values, binary=True).fetchone()
 
     def run(self, statement: str, *values: Any) -> int:
-        """Carry out a statement; how many rows it touched."""
-        return max(0, self._connection.execute(_translated(statement), values).rowcount)
+        """Runs a statement, and returns how many rows it touched."""
+        return max(0, self._connection.execute(_translate(statement), values).rowcount)
 
     def run_many(self, statement: str, many: Sequence[Row]) -> None:
-        """Carry out a statement for each of many rows of values."""
+        """Runs a statement for each of many rows of values."""
         if many:
             with self._connection.cursor() as cursor:
-                cursor.executemany(_translated(statement), many)
+                cursor.executemany(_translate(statement), many)
 
 
 # Texts, quoted names and comments are passed on; outside of them `?` is a value.
@@ -239,14 +244,14 @@ _TOKENS = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|\?")
 
 
 @lru_cache(maxsize=512)
-def _translated(statement: str) -> bytes:
-    """The statement with psycopg's mark for values; a `%` or `?` of its own stays what it is."""
+def _translate(statement: str) -> bytes:
+    """Returns the statement with psycopg's mark for values; a `%` or `?` of its own stays what it is."""
     doubled = statement.replace("%", "%%")
     return _TOKENS.sub(lambda found: "%s" if found[0] == "?" else found[0], doubled).encode()
 
 
-def _without_password(url: str) -> tuple[str, tuple[str, ...]]:
-    """The address without its password, and what must not be shown, longest first.
+def _split_password(url: str) -> tuple[str, tuple[str, ...]]:
+    """Returns the address without its password, and what must not be shown, longest first.
 
     Raises ValueError where the two cannot be told apart: a password with a `/` or `?` that is not escaped.
     """

@@ -5,39 +5,37 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.conversation.wire import parse_json
-from penstock.errors import StoreConflict, StoreError, UnknownSession
-from penstock.measure.usage import Usage
-from penstock.stores.encoding import identifier, is_storable, label, moment, pack, unpack
-from penstock.stores.values import COMPRESSION, Appended, ConversationRow, LogEntry, LogTip, SessionRow
+from penstock.errors import StoreError, UnknownSession
+from penstock.stores.encoding import (
+    clean_label,
+    is_storable,
+    require_identifier,
+    require_moment,
+)
+from penstock.stores.values import LogTip, SessionRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.stores.database import Row, Transaction
-    from penstock.stores.values import NewMessage, NewSession
+    from penstock.stores.values import NewSession
 
 __all__ = [
     "ENTRY",
     "SESSION",
-    "appended_before",
-    "as_conversation",
-    "as_entry",
-    "as_session",
-    "batches",
-    "continuation_of",
-    "fingerprint",
-    "ids_of",
-    "last_session",
-    "log_tip_of",
-    "new_conversation",
-    "new_session",
-    "session_of",
-    "store_messages",
-    "stretches",
-    "there",
-    "tip_of",
-    "tokens_of",
+    "build_session",
+    "cut_batches",
+    "find_id_at_end",
+    "find_last_session",
+    "find_session",
+    "find_stretches",
+    "insert_conversation",
+    "insert_session",
+    "make_fingerprint",
+    "read_ids",
+    "read_log_tip",
+    "require_row",
+    "sum_tokens",
 ]
 
 SESSION = (
@@ -48,20 +46,21 @@ ENTRY = (
     "SELECT e.position, m.id, m.raw, m.packed, m.role, e.tokens, e.created "
     "FROM entries e JOIN messages m ON m.key = e.message WHERE e.conversation = ?"
 )
-_USAGE = "coalesce(sum(u.input), 0), coalesce(sum(u.output), 0), coalesce(sum(u.cache_read), 0), coalesce(sum(u.cache_write), 0), coalesce(sum(u.cache_write_1h), 0), coalesce(sum(u.reasoning), 0)"
 _T = TypeVar("_T")
 
 
-def session_of(do: Transaction, session_id: str, hold: str = "") -> tuple[SessionRow, int, int]:
-    """The session, its key and its conversation's; `hold` keeps others from changing it meanwhile."""
+def find_session(do: Transaction, session_id: str, hold: str = "") -> tuple[SessionRow, int, int]:
+    """Returns the session, its key and its conversation's; `hold` keeps others from changing it meanwhile."""
     row = do.one(f"{SESSION} WHERE s.id = ? {hold}", session_id) if is_storable(session_id) else None
     if row is None:
-        raise UnknownSession(f"there is no session {session_id!r} here; list those that there are")
-    return as_session(row), row[0], row[11]
+        raise UnknownSession(
+            f"unknown session {session_id!r}; list the sessions of this store to see their ids"
+        )
+    return build_session(row), row[0], row[11]
 
 
-def as_session(row: Row) -> SessionRow:
-    """The session of a row of `SESSION`."""
+def build_session(row: Row) -> SessionRow:
+    """Returns the session of a row of `SESSION`."""
     return SessionRow(
         id=row[1],
         conversation=row[2],
@@ -76,80 +75,18 @@ def as_session(row: Row) -> SessionRow:
     )
 
 
-def as_conversation(do: Transaction, row: Row) -> ConversationRow:
-    """The conversation of a row, with its tip and what it has used."""
-    key = row[0]
-    tip = last_session(do, key)
-    titled = do.one(
-        "SELECT title FROM sessions WHERE conversation = ? AND title <> '' ORDER BY key DESC LIMIT 1", key
+def find_last_session(do: Transaction, conversation: int) -> Row:
+    """Returns the row of the session that a conversation goes on in.
+
+    A compaction always continues the last one.
+    """
+    row: Row = require_row(
+        do.one(f"{SESSION} WHERE s.conversation = ? ORDER BY s.key DESC LIMIT 1", conversation)
     )
-    used = there(
-        do.one(
-            f"SELECT {_USAGE}, sum(u.cost), count(*), count(u.cost) FROM usage u JOIN sessions s ON s.key = u.session "
-            "WHERE s.conversation = ?",
-            key,
-        )
-    )
-    return ConversationRow(
-        id=row[1],
-        tip=as_session(tip),
-        title=titled[0] if titled else "",
-        started=row[2],
-        updated=row[3],
-        messages=row[4],
-        tokens=row[5],
-        view_tokens=_view_tokens(do, key, row[6]) if row[6] else row[5],
-        compactions=row[7],
-        usage=Usage(*map(int, used[:6])),
-        cost=used[6] if used[7] and used[7] == used[8] else None,
-    )
-
-
-def _view_tokens(do: Transaction, conversation: int, view: int) -> int:
-    """Tokens of a compaction's result, and of what was logged after it."""
-    length, receipt = there(do.one("SELECT length, receipt FROM compactions WHERE key = ?", view))
-    try:
-        after = parse_json(bytes(receipt)).get("tokens_after", 0)
-    except ValueError:  # `doctor` says so; a list is shown all the same
-        after = 0
-    return int(after) + tokens_of(do, conversation, length)
-
-
-def tokens_of(do: Transaction, conversation: int, start: int = 0, stop: int = 1 << 62) -> int:
-    """Tokens of the messages of a log from a position on, up to another."""
-    total = 0
-    for part, low, high in stretches(do, conversation):
-        row = do.one(
-            "SELECT sum(tokens) FROM entries WHERE conversation = ? AND position >= ? AND position < ?",
-            *(part, max(low, start), min(high, stop)),
-        )
-        total += int(row[0] or 0) if row is not None else 0
-    return total
-
-
-def continuation_of(do: Transaction, row: SessionRow, conversation: int) -> SessionRow:
-    """The session that one goes on in: each continuation started when what it continues had ended, or later."""
-    sessions = [
-        as_session(one)
-        for one in do.rows(
-            f"{SESSION} WHERE s.conversation = ? AND s.kind = ? ORDER BY s.key", conversation, COMPRESSION
-        )
-    ]
-    for (
-        session
-    ) in sessions:  # in the order in which they were opened, so no continuation comes before its parent
-        if session.parent == row.id and row.ended is not None and session.started >= row.ended:
-            row = session
     return row
 
 
-def last_session(do: Transaction, conversation: int) -> Row:
-    """The row of the session that a conversation goes on in: a compaction always continues the last one."""
-    row: Row = there(do.one(f"{SESSION} WHERE s.conversation = ? ORDER BY s.key DESC LIMIT 1", conversation))
-    return row
-
-
-def new_conversation(
+def insert_conversation(
     do: Transaction,
     session: NewSession,
     *,
@@ -157,58 +94,61 @@ def new_conversation(
     fork_length: int = 0,
     tip: bytes = b"",
 ) -> int:
-    """Make a conversation; its key."""
+    """Inserts a conversation, and returns its key."""
     _require_new(do, session.id)
-    tokens = tokens_of(do, forked_from, 0, fork_length) if forked_from is not None else 0
+    tokens = sum_tokens(do, forked_from, 0, fork_length) if forked_from is not None else 0
     row = do.one(
         "INSERT INTO conversations (id, dialect, created, updated, tip, length, tokens, view, forked_from, fork_length) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?) RETURNING key",
-        *(identifier(session.id), session.dialect, moment(session.at), session.at),
+        *(require_identifier(session.id), session.dialect, require_moment(session.at), session.at),
         *(tip, fork_length, tokens, forked_from, fork_length),
     )
-    return int(there(row)[0])
+    return int(require_row(row)[0])
 
 
-def new_session(do: Transaction, session: NewSession, conversation: int, parent: int | None) -> int:
-    """Make a session; its key."""
+def insert_session(do: Transaction, session: NewSession, conversation: int, parent: int | None) -> int:
+    """Inserts a session, and returns its key."""
     _require_new(do, session.id)
     row = do.one(
         "INSERT INTO sessions (id, conversation, parent, kind, started, ended, end_reason, model, title) "
         "VALUES (?, ?, ?, ?, ?, NULL, '', ?, ?) RETURNING key",
-        *(identifier(session.id), conversation, parent, session.kind, moment(session.at)),
-        *(label(session.model), label(session.title)),
+        *(require_identifier(session.id), conversation, parent, session.kind, require_moment(session.at)),
+        *(clean_label(session.model), clean_label(session.title)),
     )
-    return int(there(row)[0])
+    return int(require_row(row)[0])
 
 
 def _require_new(do: Transaction, session_id: str) -> None:
-    if do.one("SELECT 1 FROM sessions WHERE id = ?", identifier(session_id)) is not None:
-        raise StoreError(f"there is a session {session_id!r} already: give the new one another id")
+    if do.one("SELECT 1 FROM sessions WHERE id = ?", require_identifier(session_id)) is not None:
+        raise StoreError(f"session {session_id!r} exists already; give the new one another id")
 
 
-def log_tip_of(do: Transaction, conversation: int, hold: str = "") -> LogTip:
-    """The end of a log; `hold` keeps it from others until the transaction ends."""
-    row = there(do.one(f"SELECT tip, length FROM conversations WHERE key = ? {hold}", conversation))
+def read_log_tip(do: Transaction, conversation: int, hold: str = "") -> LogTip:
+    """Returns the end of a log; `hold` keeps it from others until the transaction ends."""
+    row = require_row(do.one(f"SELECT tip, length FROM conversations WHERE key = ? {hold}", conversation))
     return LogTip(bytes(row[0]).hex(), row[1])
 
 
-def stretches(do: Transaction, conversation: int) -> list[tuple[int, int, int]]:
-    """Which conversations hold which positions of a log: its own, and those that it branched off from."""
+def find_stretches(do: Transaction, conversation: int) -> list[tuple[int, int, int]]:
+    """Returns which conversations hold which positions of a log, as (conversation, first, end).
+
+    They are the log's own, and those that it branched off from.
+    """
     stretches: list[tuple[int, int, int]] = []
     high = 1 << 62
     part: int | None = conversation
     while part is not None:
-        row = there(do.one("SELECT forked_from, fork_length FROM conversations WHERE key = ?", part))
+        row = require_row(do.one("SELECT forked_from, fork_length FROM conversations WHERE key = ?", part))
         low = min(row[1], high)
         stretches.append((part, low, high))
         part, high = row[0], low
     return stretches[::-1]
 
 
-def ids_of(do: Transaction, conversation: int, start: int = 0, stop: int = 1 << 62) -> list[str]:
-    """The ids of a log's messages from a position on, up to another."""
+def read_ids(do: Transaction, conversation: int, start: int = 0, stop: int = 1 << 62) -> list[str]:
+    """Returns the ids of a log's messages from a position on, up to another."""
     found: list[str] = []
-    for part, low, high in stretches(do, conversation):
+    for part, low, high in find_stretches(do, conversation):
         rows = do.rows(
             "SELECT m.id FROM entries e JOIN messages m ON m.key = e.message "
             "WHERE e.conversation = ? AND e.position >= ? AND e.position < ? ORDER BY e.position",
@@ -218,82 +158,43 @@ def ids_of(do: Transaction, conversation: int, start: int = 0, stop: int = 1 << 
     return found
 
 
-def position_of(do: Transaction, conversation: int, message_id: str) -> int | None:
-    """Where a message stands in a log, None where it does not."""
-    for part, low, high in stretches(do, conversation):
-        row = do.one(
-            "SELECT e.position FROM messages m JOIN entries e ON e.message = m.key "
-            "WHERE m.id = ? AND e.conversation = ? AND e.position >= ? AND e.position < ?",
-            *(bytes.fromhex(message_id), part, low, high),
-        )
-        if row is not None:
-            return int(row[0])
-    return None
-
-
-def tip_of(do: Transaction, conversation: int, length: int) -> bytes:
-    """The id of the last of the first `length` messages."""
+def find_id_at_end(do: Transaction, conversation: int, length: int) -> bytes:
+    """Returns the id of the last of the first `length` messages."""
     if not length:
         return b""
-    for part, low, high in stretches(do, conversation):
+    for part, low, high in find_stretches(do, conversation):
         if low <= length - 1 < high:
             row = do.one(f"{ENTRY} AND e.position = ?", part, length - 1)
             if row is not None:
                 return bytes(row[1])
-    raise StoreError(f"the log has no {length:,} messages to branch off from")
+    raise StoreError(f"the log has fewer than {length:,} messages; branch off from an earlier one")
 
 
-def store_messages(do: Transaction, messages: Sequence[NewMessage], ids: Sequence[str]) -> list[int]:
-    """The keys of the messages, which are stored unless they were before."""
-    rows: list[Row] = []
-    for message, message_id in zip(messages, ids, strict=True):
-        raw, packed = pack(message.raw)
-        rows.append(
-            (bytes.fromhex(message_id), fingerprint(message.raw), message.digest, message.role, raw, packed)
+def sum_tokens(do: Transaction, conversation: int, start: int = 0, stop: int = 1 << 62) -> int:
+    """Returns tokens of the messages of a log from a position on, up to another."""
+    total = 0
+    for part, low, high in find_stretches(do, conversation):
+        row = do.one(
+            "SELECT sum(tokens) FROM entries WHERE conversation = ? AND position >= ? AND position < ?",
+            *(part, max(low, start), min(high, stop)),
         )
-    do.run_many(
-        "INSERT INTO messages (id, fingerprint, digest, role, raw, packed) VALUES (?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT (id, fingerprint) DO NOTHING",
-        rows,
-    )
-    keys: dict[tuple[bytes, bytes], int] = {}
-    for some in batches([row[0] for row in rows]):
-        marks = ", ".join("?" * len(some))
-        found = do.rows(f"SELECT id, fingerprint, key FROM messages WHERE id IN ({marks})", *some)
-        keys.update(((bytes(row[0]), bytes(row[1])), row[2]) for row in found)
-    return [keys[row[0], row[1]] for row in rows]
+        total += int(row[0] or 0) if row is not None else 0
+    return total
 
 
-def fingerprint(raw: bytes) -> bytes:
-    """16 bytes that tell exact bytes from others."""
+def make_fingerprint(raw: bytes) -> bytes:
+    """Returns 16 bytes that tell exact bytes from others."""
     return hashlib.blake2b(raw, digest_size=16).digest()
 
 
-def batches(values: Sequence[_T], size: int = 500) -> Iterator[Sequence[_T]]:
-    """The values, as many at a time as one statement takes."""
+def cut_batches(values: Sequence[_T], size: int = 500) -> Iterator[Sequence[_T]]:
+    """Returns the values, as many at a time as one statement takes."""
     for start in range(0, len(values), size):
         yield values[start : start + size]
 
 
-def appended_before(
-    do: Transaction, conversation: int, tip: LogTip, ids: Sequence[str], after: str
-) -> Appended:
-    """What was appended, where the very same messages stand there already. Raises StoreConflict otherwise."""
-    before = position_of(do, conversation, after) if after else -1
-    if before is not None and ids_of(do, conversation, before + 1, before + 1 + len(ids)) == list(ids):
-        return Appended(tuple(ids), tip, again=True)
-    raise StoreConflict(
-        f"the log goes on after another message than {after[:12] or 'its beginning'}: read what was added, then append anew"
-    )
-
-
-def as_entry(row: Row) -> LogEntry:
-    """The message of a row of `ENTRY`."""
-    return LogEntry(row[0], bytes(row[1]).hex(), unpack(row[2], row[3]), row[4], row[5], row[6])
-
-
-def there(row: Row | None) -> Any:
-    """The row, which must be there: another answer means that the store is damaged."""
+def require_row(row: Row | None) -> Any:
+    """Returns the row, which must be there: another answer means that the store is damaged."""
     if row is None:
-        raise StoreError("the store lacks a row that another one names; run penstock doctor")
+        raise StoreError("the store lacks a row that another one refers to; run `penstock doctor`")
     return row

@@ -1,26 +1,32 @@
-"""The tables, as steps that only ever lead forward. A step that was released is never changed.
+"""The tables, their indexes and triggers, in steps that only ever lead forward.
 
-`{key}`, `{number}`, `{blob}` and `{real}` are spelled by the database (`SqlSpelling`), the tables of the search index that have no
-common spelling in `search_tables.py`.
+A step that was released is never changed. `{key}`, `{number}`, `{blob}` and `{real}` are types as the
+database spells them (`SqlSpelling`), `{triggers}` those of the search index, `{storage}` what one database
+wants to know about columns.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from penstock.errors import SchemaTooNew
+from penstock.errors import SchemaTooNew, SchemaTooOld
 
 if TYPE_CHECKING:
     from penstock.stores.database import Database, SqlSpelling, Transaction
 
-__all__ = ["STEPS", "migrate", "version_of"]
+__all__ = ["FIRST_VERSION", "MESSAGE", "RESULT", "STEPS", "SUMMARY", "migrate", "version_of"]
 
-_FIRST = """
+MESSAGE, SUMMARY, RESULT = 0, 1, 2
+"""What passages of the search index come from, as `indexed` and `unindexed` have it."""
+
+FIRST_VERSION = 6
+"""The version that the first step leads to. Versions 1 to 5 were never released, and are refused."""
+
+_TABLES = """
 CREATE TABLE conversations (
   key {key}, id TEXT NOT NULL UNIQUE, dialect TEXT NOT NULL, created {real} NOT NULL, updated {real} NOT NULL,
-  tip {blob} NOT NULL, length BIGINT NOT NULL, view BIGINT NOT NULL, forked_from BIGINT, fork_length BIGINT NOT NULL);
+  tip {blob} NOT NULL, length BIGINT NOT NULL, tokens BIGINT NOT NULL, view BIGINT NOT NULL, forked_from BIGINT,
+  fork_length BIGINT NOT NULL);
 
 CREATE TABLE sessions (
   key {key}, id TEXT NOT NULL UNIQUE, conversation BIGINT NOT NULL, parent BIGINT, kind TEXT NOT NULL,
@@ -45,14 +51,25 @@ CREATE TABLE compactions (
   pieces {blob} NOT NULL, receipt {blob} NOT NULL, created {real} NOT NULL, undone {real},
   session BIGINT NOT NULL, retry TEXT NOT NULL);
 CREATE UNIQUE INDEX one_compaction_over_a_view ON compactions (conversation, over) WHERE undone IS NULL;
+CREATE INDEX compactions_of_conversation ON compactions (conversation);
+
+-- What the ledger held of the messages that a compaction took out of the view, best first. `superseded` is the position
+-- of the message that changed it.
+CREATE TABLE facts (
+  compaction BIGINT NOT NULL, place BIGINT NOT NULL, conversation BIGINT NOT NULL, position BIGINT NOT NULL,
+  kind TEXT NOT NULL, label TEXT NOT NULL, text TEXT NOT NULL, uses BIGINT NOT NULL, superseded BIGINT,
+  PRIMARY KEY (compaction, place));
+CREATE INDEX facts_of_conversation ON facts (conversation, position);
 
 CREATE TABLE pins (
   conversation BIGINT NOT NULL, position BIGINT NOT NULL, PRIMARY KEY (conversation, position));
 
+-- `message` stands in a log in place of the result, which is kept as long as that one is.
 CREATE TABLE results (
-  id TEXT PRIMARY KEY, session BIGINT NOT NULL, tool TEXT NOT NULL, raw {blob} NOT NULL, packed BIGINT NOT NULL,
-  created {real} NOT NULL);
+  key {key}, id TEXT NOT NULL UNIQUE, session BIGINT NOT NULL, tool TEXT NOT NULL, raw {blob} NOT NULL,
+  packed BIGINT NOT NULL, created {real} NOT NULL, message BIGINT);
 CREATE INDEX results_of_session ON results (session);
+CREATE INDEX results_of_message ON results (message);
 
 CREATE TABLE usage (
   key {key}, session BIGINT NOT NULL, at {real} NOT NULL, model TEXT NOT NULL, task TEXT NOT NULL,
@@ -62,48 +79,9 @@ CREATE INDEX usage_of_session ON usage (session);
 CREATE INDEX usage_by_time ON usage (at);
 
 CREATE TABLE notes (name TEXT NOT NULL, key TEXT NOT NULL, value {blob} NOT NULL, PRIMARY KEY (name, key));
-"""
 
-_SECOND = """
--- How many tokens a whole log has, what it shares with others included.
-ALTER TABLE conversations ADD COLUMN tokens BIGINT NOT NULL DEFAULT 0;
-
-UPDATE conversations SET tokens = coalesce((
-  WITH RECURSIVE part (conversation, source, low, high) AS (
-    SELECT key, forked_from, fork_length, length FROM conversations own WHERE own.key = conversations.key
-    UNION ALL
-    SELECT c.key, c.forked_from, CASE WHEN c.fork_length < p.low THEN c.fork_length ELSE p.low END, p.low
-    FROM part p JOIN conversations c ON c.key = p.source)
-  SELECT sum(e.tokens) FROM part p JOIN entries e
-  ON e.conversation = p.conversation AND e.position >= p.low AND e.position < p.high), 0);
-
--- The message that stands in a log in place of the result; it is kept as long as that one is.
-ALTER TABLE results ADD COLUMN message BIGINT;
-CREATE INDEX results_of_message ON results (message);
-
--- What the ledger held of the messages that a compaction took out of the view, best first. `superseded` is the position
--- of the message that changed it.
-CREATE TABLE facts (
-  compaction BIGINT NOT NULL, place BIGINT NOT NULL, conversation BIGINT NOT NULL, position BIGINT NOT NULL,
-  kind TEXT NOT NULL, label TEXT NOT NULL, text TEXT NOT NULL, uses BIGINT NOT NULL, superseded BIGINT,
-  PRIMARY KEY (compaction, place));
-CREATE INDEX facts_of_conversation ON facts (conversation, position);
-"""
-
-_THIRD = """
--- A stored result gets a number, as everything that is searched has one.
-CREATE TABLE numbered_results (
-  key {key}, id TEXT NOT NULL UNIQUE, session BIGINT NOT NULL, tool TEXT NOT NULL, raw {blob} NOT NULL,
-  packed BIGINT NOT NULL, created {real} NOT NULL, message BIGINT);
-INSERT INTO numbered_results (id, session, tool, raw, packed, created, message)
-  SELECT id, session, tool, raw, packed, created, message FROM results;
-DROP TABLE results;
-ALTER TABLE numbered_results RENAME TO results;
-CREATE INDEX results_of_session ON results (session);
-CREATE INDEX results_of_message ON results (message);
-
--- Which passages come from what: a message (0), the summary of a compaction (1) or a stored result (2), by its key, and
--- which conversation brought it. They are numbered through, from `first` on.
+-- The search index. Which passages come from what: a message (0), the summary of a compaction (1) or a stored result (2),
+-- by its key, and which conversation brought it. Passages are numbered through, those of one source from `first` on.
 CREATE TABLE indexed (
   kind BIGINT NOT NULL, source BIGINT NOT NULL, conversation BIGINT NOT NULL, first BIGINT NOT NULL,
   passages BIGINT NOT NULL, PRIMARY KEY (kind, source));
@@ -114,17 +92,7 @@ CREATE INDEX indexed_of_conversation ON indexed (conversation);
 CREATE TABLE unindexed (
   kind BIGINT NOT NULL, source BIGINT NOT NULL, conversation BIGINT NOT NULL, PRIMARY KEY (kind, source));
 CREATE TABLE index_version (version BIGINT NOT NULL);
-{passages}
-"""
 
-_FOURTH = """
--- What passages mean, for searches that ask for it: all of one source together, by the number of the first. They are made
--- in order, by which model and up to which number is on record.
-{vectors}
-CREATE TABLE vectors_made (model TEXT NOT NULL, upto BIGINT NOT NULL);
-"""
-
-_FIFTH = """
 -- Which passages hold which terms: blocks of passages with neighbouring numbers, from `first` on, and their pages, each at
 -- 65,536 times that number and the place of the page.
 CREATE TABLE blocks (
@@ -134,62 +102,118 @@ CREATE TABLE postings (place {number}, page {blob} NOT NULL);
 -- Passages that were deleted and still stand in their block.
 CREATE TABLE removed (first {number}, passages BIGINT NOT NULL);
 
-CREATE INDEX compactions_of_conversation ON compactions (conversation);
-{blocks}
-DROP TABLE passages;
-UPDATE index_version SET version = 0;
-"""
+-- What passages mean, for searches that ask for it: all of one source together, by the number of the first. They are made
+-- in order, by which model and up to which number is on record.
+CREATE TABLE vectors (first {number}, bits {blob} NOT NULL);
+CREATE TABLE vectors_made (model TEXT NOT NULL, upto BIGINT NOT NULL);
+{triggers}{storage}"""
 
-STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
+STEPS = (_TABLES,)
+
+_CONVERSATION_OF_SESSION = "coalesce((SELECT conversation FROM sessions WHERE key = NEW.session), 0)"
+_WRITTEN = (
+    ("entries", MESSAGE, "NEW.message", "NEW.conversation"),
+    ("compactions", SUMMARY, "NEW.key", "NEW.conversation"),
+    ("results", RESULT, "NEW.key", _CONVERSATION_OF_SESSION),
+)
+_DELETED = (("messages", MESSAGE), ("compactions", SUMMARY), ("results", RESULT))
+
+
+def _triggers(words: SqlSpelling) -> str:
+    """Returns the triggers of the search index.
+
+    In the transaction that writes or deletes something, they have what was written wait to be indexed, and
+    what was deleted leave the index.
+    """
+    made = [
+        words.trigger.format(
+            name=f"{table}_to_index",
+            event="INSERT",
+            table=table,
+            body=f"INSERT INTO unindexed (kind, source, conversation) VALUES ({kind}, {key}, {conversation}) "
+            "ON CONFLICT (kind, source) DO NOTHING;",
+        )
+        for table, kind, key, conversation in _WRITTEN
+    ]
+    made += [
+        words.trigger.format(
+            name=f"{table}_from_index",
+            event="DELETE",
+            table=table,
+            body="INSERT INTO removed (first, passages) SELECT first, passages FROM indexed "
+            f"WHERE kind = {kind} AND source = OLD.key AND passages > 0; "
+            f"DELETE FROM indexed WHERE kind = {kind} AND source = OLD.key; "
+            f"DELETE FROM unindexed WHERE kind = {kind} AND source = OLD.key;",
+        )
+        for table, kind in _DELETED
+    ]
+    made.append(
+        words.trigger.format(
+            name="vectors_from_index",
+            event="DELETE",
+            table="indexed",
+            body="DELETE FROM vectors WHERE OLD.passages > 0 AND first = OLD.first;",
+        )
+    )
+    return "".join(made)
 
 
 def migrate(database: Database) -> None:
-    """Bring the schema up to date, each step in one transaction. Raises SchemaTooNew.
+    """Makes the tables, or brings them up to date, each step in one transaction.
 
-    A schema that is up to date is only read, so that a store can be opened while somebody else writes to it.
+    Raises SchemaTooOld and SchemaTooNew. A schema that is up to date is only read, so that a store can be
+    opened while another process writes to it.
     """
     with database.reading() as do:
         found = version_of(do, database.words)
     _require_known(found, database.url)
-    for number in range(found + 1, len(STEPS) + 1):
-        with database.writing() as do:
-            _take_step(do, number, database)
+    for place, step in enumerate(STEPS):
+        if found < FIRST_VERSION + place:
+            with database.writing() as do:
+                _take_step(do, FIRST_VERSION + place, step, database)
 
 
 def version_of(do: Transaction, words: SqlSpelling) -> int:
-    """The version that the schema has, 0 for none."""
+    """Returns the version of the schema, 0 where there is none yet."""
     if do.one(words.find_table, "penstock_schema") is None:
         return 0
     row = do.one("SELECT max(version) FROM penstock_schema")
     return int(row[0]) if row and row[0] is not None else 0
 
 
-def _take_step(do: Transaction, number: int, database: Database) -> None:
+def _take_step(do: Transaction, version: int, step: str, database: Database) -> None:
     words = database.words
     if words.hold_schema:
         do.one(words.hold_schema)
     found = version_of(do, words)
     _require_known(found, database.url)
-    if found >= number:  # somebody else was quicker
+    if found >= version:  # another process was quicker
         return
     do.run("CREATE TABLE IF NOT EXISTS penstock_schema (version BIGINT NOT NULL)")
-    step = STEPS[number - 1].format(
+    statements = step.format(
         key=words.key,
         number=words.number,
         blob=words.blob,
         real=words.real,
-        **msgspec.structs.asdict(database.search_tables),
+        triggers=_triggers(words),
+        storage=words.storage,
     )
-    for statement in step.split(";\n"):
+    for statement in statements.split(";\n"):
         if statement.strip():
             do.run(statement)
     do.run("DELETE FROM penstock_schema")
-    do.run("INSERT INTO penstock_schema (version) VALUES (?)", number)
+    do.run("INSERT INTO penstock_schema (version) VALUES (?)", version)
 
 
 def _require_known(found: int, url: str) -> None:
-    if found > len(STEPS):
+    newest = FIRST_VERSION + len(STEPS) - 1
+    if found > newest:
         raise SchemaTooNew(
-            f"{url} has schema {found}, and this version of Penstock knows {len(STEPS)}: "
-            "use the newer version that wrote it, or another store"
+            f"{url} has schema version {found}, and this version of Penstock knows versions up to {newest}: "
+            "use the newer version of Penstock that wrote it, or another store"
+        )
+    if 0 < found < FIRST_VERSION:
+        raise SchemaTooOld(
+            f"{url} has schema version {found}, and this version of Penstock reads {FIRST_VERSION} and later: "
+            "export its sessions with the version of Penstock that wrote it and import them into a new store, or delete it"
         )

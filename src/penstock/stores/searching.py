@@ -1,8 +1,9 @@
 """Search in a store: terms → passages by the index → ranked findings.
 
-The index says which passages hold a term; which of them are worth looking at is decided by how rare the terms are,
-what they say to the query by `penstock.recall`, the same as in memory. Of a term that stands in very many passages
-only the newest are taken, and those that hold another such term too; how rare it is, is then estimated.
+The index says which passages hold a term; which of them are worth looking at is decided by how rare the terms
+are, what they say to the query by `penstock.recall`, the same as in memory. Of a term that stands in very
+many passages only the newest are taken, and those that hold another such term too; how rare it is, is then
+estimated.
 """
 
 from __future__ import annotations
@@ -16,16 +17,14 @@ import numpy as np
 from penstock.recall.embedding import Meaning
 from penstock.recall.fragments import Origin
 from penstock.recall.history import Finding
-from penstock.recall.originals import redacted
-from penstock.recall.passages import message_passages
-from penstock.recall.query import Statistics, read_query, with_surroundings
-from penstock.recall.ranking import Candidate, Wish, best_passages, rank, strongest_terms
-from penstock.stores.index import Look, PassageTerms, ranges_of, within
-from penstock.stores.indexing import scope_term
-from penstock.stores.rows import batches, stretches
-from penstock.stores.search_tables import MESSAGE, RESULT
-from penstock.stores.sources import PassageSource, read_sources
-from penstock.stores.vectors import vectors_in
+from penstock.recall.originals import redact_message
+from penstock.recall.passages import cut_passages
+from penstock.recall.query import Statistics, add_surroundings, read_query
+from penstock.recall.ranking import Candidate, Wish, choose_passages, choose_terms, rank
+from penstock.stores.index import Look, PassageTerms, find_within, sort_ranges
+from penstock.stores.indexing import PassageSource, make_scope_term, read_sources
+from penstock.stores.rows import cut_batches, find_stretches
+from penstock.stores.schema import MESSAGE, RESULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -37,15 +36,16 @@ if TYPE_CHECKING:
     from penstock.recall.passages import Passage
     from penstock.recall.query import Query
     from penstock.recall.ranking import Hit
-    from penstock.stores.database import Transaction
+    from penstock.stores.database import Row, Transaction
 
-__all__ = ["SearchQuery", "SearchScope", "search", "shown_summaries"]
+__all__ = ["SearchQuery", "SearchScope", "find_shown_summaries", "search"]
 
 _MOST_TERMS = 96  # of a query that are looked up at all
 _COUNTED = 20_000  # passages with a term: how rare it is, is estimated beyond
 _TAKEN = 3_000  # passages with a term that are looked at: the newest
 _TOGETHER = 1_000  # passages with two terms that are both very common
 _COMMON_TERMS = 4  # the strongest of these are looked up in pairs
+_MOST_COMPARED = 50_000  # messages, the newest, whose vectors are compared with a query
 _FAR = 1 << 40  # from the numbers of one conversation to those of the next: they are never next to each other
 
 
@@ -58,7 +58,10 @@ class SearchScope(msgspec.Struct, frozen=True):
 
 
 class SearchQuery(msgspec.Struct, frozen=True):
-    """What is looked for, where (None: everywhere), what makes quotes such as may be shown, and who knows meanings."""
+    """A search: its text, its scope, the redactor of what is quoted, and the embedder, if any.
+
+    Without a scope everything is searched.
+    """
 
     text: str
     wish: Wish
@@ -68,12 +71,46 @@ class SearchQuery(msgspec.Struct, frozen=True):
 
 
 class _Spot(msgspec.Struct, frozen=True, gc=False):
-    """Where a source stands: the key of its conversation, its position, and when it was written."""
+    """The place of a source: the key of its conversation, its position, its turn, and when it was written."""
 
     conversation: int
     position: int
     turn: int
     at: float
+
+
+def search(do: Transaction, asked: SearchQuery) -> list[Finding]:
+    """Returns the best findings, of everything that is indexed or of one conversation."""
+    text, wish, scope = asked.text, asked.wish, asked.scope
+    vectors = _read_findable_vectors(do, asked)
+    lookup = _Lookup(do, scope)
+    whole = add_surroundings(text, wish.surroundings)
+    query = read_query(whole)
+    statistics = lookup.statistics(query)
+    if wish.surroundings and not statistics.holding.keys() & read_query(text).weights.keys():
+        # Nothing here holds a word of what was asked: its surroundings alone would find what nobody asked
+        # for.
+        if asked.embedder is None:
+            return []
+        whole, query = text, read_query(text)
+    # Two arrays side by side: the number of each passage, and the weight of the query's terms in it.
+    numbers, scores = lookup.find_passages(query, statistics)
+    if scope is not None:
+        shown = _find_hidden(do, numbers, scope)
+        numbers, scores = numbers[~shown], scores[~shown]
+    best = choose_passages(scores, numbers)
+    meaning = None
+    if asked.embedder is not None and vectors is not None:
+        meaning = Meaning(whole, asked.embedder)
+        # `vectors` are two arrays side by side as well: the numbers of passages, and their vectors as bits.
+        best = sorted({*best, *vectors[0][meaning.find_nearest(vectors[1])].tolist()})
+    if not best:
+        return []
+    sources = _find_sources(do, best)
+    spots = _find_spots(do, sorted({source for source, _ in sources.values()}, key=_key), scope)
+    table = _Table(do, sources, spots, scope, asked.redact)
+    hits = rank(query, table.candidates.values(), statistics, wish, meaning)
+    return [table.build_finding(hit) for hit in hits]
 
 
 class _Lookup:
@@ -88,16 +125,16 @@ class _Lookup:
             )
             self.passages = row[0] - 1 if row is not None else 0
         else:
-            owners = _owners(do, scope.conversation)
-            self._owners = tuple(scope_term(owner) for owner, _ in owners)
+            owners = _find_owners(do, scope.conversation)
+            self._owners = tuple(make_scope_term(owner) for owner, _ in owners)
             self.passages = sum(passages for _, passages in owners)
         self._is_scoped = scope is not None
 
     def statistics(self, query: Query) -> Statistics:
-        """How rare the terms of the query are here."""
+        """Returns how rare the terms of the query are here."""
         if not self.passages:
             return Statistics(0, {})
-        found = self._look.spreads(list(query.weights)[:_MOST_TERMS], self._owners, _COUNTED)
+        found = self._look.measure_spreads(list(query.weights)[:_MOST_TERMS], self._owners, _COUNTED)
         holding: dict[str, int] = {}
         for term, spread in found.items():
             holding[term] = spread.passages
@@ -106,16 +143,16 @@ class _Lookup:
                 holding[term] = max(_COUNTED, int(share * self.passages))
         return Statistics(self.passages, {term: count for term, count in holding.items() if count})
 
-    def passages_with(
+    def find_passages(
         self, query: Query, statistics: Statistics
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The numbers of passages that hold the strongest terms, and what these weigh together in each."""
-        terms = strongest_terms(query, statistics)
+        """Returns the numbers of passages that hold the strongest terms, and what these weigh together in each."""
+        terms = choose_terms(query, statistics)
         weights = np.array([query.weights[term] * statistics.rarity(term) for term in terms])
-        found = [self._look.newest(PassageTerms((term,), self._owners), _TAKEN) for term in terms]
+        found = [self._look.find_newest(PassageTerms((term,), self._owners), _TAKEN) for term in terms]
         common = [column for column, term in enumerate(terms) if statistics.holding[term] > _TAKEN]
         for one, other in combinations(common[:_COMMON_TERMS], 2):
-            both = self._look.newest(PassageTerms((terms[one], terms[other]), self._owners), _TOGETHER)
+            both = self._look.find_newest(PassageTerms((terms[one], terms[other]), self._owners), _TOGETHER)
             for column in (one, other):
                 found[column] = np.union1d(found[column], both)
         holding = np.concatenate(found) if found else np.zeros(0, np.int64)
@@ -125,139 +162,13 @@ class _Lookup:
         return numbers, scores
 
 
-def search(do: Transaction, asked: SearchQuery) -> list[Finding]:
-    """The best findings, of everything that is indexed or of one conversation."""
-    text, wish, scope = asked.text, asked.wish, asked.scope
-    vectors = _vectors(do, asked)
-    lookup = _Lookup(do, scope)
-    whole = with_surroundings(text, wish.surroundings)
-    query = read_query(whole)
-    statistics = lookup.statistics(query)
-    if wish.surroundings and not statistics.holding.keys() & read_query(text).weights.keys():
-        if asked.embedder is None:
-            return []
-        whole, query = text, read_query(text)
-    numbers, scores = lookup.passages_with(query, statistics)
-    if scope is not None:
-        shown = _is_hidden(do, numbers, scope)
-        numbers, scores = numbers[~shown], scores[~shown]
-    best = best_passages(scores, numbers)
-    meaning = None
-    if asked.embedder is not None and vectors is not None:
-        meaning = Meaning(whole, asked.embedder)
-        best = sorted({*best, *vectors[0][meaning.nearest(vectors[1])].tolist()})
-    if not best:
-        return []
-    sources = _sources(do, best)
-    spots = _spots(do, sorted({source for source, _ in sources.values()}, key=_key), scope)
-    table = _Table(do, sources, spots, scope, asked.redact)
-    hits = rank(query, table.candidates.values(), statistics, wish, meaning)
-    return [table.finding(hit) for hit in hits]
+def _find_owners(do: Transaction, conversation: int) -> list[tuple[int, int]]:
+    """Returns the conversations that brought the passages of one, and how many passages each.
 
-
-def _vectors(do: Transaction, asked: SearchQuery) -> tuple[NDArray[np.int64], NDArray[np.uint8]] | None:
-    """The numbers and vectors of the passages that may be found by what they mean."""
-    if asked.embedder is None:
-        return None
-    if asked.scope is None:
-        return vectors_in(do, None, asked.embedder.dimensions)
-    numbers, rows = vectors_in(do, asked.scope.conversation, asked.embedder.dimensions)
-    shown = _is_hidden(do, numbers, asked.scope)
-    return numbers[~shown], rows[~shown]
-
-
-def shown_summaries(do: Transaction, conversation: int) -> frozenset[int]:
-    """The compaction whose summary stands in the view: what it says need not be found."""
-    row = do.one("SELECT view FROM conversations WHERE key = ?", conversation)
-    return frozenset((row[0],)) if row is not None and row[0] else frozenset()
-
-
-class _Texts:
-    """The passages of sources, without secrets: each message is redacted as a whole, before it is cut."""
-
-    def __init__(self, messages: Mapping[PassageSource, Message], redact: Callable[[str], str]) -> None:
-        self._passages: dict[PassageSource, tuple[Passage, ...]] = {}
-        self._moved: set[PassageSource] = set()
-        for source, message in messages.items():
-            clean = redacted(message, redact)
-            self._passages[source] = message_passages(clean)
-            if clean.parts != message.parts:
-                self._moved.add(source)
-
-    def around(self, source: PassageSource, place: int) -> list[tuple[int, Passage]]:
-        """The passage at a place, under 0; where redaction may have moved it, the one before it, too, under -1."""
-        passages = self._passages.get(source, ())
-        steps = (-1, 0) if source in self._moved else (0,)
-        return [(step, passages[place + step]) for step in steps if 0 <= place + step < len(passages)]
-
-
-class _Table:
-    """Candidates under numbers that the ranking can count with, and the way back from these numbers.
-
-    Each conversation has a range of its own. A summary or a stored result stands in no log: it has one to itself.
+    They are the conversation itself, and those that had one of its messages before it.
     """
-
-    def __init__(
-        self,
-        do: Transaction,
-        sources: Mapping[int, tuple[PassageSource, int]],
-        spots: Mapping[PassageSource, _Spot],
-        scope: SearchScope | None,
-        redact: Callable[[str], str],
-    ) -> None:
-        self._names = _names(do, {spot.conversation for spot in spots.values()})
-        self._ranges: list[tuple[int, PassageSource | None]] = []
-        self._handles: dict[int, str] = {}
-        self._spots = spots
-        self.candidates: dict[int, Candidate] = {}
-        # In the dialect of the log that it was found in: who brought it may be gone.
-        found = {
-            source: PassageSource(source.kind, source.key, spot.conversation)
-            for source, spot in spots.items()
-        }
-        texts = _Texts(read_sources(do, list(found.values())), redact)
-        for number, (source, place) in sources.items():
-            spot = spots.get(source)
-            if spot is None or _shown(source, spot, scope):
-                continue
-            base = self._base(source, spot)
-            own = base + spot.position + 1
-            self._handles[own] = _handle(do, source, spot)
-            for step, passage in texts.around(found[source], place):
-                origin = Origin(
-                    base + number + step, base + spot.turn + 1, own, passage.voice, passage.speaker
-                )
-                self.candidates[origin.passage] = Candidate(origin, passage.text)
-
-    def finding(self, hit: Hit) -> Finding:
-        """What the hit found."""
-        conversation, alone = self._ranges[hit.turn // _FAR - 1]
-        turn = hit.turn % _FAR
-        at = [
-            spot.at
-            for source, spot in self._spots.items()
-            if (source == alone if alone else spot.conversation == conversation and spot.turn == turn - 1)
-        ]
-        return Finding(
-            handles=tuple(dict.fromkeys(self._handles[message] for message in hit.messages)),
-            turn=turn,
-            excerpt=hit.excerpt,
-            score=hit.score,
-            at=min(at, default=None),
-            session=self._names.get(conversation, ""),
-        )
-
-    def _base(self, source: PassageSource, spot: _Spot) -> int:
-        entry = (spot.conversation, None if source.kind == MESSAGE else source)
-        if entry not in self._ranges:
-            self._ranges.append(entry)
-        return (self._ranges.index(entry) + 1) * _FAR
-
-
-def _owners(do: Transaction, conversation: int) -> list[tuple[int, int]]:
-    """Who brought the passages of a conversation, and how many: itself, and whoever had a message before it."""
-    owners = {conversation: _count(do, conversation)}
-    for part, low, high in stretches(do, conversation):
+    owners = {conversation: _count_passages(do, conversation)}
+    for part, low, high in find_stretches(do, conversation):
         rows = do.rows(
             "SELECT x.conversation, sum(x.passages) FROM entries e JOIN indexed x ON x.kind = 0 AND x.source = e.message "
             "WHERE e.conversation = ? AND e.position >= ? AND e.position < ? AND x.conversation <> ? "
@@ -269,29 +180,86 @@ def _owners(do: Transaction, conversation: int) -> list[tuple[int, int]]:
     return list(owners.items())
 
 
-def _count(do: Transaction, conversation: int) -> int:
+def _count_passages(do: Transaction, conversation: int) -> int:
     row = do.one("SELECT sum(passages) FROM indexed WHERE conversation = ?", conversation)
     return int(row[0]) if row is not None and row[0] is not None else 0
 
 
-def _is_hidden(do: Transaction, numbers: NDArray[np.int64], scope: SearchScope) -> NDArray[np.bool_]:
-    """Which of the numbers are passages that the asker sees."""
+def _read_findable_vectors(
+    do: Transaction, asked: SearchQuery
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]] | None:
+    """Returns the numbers and vectors of the passages that may be found by what they mean."""
+    if asked.embedder is None:
+        return None
+    if asked.scope is None:
+        return _read_vectors(do, None, asked.embedder.dimensions)
+    numbers, rows = _read_vectors(do, asked.scope.conversation, asked.embedder.dimensions)
+    shown = _find_hidden(do, numbers, asked.scope)
+    return numbers[~shown], rows[~shown]
+
+
+def _read_vectors(
+    do: Transaction, conversation: int | None, dimensions: int
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Returns the numbers of passages and their packed vectors: of a conversation, by its key, or of all."""
+    if conversation is None:
+        found = do.rows("SELECT first, bits FROM vectors ORDER BY first DESC LIMIT ?", _MOST_COMPARED)
+    else:
+        found = _read_vectors_of(do, conversation)
+    found.reverse()
+    size = dimensions // 8
+    rows = np.frombuffer(b"".join(row[1] for row in found), np.uint8).reshape(-1, size)
+    firsts = np.array([row[0] for row in found], np.int64)
+    counts = np.array([len(row[1]) // size for row in found], np.int64)
+    # All vectors of a source stand together, and its passages are numbered through from its first: the number
+    # of a row is its index, moved by how far the first number of its source is from the index of the source's
+    # first row.
+    begins = np.cumsum(counts) - counts
+    return np.repeat(firsts - begins, counts) + np.arange(len(rows)), rows
+
+
+def _read_vectors_of(do: Transaction, conversation: int) -> list[Row]:
+    """Returns the vectors of a conversation's log, its summaries and results, the newest first."""
+    found = do.rows(
+        "SELECT v.first, v.bits FROM indexed x JOIN vectors v ON v.first = x.first "
+        "WHERE x.conversation = ? AND x.kind <> 0 AND x.passages > 0",
+        conversation,
+    )
+    for part, low, high in find_stretches(do, conversation):
+        found += do.rows(
+            "SELECT v.first, v.bits FROM entries e JOIN indexed x ON x.kind = 0 AND x.source = e.message "
+            "JOIN vectors v ON v.first = x.first "
+            "WHERE e.conversation = ? AND e.position >= ? AND e.position < ? AND x.passages > 0 "
+            "ORDER BY e.position DESC LIMIT ?",
+            *(part, low, high, _MOST_COMPARED),
+        )
+    return sorted(found, reverse=True)[:_MOST_COMPARED]
+
+
+def _find_hidden(do: Transaction, numbers: NDArray[np.int64], scope: SearchScope) -> NDArray[np.bool_]:
+    """Returns which of the numbers are passages that the asker sees."""
     ranges: list[tuple[int, int]] = []
-    for part, low, high in stretches(do, scope.conversation):
-        for some in batches(sorted(place for place in scope.hidden if low <= place < high)):
+    for part, low, high in find_stretches(do, scope.conversation):
+        for some in cut_batches(sorted(place for place in scope.hidden if low <= place < high)):
             marks = ", ".join("?" * len(some))
             ranges += do.rows(
                 "SELECT x.first, x.passages FROM entries e JOIN indexed x ON x.kind = 0 AND x.source = e.message "
                 f"WHERE e.conversation = ? AND e.position IN ({marks})",
                 *(part, *some),
             )
-    return within(numbers, ranges_of(ranges))
+    return find_within(numbers, sort_ranges(ranges))
 
 
-def _sources(do: Transaction, numbers: Sequence[int]) -> dict[int, tuple[PassageSource, int]]:
-    """For each passage what it comes from, and the how-manieth of that it is."""
+def find_shown_summaries(do: Transaction, conversation: int) -> frozenset[int]:
+    """Returns the compaction whose summary stands in the view: what it says need not be found."""
+    row = do.one("SELECT view FROM conversations WHERE key = ?", conversation)
+    return frozenset((row[0],)) if row is not None and row[0] else frozenset()
+
+
+def _find_sources(do: Transaction, numbers: Sequence[int]) -> dict[int, tuple[PassageSource, int]]:
+    """Returns for each passage its source, and its place among the passages of that source."""
     found: dict[int, tuple[PassageSource, int]] = {}
-    for some in batches(numbers):
+    for some in cut_batches(numbers):
         marks = ", ".join("(?)" for _ in some)
         rows = do.rows(
             f"WITH wanted (number) AS (VALUES {marks}), ranged AS (SELECT number, (SELECT max(x.first) FROM indexed x "
@@ -306,27 +274,18 @@ def _sources(do: Transaction, numbers: Sequence[int]) -> dict[int, tuple[Passage
     return dict(sorted(found.items()))
 
 
-def _names(do: Transaction, conversations: Collection[int]) -> dict[int, str]:
-    """The ids of conversations by their keys."""
-    found: dict[int, str] = {}
-    for some in batches(sorted(conversations)):
-        marks = ", ".join("?" * len(some))
-        found.update(do.rows(f"SELECT key, id FROM conversations WHERE key IN ({marks})", *some))
-    return found
-
-
 def _key(source: PassageSource) -> tuple[int, int]:
     return source.kind, source.key
 
 
-def _spots(
+def _find_spots(
     do: Transaction, sources: Sequence[PassageSource], scope: SearchScope | None
 ) -> dict[PassageSource, _Spot]:
-    """Where each source stands, in the conversation that is searched or in any."""
+    """Returns where each source stands, in the conversation that is searched or in any."""
     found: dict[PassageSource, _Spot] = {}
     messages = {source.key: source for source in sources if source.kind == MESSAGE}
-    parts = stretches(do, scope.conversation) if scope is not None else []
-    for some in batches(list(messages)):
+    parts = find_stretches(do, scope.conversation) if scope is not None else []
+    for some in cut_batches(list(messages)):
         marks = ", ".join("?" * len(some))
         rows = do.rows(
             "SELECT e.message, e.conversation, e.position, e.created, CASE WHEN m.role = 'tool' THEN coalesce((SELECT "
@@ -344,24 +303,24 @@ def _spots(
     for source in sources:
         spot = None
         if source.kind == RESULT:
-            spot = _spot_of_result(do, source, scope, parts)
+            spot = _find_spot_of_result(do, source, scope, parts)
         elif source.kind != MESSAGE and (scope is None or source.conversation == scope.conversation):
-            spot = _spot_of_summary(do, source)
+            spot = _find_spot_of_summary(do, source)
         if spot is not None:
             found[source] = spot
     return found
 
 
-def _spot_of_summary(do: Transaction, source: PassageSource) -> _Spot | None:
-    """Behind the messages that it was made of."""
+def _find_spot_of_summary(do: Transaction, source: PassageSource) -> _Spot | None:
+    """Returns the spot behind the messages that the summary was made of."""
     row = do.one("SELECT length - 1, created FROM compactions WHERE key = ?", source.key)
     return None if row is None else _Spot(source.conversation, row[0], row[0], row[1])
 
 
-def _spot_of_result(
+def _find_spot_of_result(
     do: Transaction, source: PassageSource, scope: SearchScope | None, parts: Sequence[tuple[int, int, int]]
 ) -> _Spot | None:
-    """With its message: of a session, where its log has that, also where it shares it with the one that has the result."""
+    """Returns the spot of the message that stands for the result, where the log that is searched has it or shares it."""
     row = do.one(
         "SELECT s.conversation, r.message, r.created FROM results r JOIN sessions s ON s.key = r.session WHERE r.key = ?",
         source.key,
@@ -370,7 +329,7 @@ def _spot_of_result(
         return None
     owner, message, created = row
     conversation = owner if scope is None else scope.conversation
-    for part, low, high in parts or stretches(do, owner):
+    for part, low, high in parts or find_stretches(do, owner):
         at = do.one(
             "SELECT min(position) FROM entries WHERE message = ? AND conversation = ? AND position >= ? AND position < ?",
             *(message, part, low, high),
@@ -380,7 +339,93 @@ def _spot_of_result(
     return _Spot(conversation, 0, 0, created) if owner == conversation else None
 
 
-def _shown(source: PassageSource, spot: _Spot, scope: SearchScope | None) -> bool:
+class _Table:
+    """Candidates under numbers that the ranking can count with, and the way back from these numbers.
+
+    Each conversation has a range of its own. A summary or a stored result stands in no log: it has one to
+    itself.
+    """
+
+    def __init__(
+        self,
+        do: Transaction,
+        sources: Mapping[int, tuple[PassageSource, int]],
+        spots: Mapping[PassageSource, _Spot],
+        scope: SearchScope | None,
+        redact: Callable[[str], str],
+    ) -> None:
+        self._names = _read_names(do, {spot.conversation for spot in spots.values()})
+        self._ranges: list[tuple[int, PassageSource | None]] = []
+        self._handles: dict[int, str] = {}
+        self._spots = spots
+        self.candidates: dict[int, Candidate] = {}
+        # In the dialect of the log that it was found in: who brought it may be gone.
+        found = {
+            source: PassageSource(source.kind, source.key, spot.conversation)
+            for source, spot in spots.items()
+        }
+        texts = _Texts(read_sources(do, list(found.values())), redact)
+        for number, (source, place) in sources.items():
+            spot = spots.get(source)
+            if spot is None or _is_shown(source, spot, scope):
+                continue
+            base = self._find_base(source, spot)
+            own = base + spot.position + 1
+            self._handles[own] = _make_handle(do, source, spot)
+            for step, passage in texts.find_around(found[source], place):
+                origin = Origin(
+                    base + number + step, base + spot.turn + 1, own, passage.voice, passage.speaker
+                )
+                self.candidates[origin.passage] = Candidate(origin, passage.text)
+
+    def build_finding(self, hit: Hit) -> Finding:
+        """Returns the hit as a finding."""
+        conversation, alone = self._ranges[hit.turn // _FAR - 1]
+        turn = hit.turn % _FAR
+        at = [
+            spot.at
+            for source, spot in self._spots.items()
+            if (source == alone if alone else spot.conversation == conversation and spot.turn == turn - 1)
+        ]
+        return Finding(
+            handles=tuple(dict.fromkeys(self._handles[message] for message in hit.messages)),
+            turn=turn,
+            excerpt=hit.excerpt,
+            score=hit.score,
+            at=min(at, default=None),
+            session=self._names.get(conversation, ""),
+        )
+
+    def _find_base(self, source: PassageSource, spot: _Spot) -> int:
+        entry = (spot.conversation, None if source.kind == MESSAGE else source)
+        if entry not in self._ranges:
+            self._ranges.append(entry)
+        return (self._ranges.index(entry) + 1) * _FAR
+
+
+class _Texts:
+    """The passages of sources, without secrets: each message is redacted as a whole, before it is cut."""
+
+    def __init__(self, messages: Mapping[PassageSource, Message], redact: Callable[[str], str]) -> None:
+        self._passages: dict[PassageSource, tuple[Passage, ...]] = {}
+        self._moved: set[PassageSource] = set()
+        for source, message in messages.items():
+            clean = redact_message(message, redact)
+            self._passages[source] = cut_passages(clean)
+            if clean.parts != message.parts:
+                self._moved.add(source)
+
+    def find_around(self, source: PassageSource, place: int) -> list[tuple[int, Passage]]:
+        """Returns the passage at a place, under 0.
+
+        Where redaction may have moved it, the one before it is there, too, under -1.
+        """
+        passages = self._passages.get(source, ())
+        steps = (-1, 0) if source in self._moved else (0,)
+        return [(step, passages[place + step]) for step in steps if 0 <= place + step < len(passages)]
+
+
+def _is_shown(source: PassageSource, spot: _Spot, scope: SearchScope | None) -> bool:
     if scope is None:
         return False
     if source.kind == MESSAGE:
@@ -388,7 +433,7 @@ def _shown(source: PassageSource, spot: _Spot, scope: SearchScope | None) -> boo
     return source.kind != RESULT and source.key in scope.hidden_summaries
 
 
-def _handle(do: Transaction, source: PassageSource, spot: _Spot) -> str:
+def _make_handle(do: Transaction, source: PassageSource, spot: _Spot) -> str:
     if source.kind == MESSAGE:
         return f"m{spot.position + 1}"
     if source.kind == RESULT:
@@ -400,3 +445,12 @@ def _handle(do: Transaction, source: PassageSource, spot: _Spot) -> str:
         source.key,
     )
     return f"s{row[0] if row is not None else 0}"
+
+
+def _read_names(do: Transaction, conversations: Collection[int]) -> dict[int, str]:
+    """Returns the ids of conversations by their keys."""
+    found: dict[int, str] = {}
+    for some in cut_batches(sorted(conversations)):
+        marks = ", ".join("?" * len(some))
+        found.update(do.rows(f"SELECT key, id FROM conversations WHERE key IN ({marks})", *some))
+    return found

@@ -1,7 +1,7 @@
 """SQLite behind the store: a file in WAL mode, or memory.
 
-Writers take their turn (`BEGIN IMMEDIATE`); readers are never held up. A commit is synced to disk before it returns.
-Each transaction has a connection to itself; a database in memory has only one, which is waited for.
+Writers take their turn (`BEGIN IMMEDIATE`); readers are never held up. A commit is synced to disk before it
+returns. Each transaction has a connection to itself; a database in memory has only one, which is waited for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import apsw
 
 from penstock.errors import StoreConflict, StoreError, StoreUnavailable
 from penstock.stores.database import SqlSpelling
-from penstock.stores.search_tables import SQLITE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,18 +37,18 @@ _UNAVAILABLE = (
     apsw.PermissionsError,
 )
 _NEXT_STEP: dict[type, str] = {
-    apsw.BusyError: "another process holds it: try again in a moment",
-    apsw.LockedError: "another process holds it: try again in a moment",
-    apsw.FullError: "the disk is full: free some space",
-    apsw.ReadOnlyError: "it cannot be written to: look at the rights of the file and its folder",
-    apsw.CantOpenError: "it cannot be opened: look at the path and its rights",
+    apsw.BusyError: "another process has locked it; try again in a moment",
+    apsw.LockedError: "another process has locked it; try again in a moment",
+    apsw.FullError: "the disk is full; free some space",
+    apsw.ReadOnlyError: "it is read-only; check the permissions of the file and its folder",
+    apsw.CantOpenError: "it cannot be opened; check the path and its permissions",
 }
 
 
 class SqliteDatabase:
     """A SQLite database in a file, made if it is not there (0600, in a folder of 0700), or in memory (None).
 
-    `wait_seconds` is how long a lock of somebody else's is waited for.
+    `wait_seconds` is how long the lock of another process is waited for.
     """
 
     words = SqlSpelling(
@@ -63,9 +62,8 @@ class SqliteDatabase:
         hold_index=(),
         hold_schema="",
         find_table="SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
+        trigger="CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN {body} END;\n",
     )
-
-    search_tables = SQLITE
 
     def __init__(self, path: Path | None, wait_seconds: float = 10.0) -> None:
         self._path = path
@@ -77,39 +75,39 @@ class SqliteDatabase:
         self._unscrubbed = False
         if path is not None:
             _make_private(path)
-        with self._mapped():
+        with self._map_errors():
             self._idle.append(self._connect())
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address."""
         return "memory:" if self._path is None else f"sqlite:///{self._path}"
 
     @contextmanager
     def reading(self) -> Iterator[SqliteTransaction]:
-        """A transaction that only reads."""
+        """Opens a transaction that only reads."""
         with self._transaction("BEGIN") as transaction:
             yield transaction
 
     @contextmanager
     def writing(self) -> Iterator[SqliteTransaction]:
-        """A transaction that writes; synced when the block ends."""
+        """Opens a transaction that writes; synced when the block ends."""
         with self._transaction("BEGIN IMMEDIATE") as transaction:
             yield transaction
 
     def scrub(self) -> bool:
-        """Rid the write-ahead log of what was deleted; freed pages are overwritten as they come."""
-        with self._mapped(), self._held() as connection:
+        """Rids the write-ahead log of what was deleted; freed pages are overwritten as they come."""
+        with self._map_errors(), self._hold() as connection:
             busy = next(iter(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")))[0]
         self._unscrubbed = bool(busy)
         return not busy
 
     def reclaim(self) -> None:
-        """Nothing to do: pages are free as soon as nobody reads them."""
+        """Does nothing: pages are free as soon as nobody reads them."""
 
     def damage(self) -> list[str]:
-        """What SQLite's own check finds."""
-        with self._mapped(), self._held() as connection:
+        """Returns what SQLite's own check finds."""
+        with self._map_errors(), self._hold() as connection:
             try:
                 found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
             except apsw.CorruptError as error:  # so damaged that the check itself fails
@@ -117,7 +115,7 @@ class SqliteDatabase:
         return [text for text in found if text != "ok"]
 
     def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         if self._unscrubbed and not self._closed:
             self.scrub()
         with self._lock:
@@ -128,7 +126,7 @@ class SqliteDatabase:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[SqliteTransaction]:
-        with self._mapped(), self._held() as connection:
+        with self._map_errors(), self._hold() as connection:
             connection.execute(begin)
             try:
                 yield SqliteTransaction(connection)
@@ -139,20 +137,20 @@ class SqliteDatabase:
                 raise
 
     @contextmanager
-    def _held(self) -> Iterator[apsw.Connection]:
-        """A connection that nobody else uses meanwhile. There is only one to a database in memory."""
+    def _hold(self) -> Iterator[apsw.Connection]:
+        """Holds a connection that nobody else uses meanwhile. There is only one to a database in memory."""
         if self._path is None:
             with self._in_memory:
                 self._require_open()
                 yield self._idle[0]
             return
-        connection = self._taken()
+        connection = self._take()
         try:
             yield connection
         finally:
             self._give_back(connection)
 
-    def _taken(self) -> apsw.Connection:
+    def _take(self) -> apsw.Connection:
         with self._lock:
             self._require_open()
             if self._idle:
@@ -161,7 +159,7 @@ class SqliteDatabase:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise StoreError(f"{self.url} was closed: open it again")
+            raise StoreError(f"{self.url} is closed; open it again")
 
     def _give_back(self, connection: apsw.Connection) -> None:
         with self._lock:
@@ -171,7 +169,7 @@ class SqliteDatabase:
                 self._idle.append(connection)
 
     @contextmanager
-    def _mapped(self) -> Iterator[None]:
+    def _map_errors(self) -> Iterator[None]:
         try:
             yield
         except apsw.Error as error:
@@ -193,7 +191,7 @@ class SqliteDatabase:
         return connection
 
     def _use_wal(self, connection: apsw.Connection) -> None:
-        """Switch to the write-ahead log. Where two processes do so at once, SQLite does not wait: we do."""
+        """Switches to the write-ahead log. Where two processes do so at once, SQLite does not wait: we do."""
         if self._path is None:
             return
         until = time.monotonic() + self._wait_seconds
@@ -217,32 +215,32 @@ class SqliteTransaction:
         self._connection = connection
 
     def rows(self, statement: str, *values: Any) -> list[Row]:
-        """The rows of a query."""
+        """Returns the rows of a query."""
         return list(self._connection.execute(statement, values))
 
     def one(self, statement: str, *values: Any) -> Row | None:
-        """The first row."""
+        """Returns the first row."""
         return next(iter(self._connection.execute(statement, values)), None)
 
     def run(self, statement: str, *values: Any) -> int:
-        """Carry out a statement; how many rows it touched."""
+        """Runs a statement, and returns how many rows it touched."""
         self._connection.execute(statement, values)
         return self._connection.changes()
 
     def run_many(self, statement: str, many: Sequence[Row]) -> None:
-        """Carry out a statement for each of many rows of values."""
+        """Runs a statement for each of many rows of values."""
         self._connection.executemany(statement, many)
 
 
 def _make_private(path: Path) -> None:
-    """The folder for us alone where we make it, and the file for us alone from its first byte."""
+    """Makes the folder for us alone where it is not there, and the file for us alone from its first byte."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
             path.touch(mode=0o600)
     except OSError as error:
         raise StoreUnavailable(
-            f"{path} cannot be made: {error.strerror}; name another store, or look at the rights of its folder"
+            f"{path} cannot be created: {error.strerror}; check the permissions of its folder, or name another store"
         ) from error
 
 
@@ -251,9 +249,9 @@ def _as_store_error(error: apsw.Error, url: str) -> StoreError:
     if isinstance(error, _UNAVAILABLE):
         return StoreUnavailable(f"{url}: {step or error}")
     if isinstance(error, apsw.ConstraintError):
-        return StoreConflict(f"{url}: somebody else has written the same meanwhile: read again, then retry")
+        return StoreConflict(f"{url}: another process wrote the same first; read again, then retry")
     if isinstance(error, (apsw.NotADBError, apsw.CorruptError)):
         return StoreError(
-            f"{url} is damaged or no store of ours: {error}; restore a copy, or name another file"
+            f"{url} is damaged or not a Penstock store: {error}; restore a copy, or name another file"
         )
     return StoreError(f"{url}: {error}")

@@ -15,8 +15,8 @@ import msgspec
 from penstock.conversation.slicing import decode_utf8, slice_array
 from penstock.conversation.wire import encode_wire
 from penstock.measure.usage import normalise_usage
-from penstock.transfer.lines import fields_of, moment_of, text
-from penstock.transfer.recorded import Recorded, RecordedFile, RecordedMessage, Spent
+from penstock.transfer.lines import read_fields, read_moment, read_text
+from penstock.transfer.recorded import RecordedConversation, RecordedFile, RecordedMessage, RecordedUsage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ _RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def is_claude_code(lines: Sequence[JsonLine]) -> bool:
-    """Whether a line is one that only Claude Code writes."""
+    """Returns whether a line is one that only Claude Code writes."""
     return any(_is_own(line.value) for line in lines)
 
 
@@ -48,25 +48,27 @@ def _is_own(value: dict[str, Any]) -> bool:
 
 
 def read_claude_code(lines: Sequence[JsonLine], faults: Sequence[LineFault]) -> RecordedFile:
-    """The session of a file, then its sub-agents."""
-    own = _without_repeats(lines)
+    """Returns the session of a file, then its sub-agents."""
+    own = _drop_repeats(lines)
     main = [line for line in own if not line.value.get("isSidechain")]
     titles = [line for line in main if line.value.get("type") not in _SPEAKERS]
-    session = next((text(line.value.get("sessionId")) for line in own if line.value.get("sessionId")), "")
+    session = next(
+        (read_text(line.value.get("sessionId")) for line in own if line.value.get("sessionId")), ""
+    )
     conversations = []
     if any(_speaks(line) for line in main):
-        conversations.append(_recorded(_chain(main), main, source=session, title=_title(titles)))
-    for name, chain in _sidechains(own).items():
+        conversations.append(_record(_follow_chain(main), main, source=session, title=_find_title(titles)))
+    for name, chain in _group_sidechains(own).items():
         source = f"{session}/{name}"
-        conversations.append(_recorded(chain, chain, source=source, works_for=session, title=""))
+        conversations.append(_record(chain, chain, source=source, works_for=session, title=""))
     return RecordedFile(tuple(one for one in conversations if one.messages), tuple(faults))
 
 
-def _without_repeats(lines: Iterable[JsonLine]) -> list[JsonLine]:
+def _drop_repeats(lines: Iterable[JsonLine]) -> list[JsonLine]:
     seen: set[str] = set()
     kept: list[JsonLine] = []
     for line in lines:
-        name = text(line.value.get("uuid"))
+        name = read_text(line.value.get("uuid"))
         if name and name in seen:
             continue
         seen.add(name)
@@ -79,29 +81,39 @@ def _speaks(line: JsonLine) -> bool:
     return value.get("type") in _SPEAKERS and isinstance(value.get("message"), dict)
 
 
-def _chain(lines: Sequence[JsonLine]) -> list[JsonLine]:
-    """The lines of the present branch: those that the last one goes back to, and what belongs to them."""
-    places = {text(line.value.get("uuid")): at for at, line in enumerate(lines) if line.value.get("uuid")}
+def _follow_chain(lines: Sequence[JsonLine]) -> list[JsonLine]:
+    """Returns the lines of the present branch.
+
+    They are those that the last one goes back to, and what belongs to them.
+    """
+    places = {
+        read_text(line.value.get("uuid")): at for at, line in enumerate(lines) if line.value.get("uuid")
+    }
     at = next((place for place in range(len(lines) - 1, -1, -1) if _speaks(lines[place])), None)
     reached: set[int] = set()
     while at is not None and at not in reached:
         reached.add(at)
-        at = _before(lines, at, places)
-    answers = {_message_id(lines[place]) for place in reached} - {""}
-    taken = [at in reached or _message_id(line) in answers for at, line in enumerate(lines)]
-    calls = {call for at, line in enumerate(lines) if taken[at] for call in _ids(line, "tool_use", "id")}
-    open_calls = calls - {call for at in reached for call in _ids(lines[at], "tool_result", "tool_use_id")}
+        at = _find_line_before(lines, at, places)
+    answers = {_read_message_id(lines[place]) for place in reached} - {""}
+    taken = [at in reached or _read_message_id(line) in answers for at, line in enumerate(lines)]
+    calls = {call for at, line in enumerate(lines) if taken[at] for call in _read_ids(line, "tool_use", "id")}
+    open_calls = calls - {
+        call for at in reached for call in _read_ids(lines[at], "tool_result", "tool_use_id")
+    }
     return [
         line
         for at, line in enumerate(lines)
-        if taken[at] or not open_calls.isdisjoint(_ids(line, "tool_result", "tool_use_id"))
+        if taken[at] or not open_calls.isdisjoint(_read_ids(line, "tool_result", "tool_use_id"))
     ]
 
 
-def _before(lines: Sequence[JsonLine], at: int, places: dict[str, int]) -> int | None:
-    """Where the line before this one in its chain stands; a parent that is not there is the line before it."""
+def _find_line_before(lines: Sequence[JsonLine], at: int, places: dict[str, int]) -> int | None:
+    """Returns where the line before this one in its chain stands.
+
+    A parent that is not there is the line before it.
+    """
     value = lines[at].value
-    parent = text(value.get("parentUuid")) or text(value.get("logicalParentUuid"))
+    parent = read_text(value.get("parentUuid")) or read_text(value.get("logicalParentUuid"))
     if not parent:
         return None
     if parent in places:
@@ -109,14 +121,16 @@ def _before(lines: Sequence[JsonLine], at: int, places: dict[str, int]) -> int |
     return next((place for place in range(at - 1, -1, -1) if lines[place].value.get("uuid")), None)
 
 
-def _message_id(line: JsonLine) -> str:
+def _read_message_id(line: JsonLine) -> str:
     message = line.value.get("message")
     return (
-        text(message.get("id")) if line.value.get("type") == "assistant" and isinstance(message, dict) else ""
+        read_text(message.get("id"))
+        if line.value.get("type") == "assistant" and isinstance(message, dict)
+        else ""
     )
 
 
-def _ids(line: JsonLine, kind: str, field: str) -> list[str]:
+def _read_ids(line: JsonLine, kind: str, field: str) -> list[str]:
     message = line.value.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     if not isinstance(content, list):
@@ -128,37 +142,37 @@ def _ids(line: JsonLine, kind: str, field: str) -> list[str]:
     ]
 
 
-def _sidechains(lines: Sequence[JsonLine]) -> dict[str, list[JsonLine]]:
-    """The lines of each sub-agent, by its id, or by its first line in files that give none."""
+def _group_sidechains(lines: Sequence[JsonLine]) -> dict[str, list[JsonLine]]:
+    """Returns the lines of each sub-agent, by its id, or by its first line in files that give none."""
     chains: dict[str, list[JsonLine]] = {}
     roots: dict[str, str] = {}
     for line in lines:
         value = line.value
         if not value.get("isSidechain"):
             continue
-        name, parent = text(value.get("uuid")), text(value.get("parentUuid"))
-        agent = text(value.get("agentId"))
+        name, parent = read_text(value.get("uuid")), read_text(value.get("parentUuid"))
+        agent = read_text(value.get("agentId"))
         root = agent or roots.get(parent) or name or f"line {line.number}"
         roots[name] = root
         chains.setdefault(root, []).append(line)
     return {name: chain for name, chain in chains.items() if any(map(_speaks, chain))}
 
 
-def _title(lines: Iterable[JsonLine]) -> str:
-    """What a person called the session, else what the program did."""
+def _find_title(lines: Iterable[JsonLine]) -> str:
+    """Returns what a person called the session, else what the program did."""
     found: dict[str, str] = {}
     for line in lines:
         for kind, field in (("custom-title", "customTitle"), ("ai-title", "aiTitle"), ("summary", "summary")):
-            if line.value.get("type") == kind and text(line.value.get(field)):
+            if line.value.get("type") == kind and read_text(line.value.get(field)):
                 found[kind] = line.value[field]
     return found.get("custom-title") or found.get("ai-title") or found.get("summary") or ""
 
 
-def _recorded(
+def _record(
     chain: Sequence[JsonLine], lines: Sequence[JsonLine], *, source: str, title: str, works_for: str = ""
-) -> Recorded:
+) -> RecordedConversation:
     left_out: dict[str, int] = {}
-    said, requests, models = _messages(chain, left_out)
+    said, requests, models = _read_messages(chain, left_out)
     taken = {line.number for line in chain}
     abandoned = sum(1 for line in lines if _speaks(line) and line.number not in taken)
     if abandoned:
@@ -166,7 +180,7 @@ def _recorded(
     attachments = sum(1 for line in chain if line.value.get("type") == "attachment")
     if attachments:
         left_out["attachments"] = attachments
-    return Recorded(
+    return RecordedConversation(
         format=FORMAT,
         dialect="anthropic",
         messages=tuple(said),
@@ -181,26 +195,25 @@ def _recorded(
 
 
 def _may_go_on(chain: Sequence[JsonLine]) -> bool:
-    """Whether the last line is a piece of an answer, and not said to be its last; or one result of several."""
+    """Returns whether the last line is a piece of an answer that is not its last, or one result of several."""
     last = next((line for line in reversed(chain) if _speaks(line)), None)
     if last is None:
         return False
-    if _message_id(last):
+    if _read_message_id(last):
         return not last.value["message"].get("stop_reason")
-    results = {call for line in chain for call in _ids(line, "tool_result", "tool_use_id")}
-    calls = {call for line in chain for call in _ids(line, "tool_use", "id")}
-    return bool(_ids(last, "tool_result", "tool_use_id") and calls - results)
+    results = {call for line in chain for call in _read_ids(line, "tool_result", "tool_use_id")}
+    calls = {call for line in chain for call in _read_ids(line, "tool_use", "id")}
+    return bool(_read_ids(last, "tool_result", "tool_use_id") and calls - results)
 
 
-def _messages(
+def _read_messages(
     chain: Sequence[JsonLine], left_out: dict[str, int]
-) -> tuple[list[RecordedMessage], list[Spent], list[str]]:
+) -> tuple[list[RecordedMessage], list[RecordedUsage], list[str]]:
     said: list[RecordedMessage] = []
-    requests: dict[str, Spent] = {}
+    requests: dict[str, RecordedUsage] = {}
     models: list[str] = []
-    places: dict[
-        str, int
-    ] = {}  # of the answer that is being written; its results may come before its last block
+    # The place of the answer that is being written: its results may come before its last block.
+    places: dict[str, int] = {}
     in_results = False
     for line in chain:
         if not _speaks(line):
@@ -209,40 +222,40 @@ def _messages(
         if message.get("model") == _SYNTHETIC or line.value.get("isApiErrorMessage"):
             left_out[_OWN_WORDS] = left_out.get(_OWN_WORDS, 0) + 1
             continue
-        at, answer = moment_of(line.value.get("timestamp")), _message_id(line)
-        results = bool(_ids(line, "tool_result", "tool_use_id"))
+        at, answer = read_moment(line.value.get("timestamp")), _read_message_id(line)
+        results = bool(_read_ids(line, "tool_result", "tool_use_id"))
         place = places.get(answer) if answer else (len(said) - 1 if results and in_results else None)
         if place is None:
             place = len(said)
-            said.append(RecordedMessage(_plain(line), at))
+            said.append(RecordedMessage(_read_message(line), at))
         else:
-            said[place] = RecordedMessage(_joined(said[place].raw, _plain(line)), said[place].at)
+            said[place] = RecordedMessage(_join(said[place].raw, _read_message(line)), said[place].at)
         in_results = results or (in_results and place < len(said) - 1)
         places = {answer: place} if answer else (places if results else {})
-        if isinstance(message.get("usage"), dict) and text(message.get("model")):
+        if isinstance(message.get("usage"), dict) and read_text(message.get("model")):
             models.append(message["model"])
             usage = normalise_usage(message["usage"], "anthropic")
             # The lines of one answer repeat its usage, which grows while it is written.
-            requests[answer or f"line {line.number}"] = Spent(place + 1, at, message["model"], usage)
+            requests[answer or f"line {line.number}"] = RecordedUsage(place + 1, at, message["model"], usage)
     return said, list(requests.values()), models
 
 
-def _plain(line: JsonLine) -> bytes:
-    """The message as the API takes it: its role and the exact bytes of its content."""
-    fields = fields_of(fields_of(line.raw)["message"])
+def _read_message(line: JsonLine) -> bytes:
+    """Returns the message as the API takes it: its role and the exact bytes of its content."""
+    fields = read_fields(read_fields(line.raw)["message"])
     role = encode_wire(line.value["type"])
     return b'{"role":' + role + b',"content":' + fields.get("content", b'""') + b"}"
 
 
-def _joined(before: bytes, more: bytes) -> bytes:
-    """Two pieces of one answer, or two results of one batch, as one message."""
-    role = fields_of(before)["role"]
-    blocks = [*_blocks(before), *_blocks(more)]
+def _join(before: bytes, more: bytes) -> bytes:
+    """Joins two pieces of one answer, or two results of one batch, to one message."""
+    role = read_fields(before)["role"]
+    blocks = [*_read_blocks(before), *_read_blocks(more)]
     return b'{"role":' + role + b',"content":[' + b",".join(blocks) + b"]}"
 
 
-def _blocks(raw: bytes) -> list[bytes]:
-    content = fields_of(raw)["content"]
+def _read_blocks(raw: bytes) -> list[bytes]:
+    content = read_fields(raw)["content"]
     if content[:1] == b'"':
         return [b'{"type":"text","text":' + content + b"}"]
     try:

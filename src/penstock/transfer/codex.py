@@ -1,8 +1,8 @@
 """Rollouts of Codex: `~/.codex/sessions/YYYY/MM/DD/rollout-TIME-ID.jsonl`.
 
-Each line has a `timestamp`, a `type` and a `payload`: `session_meta` (the id, and who it works for), `turn_context` (the
-model), `response_item` (an item of the Responses dialect), `event_msg` (what people see, and token counts) and
-`compacted`. Early versions wrote the session's head and bare items instead.
+Each line has a `timestamp`, a `type` and a `payload`: `session_meta` (the id, and who it works for),
+`turn_context` (the model), `response_item` (an item of the Responses dialect), `event_msg` (what people see,
+and token counts) and `compacted`. Early versions wrote the session's head and bare items instead.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import msgspec
 
 from penstock.conversation.wire import encode_wire
 from penstock.measure.usage import normalise_usage
-from penstock.transfer.lines import fields_of, moment_of, text
-from penstock.transfer.recorded import Recorded, RecordedFile, RecordedMessage, Spent
+from penstock.transfer.lines import read_fields, read_moment, read_text
+from penstock.transfer.recorded import RecordedConversation, RecordedFile, RecordedMessage, RecordedUsage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,10 +32,10 @@ _COMPACTED = ("compaction", "compaction_summary")
 
 
 class _Rollout(msgspec.Struct):
-    """What has been read so far."""
+    """The rollout as far as it has been read."""
 
     said: list[RecordedMessage] = []
-    requests: list[Spent] = []
+    requests: list[RecordedUsage] = []
     left_out: dict[str, int] = {}
     source: str = ""
     works_for: str = ""
@@ -47,7 +47,7 @@ class _Rollout(msgspec.Struct):
 
 
 def is_codex(lines: Sequence[JsonLine]) -> bool:
-    """Whether the lines are those of a rollout."""
+    """Returns whether the lines are those of a rollout."""
     if any(
         line.value.get("type") in _TYPES and isinstance(line.value.get("payload"), dict) for line in lines
     ):
@@ -57,7 +57,7 @@ def is_codex(lines: Sequence[JsonLine]) -> bool:
 
 
 def read_codex(lines: Sequence[JsonLine], faults: Sequence[LineFault]) -> RecordedFile:
-    """The session of a rollout."""
+    """Returns the session of a rollout."""
     rollout = _Rollout()
     for line in lines:
         payload = line.value.get("payload")
@@ -65,7 +65,7 @@ def read_codex(lines: Sequence[JsonLine], faults: Sequence[LineFault]) -> Record
             _take(rollout, line, payload)
         else:
             _take_bare(rollout, line)
-    recorded = Recorded(
+    recorded = RecordedConversation(
         format=FORMAT,
         dialect="responses",
         messages=tuple(rollout.said),
@@ -79,17 +79,18 @@ def read_codex(lines: Sequence[JsonLine], faults: Sequence[LineFault]) -> Record
 
 
 def _take(rollout: _Rollout, line: JsonLine, payload: dict[str, Any]) -> None:
-    at = moment_of(line.value.get("timestamp"))
+    at = read_moment(line.value.get("timestamp"))
     match line.value["type"]:
         case "session_meta":
-            # A fork copies the lines of what it was forked from, its head included: the first head is its own.
+            # A fork copies the lines of what it was forked from, its head included: the first head is its
+            # own.
             if not rollout.source:
-                rollout.source = text(payload.get("id"))
-                rollout.works_for = _parent(payload.get("source"))
+                rollout.source = read_text(payload.get("id"))
+                rollout.works_for = _read_parent(payload.get("source"))
         case "turn_context":
-            rollout.model = text(payload.get("model")) or rollout.model
+            rollout.model = read_text(payload.get("model")) or rollout.model
         case "response_item":
-            _take_item(rollout, fields_of(line.raw)["payload"], payload, at)
+            _take_item(rollout, read_fields(line.raw)["payload"], payload, at)
         case "compacted":
             _take_compacted(rollout, payload, at)
         case _:
@@ -98,12 +99,12 @@ def _take(rollout: _Rollout, line: JsonLine, payload: dict[str, Any]) -> None:
 
 
 def _take_bare(rollout: _Rollout, line: JsonLine) -> None:
-    """A line of an early version."""
+    """Takes a line of an early version."""
     value = line.value
     if isinstance(value.get("type"), str) and "record_type" not in value:
-        _take_item(rollout, line.raw, value, moment_of(value.get("timestamp")))
+        _take_item(rollout, line.raw, value, read_moment(value.get("timestamp")))
     elif not rollout.source and "record_type" not in value:
-        rollout.source = text(value.get("id"))
+        rollout.source = read_text(value.get("id"))
 
 
 def _take_item(rollout: _Rollout, raw: bytes, item: dict[str, Any], at: float | None) -> None:
@@ -118,28 +119,34 @@ def _take_item(rollout: _Rollout, raw: bytes, item: dict[str, Any], at: float | 
 
 
 def _take_compacted(rollout: _Rollout, payload: dict[str, Any], at: float | None) -> None:
-    """The log goes on with the summary that was made: what it stood for is in the log before it."""
+    """Takes the summary of a compaction, with which the log goes on.
+
+    What it stood for is in the log before it.
+    """
     history = payload.get("replacement_history")
     items = history if isinstance(history, list) else []
     sealed = [item for item in items if isinstance(item, dict) and item.get("type") in _COMPACTED]
-    if text(payload.get("message")):
+    if read_text(payload.get("message")):
         block = {"type": "input_text", "text": payload["message"]}
         sealed.append({"type": "message", "role": "user", "content": [block]})
     rollout.said += [RecordedMessage(encode_wire(item), at) for item in sealed]
 
 
 def _take_usage(rollout: _Rollout, info: Any, at: float | None) -> None:
-    """One request. The same count is told again with news that have nothing to do with tokens."""
+    """Takes the usage of one request.
+
+    The same count is told again with news that have nothing to do with tokens.
+    """
     if not isinstance(info, dict) or not isinstance(info.get("last_token_usage"), dict):
         return
     if info.get("total_token_usage") == rollout.total:
         return
     rollout.total = info.get("total_token_usage")
-    usage = _usage(info["last_token_usage"])
-    rollout.requests.append(Spent(len(rollout.said), at, rollout.model, usage))
+    usage = _read_usage(info["last_token_usage"])
+    rollout.requests.append(RecordedUsage(len(rollout.said), at, rollout.model, usage))
 
 
-def _usage(counted: dict[str, Any]) -> Usage:
+def _read_usage(counted: dict[str, Any]) -> Usage:
     return normalise_usage(
         {
             "input_tokens": counted.get("input_tokens"),
@@ -151,8 +158,11 @@ def _usage(counted: dict[str, Any]) -> Usage:
     )
 
 
-def _parent(source: Any) -> str:
-    """The session that a sub-agent's works for: `{"subagent": {"thread_spawn": {"parent_thread_id": …}}}`."""
+def _read_parent(source: Any) -> str:
+    """Returns the session that a sub-agent's session works for.
+
+    The source has it as `{"subagent": {"thread_spawn": {"parent_thread_id": …}}}`.
+    """
     for name in ("subagent", "thread_spawn"):
         source = source.get(name) if isinstance(source, dict) else None
-    return text(source.get("parent_thread_id")) if isinstance(source, dict) else ""
+    return read_text(source.get("parent_thread_id")) if isinstance(source, dict) else ""

@@ -1,7 +1,8 @@
 """A conversation in another dialect, through the parts that all dialects share.
 
-Text, calls, results, handoffs and pictures go over. What the other dialect cannot say is left out and counted by what it
-is, so that nobody is surprised: `Converted.lost` is empty only where nothing was lost.
+Text, calls, results, handoffs and pictures go over. A part knows a picture by its digest alone, so the data
+comes from the wire. What the other dialect cannot say is left out and counted by what it is, so that nobody
+is surprised: `Conversion.lost` is empty only where nothing was lost.
 """
 
 from __future__ import annotations
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
 
     from penstock.conversation.dialects import Dialect
 
-__all__ = ["Converted", "Picture", "convert", "pictures_of"]
-
+__all__ = ["Conversion", "Picture", "convert", "find_pictures"]
 
 # Fields of messages, items and blocks that the parts stand for, or that say nothing.
 _UNDERSTOOD = frozenset(
@@ -49,11 +49,10 @@ _UNDERSTOOD = frozenset(
         *("summary", "encrypted_content"),
     )
 )
-
 _NAME_CHARS = 80
 
 
-class Converted(msgspec.Struct, frozen=True):
+class Conversion(msgspec.Struct, frozen=True):
     """The messages in the other dialect, and what it could not say, with how often that was so."""
 
     wires: list[dict[str, Any]]
@@ -61,7 +60,7 @@ class Converted(msgspec.Struct, frozen=True):
 
 
 class _Turn(msgspec.Struct):
-    """What becomes one message, as far as the dialect allows."""
+    """Parts that become one message, as far as the dialect allows."""
 
     role: Role
     message: int
@@ -75,14 +74,31 @@ class _Lost:
         self.counts: dict[str, int] = {}
 
     def add(self, what: str) -> None:
-        what = (
-            what if len(what) <= _NAME_CHARS else f"{what[:_NAME_CHARS]}…"
-        )  # the wire may name things at any length
+        if len(what) > _NAME_CHARS:  # the wire may name things at any length
+            what = f"{what[:_NAME_CHARS]}…"
         self.counts[what] = self.counts.get(what, 0) + 1
 
 
-def convert(messages: Sequence[Message], source: Dialect, target: Dialect) -> Converted:
-    """The messages of `source` as those of `target`."""
+class Picture(msgspec.Struct, frozen=True):
+    """A picture: its base64 data with its type, or the URL that it is at.
+
+    Neither where only its provider has it.
+    """
+
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+
+    @property
+    def address(self) -> str:
+        """A URL of it, with the data inside where there is data; "" where there is none."""
+        if self.data:
+            return f"data:{self.media_type or 'image/png'};base64,{self.data}"
+        return self.url
+
+
+def convert(messages: Sequence[Message], source: Dialect, target: Dialect) -> Conversion:
+    """Returns the messages of `source` as those of `target`."""
     lost = _Lost()
     pictures: dict[str, Picture] = {}
     turns: list[_Turn] = []
@@ -92,24 +108,24 @@ def convert(messages: Sequence[Message], source: Dialect, target: Dialect) -> Co
             isinstance(part, Image) or (isinstance(part, ToolResult) and part.images)
             for part in message.parts
         ):
-            pictures |= pictures_of(wire)
+            pictures |= find_pictures(wire)
         _count_fields(wire, lost)
-        for role, part in _spoken(message):
+        for role, part in _split_roles(message):
             _place(turns, role, number, part, source.name, target.name)
     writer = _WRITERS[target.name](pictures, lost)
-    return Converted(
+    return Conversion(
         [wire for turn in turns for wire in writer.write(turn)], dict(sorted(lost.counts.items()))
     )
 
 
-def _spoken(message: Message) -> Iterator[tuple[Role, Part]]:
+def _split_roles(message: Message) -> Iterator[tuple[Role, Part]]:
     for part in message.parts:
         role = Role.TOOL if isinstance(part, ToolResult) else message.role
         yield role, part
 
 
 def _count_fields(wire: Mapping[str, Any], lost: _Lost) -> None:
-    """Fields that no part stands for: of the message and of its blocks."""
+    """Counts fields that no part stands for: of the message and of its blocks."""
     content = wire.get("content")
     for value in (wire, *(content if isinstance(content, list) else ())):
         if isinstance(value, Mapping):
@@ -118,9 +134,9 @@ def _count_fields(wire: Mapping[str, Any], lost: _Lost) -> None:
 
 
 def _place(turns: list[_Turn], role: Role, number: int, part: Part, source: str, target: str) -> None:
-    """Put the part into the turn before it, or into one of its own."""
+    """Puts the part into the turn before it, or into one of its own."""
     last = turns[-1] if turns else None
-    if last is not None and _shares(last, role, number, source, target):
+    if last is not None and _belongs_to(last, role, number, source, target):
         if isinstance(part, ToolResult):  # results come first in a message that holds more
             at = sum(isinstance(one, ToolResult) for one in last.parts)
             last.parts.insert(at, part)
@@ -130,7 +146,7 @@ def _place(turns: list[_Turn], role: Role, number: int, part: Part, source: str,
     turns.append(_Turn(role, number, [part]))
 
 
-def _shares(last: _Turn, role: Role, number: int, source: str, target: str) -> bool:
+def _belongs_to(last: _Turn, role: Role, number: int, source: str, target: str) -> bool:
     if target == "anthropic":
         spoken = {Role.TOOL: Role.USER}
         return role is not Role.SYSTEM and spoken.get(last.role, last.role) is spoken.get(role, role)
@@ -142,6 +158,43 @@ def _shares(last: _Turn, role: Role, number: int, source: str, target: str) -> b
     return target == "chat" and source == "responses" and role is Role.ASSISTANT
 
 
+def find_pictures(wire: Any) -> dict[str, Picture]:
+    """Returns every picture of a wire object, by its digest."""
+    found: dict[str, Picture] = {}
+    waiting = [wire]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            image = read_image(value) or _read_screenshot(value)
+            if image is not None:
+                found[image.digest] = _read_picture(value)
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    return found
+
+
+def _read_screenshot(block: Mapping[str, Any]) -> Any:
+    """Reads a computer's screenshot, which is a picture of another type."""
+    return (
+        read_image({**block, "type": "input_image"}) if block.get("type") == "computer_screenshot" else None
+    )
+
+
+def _read_picture(block: Mapping[str, Any]) -> Picture:
+    source = block.get("source") or block.get("image_url")
+    if isinstance(source, Mapping):
+        if isinstance(source.get("data"), str):
+            return Picture(str(source.get("media_type") or ""), source["data"])
+        source = source.get("url")
+    if not isinstance(source, str):
+        return Picture()
+    head, comma, data = source.partition(",")
+    if source[:5].lower() == "data:" and comma and head.endswith(";base64"):
+        return Picture(head[5:].split(";", 1)[0], data)
+    return Picture(url=source) if ":" in source[:12] else Picture()
+
+
 class _Writer(ABC):
     """Writes a turn as messages of one dialect."""
 
@@ -151,18 +204,18 @@ class _Writer(ABC):
 
     @abstractmethod
     def write(self, turn: _Turn) -> Iterator[dict[str, Any]]:
-        """The messages of the turn."""
+        """Returns the messages of the turn."""
 
-    def picture(self, image: Image) -> Picture | None:
-        """The picture where it can be sent to somebody else."""
+    def find_picture(self, image: Image) -> Picture | None:
+        """Returns the picture where it can be sent to another provider."""
         found = self.pictures.get(image.digest, Picture())
         if found.address:
             return found
         self.lost.add("picture that only its provider has")
         return None
 
-    def unsaid(self, part: Part) -> None:
-        """Count what has no place here."""
+    def count_unsaid(self, part: Part) -> None:
+        """Counts what has no place here."""
         if isinstance(part, Reasoning):
             self.lost.add("reasoning")
         elif isinstance(part, Opaque):
@@ -170,8 +223,8 @@ class _Writer(ABC):
         elif isinstance(part, Image):
             self.lost.add("picture")
 
-    def flag(self, result: ToolResult) -> None:
-        """Count the mark of a failed call where only Anthropic's dialect has one."""
+    def count_flag(self, result: ToolResult) -> None:
+        """Counts the mark of a failed call where only Anthropic's dialect has one."""
         if result.is_error:
             self.lost.add("mark of a failed call (its text stays)")
 
@@ -180,14 +233,14 @@ class _Chat(_Writer):
     def write(self, turn: _Turn) -> Iterator[dict[str, Any]]:
         for part in turn.parts:
             if isinstance(part, ToolResult):
-                self.flag(part)
+                self.count_flag(part)
                 for _ in part.images:
                     self.lost.add("picture in a tool result")
                 yield {"role": "tool", "tool_call_id": part.call_id, "content": part.text}
         if turn.role is not Role.TOOL:
-            yield self._message(turn)
+            yield self._build_message(turn)
 
-    def _message(self, turn: _Turn) -> dict[str, Any]:
+    def _build_message(self, turn: _Turn) -> dict[str, Any]:
         blocks: list[dict[str, Any]] = []
         calls: list[dict[str, Any]] = []
         reasoning: list[str] = []
@@ -196,7 +249,7 @@ class _Chat(_Writer):
                 case Text() | Summary():
                     blocks.append({"type": "text", "text": text_of(part)})
                 case Image() if turn.role is Role.USER:
-                    picture = self.picture(part)
+                    picture = self.find_picture(part)
                     if picture is not None:
                         blocks.append({"type": "image_url", "image_url": {"url": picture.address}})
                 case ToolCall(call_id=call_id, name=name, arguments=arguments):
@@ -207,8 +260,8 @@ class _Chat(_Writer):
                     if part.sealed:
                         self.lost.add("signature of reasoning (its text stays)")
                 case _:
-                    self.unsaid(part)
-        wire: dict[str, Any] = {"role": str(turn.role), "content": _simplest(blocks, None if calls else "")}
+                    self.count_unsaid(part)
+        wire: dict[str, Any] = {"role": str(turn.role), "content": _simplify(blocks, None if calls else "")}
         if reasoning:
             wire["reasoning_content"] = "\n".join(reasoning)
         if calls:
@@ -225,30 +278,30 @@ class _Responses(_Writer):
                 case Text() | Summary():
                     blocks.append({"type": spoken, "text": text_of(part)})
                 case Image() if turn.role is Role.USER:
-                    blocks += self._image(part)
+                    blocks += self._build_image(part)
                 case ToolCall() | ToolResult():
-                    yield from _said(turn.role, blocks)
+                    yield from _write_message(turn.role, blocks)
                     blocks = []
-                    yield self._item(part)
+                    yield self._build_item(part)
                 case _:
-                    self.unsaid(part)
-        yield from _said(turn.role, blocks)
+                    self.count_unsaid(part)
+        yield from _write_message(turn.role, blocks)
 
-    def _item(self, part: ToolCall | ToolResult) -> dict[str, Any]:
+    def _build_item(self, part: ToolCall | ToolResult) -> dict[str, Any]:
         if isinstance(part, ToolCall):
             call = {"call_id": part.call_id, "name": part.name, "arguments": part.arguments}
             return {"type": "function_call", **call}
-        self.flag(part)
-        pictures = [block for image in part.images for block in self._image(image)]
+        self.count_flag(part)
+        pictures = [block for image in part.images for block in self._build_image(image)]
         output = [{"type": "input_text", "text": part.text}, *pictures] if pictures else part.text
         return {"type": "function_call_output", "call_id": part.call_id, "output": output}
 
-    def _image(self, image: Image) -> list[dict[str, Any]]:
-        picture = self.picture(image)
+    def _build_image(self, image: Image) -> list[dict[str, Any]]:
+        picture = self.find_picture(image)
         return [{"type": "input_image", "image_url": picture.address}] if picture is not None else []
 
 
-def _said(role: Role, blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _write_message(role: Role, blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"type": "message", "role": str(role), "content": blocks}] if blocks else []
 
 
@@ -256,40 +309,40 @@ class _Anthropic(_Writer):
     def write(self, turn: _Turn) -> Iterator[dict[str, Any]]:
         blocks: list[dict[str, Any]] = []
         for part in turn.parts:
-            blocks += self._block(part, turn.role)
+            blocks += self._build_block(part, turn.role)
         if not blocks:  # an empty message is refused
             self.lost.add("empty message")
             return
         if turn.role is Role.SYSTEM:
             self.lost.add("place of a system message: put it into the field `system` of a request")
         role = Role.USER if turn.role is Role.TOOL else turn.role
-        yield {"role": str(role), "content": _simplest(blocks, "")}
+        yield {"role": str(role), "content": _simplify(blocks, "")}
 
-    def _block(self, part: Part, role: Role) -> list[dict[str, Any]]:
+    def _build_block(self, part: Part, role: Role) -> list[dict[str, Any]]:
         match part:
             case Text() | Summary():
                 words = text_of(part)
                 return [{"type": "text", "text": words}] if words.strip() else []
             case Image() if role is not Role.ASSISTANT:
-                return self._image(part)
+                return self._build_image(part)
             case ToolCall(call_id=call_id, name=name, arguments=arguments):
-                return [{"type": "tool_use", "id": call_id, "name": name, "input": _object(arguments)}]
+                return [{"type": "tool_use", "id": call_id, "name": name, "input": _make_object(arguments)}]
             case ToolResult():
-                return [self._result(part)]
+                return [self._build_result(part)]
             case _:
-                self.unsaid(part)
+                self.count_unsaid(part)
                 return []
 
-    def _result(self, result: ToolResult) -> dict[str, Any]:
+    def _build_result(self, result: ToolResult) -> dict[str, Any]:
         block: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.call_id, "content": result.text}
-        pictures = [block for image in result.images for block in self._image(image)]
+        pictures = [block for image in result.images for block in self._build_image(image)]
         if pictures:
             words = [{"type": "text", "text": result.text}] if result.text else []
             block["content"] = [*words, *pictures]
         return {**block, "is_error": True} if result.is_error else block
 
-    def _image(self, image: Image) -> list[dict[str, Any]]:
-        picture = self.picture(image)
+    def _build_image(self, image: Image) -> list[dict[str, Any]]:
+        picture = self.find_picture(image)
         if picture is None:
             return []
         if picture.data:
@@ -309,9 +362,9 @@ class _ShareGPT(_Writer):
                     if part.sealed:
                         self.lost.add("signature of reasoning (its text stays)")
                 case Image() | Opaque() | Reasoning():
-                    self.unsaid(part)
+                    self.count_unsaid(part)
                 case ToolResult():
-                    self.flag(part)
+                    self.count_flag(part)
                     for _ in part.images:
                         self.lost.add("picture in a tool result")
                     parts.append(part)
@@ -328,72 +381,17 @@ _WRITERS: dict[str, type[_Writer]] = {
 }
 
 
-def _simplest(blocks: list[dict[str, Any]], empty: str | None) -> Any:
-    """A string where one text is all there is."""
+def _simplify(blocks: list[dict[str, Any]], empty: str | None) -> Any:
+    """Returns a string where one text is all there is."""
     if not blocks:
         return empty
     return blocks[0]["text"] if len(blocks) == 1 and blocks[0]["type"] == "text" else blocks
 
 
-def _object(arguments: str) -> Any:
-    """A call's input must be an object: anything else is put into one."""
+def _make_object(arguments: str) -> Any:
+    """Returns a call's input, which must be an object: anything else is put into one."""
     try:
         value = parse_json(arguments) if arguments else {}
     except ValueError:
         value = arguments
     return value if isinstance(value, dict) else {"arguments": value}
-
-
-# Where the pictures of a message are: a part knows a picture by its digest alone, the wire has its data.
-
-
-class Picture(msgspec.Struct, frozen=True):
-    """A picture: its base64 data with its type, or the URL that it is at. Neither where only its provider has it."""
-
-    media_type: str = ""
-    data: str = ""
-    url: str = ""
-
-    @property
-    def address(self) -> str:
-        """A URL of it, with the data inside where there is data; "" where there is none."""
-        if self.data:
-            return f"data:{self.media_type or 'image/png'};base64,{self.data}"
-        return self.url
-
-
-def pictures_of(wire: Any) -> dict[str, Picture]:
-    """Every picture of a wire object, by its digest."""
-    found: dict[str, Picture] = {}
-    waiting = [wire]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, Mapping):
-            image = read_image(value) or _screenshot(value)
-            if image is not None:
-                found[image.digest] = _picture(value)
-            waiting += value.values()
-        elif isinstance(value, list):
-            waiting += value
-    return found
-
-
-def _screenshot(block: Mapping[str, Any]) -> Any:
-    """A computer's screenshot is a picture of another type."""
-    return (
-        read_image({**block, "type": "input_image"}) if block.get("type") == "computer_screenshot" else None
-    )
-
-
-def _picture(block: Mapping[str, Any]) -> Picture:
-    source = block.get("source") or block.get("image_url")
-    if isinstance(source, Mapping):
-        if isinstance(source.get("data"), str):
-            return Picture(str(source.get("media_type") or ""), source["data"])
-        source = source.get("url")
-    if not isinstance(source, str):
-        return Picture()
-    head, comma, data = source.partition(",")
-    if source[:5].lower() == "data:" and comma and head.endswith(";base64"):
-        return Picture(head[5:].split(";", 1)[0], data)
-    return Picture(url=source) if ":" in source[:12] else Picture()

@@ -13,7 +13,7 @@ from penstock.conversation.wire import parse_json
 from penstock.errors import InputError
 from penstock.transfer.recorded import LineFault
 
-__all__ = ["JsonLine", "fields_of", "moment_of", "read_lines", "text"]
+__all__ = ["JsonLine", "read_fields", "read_lines", "read_moment", "read_text"]
 
 _BOM = b"\xef\xbb\xbf"
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -32,7 +32,10 @@ class JsonLine(NamedTuple):
 
 
 def read_lines(data: bytes) -> tuple[list[JsonLine], list[LineFault]]:
-    """The lines that hold an object, and what is wrong with those that do not. Blank lines are nothing."""
+    """Returns the lines that hold an object, and what is wrong with those that do not.
+
+    Blank lines are skipped.
+    """
     lines: list[JsonLine] = []
     faults: list[LineFault] = []
     for number, line in enumerate(data.removeprefix(_BOM).split(b"\n"), start=1):
@@ -47,12 +50,12 @@ def read_lines(data: bytes) -> tuple[list[JsonLine], list[LineFault]]:
         if isinstance(value, dict):
             lines.append(JsonLine(number, raw, value))
         else:
-            faults.append(LineFault(number, "it is no JSON object"))
+            faults.append(LineFault(number, "it is not a JSON object"))
     return lines, faults
 
 
-def fields_of(raw: bytes) -> dict[str, bytes]:
-    """The fields of an object, each as its exact bytes. Raises InputError for what is no object."""
+def read_fields(raw: bytes) -> dict[str, bytes]:
+    """Returns the fields of an object, each as its exact bytes. Raises InputError for anything else."""
     try:
         return {key: bytes(value) for key, value in _OBJECT.decode(raw).items()}
     except RecursionError:
@@ -61,13 +64,13 @@ def fields_of(raw: bytes) -> dict[str, bytes]:
         return slice_object(decode_utf8(raw))
 
 
-def text(value: Any) -> str:
-    """The value where it is a text, else an empty one."""
+def read_text(value: Any) -> str:
+    """Returns the value where it is a text, else an empty one."""
     return value if isinstance(value, str) else ""
 
 
-def moment_of(value: Any) -> float | None:
-    """Seconds since 1970 of an ISO time (UTC where it names no zone), or None where it is none."""
+def read_moment(value: Any) -> float | None:
+    """Returns seconds since 1970 of an ISO time (UTC where it names no zone), or None where it is none."""
     found = _ISO.match(value) if isinstance(value, str) else None
     if found is None:
         return None

@@ -9,7 +9,7 @@ import msgspec
 if TYPE_CHECKING:
     from penstock.measure.usage import Usage
 
-__all__ = ["LineFault", "Recorded", "RecordedFile", "RecordedMessage", "Spent"]
+__all__ = ["LineFault", "RecordedConversation", "RecordedFile", "RecordedMessage", "RecordedUsage"]
 
 
 class RecordedMessage(msgspec.Struct, frozen=True):
@@ -19,8 +19,8 @@ class RecordedMessage(msgspec.Struct, frozen=True):
     at: float | None = None
 
 
-class Spent(msgspec.Struct, frozen=True):
-    """What one request used. `after` is how many messages of the log stand when its answer is in."""
+class RecordedUsage(msgspec.Struct, frozen=True):
+    """The usage of one request. `after` is how many messages the log has when its answer is in."""
 
     after: int
     at: float | None
@@ -28,12 +28,12 @@ class Spent(msgspec.Struct, frozen=True):
     usage: Usage
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedConversation(msgspec.Struct, frozen=True, kw_only=True):
     """One conversation.
 
     `source` is the id that the other program gave it, "" where it gave none. `works_for` is the source of the
-    conversation that a sub-agent worked for. `left_out` counts what was not taken over, by what it is. `may_go_on` says
-    that more of the last message may follow, if somebody is writing the file.
+    conversation that a sub-agent worked for. `left_out` counts what was not taken over, by what it is.
+    `may_go_on` says that more of the last message may follow, if the file is still being written.
     """
 
     format: str
@@ -43,7 +43,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     works_for: str = ""
     model: str = ""
     title: str = ""
-    requests: tuple[Spent, ...] = ()
+    requests: tuple[RecordedUsage, ...] = ()
     left_out: dict[str, int] = {}
     may_go_on: bool = False
 
@@ -56,7 +56,10 @@ class LineFault(msgspec.Struct, frozen=True):
 
 
 class RecordedFile(msgspec.Struct, frozen=True):
-    """The conversations of a file and the lines that could not be read. Sub-agents follow who they worked for."""
+    """The conversations of a file and the lines that could not be read.
 
-    conversations: tuple[Recorded, ...]
+    Sub-agents follow the conversation that they worked for.
+    """
+
+    conversations: tuple[RecordedConversation, ...]
     faults: tuple[LineFault, ...] = ()

@@ -10,11 +10,11 @@ import penstock
 from penstock.conversation import mark
 from penstock.engine.registry import engine_named
 from penstock.engine.summariser import SummaryLimits
-from penstock.errors import SettingsError, StoreUnavailable, UnknownHandle
+from penstock.errors import SettingsError, UnknownHandle
 from penstock.lossless.engine import LosslessEngine
 from penstock.lossless.outline import parse_outline
 from penstock.lossless.segments import spot_of
-from penstock.lossless.shelf import MemoryShelf, SteadyShelf, StoreShelf
+from penstock.stores.shelf import MemoryShelf, open_shelf
 from penstock.stores.store import open_store
 from penstock.stores.values import NewSession
 from penstock.testing.engine_contract import agent_turns
@@ -216,22 +216,6 @@ def store(tmp_path):
     with_file.close()
 
 
-def test_the_shelf_of_a_session_is_shared_by_what_continues_it_and_goes_with_it(store):
-    store.create(NewSession(id="one", at=1.0))
-    store.create(NewSession(id="other", at=1.0))
-    shelf = StoreShelf(store, "one")
-    shelf.put("n1", b"text")
-    assert StoreShelf(store, "one").get("n1") == b"text"
-    assert StoreShelf(store, "other").get("n1") is None
-    store.branch("one", 0, NewSession(id="branch", at=2.0))
-    branch = StoreShelf(store, "branch")
-    assert branch.get("n1") == b"text"
-    branch.put("n1", b"its own")
-    assert (shelf.get("n1"), branch.get("n1")) == (b"text", b"its own")
-    store.delete("one")
-    assert store.note("segments", "one/n1") is None
-
-
 def test_a_session_that_is_resumed_finds_its_nodes_and_its_originals(store):
     session = penstock.Session.create(store)
     log = agent_turns(0, 80)
@@ -258,19 +242,11 @@ def test_a_session_that_the_store_does_not_know_is_kept_in_memory(store):
     assert nodes_of(engine.compress(agent_turns(0, 40)))
 
 
-class FullShelf:
-    """A shelf whose disk is full."""
-
-    def get(self, key):
-        raise StoreUnavailable("the file cannot be read")
-
-    def put(self, key, value):
-        raise StoreUnavailable("the disk is full")
-
-
-def test_a_shelf_that_fails_stops_no_compaction():
+def test_a_shelf_that_fails_stops_no_compaction(store):
     failures = []
-    shelf = SteadyShelf(FullShelf(), failures.append)
+    store.create(NewSession(id="one", at=1.0))
+    shelf = open_shelf(store, "one", failures.append)
+    store.close()
     engine = LosslessEngine(16_000, shelf=shelf)
     view = engine.compress(agent_turns(0, 40))
     assert view == LosslessEngine(16_000).compress(agent_turns(0, 40))

@@ -1,7 +1,7 @@
 import pytest
 
 from penstock.conversation.message import Image
-from penstock.measure.weigh import UNKNOWN_SIZE_TOKENS, image_tokens
+from penstock.measure.weigh import UNKNOWN_SIZE_TOKENS, count_image_tokens
 
 
 def picture(width=0, height=0):
@@ -31,10 +31,12 @@ def picture(width=0, height=0):
     ],
 )
 def test_the_size_rules(model, width, height, tokens):
-    assert image_tokens(picture(width, height), model) == tokens
+    assert count_image_tokens(picture(width, height), model) == tokens
 
 
 def test_without_a_model_no_family_is_undercounted():
     for width, height in [(64, 64), (640, 480), (1024, 1024), (3000, 500), (9000, 9000)]:
         one = picture(width, height)
-        assert image_tokens(one) >= max(image_tokens(one, "claude-x"), image_tokens(one, "gpt-4o"))
+        assert count_image_tokens(one) >= max(
+            count_image_tokens(one, "claude-x"), count_image_tokens(one, "gpt-4o")
+        )

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from penstock.measure.prices import ModelPrice, Money, Rate, Unknown, cost_of, price_of, total_cost
+from penstock.measure.prices import ModelPrice, Money, Rate, Unknown, add_costs, cost_of, price_of
 from penstock.measure.usage import Usage
 
 CACHED = ModelPrice(
@@ -72,9 +72,9 @@ def test_an_unknown_rate_matters_only_where_it_is_needed():
 
 def test_a_session_with_one_unknown_cost_has_an_unknown_total():
     known = [Money(Decimal("0.5")), Money(Decimal("0.25"))]
-    assert total_cost(known) == Money(Decimal("0.75"))
-    assert total_cost([]) == Money(Decimal(0))
-    assert isinstance(total_cost([*known, Unknown("no price")]), Unknown)
+    assert add_costs(known) == Money(Decimal("0.75"))
+    assert add_costs([]) == Money(Decimal(0))
+    assert isinstance(add_costs([*known, Unknown("no price")]), Unknown)
 
 
 def test_the_table_prices_claude_with_both_caches_apart():

@@ -17,7 +17,7 @@ from penstock.measure.tokens import tokenizer_named
 from penstock.measure.weigh import (
     CALL_FRAME,
     MESSAGE_FRAME,
-    image_tokens,
+    count_image_tokens,
     message_tokens,
     tools_tokens,
     weigh,
@@ -73,9 +73,11 @@ def test_a_handoff_weighs_what_stands_on_the_wire():
 
 def test_pictures_weigh_by_size_also_inside_a_result():
     picture = Image("image/png", 90_000, "d1", width=800, height=600)
-    assert message_tokens(message(picture), TOKENIZER) == 4 + image_tokens(picture)
+    assert message_tokens(message(picture), TOKENIZER) == 4 + count_image_tokens(picture)
     result = ToolResult("c1", "a screenshot", images=(picture, picture))
-    assert message_tokens(message(result), TOKENIZER) == 4 + count("a screenshot") + 2 * image_tokens(picture)
+    assert message_tokens(message(result), TOKENIZER) == 4 + count("a screenshot") + 2 * count_image_tokens(
+        picture
+    )
 
 
 def test_many_messages_weigh_what_each_weighs_alone():

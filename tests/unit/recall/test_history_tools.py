@@ -13,7 +13,7 @@ from penstock.errors import SettingsError, StoreUnavailable, UnknownHandle
 from penstock.measure.tokens import tokenizer_for
 from penstock.recall.history import Finding, HistoryPlace
 from penstock.recall.memory_history import MemoryHistory
-from penstock.recall.tool_arguments import DescribeHistory, ExpandHistory, SearchHistory, handle_in
+from penstock.recall.tool_arguments import DescribeHistory, ExpandHistory, SearchHistory, read_handle
 from penstock.recall.tools import TOOL_NAMES, Budget, answer, tool_schemas
 from penstock.redaction import Redactor
 
@@ -219,8 +219,8 @@ class TestHandles:
         assert ask("history_expand", {"handle": given})["handle"] == "m4"
 
     def test_other_names_stay_as_they_are(self):
-        assert handle_in("Result-7f3a") == "Result-7f3a"
-        assert handle_in("N7") == "n7"
+        assert read_handle("Result-7f3a") == "Result-7f3a"
+        assert read_handle("N7") == "n7"
 
 
 class TestErrors:

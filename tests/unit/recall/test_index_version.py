@@ -6,7 +6,7 @@ import hashlib
 import json
 
 from penstock.conversation.dialects import dialect_named
-from penstock.recall import index_terms, message_passages
+from penstock.recall import cut_passages, index_terms
 from penstock.recall.passages import INDEX_VERSION
 
 DIGESTS = {1: "3f670d18bae1f1ca01b10b503edd57c534bf0c3a26a62d1e922c3bc4972d8c73"}
@@ -51,7 +51,7 @@ def test_passages_and_terms_change_only_with_their_version():
     """Where this fails, raise INDEX_VERSION and add its digest: stores then index anew by themselves."""
     digest = hashlib.sha256()
     for wire in WIRES:
-        for passage in message_passages(dialect_named("chat").decode(wire)):
+        for passage in cut_passages(dialect_named("chat").decode(wire)):
             kept = [passage.voice, int(passage.speaker), passage.text, sorted(index_terms(passage.text))]
             digest.update(json.dumps(kept).encode())
     assert digest.hexdigest() == DIGESTS[INDEX_VERSION]

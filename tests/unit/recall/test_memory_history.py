@@ -12,7 +12,7 @@ from penstock.conversation.message import ToolResult as Result
 from penstock.errors import UnknownHandle
 from penstock.recall import Wish
 from penstock.recall.memory_history import MemoryHistory
-from penstock.recall.originals import original_text, original_title
+from penstock.recall.originals import write_original, write_title
 from penstock.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -181,8 +181,8 @@ def test_summaries_may_hold_summaries():
 class TestOriginals:
     def test_a_single_part_is_itself(self):
         text = "  two\n\n lines \r\n"
-        assert original_text(user(text)) == text
-        assert original_text(Message(Role.TOOL, (Result("c", text),))) == text
+        assert write_original(user(text)) == text
+        assert write_original(Message(Role.TOOL, (Result("c", text),))) == text
 
     def test_every_part_is_there(self):
         picture = Image("image/png", 12_345, "d")
@@ -190,7 +190,7 @@ class TestOriginals:
             *(Reasoning("why"), Text("what"), Call("c", "run", '{"a": 1}'), picture),
             *(Opaque("x", '{"type": "x"}'), Result("c", "out", images=(picture,)), Summary("sum", 1)),
         )
-        text = original_text(Message(Role.ASSISTANT, parts))
+        text = write_original(Message(Role.ASSISTANT, parts))
         assert text.split("\n\n") == [
             *("why", "what", '[run] {"a": 1}', "[image, 12,345 bytes]"),
             *('{"type": "x"}', "out\n[image, 12,345 bytes]", "sum"),
@@ -198,9 +198,9 @@ class TestOriginals:
 
     def test_a_title_is_one_short_line_redacted_before_it_is_cut(self):
         secret = "password=hunter2-harbour-91"
-        title = original_title(user("x" * 105 + f"\n {secret}"), {}, Redactor().redact)
+        title = write_title(user("x" * 105 + f"\n {secret}"), {}, Redactor().redact)
         assert "hunter2" not in title
         assert len(title) <= 120
-        assert original_title(Message(Role.USER, ()), {}) == ""
-        assert original_title(Message(Role.USER, (Image("image/png", 7, "d"),)), {}) == "[image, 7 bytes]"
-        assert original_title(Message(Role.TOOL, (Result("c", "abc"),)), {}) == "[tool] 3 chars"
+        assert write_title(Message(Role.USER, ()), {}) == ""
+        assert write_title(Message(Role.USER, (Image("image/png", 7, "d"),)), {}) == "[image, 7 bytes]"
+        assert write_title(Message(Role.TOOL, (Result("c", "abc"),)), {}) == "[tool] 3 chars"

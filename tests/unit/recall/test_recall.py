@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.message import Message, Role, Text, ToolCall, ToolResult
-from penstock.recall import Hit, MemoryIndex, Statistics, Wish, best_excerpt, read_query
-from penstock.recall.query import values_of
+from penstock.recall import Hit, MemoryIndex, Statistics, Wish, draw_excerpt, read_query
+from penstock.recall.query import find_values
 from penstock.recall.ranking import Cues
 
 ROOT = Path(__file__).parents[3]
@@ -95,7 +95,7 @@ def test_the_same_lines_are_not_shown_twice():
 def test_what_stands_in_the_view_is_not_the_first_hit():
     seen = "The build id of release candidate one is rc1-a77f."
     index = index_of(user(seen), *[user(FILLER)] * 30, user("The build id of the candidate two is rc2-b88e."))
-    known = values_of([seen])
+    known = find_values([seen])
     assert "rc2-b88e" in index.search("build id of the candidate", Wish(known=known))[0].excerpt
 
 
@@ -174,21 +174,21 @@ def test_results_do_not_depend_on_the_order_of_sets():
 def test_an_excerpt_of_a_text_holds_the_rarest_word_asked_for(at, characters):
     lines = [f"{FILLER} Line {number}." for number in range(80)]
     lines[at] = "The marker is quicksilver-77 here."
-    excerpt = best_excerpt("\n".join(lines), read_query("tests and quicksilver"), characters)
+    excerpt = draw_excerpt("\n".join(lines), read_query("tests and quicksilver"), characters)
     assert len(excerpt) <= characters
     assert "quicksilver-77" in excerpt
 
 
 @given(st.text(max_size=2_000), st.text(max_size=60), st.integers(0, 500))
 def test_an_excerpt_of_any_text_is_bounded(text, asked, characters):
-    assert len(best_excerpt(text, read_query(asked), characters)) <= characters
+    assert len(draw_excerpt(text, read_query(asked), characters)) <= characters
 
 
 def test_an_excerpt_marks_what_was_left_out_and_is_the_beginning_where_nothing_fits():
     text = "\n".join(["alpha stands here", *[FILLER] * 40, "omega stands here", *[FILLER] * 40])
-    assert "\n…\n" in best_excerpt(text, read_query("alpha omega"), 500)
-    assert best_excerpt(text, read_query("unheard"), 300).startswith("alpha stands here")
-    assert best_excerpt("short", read_query("x"), 300) == "short"
+    assert "\n…\n" in draw_excerpt(text, read_query("alpha omega"), 500)
+    assert draw_excerpt(text, read_query("unheard"), 300).startswith("alpha stands here")
+    assert draw_excerpt("short", read_query("x"), 300) == "short"
 
 
 def test_words_in_the_order_of_the_query_speak_for_what_follows_them():
@@ -207,5 +207,5 @@ def test_words_in_the_order_of_the_query_speak_for_what_follows_them():
 def test_a_quoted_phrase_is_a_value():
     told = 'It stops with "no free port was left" when the pool is empty.'
     index = index_of(*[user(f"{FILLER} It stops, part {n}.") for n in range(30)], user(told))
-    assert "no free port was left" in values_of([told])
+    assert "no free port was left" in find_values([told])
     assert "no free port was left" in index.search("with what does it stop when the pool is empty")[0].excerpt

@@ -14,7 +14,7 @@ from benchmarks.paraphrases import PARAPHRASES
 from penstock.conversation.message import Message, Role, Text
 from penstock.errors import SettingsError
 from penstock.recall import MemoryIndex, Wish, index_terms
-from penstock.recall.embedding import NEAREST, Meaning, packed
+from penstock.recall.embedding import NEAREST, Meaning, pack_vectors
 from penstock.recall.memory_history import MemoryHistory
 from penstock.recall.semantic import embedder_for
 from penstock.settings import RecallSettings, Settings
@@ -92,20 +92,20 @@ def test_a_text_has_one_vector_however_many_words_were_seen_between(embedder):
 
 def test_packed_vectors_are_near_to_what_the_whole_ones_are_near_to(embedder):
     vectors = embedder.embed(SAID)
-    rows = packed(vectors)
+    rows = pack_vectors(vectors)
     assert rows.shape == (len(SAID), embedder.dimensions // 8)
     for text in SAID:
-        near = Meaning(text, embedder).nearness_of_packed(rows)
+        near = Meaning(text, embedder).measure_packed(rows)
         assert near.argmax() == SAID.index(text)
         assert -1.0 <= near.min() <= near.max() <= 1.0
 
 
 def test_what_says_nothing_is_near_to_nothing(embedder):
-    rows = packed(embedder.embed(["12 34", *SAID]))
-    assert Meaning("login", embedder).nearness_of_packed(rows)[0] == 0.0
-    assert len(Meaning("12 34", embedder).nearest(rows)) == 0
-    assert len(Meaning("login", embedder).nearest(rows[:0])) == 0
-    assert len(Meaning("login", embedder).nearest(np.repeat(rows, 50, axis=0))) <= NEAREST
+    rows = pack_vectors(embedder.embed(["12 34", *SAID]))
+    assert Meaning("login", embedder).measure_packed(rows)[0] == 0.0
+    assert len(Meaning("12 34", embedder).find_nearest(rows)) == 0
+    assert len(Meaning("login", embedder).find_nearest(rows[:0])) == 0
+    assert len(Meaning("login", embedder).find_nearest(np.repeat(rows, 50, axis=0))) <= NEAREST
 
 
 @pytest.mark.parametrize(

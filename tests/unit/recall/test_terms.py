@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.recall import index_terms, read_query, terms_of
+from penstock.recall import find_terms, index_terms, read_query
 from penstock.recall.terms import STOP_WORDS
 
 WORDS = st.text(string.ascii_lowercase, min_size=2, max_size=9).filter(
@@ -46,7 +46,7 @@ PARTS = st.lists(WORDS, min_size=2, max_size=5, unique=True)
     ],
 )
 def test_terms_of_a_token(token, expected):
-    assert set(terms_of(token)) == expected
+    assert set(find_terms(token)) == expected
 
 
 @given(PARTS)

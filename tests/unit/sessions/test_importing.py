@@ -24,7 +24,7 @@ from penstock.sessions.session import Session
 from penstock.settings import Settings
 from penstock.stores.store import open_store
 from penstock.transfer.reading import read_recorded
-from penstock.transfer.recorded import Recorded, RecordedMessage, Spent
+from penstock.transfer.recorded import RecordedConversation, RecordedMessage, RecordedUsage
 
 NOW = 2_000_000_000.0
 
@@ -96,9 +96,12 @@ def test_what_has_no_time_has_that_of_what_was_said_before(store):
         RecordedMessage(encode_wire({"role": ("user", "assistant")[n % 2], "content": f"{n}"}), at)
         for n, at in enumerate([None, 50.0, None, 40.0, None])
     )
-    spent = (Spent(2, None, "m", Usage(1)), Spent(5, 60.0, "m", Usage(2)))
+    spent = (RecordedUsage(2, None, "m", Usage(1)), RecordedUsage(5, 60.0, "m", Usage(2)))
     taken = adopt(
-        store, Recorded(format="x", dialect="chat", messages=messages, requests=spent), Settings(), NOW
+        store,
+        RecordedConversation(format="x", dialect="chat", messages=messages, requests=spent),
+        Settings(),
+        NOW,
     )
     assert [entry.created for entry in store.read_from(taken.session, 0)] == [50.0, 50.0, 50.0, 40.0, 40.0]
     assert [row.at for row in store.usage()] == [50.0, 60.0]

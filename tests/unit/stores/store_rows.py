@@ -8,7 +8,7 @@ from penstock.conversation.message import Summary
 from penstock.conversation.view import Compaction, Handoff, Kept
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.stores.sqlite import SqliteDatabase
-from penstock.stores.store import SqlStore
+from penstock.stores.store import Store
 from penstock.stores.values import NewCompaction, NewMessage, NewSession
 
 __all__ = ["add", "filled", "new_message", "rows", "run"]
@@ -27,7 +27,7 @@ def add(store, session, *texts, at=2.0):
 
 def filled(path=None):
     """Conversation `a` with four messages and two compactions, and its branch `b` with one message of its own."""
-    store = SqlStore(SqliteDatabase(path))
+    store = Store(SqliteDatabase(path))
     store.create(NewSession(id="a", at=1.0))
     add(store, "a", "one", "two")
     commit(store, "a", "a2", 0)

@@ -6,13 +6,14 @@ import logging
 import subprocess
 import sys
 import threading
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from store_rows import add, rows
 
-from penstock.errors import SchemaTooNew, SettingsError, StoreError, StoreUnavailable
-from penstock.stores.postgres import PostgresDatabase, _translated, _without_password
+from penstock.errors import SettingsError, StoreError, StoreUnavailable
+from penstock.stores.postgres import PostgresDatabase, _split_password, _translate
 from penstock.stores.store import open_store
 from penstock.stores.values import NewSession
 
@@ -29,7 +30,7 @@ from penstock.stores.values import NewSession
     ],
 )
 def test_only_marks_outside_of_texts_are_values(statement, translated):
-    assert _translated(statement).decode() == translated
+    assert _translate(statement).decode() == translated
 
 
 def test_marks_and_percent_signs_reach_the_server_as_they_are(postgres_url):
@@ -50,7 +51,7 @@ def test_marks_and_percent_signs_reach_the_server_as_they_are(postgres_url):
     ],
 )
 def test_the_address_that_is_shown_has_no_password(url, shown):
-    assert _without_password(url)[0] == shown
+    assert _split_password(url)[0] == shown
 
 
 @pytest.mark.outside
@@ -79,6 +80,23 @@ def test_no_error_and_no_log_shows_the_password(url, caplog):
     assert "hun%ter2" not in shown
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [("user", r'role "nobody-here" does not exist'), ("database", r'database "nowhere" does not exist')],
+)
+def test_an_address_that_is_wrong_is_not_cured_by_trying_again(postgres_url, wrong, said):
+    parts = urlsplit(postgres_url)
+    url = (
+        parts._replace(netloc=parts.netloc.replace("postgres", "nobody-here", 1)).geturl()
+        if wrong == "user"
+        else parts._replace(path="/nowhere").geturl()
+    )
+    with pytest.raises(StoreUnavailable, match=said) as caught:
+        open_store(url, wait_seconds=1)
+    assert "check the user, the password and the database" in str(caught.value)
+    assert "try again" not in str(caught.value)
+
+
 def test_several_processes_may_make_the_schema_at_once(postgres_url):
     errors, barrier = [], threading.Barrier(6)
 
@@ -95,14 +113,6 @@ def test_several_processes_may_make_the_schema_at_once(postgres_url):
     for thread in threads:
         thread.join()
     assert not errors
-
-
-def test_a_newer_schema_is_refused(postgres_url):
-    open_store(postgres_url).close()
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute("UPDATE penstock_schema SET version = 99")
-    with pytest.raises(SchemaTooNew, match=r"schema 99.*newer version"):
-        open_store(postgres_url)
 
 
 def test_a_lock_that_is_held_too_long_is_told(postgres_url):

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.stores.postings import (
+from penstock.stores.index import (
     SPAN,
-    hash_of,
-    joined,
-    pack,
-    page_of,
-    pairs_of,
-    passages_in,
-    places_of,
-    unpack,
-    without,
+    choose_page,
+    count_passages,
+    drop_places,
+    find_places,
+    hash_term,
+    join_pairs,
+    make_pairs,
+    pack_pages,
+    unpack_pages,
 )
 
 WORDS = st.sampled_from([f"word{n}" for n in range(40)]) | st.text(max_size=6)
@@ -29,47 +29,47 @@ def numbered(passages, first):
 
 
 def found(term, pages, packed):
-    page = dict(packed).get(page_of(hash_of(term), pages))
-    return [] if page is None else places_of(hash_of(term), page).tolist()
+    page = dict(packed).get(choose_page(hash_term(term), pages))
+    return [] if page is None else find_places(hash_term(term), page).tolist()
 
 
 def holding(term, passages):
-    return [place for place, terms in enumerate(passages) if hash_of(term) in map(hash_of, terms)]
+    return [place for place, terms in enumerate(passages) if hash_term(term) in map(hash_term, terms)]
 
 
 @given(PASSAGES, st.integers(1, 1 << 40))
 def test_every_term_is_found_where_it_stands_and_nowhere_else(passages, first):
-    pages, packed = pack(pairs_of(numbered(passages, first), first))
+    pages, packed = pack_pages(make_pairs(numbered(passages, first), first))
     for term in {term for terms in passages for term in terms} | {"in none of them"}:
         assert found(term, pages, packed) == holding(term, passages)
 
 
 @given(PASSAGES)
 def test_pages_give_back_the_pairs_that_they_were_made_of(passages):
-    pairs = pairs_of(numbered(passages, 5), 5)
-    _, packed = pack(pairs)
-    assert unpack([data for _, data in packed]).tolist() == pairs.tolist()
-    assert passages_in(pairs) == len(passages)
+    pairs = make_pairs(numbered(passages, 5), 5)
+    _, packed = pack_pages(pairs)
+    assert unpack_pages([data for _, data in packed]).tolist() == pairs.tolist()
+    assert count_passages(pairs) == len(passages)
 
 
 @given(PASSAGES, st.data())
 def test_blocks_that_are_joined_are_as_one(passages, data):
     cut = data.draw(st.integers(1, len(passages)))
     parts = [numbered(passages, 7)[:cut], numbered(passages, 7)[cut:]]
-    blocks = [(part[0][0], pairs_of(part, part[0][0])) for part in parts if part]
-    assert joined(blocks).tolist() == pairs_of(numbered(passages, 7), 7).tolist()
+    blocks = [(part[0][0], make_pairs(part, part[0][0])) for part in parts if part]
+    assert join_pairs(blocks).tolist() == make_pairs(numbered(passages, 7), 7).tolist()
 
 
 @given(PASSAGES, st.integers(-5, 30), st.integers(0, 30))
 def test_what_is_taken_out_leaves_nothing(passages, low, count):
     kept = [(n, terms) for n, terms in numbered(passages, 0) if not low <= n < low + count]
-    left = without(pairs_of(numbered(passages, 0), 0), [(low, low + count)])
-    assert left.tolist() == pairs_of(kept, 0).tolist()
+    left = drop_places(make_pairs(numbered(passages, 0), 0), [(low, low + count)])
+    assert left.tolist() == make_pairs(kept, 0).tolist()
 
 
 def test_a_block_may_be_full_and_a_term_in_all_of_it():
     passages = [(number, ("everywhere", f"only{number % 500}")) for number in range(SPAN)]
-    pages, packed = pack(pairs_of(passages, 0))
+    pages, packed = pack_pages(make_pairs(passages, 0))
     assert found("everywhere", pages, packed) == list(range(SPAN))
     assert found("only77", pages, packed) == list(range(77, SPAN, 500))
     assert len(packed) <= pages < SPAN
@@ -77,7 +77,7 @@ def test_a_block_may_be_full_and_a_term_in_all_of_it():
 
 @pytest.mark.parametrize("terms", [50_000])
 def test_pages_are_small(terms):
-    pairs = pairs_of([(number, [f"{number}.{n}" for n in range(50)]) for number in range(terms // 50)], 0)
-    _, packed = pack(pairs)
+    pairs = make_pairs([(number, [f"{number}.{n}" for n in range(50)]) for number in range(terms // 50)], 0)
+    _, packed = pack_pages(pairs)
     sizes = np.array([len(data) for _, data in packed])
     assert np.percentile(sizes, 99) < 2_000

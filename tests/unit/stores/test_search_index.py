@@ -17,11 +17,12 @@ from penstock.stores.index import (
     Look,
     PassageTerms,
     add_passages,
+    count_held_passages,
     empty_index,
-    held_passages,
+    hash_term,
     purge_some,
+    unpack_pages,
 )
-from penstock.stores.postings import hash_of, unpack
 from penstock.stores.store import open_store
 from penstock.stores.values import NewSession
 
@@ -85,8 +86,8 @@ def agree(do, model):
             PassageTerms((one,), tuple(some)),
             PassageTerms((one,), (other,)),
         ):
-            assert look.newest(terms, limit).tolist() == model.newest(terms, limit)
-        spreads = look.spreads([one, other, "unheard of"], tuple(some), limit)
+            assert look.find_newest(terms, limit).tolist() == model.newest(terms, limit)
+        spreads = look.measure_spreads([one, other, "unheard of"], tuple(some), limit)
         for term in (one, other):
             found = model.newest(PassageTerms((term,), tuple(some)), limit)
             assert spreads[term] == FoundRange(len(found), min(found, default=0))
@@ -108,7 +109,7 @@ def test_any_order_of_adding_and_removing_gives_what_a_plain_list_gives(store, s
             else:
                 add_passages(do, model.more(model.rng.randint(1, 9)))
             agree(do, model)
-            assert held_passages(do) == len(model.held)
+            assert count_held_passages(do) == len(model.held)
     blocks = rows(store, "SELECT first, span FROM blocks ORDER BY first")
     assert all(first + span <= after for (first, span), (after, _) in pairwise(blocks))
 
@@ -137,15 +138,17 @@ def test_a_text_longer_than_a_block_is_found_and_removed(store, monkeypatch):
             steps += 1
             agree(do, model)
         assert steps == 3  # one block at a time
-        assert held_passages(do) == 30
+        assert count_held_passages(do) == 30
         empty_index(do)
-        assert (held_passages(do), Look(do).newest(PassageTerms(("w1",)), 5).tolist()) == (0, [])
+        assert (count_held_passages(do), Look(do).find_newest(PassageTerms(("w1",)), 5).tolist()) == (0, [])
 
 
 def hashes_in(store):
     """Every hash of a term that is kept in the index."""
     return {
-        int(pair) >> 16 for (page,) in rows(store, "SELECT page FROM postings") for pair in unpack([page])
+        int(pair) >> 16
+        for (page,) in rows(store, "SELECT page FROM postings")
+        for pair in unpack_pages([page])
     }
 
 
@@ -154,11 +157,11 @@ def test_no_term_of_a_deleted_conversation_stays(store):
         store.create(NewSession(id=name, at=1.0))
         add(store, name, *(f"{name}{n} common" for n in range(50)))
     store.index()
-    assert hashes_in(store) >= {hash_of("gone7"), hash_of("stays7"), hash_of("common")}
+    assert hashes_in(store) >= {hash_term("gone7"), hash_term("stays7"), hash_term("common")}
     store.delete("gone")
     left = hashes_in(store)
-    assert not left & {hash_of(f"gone{n}") for n in range(50)}
-    assert left >= {hash_of(f"stays{n}") for n in range(50)} | {hash_of("common")}
+    assert not left & {hash_term(f"gone{n}") for n in range(50)}
+    assert left >= {hash_term(f"stays{n}") for n in range(50)} | {hash_term("common")}
     assert rows(store, "SELECT * FROM removed") == []
 
 
@@ -207,5 +210,5 @@ def test_what_a_killed_process_left_in_the_index_is_not_found_and_goes_with_the_
     store.create(NewSession(id="new", at=2.0))
     add(store, "new", "an albatross again")  # whose passage gets the number of the one that is gone
     assert {finding.session for finding in store.search("albatross")} == {"stays", "new"}
-    assert hash_of("gone") not in hashes_in(store)
+    assert hash_term("gone") not in hashes_in(store)
     assert not store.faults()

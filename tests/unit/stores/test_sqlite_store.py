@@ -100,7 +100,7 @@ def test_a_newer_schema_is_refused_and_not_touched(path):
     connection.execute("UPDATE penstock_schema SET version = 99")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(SchemaTooNew, match=r"schema 99.*newer version"):
+    with pytest.raises(SchemaTooNew, match=r"schema version 99.*newer version"):
         open_store(f"sqlite:///{path}")
     assert path.read_bytes() == before
 
@@ -111,7 +111,7 @@ def test_a_store_opens_while_somebody_writes(path):
     writer.execute("BEGIN IMMEDIATE")
     store = open_store(f"sqlite:///{path}", wait_seconds=0.1)
     assert len(store.list()) == 2
-    with pytest.raises(StoreUnavailable, match="another process holds it"):
+    with pytest.raises(StoreUnavailable, match="another process has locked it"):
         store.create(NewSession(id="x", at=1.0))
     writer.execute("ROLLBACK")
     store.create(NewSession(id="x", at=1.0))
@@ -122,7 +122,7 @@ def test_a_store_opens_while_somebody_writes(path):
 def test_what_is_no_store_is_said_to_be_none(tmp_path):
     file = tmp_path / "notes.txt"
     file.write_text("dear diary, " * 100)
-    with pytest.raises(StoreError, match="no store of ours"):
+    with pytest.raises(StoreError, match="not a Penstock store"):
         open_store(f"sqlite:///{file}")
     assert file.read_text() == "dear diary, " * 100
     with pytest.raises(StoreUnavailable):

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.transfer.recorded_files import lines
 
 from penstock.errors import InputError
-from penstock.transfer.lines import moment_of
+from penstock.transfer.lines import read_moment
 from penstock.transfer.reading import read_recorded
 
 TALK = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good day"}]
@@ -63,11 +63,11 @@ def test_what_holds_no_conversation_is_an_error(data):
     ],
 )
 def test_times(text, seconds):
-    assert moment_of(text) == pytest.approx(seconds)
+    assert read_moment(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
     "value", [None, 7, "", "yesterday", "2026-13-01T00:00:00Z", "2026-00-10T00:00:00Z", "2026-03-14"]
 )
 def test_what_is_no_time(value):
-    assert moment_of(value) is None
+    assert read_moment(value) is None

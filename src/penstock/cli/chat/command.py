@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from penstock.cli.chat.model import ModelChoice
     from penstock.settings import Settings
-    from penstock.stores.values import SessionRow, Store
+    from penstock.stores.store import Store
+    from penstock.stores.values import SessionRow
 
 __all__ = ["run"]
 

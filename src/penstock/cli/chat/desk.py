@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from penstock.loop.events import AgentEvent
     from penstock.loop.status import Status
     from penstock.settings import Settings
-    from penstock.stores.values import SessionRow, Store, UsageRow
+    from penstock.stores.store import Store
+    from penstock.stores.values import SessionRow, UsageRow
 
 __all__ = ["Desk", "Host", "Office"]
 

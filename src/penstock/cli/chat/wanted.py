@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import argparse
 
     from penstock.settings import ModelSettings
-    from penstock.stores.values import SessionRow, Store
+    from penstock.stores.store import Store
+    from penstock.stores.values import SessionRow
 
 __all__ = ["LOCAL", "SINGLE", "Reached", "Wanted", "keep_reached", "reached_by"]
 
