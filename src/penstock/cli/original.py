@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.labels import Label, Mending, holds_handoff, labels_of, mending_of
+from penstock.cli.labels import Label, NumberedInput, labels_of, number_input
 from penstock.cli.layout import plural, printable
 from penstock.conversation.message import (
     Image,
@@ -17,7 +17,7 @@ from penstock.conversation.message import (
     ToolCall,
     ToolResult,
 )
-from penstock.conversation.opening import without_handoff
+from penstock.conversation.opening import holds_handoff, without_handoff
 from penstock.conversation.wire import encode_wire, json_text, parse_json
 from penstock.errors import UnknownHandle
 
@@ -50,16 +50,16 @@ def find_original(given: Given, handle: str) -> Original:
     from penstock.engine.compressed import number_of  # noqa: PLC0415 - slow to load
 
     document = given.document
-    mending = mending_of(document)
-    labels = labels_of(document.messages, mending.numbers)
+    numbered = number_input(document)
+    labels = labels_of(document.messages, numbered.numbers)
     try:
         number = number_of(handle.lower())
     except UnknownHandle:  # its own text speaks of what only the library has
         number = 0
-    if number and number in mending.numbers:
-        place = mending.numbers.index(number)
+    if number and number in numbered.numbers:
+        place = numbered.numbers.index(number)
         return Original(given, place, labels[place])
-    raise UnknownHandle(_unknown(handle, number, mending, labels))
+    raise UnknownHandle(_unknown(handle, number, numbered, labels))
 
 
 def lines(original: Original, screen: Screen) -> Iterator[str]:
@@ -76,15 +76,15 @@ def lines(original: Original, screen: Screen) -> Iterator[str]:
         yield from map(_visible, text.removesuffix("\n").split("\n") if text else ())
 
 
-def _unknown(handle: str, number: int, mending: Mending, labels: list[Label]) -> str:
+def _unknown(handle: str, number: int, numbered: NumberedInput, labels: list[Label]) -> str:
     """Why there is no such message, and which there are."""
     shown = handle if len(handle) <= _LONGEST_HANDLE else f"{handle[:_LONGEST_HANDLE]}…"
-    if not any(mending.numbers):
+    if not any(numbered.numbers):
         return f"there is no original {shown!r}: the conversation has no messages"
-    have = _runs(mending)
-    if number in mending.added:
+    have = _runs(numbered)
+    if number in numbered.added:
         return f"{shown} was put in to mend the list and has no original; there are {have}"
-    if any(label.role == "handoff" for label in labels) and number and number < _newest(mending):
+    if any(label.role == "handoff" for label in labels) and number and number < _newest(numbered):
         return (
             f"{shown} is not in this file, only in the one that it was compressed from: give that file "
             f"(here: {have})"
@@ -94,14 +94,14 @@ def _unknown(handle: str, number: int, mending: Mending, labels: list[Label]) ->
     return f"there is no original {shown!r} in this file; it has {have}"
 
 
-def _newest(mending: Mending) -> int:
-    return max(filter(None, mending.numbers), default=0)
+def _newest(numbered: NumberedInput) -> int:
+    return max(filter(None, numbered.numbers), default=0)
 
 
-def _runs(mending: Mending) -> str:
+def _runs(numbered: NumberedInput) -> str:
     """The numbers in few words: `m1, m58 to m63`."""
     runs: list[list[int]] = []
-    for number in sorted(filter(None, mending.numbers)):
+    for number in sorted(filter(None, numbered.numbers)):
         if runs and number == runs[-1][1] + 1:
             runs[-1][1] = number
         else:

@@ -1,18 +1,29 @@
-"""Numbers of messages in runs, as readers see them: `3-17 21`."""
+"""Numbers of messages, and the handles by which readers name them.
+
+Numbers name messages to readers: m1 is the first message ever. A handoff from an earlier compaction stands for messages
+that are gone from the list; its mark says which numbers the messages after it have, so that a handle means the same
+message for good. Many numbers are written as runs: `3-17 21`.
+"""
 
 from __future__ import annotations
 
 import re
+from itertools import count, islice
 from typing import TYPE_CHECKING, TypeAlias
 
+from penstock.conversation.message import Message, Summary
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = [
+    "AFTER",
     "Runs",
     "gaps_between",
     "handle",
     "joined_runs",
+    "number_messages",
+    "numbers_after",
     "numbers_in",
     "read_runs",
     "runs_of",
@@ -22,7 +33,12 @@ __all__ = [
 Runs: TypeAlias = tuple[tuple[int, int], ...]
 """Runs of numbers, each from its first to its last."""
 
+AFTER = "after"
+"""The attribute of a handoff's mark with the numbers of the messages after it."""
+
 _RUN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+_RUN_AFTER = re.compile(r"(\d{1,9})(?:-(\d{1,9})|(\+))?$")
+_LONGEST_RUN = 100_000
 
 
 def handle(number: int) -> str:
@@ -81,3 +97,51 @@ def read_runs(text: str) -> Runs:
     found = (_RUN.fullmatch(word) for word in text.split())
     runs = ((int(run[1]), int(run[2] or run[1])) for run in found if run is not None)
     return tuple((first, last) for first, last in runs if first <= last)
+
+
+def number_messages(messages: Sequence[Message], handoffs: Iterable[int] | None = None) -> tuple[int, ...]:
+    """Returns a number for each message. A message that is only a handoff has 0.
+
+    `handoffs` are the positions of messages with a handoff, where the caller knows them.
+    """
+    if handoffs is None:
+        handoffs = [
+            n for n, one in enumerate(messages) if any(isinstance(part, Summary) for part in one.parts)
+        ]
+    numbers: list[int] = []
+    upcoming: Iterator[int] = count(1)
+    for place in handoffs:
+        numbers += islice(upcoming, place - len(numbers))
+        parts = messages[place].parts
+        summary = next(part for part in parts if isinstance(part, Summary))
+        upcoming = _expand(summary.attributes.get(AFTER, ""), upcoming)
+        numbers.append(0 if len(parts) == 1 else next(upcoming))
+    numbers += islice(upcoming, len(messages) - len(numbers))
+    return tuple(numbers)
+
+
+def numbers_after(numbers: Iterable[int], newest: int) -> str:
+    """Returns the value of `AFTER` for messages with these numbers after a handoff; more count on."""
+    runs = runs_of(numbers)
+    if runs and runs[-1][1] == newest:
+        return f"{write_runs(runs[:-1])} {runs[-1][0]}+".lstrip()
+    return f"{write_runs(runs)} {newest + 1}+".lstrip()
+
+
+def _expand(text: str, otherwise: Iterator[int]) -> Iterator[int]:
+    """The numbers that an attribute stands for; `otherwise` where it is not one of ours."""
+    runs = [_RUN_AFTER.match(word) for word in text.split()]
+    if not runs or any(run is None for run in runs):
+        return otherwise
+    return _numbers([run for run in runs if run is not None])
+
+
+def _numbers(runs: list[re.Match[str]]) -> Iterator[int]:
+    last = 0
+    for run in runs:
+        first = int(run[1])
+        if run[3]:
+            yield from count(first)
+        last = min(int(run[2] or first), first + _LONGEST_RUN)
+        yield from range(first, last + 1)
+    yield from count(last + 1)
