@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import old_opening as old
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.strategies.conversations import broken_conversations, conversations
 
-from penstock.conversation.dialects import DIALECTS, decode_all, wire_of
-from penstock.conversation.document import read_document
-from penstock.conversation.message import Message, Role, Summary
+from penstock.conversation.dialects import DIALECTS, decode_all
+from penstock.conversation.message import Role, Summary
 from penstock.conversation.opening import holds_handoff, open_list, without_handoff
 from penstock.conversation.repair import MendAction, repair
 from penstock.conversation.rules import check
 from penstock.conversation.view import wire_text
-from penstock.conversation.wire import encode_wire
 from penstock.sessions.sendable import sendable
 
-SOME = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+SOME = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 each_dialect = pytest.mark.parametrize("name", tuple(DIALECTS))
 
 
@@ -45,79 +42,18 @@ def opened_of(wires, dialect, **options):
     return open_list([dialect.decode(wire) for wire in wires], wires, dialect, **options)
 
 
-def content(messages):
-    return [(message.role, message.parts, message.origin) for message in messages]
-
-
 @each_dialect
 @SOME
 @given(data=st.data())
-def test_as_the_notebook_opened_it(name, data):
-    dialect, wires = DIALECTS[name], data.draw(lists(name))
-    final, places, repairs = old.notebook_way(wires, dialect, wires)
-    opened = opened_of(wires, dialect)
-    messages = [
-        Message(one.role, one.parts, given)
-        for one, given in zip(opened.messages, opened.origins, strict=True)
-    ]
-    assert content(messages) == content(final)
-    assert opened.repairs == repairs
-    for mine, theirs, message in zip(opened.sources, places, messages, strict=True):
-        if (-1 if mine is None else mine) != theirs:  # it took a stub for the message that was removed there
-            assert mine is None
-            assert theirs in opened.removed
-
-
-@each_dialect
-@SOME
-@given(data=st.data())
-def test_as_the_labels_opened_it(name, data):
-    dialect, wires = DIALECTS[name], data.draw(lists(name))
-    document = read_document(b"[" + b",".join(map(encode_wire, wires)) + b"]", name)
-    theirs = old.mending_of(document)
-    opened = open_list(document.messages, document.wires, dialect, origins=document.raws)
-    from penstock.conversation.handles import number_messages
-
-    numbers = [None] * len(wires)
-    for number, source in zip(number_messages(opened.messages), opened.sources, strict=True):
-        if source is not None:
-            numbers[source] = number
-    added = {
-        number_messages(opened.messages)[place]: opened.messages[place].role.value for place in opened.added
-    }
-    changed = {opened.sources[place] for place in opened.changed} - {None}
-    assert (numbers, changed, added) == (theirs.numbers, theirs.changed, theirs.added)
-
-
-@each_dialect
-@SOME
-@given(data=st.data())
-def test_as_it_was_made_sendable(name, data):
-    dialect, wires = DIALECTS[name], data.draw(lists(name))
-    wires = [dict(wire) for wire in wires]
-    theirs = old.sendable(wires, dialect)
-    opened = opened_of(wires, dialect, keep_merged=True)
-    mine = [
-        (
-            origin if origin is not None else wire_of(message, dialect),
-            None if place in opened.changed else source,
-        )
-        for place, (message, origin, source) in enumerate(
-            zip(opened.messages, opened.origins, opened.sources, strict=True)
-        )
-    ]
-    assert mine == [tuple(one) for one in theirs]
-
-
-@each_dialect
-@SOME
-@given(data=st.data())
-def test_as_a_target_was_counted(name, data):
-    dialect, wires = DIALECTS[name], data.draw(lists(name))
-    document = read_document(b"[" + b",".join(map(encode_wire, wires)) + b"]", name)
-    theirs = old.repair(document.messages, dialect)
-    opened = open_list(document.messages, document.wires, dialect, origins=document.raws, keep_merged=True)
-    assert [(m.role, m.parts) for m in opened.messages] == [(m.role, m.parts) for m in theirs.messages]
+def test_what_can_be_sent_keeps_every_object_that_needed_no_mending(name, data):
+    dialect, wires = DIALECTS[name], [dict(wire) for wire in data.draw(lists(name))]
+    sent = sendable(wires, dialect)
+    assert check(decode_all(dialect, [one.wire for one in sent]), dialect.rules) == []
+    places = [one.place for one in sent if one.place is not None]
+    assert places == sorted(set(places))
+    assert all(one.wire is wires[one.place] for one in sent if one.place is not None)
+    if not check(decode_all(dialect, wires), dialect.rules):
+        assert places == list(range(len(wires)))
 
 
 @each_dialect
@@ -169,13 +105,6 @@ def test_repair_says_what_it_did_with_each_message(name, data):
     dialect = DIALECTS[name]
     messages = decode_all(dialect, data.draw(lists(name)))
     repaired = repair(messages, dialect)
-    theirs = old.repair(messages, dialect)
-    assert content(repaired.messages) == content(theirs.messages)
-    assert (repaired.removed, repaired.stubbed, repaired.renamed) == (
-        theirs.removed,
-        theirs.stubbed,
-        theirs.renamed,
-    )
     noted = {(mend.action, mend.source, mend.place) for mend in repaired.mends}
     found = {(MendAction.REMOVED, index, None) for index in set(range(len(messages))) - set(repaired.sources)}
     for place, (message, source) in enumerate(zip(repaired.messages, repaired.sources, strict=True)):
@@ -184,7 +113,3 @@ def test_repair_says_what_it_did_with_each_message(name, data):
         elif message is not messages[source]:
             found.add((MendAction.CHANGED, source, place))
     assert noted == found
-
-
-def test_sendable_is_the_fourth():
-    assert sendable([], DIALECTS["chat"]) == []
