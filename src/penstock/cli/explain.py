@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = ["run", "table"]
 
-_COLOURS: dict[str, str] = {Fate.KEPT: "green", Fate.ELIDED: "yellow", Fate.SUMMARISED: "magenta", Fate.REPAIRED: "cyan"}
+_COLOURS: dict[str, str] = {
+    Fate.KEPT: "green",
+    Fate.ELIDED: "yellow",
+    Fate.SUMMARISED: "magenta",
+    Fate.REPAIRED: "cyan",
+}
 _TOOL_COLUMNS = 20
 _LEAST_TOOL_COLUMNS = 8
 _REASON_COLUMNS = 24  # the tools give way to that much of the reasons

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.labels import Label, NumberedInput, labels_of, number_input
 from penstock.cli.layout import plural, printable
+from penstock.conversation.handles import HandleKind, parse_handle, runs_of
 from penstock.conversation.message import (
     Image,
     Message,
@@ -47,15 +48,11 @@ class Original:
 
 def find_original(given: Given, handle: str) -> Original:
     """The message that a stub or a handoff made from this input names so. Raises UnknownHandle."""
-    from penstock.engine.compressed import number_of  # noqa: PLC0415 - slow to load
-
     document = given.document
     numbered = number_input(document)
     labels = labels_of(document.messages, numbered.numbers)
-    try:
-        number = number_of(handle.lower())
-    except UnknownHandle:  # its own text speaks of what only the library has
-        number = 0
+    asked = parse_handle(handle)
+    number = asked.number if asked.kind is HandleKind.MESSAGE else 0
     if number and number in numbered.numbers:
         place = numbered.numbers.index(number)
         return Original(given, place, labels[place])
@@ -100,12 +97,7 @@ def _newest(numbered: NumberedInput) -> int:
 
 def _runs(numbered: NumberedInput) -> str:
     """The numbers in few words: `m1, m58 to m63`."""
-    runs: list[list[int]] = []
-    for number in sorted(filter(None, numbered.numbers)):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
+    runs = runs_of(sorted(filter(None, numbered.numbers)))
     return ", ".join(_run(first, last) for first, last in runs)
 
 

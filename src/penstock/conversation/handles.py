@@ -8,16 +8,20 @@ message for good. Many numbers are written as runs: `3-17 21`.
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from itertools import count, islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from penstock.conversation.message import Message, Summary
+from penstock.errors import UnknownHandle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = [
     "AFTER",
+    "Handle",
+    "HandleKind",
     "Runs",
     "gaps_between",
     "handle",
@@ -25,6 +29,8 @@ __all__ = [
     "number_messages",
     "numbers_after",
     "numbers_in",
+    "parse_handle",
+    "parse_message_handle",
     "read_runs",
     "runs_of",
     "write_runs",
@@ -36,9 +42,59 @@ Runs: TypeAlias = tuple[tuple[int, int], ...]
 AFTER = "after"
 """The attribute of a handoff's mark with the numbers of the messages after it."""
 
+_AROUND = " \t\r\n()[]{}<>\"'`*.,:;#"
+_NUMBERED = re.compile(r"([msn])0*([1-9]\d{0,8})", re.ASCII | re.IGNORECASE)
+_RESULT = re.compile(r"r[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
+_SEVERAL = re.compile(r"[msn]\d+(?:\W+[msn]?\d+)+", re.IGNORECASE)
+
 _RUN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 _RUN_AFTER = re.compile(r"(\d{1,9})(?:-(\d{1,9})|(\+))?$")
 _LONGEST_RUN = 100_000
+
+
+class HandleKind(StrEnum):
+    """What a handle names."""
+
+    MESSAGE = "m"
+    NODE = "n"  # of the outline of a lossless handoff
+    SUMMARY = "s"  # of the first compaction, of the second …
+    RESULT = "r"  # a tool's result that was too large for the log
+    HANDOFF = "handoff"  # all that the handoff of a compaction stands for
+    SEVERAL = "several"  # more than one at a time
+    OTHER = "other"  # a name that is none of ours; a host's own history may know it
+
+
+class Handle(NamedTuple):
+    """A handle as it was meant. `number` is that of a message, node or summary, else 0; `text` is how we write it."""
+
+    kind: HandleKind
+    number: int
+    text: str
+
+
+def parse_handle(written: str) -> Handle:
+    """Returns the handle that a person or a model means: `M12`, `[m12]`, `(m012)` and `"m12"` are all m12.
+
+    Blanks, brackets, quotes and punctuation around it, case and leading zeros do not count. Refuses nothing: what is
+    no handle of ours, such as a bare number, is `OTHER`, as it was written between those.
+    """
+    text = written.strip(_AROUND)
+    if numbered := _NUMBERED.fullmatch(text):
+        kind, number = HandleKind(numbered[1].lower()), int(numbered[2])
+        return Handle(kind, number, f"{kind}{number}")
+    if _RESULT.fullmatch(text):
+        return Handle(HandleKind.RESULT, 0, text.lower())
+    if text.lower() == HandleKind.HANDOFF:
+        return Handle(HandleKind.HANDOFF, 0, HandleKind.HANDOFF.value)
+    return Handle(HandleKind.SEVERAL if _SEVERAL.fullmatch(text) else HandleKind.OTHER, 0, text)
+
+
+def parse_message_handle(written: str) -> int:
+    """Returns the number of the message that a handle names. Raises UnknownHandle where it names none."""
+    found = parse_handle(written)
+    if found.kind is not HandleKind.MESSAGE:
+        raise UnknownHandle(f"{written!r} names no message: handles of messages are m1, m2 and so on")
+    return found.number
 
 
 def handle(number: int) -> str:

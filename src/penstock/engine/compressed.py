@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from penstock.conversation.handles import HandleKind, parse_handle
 from penstock.errors import UnknownHandle
 from penstock.planning.plan import Fate, Verdict, verdicts
 
@@ -20,10 +20,7 @@ if TYPE_CHECKING:
     from penstock.writing.notebook import Opened
     from penstock.writing.transcript import Transcript
 
-__all__ = ["AddedMessage", "Compressed", "number_of"]
-
-_HANDLE = re.compile(r"[(\[]?m(\d{1,9})[)\]]?", re.ASCII | re.IGNORECASE)
-HANDOFF = "handoff"
+__all__ = ["AddedMessage", "Compressed"]
 
 
 class AddedMessage(NamedTuple):
@@ -129,28 +126,24 @@ class Compressed:
     def handles(self) -> tuple[str, ...]:
         """Every handle by which an original can be asked for."""
         names = tuple(f"m{number}" for number, origin in self.originals if number and origin is not None)
-        return (*names, HANDOFF) if self.receipt.summarised else names
+        return (*names, HandleKind.HANDOFF.value) if self.receipt.summarised else names
 
     def original(self, handle: str) -> Any:
-        """The message that a stub stands for, as it was given; for "handoff" the list of all it stands for."""
-        if handle == HANDOFF and self._plan is not None and self.receipt.summarised:
+        """Returns the message that a stub stands for, as it was given; for "handoff" the list of all it stands for.
+
+        Raises UnknownHandle for a handle that names nothing here.
+        """
+        asked = parse_handle(handle)
+        if asked.kind is HandleKind.HANDOFF and self._plan is not None and self.receipt.summarised:
             return [origin for place, origin in enumerate(self._origins) if place not in self._plan.sizes]
-        number = number_of(handle)
-        for known, origin in self.originals:
-            if known == number and origin is not None:
-                return origin
+        if asked.kind is HandleKind.MESSAGE:
+            for known, origin in self.originals:
+                if known == asked.number and origin is not None:
+                    return origin
         raise UnknownHandle(
-            f"there is no original {handle!r} here; handles are m1, m2 and so on, or {HANDOFF!r}"
+            f"there is no original {handle!r} here; handles are m1, m2 and so on, or {HandleKind.HANDOFF.value!r}"
         )
 
 
 def _position_of(verdict: Verdict) -> int:
     return verdict.position
-
-
-def number_of(handle: str) -> int:
-    """The number in a handle such as `m12`; raises UnknownHandle where it is none."""
-    match = _HANDLE.fullmatch(handle.strip())
-    if match is None:
-        raise UnknownHandle(f"{handle!r} names no message: handles of messages are m1, m2 and so on")
-    return int(match[1])

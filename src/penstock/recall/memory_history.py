@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import ChainMap
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.conversation.handles import HandleKind, parse_handle
 from penstock.conversation.message import Message, Role, ToolCall, ToolResult
 from penstock.errors import UnknownHandle
 from penstock.measure.tokens import tokenizer_for
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["MemoryHistory"]
 
 _COUNT = tokenizer_for(None).count
-_HANDLE = re.compile(r"m[1-9][0-9]{0,8}")
 
 
 class _Summary(msgspec.Struct, frozen=True):
@@ -98,7 +97,7 @@ class MemoryHistory:
         at: float | None = None,
     ) -> None:
         """Add a text that stands for others, with their handles. It can be described and read; found is what was said."""
-        self._summaries[handle] = _Summary(text, tuple(inside), kind, at)
+        self._summaries[parse_handle(handle).text] = _Summary(text, tuple(inside), kind, at)
 
     def see(
         self, messages: Sequence[Message], numbers: Sequence[int], summaries: Collection[str] = ()
@@ -141,6 +140,7 @@ class MemoryHistory:
 
     def describe(self, handle: str) -> HistoryPlace:
         """What the handle stands for."""
+        handle = parse_handle(handle).text
         text = self.text(handle)
         if handle in self._summaries:
             return self._describe_summary(handle, text)
@@ -160,6 +160,7 @@ class MemoryHistory:
 
     def text(self, handle: str) -> str:
         """All of it, as it was said."""
+        handle = parse_handle(handle).text
         if handle in self._summaries:
             return self._summaries[handle].text
         return original_text(self._message(self._number(handle)))
@@ -169,10 +170,11 @@ class MemoryHistory:
         first = handle
         while first in self._summaries and self._summaries[first].inside:
             first = self._summaries[first].inside[0]
+        began = parse_handle(first)
         return HistoryPlace(
             handle=handle,
             kind=summary.kind,
-            turn=int(first[1:]) if _HANDLE.fullmatch(first) else 0,
+            turn=began.number if began.kind is HandleKind.MESSAGE else 0,
             role="",
             title=f"{summary.kind} of {_named(summary.inside)}",
             characters=len(text),
@@ -188,7 +190,8 @@ class MemoryHistory:
         return self._tokens[handle]
 
     def _number(self, handle: str) -> int:
-        number = int(handle[1:]) if _HANDLE.fullmatch(handle) else 0
+        asked = parse_handle(handle)
+        number = asked.number if asked.kind is HandleKind.MESSAGE else 0
         if number not in self._messages and number not in self._view:
             raise UnknownHandle(f"there is no original {handle!r} in this conversation")
         return number

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from penstock.conversation.handles import HandleKind, parse_handle
 from penstock.conversation.wire import parse_json
 from penstock.errors import InputError
 from penstock.writing.stubs import shorten
@@ -18,9 +19,6 @@ _Natural = Annotated[int, msgspec.Meta(ge=0)]
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Arguments = TypeVar("_Arguments", bound=msgspec.Struct)
 
-_NUMBERED = re.compile(r"([msn]?)0*(\d{1,9})", re.IGNORECASE)
-_SEVERAL = re.compile(r"[msn]\d+(?:\W+[msn]?\d+)+", re.IGNORECASE)
-_AROUND = " \t\r\n()[]{}<>\"'`*.,:;#"
 _WHERE = re.compile(r" - at `\$\.?(\w*)`")
 _SHOWN = 60  # characters of what a model sent that go back to it
 
@@ -71,15 +69,16 @@ def object_in(args: Any) -> dict[str, Any]:
 
 
 def handle_in(given: str | int) -> str:
-    """The handle that was meant: `M12`, `[m12]`, `12` and 12 are `m12`. What is no numbered handle stays as it is.
+    """Returns the handle that was meant, as we write it. Raises InputError where several are named.
 
-    Raises InputError where several are named.
+    A model may leave the letter out: 12 is m12.
     """
-    text = str(given).strip(_AROUND)
-    if _SEVERAL.fullmatch(text):
+    found = parse_handle(str(given))
+    if found.text.isdecimal():
+        found = parse_handle(f"m{found.text}")
+    if found.kind is HandleKind.SEVERAL:
         raise InputError(f"{shown(given)} names several: give one handle at a time")
-    match = _NUMBERED.fullmatch(text)
-    return f"{(match[1] or 'm').lower()}{match[2]}" if match else text
+    return found.text
 
 
 def shown(given: object) -> str:
