@@ -6,17 +6,12 @@ import calendar
 import re
 from typing import Any, NamedTuple
 
-import msgspec
-
-from penstock.conversation.slicing import decode_utf8, slice_object
 from penstock.conversation.wire import parse_json
-from penstock.errors import InputError
 from penstock.transfer.recorded import LineFault
 
-__all__ = ["JsonLine", "fields_of", "moment_of", "read_lines", "text"]
+__all__ = ["JsonLine", "moment_of", "read_lines", "text"]
 
 _BOM = b"\xef\xbb\xbf"
-_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ISO = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(\.\d{1,9})?)?\s*(?:Z|([+-])(\d\d):?(\d\d))?\Z",
     re.ASCII,
@@ -49,16 +44,6 @@ def read_lines(data: bytes) -> tuple[list[JsonLine], list[LineFault]]:
         else:
             faults.append(LineFault(number, "it is no JSON object"))
     return lines, faults
-
-
-def fields_of(raw: bytes) -> dict[str, bytes]:
-    """The fields of an object, each as its exact bytes. Raises InputError for what is no object."""
-    try:
-        return {key: bytes(value) for key, value in _OBJECT.decode(raw).items()}
-    except RecursionError:
-        raise InputError("it is nested too deeply") from None
-    except (msgspec.DecodeError, UnicodeError):  # lone surrogates
-        return slice_object(decode_utf8(raw))
 
 
 def text(value: Any) -> str:
