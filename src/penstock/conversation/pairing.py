@@ -1,7 +1,7 @@
-"""Which call a result answers.
+"""Pair results with the calls that they answer.
 
-The dialects differ in where the results of a batch of calls may stand; `Pairing` names the ways, `match`
-finds the pairs and what is left over.
+The dialects differ in where the results of a batch of calls may stand; `Pairing` names the ways, `match` finds the pairs
+and what is left over. `link_calls` gives ids to calls and results that came without.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Pairing(StrEnum):
-    """Where the results of a batch of calls stand."""
+    """The places where the results of a batch of calls stand."""
 
     ADJACENT = "adjacent"  # in the messages directly after the one message with the calls
     MERGED = "merged"  # as above, but neighbouring assistant messages count as one; ids are never used twice
@@ -69,7 +69,7 @@ class Matching(NamedTuple):
 
 
 def has_call(message: Message) -> bool:
-    """Whether the message makes a call."""
+    """Returns whether the message makes a call."""
     for part in message.parts:  # noqa: SIM110  # asked of every message: `any` with a generator costs thrice as much
         if type(part) is ToolCall:
             return True
@@ -77,7 +77,7 @@ def has_call(message: Message) -> bool:
 
 
 def has_result(message: Message) -> bool:
-    """Whether the message holds a result."""
+    """Returns whether the message holds a result."""
     for part in message.parts:  # noqa: SIM110  # as above
         if type(part) is ToolResult:
             return True
@@ -85,7 +85,7 @@ def has_result(message: Message) -> bool:
 
 
 def trailing_start(messages: Sequence[Message]) -> int:
-    """Where the run of calls, results and bare reasoning at the end begins: what may still be under way."""
+    """Returns the start of the run of calls, results and bare reasoning at the end: what may still be under way."""
     start = len(messages)
     while start and _under_way(messages[start - 1]):
         start -= 1
@@ -99,14 +99,14 @@ def _under_way(message: Message) -> bool:
 
 
 def match(messages: Sequence[Message], pairing: Pairing) -> Matching:
-    """Pair every result with its call, in one pass."""
+    """Returns every result with its call, and what has no partner, found in one pass."""
     if pairing is Pairing.ANYWHERE:
         return _match_anywhere(messages)
     return _match_batches(messages, pairing)
 
 
 def results_end(messages: Sequence[Message], index: int, pairing: Pairing) -> int:
-    """Where the run of results that begins at `index` ends.
+    """Returns the end of the run of results that begins at `index`.
 
     Where messages of one role merge, a system message may stand inside the run: it is no turn of its own.
     """
@@ -178,7 +178,7 @@ def _match_batches(messages: Sequence[Message], pairing: Pairing) -> Matching:
 
 
 def _batch_end(messages: Sequence[Message], index: int, pairing: Pairing) -> int:
-    """Where the calls that begin at `index` end: neighbouring assistant messages may count as one."""
+    """Returns the end of the calls that begin at `index`: neighbouring assistant messages may count as one."""
     end = index + 1
     if pairing is Pairing.MERGED and messages[index].role is Role.ASSISTANT:
         while end < len(messages) and messages[end].role is Role.ASSISTANT:
@@ -221,7 +221,7 @@ def _match_run(
 
 
 def calls_by_id(messages: Sequence[Message]) -> dict[str, ToolCall]:
-    """Every call by its id; where an id was used twice, the later call."""
+    """Returns every call by its id; where an id was used twice, the later call."""
     return {
         part.call_id: part for message in messages for part in message.parts if isinstance(part, ToolCall)
     }
@@ -235,7 +235,7 @@ _PREFIX = "turn-"
 
 
 def link_calls(messages: Sequence[Message], before: Sequence[Message] = ()) -> list[Message]:
-    """The messages with an id for every call and result that can have one; others are the same objects.
+    """Returns the messages with an id for every call and result that can have one; others are the same objects.
 
     `before` is the whole (already linked) conversation up to them. The cost does not grow with it.
     """

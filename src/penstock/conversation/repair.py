@@ -30,10 +30,10 @@ from penstock.conversation.rules import (
     ThinkingFirst,
     UserOpens,
     first_speaker,
+    has_late_thinking,
     is_blank,
     is_reasoning_item,
     orphan_server_results,
-    thinking_late,
 )
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ _NO_OPENING = "a conversation that the user did not open"
 
 
 class MendAction(StrEnum):
-    """What repair did with a message."""
+    """The ways in which repair deals with a message."""
 
     REMOVED = "removed"
     CHANGED = "changed"
@@ -93,7 +93,7 @@ class Repaired(msgspec.Struct, frozen=True):
 
 
 def open_calls(messages: Sequence[Message]) -> set[int]:
-    """The messages at the end whose calls have no result yet."""
+    """Returns the indices of the messages at the end whose calls have no result yet."""
     start = trailing_start(messages)
     waiting: dict[str, list[int]] = {}
     for index in range(start, len(messages)):
@@ -106,7 +106,7 @@ def open_calls(messages: Sequence[Message]) -> set[int]:
 
 
 def repair(messages: Sequence[Message], dialect: Dialect) -> Repaired:
-    """A list that passes `check` with the dialect's rules.
+    """Returns a list that passes `check` with the dialect's rules.
 
     Results without a call are removed, calls without a result get a stub directly after their batch, a
     call whose id is taken gets another one together with its result. Calls at the very end may still run
@@ -227,7 +227,7 @@ class _Mending:
 
     def move_thinking_first(self) -> None:
         for index, message in enumerate(self.messages):
-            if thinking_late(message):
+            if has_late_thinking(message):
                 late = {number for number, part in enumerate(message.parts) if type(part) is Reasoning}
                 order = [
                     *sorted(late),
@@ -282,7 +282,7 @@ class _Mending:
         self._insert(stubs)
 
     def _batch_end(self, index: int) -> int:
-        """Where the batch of the message at `index` ends: after its calls, and the results that follow them."""
+        """Returns the end of the batch of the message at `index`: after its calls and the results that follow them."""
         end = index + 1
         while end < len(self.messages) and self._continues(end):
             end += 1
@@ -290,7 +290,7 @@ class _Mending:
         return end if pairing is Pairing.ANYWHERE else results_end(self.messages, end, pairing)
 
     def _continues(self, index: int) -> bool:
-        """Whether the message belongs to the calls of the one before it."""
+        """Returns whether the message belongs to the calls of the one before it."""
         if self.dialect.pairing is Pairing.ANYWHERE:
             return has_call(self.messages[index])
         return self.dialect.pairing is Pairing.MERGED and self.messages[index].role is Role.ASSISTANT
