@@ -6,13 +6,13 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.labels import Label, labels_of
+from penstock.cli.labels import Label, label_messages
 from penstock.cli.layout import aligned, clipped, width_of, wrapped
 from penstock.cli.original import find_original, lines
 from penstock.cli.output import write_stdout
 from penstock.cli.progress import ProgressLine
 from penstock.cli.report import receipt_json, report_lines
-from penstock.cli.runs import OLDER, VerdictEntry, entries_of, grouped
+from penstock.cli.runs import OLDER, VerdictEntry, list_entries, group_entries
 from penstock.cli.screen import Screen, screen_of
 from penstock.cli.source import read_given
 from penstock.planning.plan import Fate
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         told = {"receipt": receipt_json(given, result), "messages": messages, "repaired": repaired}
         screen.say(json.dumps(told, indent=2))
         return 0
-    for line in table(entries if args.all else grouped(entries), screen):
+    for line in table(entries if args.all else group_entries(entries), screen):
         screen.say(line)
     for line in report_lines(given, args, result, screen):
         screen.say(line)
@@ -100,7 +100,7 @@ def _show_original(given: Given, args: argparse.Namespace) -> int:
 def _entries(given: Given, result: Compressed) -> list[VerdictEntry]:
     verdicts = result.verdicts
     numbers = [verdict.number or None for verdict in verdicts]
-    return entries_of(labels_of(given.document.messages, numbers), verdicts, result.added)
+    return list_entries(label_messages(given.document.messages, numbers), verdicts, result.added)
 
 
 def _cells(entries: Sequence[VerdictEntry], screen: Screen) -> list[list[str]]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.conversation.document import Document
 
-__all__ = ["Label", "NumberedInput", "labels_of", "number_input"]
+__all__ = ["Label", "NumberedInput", "label_messages", "number_input"]
 
 
 class Label(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ def number_input(document: Document) -> NumberedInput:
     return NumberedInput(numbers, frozenset(numbered[place] for place in opened.added))
 
 
-def labels_of(messages: Sequence[Message], numbers: Sequence[int | None]) -> list[Label]:
+def label_messages(messages: Sequence[Message], numbers: Sequence[int | None]) -> list[Label]:
     """Returns a label for each message; a result is named after the newest call before it that has its id."""
     names: dict[str, str] = {}
     labels: list[Label] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.labels import Label, NumberedInput, labels_of, number_input
+from penstock.cli.labels import Label, NumberedInput, label_messages, number_input
 from penstock.cli.layout import plural, printable
 from penstock.conversation.handles import HandleKind, parse_handle, runs_of
 from penstock.conversation.message import (
@@ -50,7 +50,7 @@ def find_original(given: Given, handle: str) -> Original:
     """The message that a stub or a handoff made from this input names so. Raises UnknownHandle."""
     document = given.document
     numbered = number_input(document)
-    labels = labels_of(document.messages, numbered.numbers)
+    labels = label_messages(document.messages, numbered.numbers)
     asked = parse_handle(handle)
     number = asked.number if asked.kind is HandleKind.MESSAGE else 0
     if number and number in numbered.numbers:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.compressed import AddedMessage
 
-__all__ = ["OLDER", "VerdictEntry", "entries_of", "grouped"]
+__all__ = ["OLDER", "VerdictEntry", "list_entries", "group_entries"]
 
 OLDER = "older than the tail: "  # how the reason of every summarised message begins
 _QUOTED = "in the handoff"
@@ -38,7 +38,7 @@ class VerdictEntry(msgspec.Struct, frozen=True):
     tools: tuple[str, ...] = ()
 
 
-def entries_of(
+def list_entries(
     labels: Sequence[Label], verdicts: Iterable[Verdict], added: Iterable[AddedMessage]
 ) -> list[VerdictEntry]:
     """Returns a line for each message of the input, in order, and one for each that repair put in."""
@@ -61,7 +61,7 @@ def _put_in(added: AddedMessage) -> VerdictEntry:
     return VerdictEntry(label, added.number, 0, 0, Fate.REPAIRED, why)
 
 
-def grouped(entries: Sequence[VerdictEntry]) -> list[VerdictEntry]:
+def group_entries(entries: Sequence[VerdictEntry]) -> list[VerdictEntry]:
     """The same in few lines: what is notable on its own, long runs together. As few as fit a screen, if they can."""
     lines = _runs(entries, _kind)
     if len(lines) > _SCREEN_ROWS:

@@ -25,7 +25,7 @@ __all__ = [
     "Runs",
     "gaps_between",
     "handle",
-    "joined_runs",
+    "join_runs",
     "number_messages",
     "numbers_after",
     "numbers_in",
@@ -113,7 +113,7 @@ def runs_of(numbers: Iterable[int]) -> Runs:
     return tuple(runs)
 
 
-def joined_runs(several: Iterable[Runs]) -> Runs:
+def join_runs(several: Iterable[Runs]) -> Runs:
     """All numbers of several runs, in order."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted(run for runs in several for run in runs):

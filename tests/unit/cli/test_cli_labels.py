@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.e2e.cli_process import assistant, call, encoded, result, user, work
 from tests.strategies.conversations import broken_conversations, conversations
 
-from penstock.cli.labels import labels_of, number_input
+from penstock.cli.labels import label_messages, number_input
 from penstock.conversation.document import read_document
 from penstock.conversation.wire import encode_wire
 from penstock.engine.compress import CompressRequest, compress_document
@@ -72,5 +72,5 @@ def test_a_handoff_inside_a_message_leaves_it_its_number():
         once = compress_document(document, CompressRequest(target_tokens=target))
         again = read_document(document.with_messages(once.messages), "anthropic")
         assert_same_handles(again)
-        labels = labels_of(again.messages, number_input(again).numbers)
+        labels = label_messages(again.messages, number_input(again).numbers)
         assert labels[-1].handle == f"m{len(json.loads(encoded(body))['messages']) + 1}"
