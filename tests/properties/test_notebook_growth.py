@@ -39,7 +39,7 @@ def known(opened):
         "excerpts": excerpts,
         "sources": index.source_of.tolist(),
         "messages": index.message_of_source.tolist(),
-        "repaired": opened.repaired.removed + opened.repaired.stubbed + opened.repaired.renamed,
+        "repaired": opened.repairs,
     }
 
 

@@ -6,17 +6,15 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.labels import Label, labels_of, mending_of
+from penstock.cli.labels import Label, label_messages
 from penstock.cli.layout import aligned, clipped, width_of, wrapped
 from penstock.cli.original import find_original, lines
 from penstock.cli.output import write_stdout
 from penstock.cli.progress import ProgressLine
 from penstock.cli.report import receipt_json, report_lines
-from penstock.cli.runs import OLDER, REPAIRED, VerdictEntry, entries_of, grouped
+from penstock.cli.runs import OLDER, VerdictEntry, group_entries, list_entries
 from penstock.cli.screen import Screen, screen_of
 from penstock.cli.source import read_given
-from penstock.measure.tokens import tokenizer_for
-from penstock.measure.weigh import weigh
 from penstock.planning.plan import Fate
 
 if TYPE_CHECKING:
@@ -28,7 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = ["run", "table"]
 
-_COLOURS = {Fate.KEPT: "green", Fate.ELIDED: "yellow", Fate.SUMMARISED: "magenta", REPAIRED: "cyan"}
+_COLOURS: dict[str, str] = {
+    Fate.KEPT: "green",
+    Fate.ELIDED: "yellow",
+    Fate.SUMMARISED: "magenta",
+    Fate.REPAIRED: "cyan",
+}
 _TOOL_COLUMNS = 20
 _LEAST_TOOL_COLUMNS = 8
 _REASON_COLUMNS = 24  # the tools give way to that much of the reasons
@@ -46,12 +49,12 @@ def run(args: argparse.Namespace) -> int:
         entries = _entries(given, result)
     screen = screen_of(sys.stdout)
     if args.json:
-        messages = [_as_json(entry) for entry in entries if entry.fate != REPAIRED]
-        repaired = [_as_json(entry) for entry in entries if entry.fate == REPAIRED]
+        messages = [_as_json(entry) for entry in entries if entry.fate != Fate.REPAIRED]
+        repaired = [_as_json(entry) for entry in entries if entry.fate == Fate.REPAIRED]
         told = {"receipt": receipt_json(given, result), "messages": messages, "repaired": repaired}
         screen.say(json.dumps(told, indent=2))
         return 0
-    for line in table(entries if args.all else grouped(entries), screen):
+    for line in table(entries if args.all else group_entries(entries), screen):
         screen.say(line)
     for line in report_lines(given, args, result, screen):
         screen.say(line)
@@ -95,13 +98,9 @@ def _show_original(given: Given, args: argparse.Namespace) -> int:
 
 
 def _entries(given: Given, result: Compressed) -> list[VerdictEntry]:
-    """A line for each message of the input. Verdicts are on the mended list, so each is told by its place."""
-    messages = given.document.messages
-    mending = mending_of(given.document)
-    labels = labels_of(messages, mending.numbers)
-    out = [place for place, number in enumerate(mending.numbers) if number is None]
-    tokens = weigh([messages[place] for place in out], tokenizer_for(given.model))
-    return entries_of(labels, result.verdicts, mending, dict(zip(out, tokens, strict=True)))
+    verdicts = result.verdicts
+    numbers = [verdict.number or None for verdict in verdicts]
+    return list_entries(label_messages(given.document.messages, numbers), verdicts, result.added)
 
 
 def _cells(entries: Sequence[VerdictEntry], screen: Screen) -> list[list[str]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.labels import Label, Mending, holds_handoff, labels_of, mending_of
+from penstock.cli.labels import Label, NumberedInput, label_messages, number_input
 from penstock.cli.layout import plural, printable
+from penstock.conversation.handles import HandleKind, parse_handle, runs_of
 from penstock.conversation.message import (
     Image,
     Message,
@@ -17,7 +18,7 @@ from penstock.conversation.message import (
     ToolCall,
     ToolResult,
 )
-from penstock.conversation.opening import without_handoff
+from penstock.conversation.opening import holds_handoff, without_handoff
 from penstock.conversation.wire import encode_wire, json_text, parse_json
 from penstock.errors import UnknownHandle
 
@@ -47,19 +48,15 @@ class Original:
 
 def find_original(given: Given, handle: str) -> Original:
     """The message that a stub or a handoff made from this input names so. Raises UnknownHandle."""
-    from penstock.engine.compressed import number_of  # noqa: PLC0415 - slow to load
-
     document = given.document
-    mending = mending_of(document)
-    labels = labels_of(document.messages, mending.numbers)
-    try:
-        number = number_of(handle.lower())
-    except UnknownHandle:  # its own text speaks of what only the library has
-        number = 0
-    if number and number in mending.numbers:
-        place = mending.numbers.index(number)
+    numbered = number_input(document)
+    labels = label_messages(document.messages, numbered.numbers)
+    asked = parse_handle(handle)
+    number = asked.number if asked.kind is HandleKind.MESSAGE else 0
+    if number and number in numbered.numbers:
+        place = numbered.numbers.index(number)
         return Original(given, place, labels[place])
-    raise UnknownHandle(_unknown(handle, number, mending, labels))
+    raise UnknownHandle(_unknown(handle, number, numbered, labels))
 
 
 def lines(original: Original, screen: Screen) -> Iterator[str]:
@@ -76,15 +73,15 @@ def lines(original: Original, screen: Screen) -> Iterator[str]:
         yield from map(_visible, text.removesuffix("\n").split("\n") if text else ())
 
 
-def _unknown(handle: str, number: int, mending: Mending, labels: list[Label]) -> str:
+def _unknown(handle: str, number: int, numbered: NumberedInput, labels: list[Label]) -> str:
     """Why there is no such message, and which there are."""
     shown = handle if len(handle) <= _LONGEST_HANDLE else f"{handle[:_LONGEST_HANDLE]}…"
-    if not any(mending.numbers):
+    if not any(numbered.numbers):
         return f"there is no original {shown!r}: the conversation has no messages"
-    have = _runs(mending)
-    if number in mending.added:
+    have = _runs(numbered)
+    if number in numbered.added:
         return f"{shown} was put in to mend the list and has no original; there are {have}"
-    if any(label.role == "handoff" for label in labels) and number and number < _newest(mending):
+    if any(label.role == "handoff" for label in labels) and number and number < _newest(numbered):
         return (
             f"{shown} is not in this file, only in the one that it was compressed from: give that file "
             f"(here: {have})"
@@ -94,18 +91,13 @@ def _unknown(handle: str, number: int, mending: Mending, labels: list[Label]) ->
     return f"there is no original {shown!r} in this file; it has {have}"
 
 
-def _newest(mending: Mending) -> int:
-    return max(filter(None, mending.numbers), default=0)
+def _newest(numbered: NumberedInput) -> int:
+    return max(filter(None, numbered.numbers), default=0)
 
 
-def _runs(mending: Mending) -> str:
+def _runs(numbered: NumberedInput) -> str:
     """The numbers in few words: `m1, m58 to m63`."""
-    runs: list[list[int]] = []
-    for number in sorted(filter(None, mending.numbers)):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
+    runs = runs_of(sorted(filter(None, numbered.numbers)))
     return ", ".join(_run(first, last) for first, last in runs)
 
 

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.cli.labels import Label, Mending
+from penstock.cli.labels import Label
 from penstock.planning.plan import Fate, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
-__all__ = ["OLDER", "REPAIRED", "VerdictEntry", "entries_of", "grouped"]
+    from penstock.engine.compressed import AddedMessage
+
+__all__ = ["OLDER", "VerdictEntry", "group_entries", "list_entries"]
 
 OLDER = "older than the tail: "  # how the reason of every summarised message begins
-REPAIRED = "repaired"  # beside the fates: what becomes of a message that had to be mended or left out
 _QUOTED = "in the handoff"
 _SCREEN_ROWS = 20  # more than these are grouped more boldly
 _SHORTEST_RUN = 3
@@ -37,33 +38,30 @@ class VerdictEntry(msgspec.Struct, frozen=True):
     tools: tuple[str, ...] = ()
 
 
-def entries_of(
-    labels: Sequence[Label], verdicts: Iterable[Verdict], mending: Mending, left_out: dict[int, int]
+def list_entries(
+    labels: Sequence[Label], verdicts: Iterable[Verdict], added: Iterable[AddedMessage]
 ) -> list[VerdictEntry]:
-    """A line for each message, in order, and for what was mended. `left_out` has the tokens of those, by place."""
-    by_place = {one.position: one for one in verdicts}
-    put_in = sorted(mending.added.items(), reverse=True)
+    """Returns a line for each message of the input, in order, and one for each that repair put in."""
+    put_in = sorted(added, reverse=True)
     entries: list[VerdictEntry] = []
-    for place, number in enumerate(mending.numbers):
-        while put_in and number and put_in[-1][0] < number:
-            entries.append(_put_in(*put_in.pop()))
-        if number is None:
-            why = "left out by repair"
-            entries.append(VerdictEntry(labels[place], None, left_out[place], 0, REPAIRED, why))
-        elif (one := by_place.get(place)) is not None:
-            why = f"{one.reason}; {REPAIRED} first" if place in mending.changed else one.reason
-            fate = one.fate.value
-            entries.append(
-                VerdictEntry(labels[place], number, one.tokens_before, one.tokens_after, fate, why)
-            )
-    return entries + [_put_in(*one) for one in reversed(put_in)]
+    for one in verdicts:
+        while put_in and one.number and put_in[-1].number < one.number:
+            entries.append(_put_in(put_in.pop()))
+        number = None if one.fate is Fate.REPAIRED else one.number
+        label = labels[one.position]
+        entries.append(
+            VerdictEntry(label, number, one.tokens_before, one.tokens_after, one.fate.value, one.reason)
+        )
+    return entries + [_put_in(one) for one in reversed(put_in)]
 
 
-def _put_in(number: int, role: str) -> VerdictEntry:
-    return VerdictEntry(Label(f"m{number}", role, ()), number, 0, 0, REPAIRED, "put in by repair")
+def _put_in(added: AddedMessage) -> VerdictEntry:
+    label = Label(f"m{added.number}", added.role, ())
+    why = f"put in by repair: {added.reason}"
+    return VerdictEntry(label, added.number, 0, 0, Fate.REPAIRED, why)
 
 
-def grouped(entries: Sequence[VerdictEntry]) -> list[VerdictEntry]:
+def group_entries(entries: Sequence[VerdictEntry]) -> list[VerdictEntry]:
     """The same in few lines: what is notable on its own, long runs together. As few as fit a screen, if they can."""
     lines = _runs(entries, _kind)
     if len(lines) > _SCREEN_ROWS:

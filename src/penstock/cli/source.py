@@ -12,7 +12,7 @@ from penstock.cli.parser import Share
 from penstock.cli.progress import ProgressLine
 from penstock.config import load_settings
 from penstock.conversation.document import Document, read_document
-from penstock.conversation.repair import repair
+from penstock.conversation.opening import open_list
 from penstock.conversation.wire import json_text
 from penstock.errors import InputError
 from penstock.measure.tokens import tokenizer_for
@@ -134,14 +134,11 @@ def _tools(value: Any) -> list[Any]:
     return value
 
 
-# The target that was typed, as a number of tokens.
-
-
 def target_tokens(wanted: int | Share | None, given: Given) -> int | None:
-    """The target in tokens. A share is one of what a compaction counts: the mended list, without what is beside it."""
+    """Returns the typed target in tokens. A share is one of what a compaction counts: the opened list, and not what is beside it."""
     if not isinstance(wanted, Share):
         return wanted
     document = given.document
-    mended = repair(document.messages, document.dialect).messages
-    total = sum(weigh(mended, tokenizer_for(given.model)))
+    opened = open_list(document.messages, document.wires, document.dialect, origins=document.raws)
+    total = sum(weigh(opened.messages, tokenizer_for(given.model)))
     return max(1, int(total * wanted.of_tokens))

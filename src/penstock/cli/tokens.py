@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.accounts.window import Fill, fill_of
-from penstock.cli.labels import Label, labels_of, mending_of
+from penstock.cli.labels import Label, label_messages, number_input
 from penstock.cli.layout import aligned, clipped, plural, printable, width_of, wrapped
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, screen_of
@@ -135,7 +135,7 @@ def _measured(given: Given, args: argparse.Namespace) -> Measured:
         tokenizer=tokenizer,
         window=_window(given, args),
         fill=fill,
-        labels=labels_of(document.messages, mending_of(document).numbers),
+        labels=label_messages(document.messages, number_input(document).numbers),
         beside=beside,
     )
 

@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.conversation.dialects import Dialect, candidates, decode_all, dialect_named
 from penstock.conversation.dialects.base import describe
-from penstock.conversation.slicing import decode_utf8, slice_array, slice_object, too_deep
+from penstock.conversation.slicing import JsonSource, decode_utf8, slice_array, slice_object
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import InputError, MalformedJSON, UnknownDialect
 
@@ -27,8 +27,6 @@ __all__ = ["Document", "DocumentShape", "read_document"]
 _LIST_KEYS = ("messages", "input", "conversations")
 _BOM = b"\xef\xbb\xbf"
 _SPACE = b" \t\r\n"
-_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
-_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class DocumentShape(StrEnum):
@@ -102,7 +100,7 @@ def read_document(data: bytes, dialect: str = "auto") -> Document:
     """Read a conversation. Raises InputError with the position of what is wrong and the next step."""
     asked = None if dialect == "auto" else dialect_named(dialect)
     body = data.removeprefix(_BOM)
-    skipped = len(data) - len(body)
+    source = JsonSource(bytes_before=len(data) - len(body))
     start = body.lstrip(_SPACE)[:1]
     if not start:
         raise InputError(
@@ -112,13 +110,13 @@ def read_document(data: bytes, dialect: str = "auto") -> Document:
         raise InputError("the input is UTF-16: save the file as UTF-8", position="byte 0, line 1")
     try:
         if start == b"[":
-            return _document(asked, _Frame(DocumentShape.ARRAY), _slices(body, skipped))
+            return _document(asked, _Frame(DocumentShape.ARRAY), slice_array(body, source))
         if start == b"{":
-            return _read_braces(asked, body, skipped)
+            return _read_braces(asked, body, source)
     except UnicodeDecodeError:  # found in one message: what helps is the place in the whole
-        decode_utf8(body, bytes_before=skipped)
+        decode_utf8(body, source)
         raise
-    decode_utf8(body, bytes_before=skipped)
+    decode_utf8(body, source)
     at = len(data) - len(body.lstrip(_SPACE))
     line = data.count(b"\n", 0, at) + 1
     raise MalformedJSON(
@@ -126,30 +124,12 @@ def read_document(data: bytes, dialect: str = "auto") -> Document:
     )
 
 
-def _slices(body: bytes, skipped: int = 0) -> list[bytes]:
-    try:
-        return [bytes(raw) for raw in _ARRAY.decode(body)]
-    except RecursionError:
-        raise too_deep(body, bytes_before=skipped) from None
-    except (msgspec.DecodeError, UnicodeError):
-        return slice_array(decode_utf8(body, bytes_before=skipped), bytes_before=skipped)
-
-
-def _fields(body: bytes, lines_before: int = 0, bytes_before: int = 0) -> dict[str, bytes]:
-    try:
-        return {key: bytes(raw) for key, raw in _OBJECT.decode(body).items()}
-    except RecursionError:
-        raise too_deep(body, lines_before, bytes_before) from None
-    except (msgspec.DecodeError, UnicodeError):
-        return slice_object(decode_utf8(body, lines_before, bytes_before), lines_before, bytes_before)
-
-
-def _read_braces(asked: Dialect | None, body: bytes, skipped: int) -> Document:
+def _read_braces(asked: Dialect | None, body: bytes, source: JsonSource) -> Document:
     """One object, or one message per line."""
     try:
-        fields = _fields(body, bytes_before=skipped)
+        fields = slice_object(body, source)
     except MalformedJSON:
-        lines = _lines(body, skipped)
+        lines = _lines(body, source.bytes_before)
         if len(lines) < 2 or not _is_object(lines[0].text):
             raise
         return _read_lines(asked, lines, _Frame(DocumentShape.LINES, ends_line=body.endswith(b"\n")))
@@ -178,7 +158,7 @@ def _list_key(fields: Mapping[str, bytes]) -> str | None:
 def _read_envelope(asked: Dialect | None, fields: dict[str, bytes], key: str) -> Document:
     envelope = {name: _envelope_value(name, raw) for name, raw in fields.items() if name != key}
     if fields[key][:1] == b"[":
-        return _document(asked, _Frame(DocumentShape.OBJECT, envelope, key, fields), _slices(fields[key]))
+        return _document(asked, _Frame(DocumentShape.OBJECT, envelope, key, fields), slice_array(fields[key]))
     message = {"role": "user", "content": parse_json(fields[key])}
     asked = asked or dialect_named("responses")
     return _document(asked, _Frame(DocumentShape.STRING, envelope, key, fields), [encode_wire(message)])
@@ -218,7 +198,7 @@ def _read_lines(asked: Dialect | None, lines: list[_Line], frame: _Frame) -> Doc
                 "a line must hold one JSON object, a message",
                 position=f"byte {line.offset}, line {line.number + 1}",
             )
-        fields = _fields(line.text, line.number, line.offset)
+        fields = slice_object(line.text, JsonSource(lines_before=line.number, bytes_before=line.offset))
         if _list_key(fields) is not None:
             raise InputError(
                 f"each line holds a whole conversation ({len(lines)} of them): give one line at a time, "

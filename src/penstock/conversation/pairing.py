@@ -1,7 +1,7 @@
-"""Which call a result answers.
+"""Pair results with the calls that they answer.
 
-The dialects differ in where the results of a batch of calls may stand; `Pairing` names the ways, `match`
-finds the pairs and what is left over.
+The dialects differ in where the results of a batch of calls may stand; `Pairing` names the ways, `match` finds the pairs
+and what is left over. `link_calls` gives ids to calls and results that came without.
 """
 
 from __future__ import annotations
@@ -9,10 +9,14 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from penstock.conversation.message import Message, Opaque, Reasoning, Role, Text, ToolCall, ToolResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from penstock.conversation.message import Part
 
 __all__ = [
     "Matching",
@@ -21,6 +25,7 @@ __all__ = [
     "calls_by_id",
     "has_call",
     "has_result",
+    "link_calls",
     "match",
     "results_end",
     "trailing_start",
@@ -28,7 +33,7 @@ __all__ = [
 
 
 class Pairing(StrEnum):
-    """Where the results of a batch of calls stand."""
+    """The places where the results of a batch of calls stand."""
 
     ADJACENT = "adjacent"  # in the messages directly after the one message with the calls
     MERGED = "merged"  # as above, but neighbouring assistant messages count as one; ids are never used twice
@@ -64,7 +69,7 @@ class Matching(NamedTuple):
 
 
 def has_call(message: Message) -> bool:
-    """Whether the message makes a call."""
+    """Returns whether the message makes a call."""
     for part in message.parts:  # noqa: SIM110  # asked of every message: `any` with a generator costs thrice as much
         if type(part) is ToolCall:
             return True
@@ -72,7 +77,7 @@ def has_call(message: Message) -> bool:
 
 
 def has_result(message: Message) -> bool:
-    """Whether the message holds a result."""
+    """Returns whether the message holds a result."""
     for part in message.parts:  # noqa: SIM110  # as above
         if type(part) is ToolResult:
             return True
@@ -80,7 +85,7 @@ def has_result(message: Message) -> bool:
 
 
 def trailing_start(messages: Sequence[Message]) -> int:
-    """Where the run of calls, results and bare reasoning at the end begins: what may still be under way."""
+    """Returns the start of the run of calls, results and bare reasoning at the end: what may still be under way."""
     start = len(messages)
     while start and _under_way(messages[start - 1]):
         start -= 1
@@ -94,14 +99,14 @@ def _under_way(message: Message) -> bool:
 
 
 def match(messages: Sequence[Message], pairing: Pairing) -> Matching:
-    """Pair every result with its call, in one pass."""
+    """Returns every result with its call, and what has no partner, found in one pass."""
     if pairing is Pairing.ANYWHERE:
         return _match_anywhere(messages)
     return _match_batches(messages, pairing)
 
 
 def results_end(messages: Sequence[Message], index: int, pairing: Pairing) -> int:
-    """Where the run of results that begins at `index` ends.
+    """Returns the end of the run of results that begins at `index`.
 
     Where messages of one role merge, a system message may stand inside the run: it is no turn of its own.
     """
@@ -173,7 +178,7 @@ def _match_batches(messages: Sequence[Message], pairing: Pairing) -> Matching:
 
 
 def _batch_end(messages: Sequence[Message], index: int, pairing: Pairing) -> int:
-    """Where the calls that begin at `index` end: neighbouring assistant messages may count as one."""
+    """Returns the end of the calls that begin at `index`: neighbouring assistant messages may count as one."""
     end = index + 1
     if pairing is Pairing.MERGED and messages[index].role is Role.ASSISTANT:
         while end < len(messages) and messages[end].role is Role.ASSISTANT:
@@ -216,7 +221,92 @@ def _match_run(
 
 
 def calls_by_id(messages: Sequence[Message]) -> dict[str, ToolCall]:
-    """Every call by its id; where an id was used twice, the later call."""
+    """Returns every call by its id; where an id was used twice, the later call."""
     return {
         part.call_id: part for message in messages for part in message.parts if isinstance(part, ToolCall)
     }
+
+
+# Ids for calls and results that the wire gives none. ShareGPT writes calls without ids, old Chat messages pair a function's
+# call and result by their order, and some local servers leave ids out. Such a call is named after its turn and its
+# place in it; a result without an id, or with one that only it knows, answers the first call before it that still waits.
+
+_PREFIX = "turn-"
+
+
+def link_calls(messages: Sequence[Message], before: Sequence[Message] = ()) -> list[Message]:
+    """Returns the messages with an id for every call and result that can have one; others are the same objects.
+
+    `before` is the whole (already linked) conversation up to them. The cost does not grow with it.
+    """
+    waiting = _waiting_at_end(before)
+    if not any(call_id.startswith(_PREFIX) for call_id in waiting) and _all_named(messages):
+        return list(messages)
+    linked: list[Message] = []
+    for index, message in enumerate(messages, start=len(before) + 1):
+        parts = message.parts
+        if has_call(message):
+            parts = _name_calls(parts, index)
+            waiting = {part.call_id: None for part in parts if isinstance(part, ToolCall)}
+        elif has_result(message):
+            parts = tuple(
+                _link_result(part, waiting) if isinstance(part, ToolResult) else part for part in parts
+            )
+        else:
+            waiting = {}
+        linked.append(message if parts is message.parts else _with_parts(message, parts))
+    return linked
+
+
+def _all_named(messages: Sequence[Message]) -> bool:
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolCall | ToolResult) and not part.call_id:
+                return False
+    return True
+
+
+def _with_parts(message: Message, parts: tuple[Part, ...]) -> Message:
+    return message if parts == message.parts else msgspec.structs.replace(message, parts=parts)
+
+
+def _name_calls(parts: tuple[Part, ...], turn: int) -> tuple[Part, ...]:
+    calls = [part for part in parts if isinstance(part, ToolCall)]
+    if all(part.call_id for part in calls):
+        return parts
+    named: list[Part] = []
+    number = 0
+    for part in parts:
+        if isinstance(part, ToolCall):
+            number += 1
+            named.append(
+                part if part.call_id else ToolCall(f"{_PREFIX}{turn}-{number}", part.name, part.arguments)
+            )
+        else:
+            named.append(part)
+    return tuple(named)
+
+
+def _link_result(result: ToolResult, waiting: dict[str, None]) -> ToolResult:
+    if result.call_id in waiting:
+        del waiting[result.call_id]
+        return result
+    first = next(iter(waiting), "")
+    if not first or (result.call_id and not first.startswith(_PREFIX)):
+        return result
+    del waiting[first]
+    return msgspec.structs.replace(result, call_id=first)
+
+
+def _waiting_at_end(messages: Sequence[Message]) -> dict[str, None]:
+    start = len(messages)
+    while start and has_result(messages[start - 1]) and not has_call(messages[start - 1]):
+        start -= 1
+    if not start or not has_call(messages[start - 1]):
+        return {}
+    waiting = {part.call_id: None for part in messages[start - 1].parts if isinstance(part, ToolCall)}
+    for message in messages[start:]:
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                waiting.pop(part.call_id, None)
+    return waiting

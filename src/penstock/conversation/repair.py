@@ -1,10 +1,12 @@
 """Mend what was already broken in the input, so that the result of a compaction can be legal.
 
-Messages that need no mending are the same objects.
+Messages that need no mending are the same objects. For the others `Repaired.mends` says what was done and why, and
+`Repaired.sources` says for every message where it stood before: neither has to be guessed from the two lists.
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,10 +30,10 @@ from penstock.conversation.rules import (
     ThinkingFirst,
     UserOpens,
     first_speaker,
+    has_late_thinking,
     is_blank,
     is_reasoning_item,
     orphan_server_results,
-    thinking_late,
 )
 
 if TYPE_CHECKING:
@@ -39,22 +41,59 @@ if TYPE_CHECKING:
 
     from penstock.conversation.dialects.base import Dialect
 
-__all__ = ["NO_RESULT", "OPENING_TEXT", "Repaired", "open_calls", "repair"]
+__all__ = ["NO_RESULT", "OPENING_TEXT", "Mend", "MendAction", "Repaired", "open_calls", "repair"]
 
 NO_RESULT = "[no result was recorded for this call]"
 
+_BLANK = "blank text"
+_NO_CONTENT = "a message without content"
+_NO_USE = "the result of a server tool without its use"
+_THINKING_LATE = "thinking that did not stand first"
+_TAKEN_ID = "a call id that was used twice"
+_NO_CALL = "a result without its call"
+_UNANSWERED = "a call without a result"
+_DANGLING = "reasoning without the item that it led to"
+_NO_OPENING = "a conversation that the user did not open"
+
+
+class MendAction(StrEnum):
+    """The ways in which repair deals with a message."""
+
+    REMOVED = "removed"
+    CHANGED = "changed"
+    ADDED = "added"
+
+
+class Mend(msgspec.Struct, frozen=True):
+    """One message that was removed, changed or added, and the fault that this mends.
+
+    `source` is its index in the list as it was, None for one that was added. `place` is its index in the mended list,
+    None for one that was removed.
+    """
+
+    action: MendAction
+    source: int | None
+    place: int | None
+    reason: str
+
 
 class Repaired(msgspec.Struct, frozen=True):
-    """The mended list, and how many parts or messages were removed, stood in for, or given another id."""
+    """The mended list, and how many parts or messages were removed, stood in for, or given another id.
+
+    `sources` has for each message its index in the list as it was, None for one that was added. `mends` tells of those
+    that are not as they were: the removed ones first, then the others in their order.
+    """
 
     messages: list[Message]
+    sources: Sequence[int | None] = ()
+    mends: tuple[Mend, ...] = ()
     removed: int = 0
     stubbed: int = 0
     renamed: int = 0
 
 
 def open_calls(messages: Sequence[Message]) -> set[int]:
-    """The messages at the end whose calls have no result yet."""
+    """Returns the indices of the messages at the end whose calls have no result yet."""
     start = trailing_start(messages)
     waiting: dict[str, list[int]] = {}
     for index in range(start, len(messages)):
@@ -67,7 +106,7 @@ def open_calls(messages: Sequence[Message]) -> set[int]:
 
 
 def repair(messages: Sequence[Message], dialect: Dialect) -> Repaired:
-    """A list that passes `check` with the dialect's rules.
+    """Returns a list that passes `check` with the dialect's rules.
 
     Results without a call are removed, calls without a result get a stub directly after their batch, a
     call whose id is taken gets another one together with its result. Calls at the very end may still run
@@ -79,7 +118,8 @@ def repair(messages: Sequence[Message], dialect: Dialect) -> Repaired:
     if NonEmpty in rules:
         mending.drop_blank()
     if ServerTools in rules:
-        mending.drop_parts([PartPlace(*place) for place in orphan_server_results(mending.messages)])
+        orphans = [PartPlace(*place) for place in orphan_server_results(mending.messages)]
+        mending.drop_parts(orphans, _NO_USE)
     if ThinkingFirst in rules:
         mending.move_thinking_first()
     mending.mend_pairs()
@@ -87,16 +127,57 @@ def repair(messages: Sequence[Message], dialect: Dialect) -> Repaired:
         mending.drop_dangling_reasoning()
     if UserOpens in rules:
         mending.open_with_user()
-    return Repaired(mending.messages, mending.removed, mending.stubbed, mending.renamed)
+    return mending.finish()
 
 
 class _Mending:
-    """The list while it is mended. Lives inside one call of `repair`."""
+    """The list while it is mended. Lives inside one call of `repair`.
+
+    `keys` runs beside `messages`: the index of a message in the list as it was, or a number under 0 for one that was
+    added, so that reasons can be noted for both.
+    """
 
     def __init__(self, messages: list[Message], dialect: Dialect) -> None:
         self.messages = messages
+        self.keys = list(range(len(messages)))
         self.dialect = dialect
+        self.reasons: dict[int, list[str]] = {}
         self.removed = self.stubbed = self.renamed = 0
+
+    def finish(self) -> Repaired:
+        sources = [None if key < 0 else key for key in self.keys]
+        return Repaired(self.messages, sources, self._mends(), self.removed, self.stubbed, self.renamed)
+
+    def _mends(self) -> tuple[Mend, ...]:
+        if not self.reasons:
+            return ()
+        place_of = {key: place for place, key in enumerate(self.keys)}
+        removed: list[Mend] = []
+        standing: list[Mend] = []
+        for key, reasons in sorted(self.reasons.items()):
+            reason = ", ".join(dict.fromkeys(reasons))
+            place = place_of.get(key)
+            if place is None:
+                removed.append(Mend(MendAction.REMOVED, key, None, reason))
+            elif key < 0:
+                standing.append(Mend(MendAction.ADDED, None, place, reason))
+            else:
+                standing.append(Mend(MendAction.CHANGED, key, place, reason))
+        return (*removed, *sorted(standing, key=lambda mend: mend.place or 0))
+
+    def _note(self, key: int, reason: str) -> None:
+        self.reasons.setdefault(key, []).append(reason)
+
+    def _new_key(self, reason: str) -> int:
+        """The key of a message that is added."""
+        key = min(-1, min(self.reasons, default=0) - 1)
+        self._note(key, reason)
+        return key
+
+    def _keep(self, places: Sequence[int]) -> None:
+        """Go on with the messages at these places."""
+        self.messages = [self.messages[place] for place in places]
+        self.keys = [self.keys[place] for place in places]
 
     def drop_blank(self) -> None:
         blank = [
@@ -105,42 +186,55 @@ class _Mending:
             for number, part in enumerate(message.parts)
             if is_blank(part)
         ]
-        self.drop_parts(blank)
+        self.drop_parts(blank, _BLANK)
         last = len(self.messages) - 1
-        kept = [
-            message
+        empty = [
+            index
             for index, message in enumerate(self.messages)
-            if message.parts or (index == last and message.role is Role.ASSISTANT)
+            if not message.parts and not (index == last and message.role is Role.ASSISTANT)
         ]
-        self.removed += len(self.messages) - len(kept)
-        self.messages = kept
+        self._drop(empty, _NO_CONTENT)
 
-    def drop_parts(self, places: Sequence[PartPlace]) -> None:
+    def _drop(self, places: Sequence[int], reason: str) -> None:
+        """Remove the messages at these places."""
+        if not places:
+            return
+        for place in places:
+            self._note(self.keys[place], reason)
+        dropped = set(places)
+        self._keep([place for place in range(len(self.messages)) if place not in dropped])
+        self.removed += len(places)
+
+    def drop_parts(self, places: Sequence[PartPlace], reason: str) -> None:
         """Remove these parts, and with them every message that has no other."""
         if not places:
             return
         dropped: dict[int, set[int]] = {}
         for place in places:
             dropped.setdefault(place.message, set()).add(place.part)
-        kept: list[Message] = []
-        for index, message in enumerate(self.messages):
-            left = [number for number in range(len(message.parts)) if number not in dropped.get(index, ())]
-            if len(left) == len(message.parts):
-                kept.append(message)
-            elif left:
-                kept.append(self._selected(message, left))
+        emptied: set[int] = set()
+        for index, parts in dropped.items():
+            message = self.messages[index]
+            left = [number for number in range(len(message.parts)) if number not in parts]
+            self._note(self.keys[index], reason)
+            if left:
+                self.messages[index] = self._select(message, left)
+            else:
+                emptied.add(index)
+        if emptied:
+            self._keep([place for place in range(len(self.messages)) if place not in emptied])
         self.removed += len(places)
-        self.messages = kept
 
     def move_thinking_first(self) -> None:
         for index, message in enumerate(self.messages):
-            if thinking_late(message):
+            if has_late_thinking(message):
                 late = {number for number, part in enumerate(message.parts) if type(part) is Reasoning}
                 order = [
                     *sorted(late),
                     *(number for number in range(len(message.parts)) if number not in late),
                 ]
-                self.messages[index] = self._selected(message, order)
+                self.messages[index] = self._select(message, order)
+                self._note(self.keys[index], _THINKING_LATE)
 
     def mend_pairs(self) -> None:
         """Rename, remove and answer, each on the pairs as the step before left them."""
@@ -150,7 +244,7 @@ class _Mending:
             self._rename_repeated(matching)
             matching = match(self.messages, pairing)
         if matching.orphans:
-            self.drop_parts(matching.orphans)
+            self.drop_parts(matching.orphans, _NO_CALL)
             matching = match(self.messages, pairing)
         if matching.unanswered:
             self._answer(matching.unanswered)
@@ -173,7 +267,8 @@ class _Mending:
                     changes.setdefault(bearer.message, {})[bearer.part] = renamed
             self.renamed += 1
         for index, parts in changes.items():
-            self.messages[index] = self._rewritten(self.messages[index], parts)
+            self.messages[index] = self._rewrite(self.messages[index], parts)
+            self._note(self.keys[index], _TAKEN_ID)
 
     def _answer(self, unanswered: Sequence[PartPlace]) -> None:
         """Put a stub result directly after the batch of each of these calls."""
@@ -187,7 +282,7 @@ class _Mending:
         self._insert(stubs)
 
     def _batch_end(self, index: int) -> int:
-        """Where the batch of the message at `index` ends: after its calls, and the results that follow them."""
+        """Returns the end of the batch of the message at `index`: after its calls and the results that follow them."""
         end = index + 1
         while end < len(self.messages) and self._continues(end):
             end += 1
@@ -195,55 +290,72 @@ class _Mending:
         return end if pairing is Pairing.ANYWHERE else results_end(self.messages, end, pairing)
 
     def _continues(self, index: int) -> bool:
-        """Whether the message belongs to the calls of the one before it."""
+        """Returns whether the message belongs to the calls of the one before it."""
         if self.dialect.pairing is Pairing.ANYWHERE:
             return has_call(self.messages[index])
         return self.dialect.pairing is Pairing.MERGED and self.messages[index].role is Role.ASSISTANT
 
     def _insert(self, stubs: Mapping[int, list[ToolResult]]) -> None:
+        """Put results before the messages at these places, into a neighbour where results share a message."""
         share = self.dialect.results_share
-        mended: list[Message] = []
-        for index in range(len(self.messages) + 1):
-            message = self.messages[index] if index < len(self.messages) else None
+        messages, keys = self.messages, self.keys
+        self.messages, self.keys = [], []
+        for index in range(len(messages) + 1):
+            message = messages[index] if index < len(messages) else None
             results = stubs.get(index)
             if results and share is None:
-                mended += [Message(Role.TOOL, (result,)) for result in results]
-            elif results and mended and has_result(mended[-1]) and not has_call(mended[-1]):
-                mended[-1] = self._with_results(mended[-1], results)
+                for result in results:
+                    self._add(Message(Role.TOOL, (result,)))
+            elif (
+                results
+                and self.messages
+                and has_result(self.messages[-1])
+                and not has_call(self.messages[-1])
+            ):
+                self.messages[-1] = self._add_results(self.messages[-1], results)
+                self._note(self.keys[-1], _UNANSWERED)
             elif results and share is Role.USER and message is not None and message.role is Role.USER:
-                message = self._with_results(message, results)
+                message = self._add_results(message, results)
+                self._note(keys[index], _UNANSWERED)
             elif results:
-                mended.append(Message(share or Role.TOOL, tuple(results)))
+                self._add(Message(share or Role.TOOL, tuple(results)))
             if message is not None:
-                mended.append(message)
-        self.messages = mended
+                self.messages.append(message)
+                self.keys.append(keys[index])
+
+    def _add(self, message: Message) -> None:
+        self.messages.append(message)
+        self.keys.append(self._new_key(_UNANSWERED))
 
     def drop_dangling_reasoning(self) -> None:
-        kept: list[Message] = []
-        for message in reversed(self.messages):
-            dangling = is_reasoning_item(message) and kept and kept[-1].role is not Role.ASSISTANT
-            if not dangling:
-                kept.append(message)
-        self.removed += len(self.messages) - len(kept)
-        self.messages = kept[::-1]
+        dangling: list[int] = []
+        follower: Message | None = None
+        for index in range(len(self.messages) - 1, -1, -1):
+            message = self.messages[index]
+            if is_reasoning_item(message) and follower is not None and follower.role is not Role.ASSISTANT:
+                dangling.append(index)
+            else:
+                follower = message
+        self._drop(dangling, _DANGLING)
 
     def open_with_user(self) -> None:
         first = first_speaker(self.messages)
         if first < len(self.messages) and self.messages[first].role is not Role.USER:
             self.messages.insert(first, Message(Role.USER, (Text(OPENING_TEXT),)))
+            self.keys.insert(first, self._new_key(_NO_OPENING))
             self.stubbed += 1
 
-    def _selected(self, message: Message, order: Sequence[int]) -> Message:
+    def _select(self, message: Message, order: Sequence[int]) -> Message:
         parts = tuple(message.parts[number] for number in order)
         origin = None if message.origin is None else self.dialect.keep(message, order)
         return Message(message.role, parts, origin)
 
-    def _rewritten(self, message: Message, changes: Mapping[int, Part]) -> Message:
+    def _rewrite(self, message: Message, changes: Mapping[int, Part]) -> Message:
         parts = tuple(changes.get(number, part) for number, part in enumerate(message.parts))
         origin = None if message.origin is None else self.dialect.rewrite(message, changes)
         return Message(message.role, parts, origin)
 
-    def _with_results(self, message: Message, results: Sequence[ToolResult]) -> Message:
+    def _add_results(self, message: Message, results: Sequence[ToolResult]) -> Message:
         at = (
             max(
                 (number for number, part in enumerate(message.parts) if isinstance(part, ToolResult)),

@@ -1,4 +1,10 @@
-"""The rules of the providers' APIs, one per file, and what follows from them for a list of messages."""
+"""The rules of the providers' APIs, and what follows from them for a list of messages.
+
+Each rule is an object that says two things of a list: where it may not be cut, and where it is broken as it stands. A
+dialect names the rules of its provider. The planner cuts only where all of them allow it, `repair` mends what breaks one,
+and every result is judged by the same rules before it leaves. The docstring of a rule says which provider has it and how
+that provider answers a request that breaks it.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +33,17 @@ __all__ = [
     "Violation",
     "check",
     "first_speaker",
+    "has_late_thinking",
     "inside_spans",
     "is_blank",
     "is_reasoning_item",
     "legal_cuts",
     "orphan_server_results",
-    "thinking_late",
 ]
 
 
-# What a rule of a provider's API is, and how a breach of one reads.
-
-
 class Violation(msgspec.Struct, frozen=True, order=True):
-    """A breach: at which message, of which rule, in words."""
+    """A breach of a rule by the message at `index`, in words."""
 
     index: int
     rule: str
@@ -48,21 +51,21 @@ class Violation(msgspec.Struct, frozen=True, order=True):
 
 
 class Rule(Protocol):
-    """One rule. Both readings of it are linear in the number of messages."""
+    """One rule. Both methods are linear in the number of messages."""
 
     @property
     def name(self) -> str:
         """The rule in one word."""
 
     def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
-        """Every i from 1 to len - 1 where no cut may go between messages i - 1 and i."""
+        """Returns every i from 1 to len - 1 where no cut may go between messages i - 1 and i."""
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
-        """Where the messages break the rule as they stand."""
+        """Returns every breach of the rule in the messages as they stand."""
 
 
 def legal_cuts(messages: Sequence[Message], rules: Iterable[Rule]) -> list[int]:
-    """Where the list may be cut, sorted: i stands for the cut before message i. 0 and len are always there."""
+    """Returns the cuts that all rules allow, sorted: i is the cut before message i. 0 and len are always there."""
     illegal: set[int] = set()
     for rule in rules:
         illegal |= rule.illegal_cuts(messages)
@@ -71,15 +74,19 @@ def legal_cuts(messages: Sequence[Message], rules: Iterable[Rule]) -> list[int]:
 
 
 def check(messages: Sequence[Message], rules: Iterable[Rule]) -> list[Violation]:
-    """Every breach of every rule, in the order of the messages."""
+    """Returns every breach of every rule, in the order of the messages."""
     return sorted(violation for rule in rules for violation in rule.violations(messages))
 
 
-# A result belongs to its call: neither stands without the other, no cut parts them, and ids tell which is whose.
-
-
 class Pairs:
-    """Every result has its call where the dialect wants it, every call its result unless it still runs."""
+    """Every result has its call where the dialect wants it, every call its result unless it still runs.
+
+    All providers have this rule and answer with status 400; where a result may stand differs: see `Pairing`.
+    Anthropic: "`tool_use` ids were found without `tool_result` blocks immediately after: …" and "unexpected `tool_use_id`
+    found in `tool_result` blocks: …". OpenAI Chat: "An assistant message with 'tool_calls' must be followed by tool
+    messages responding to each 'tool_call_id'". OpenAI Responses: "No tool output found for function call …" and
+    "No tool call found for function call output with call_id …".
+    """
 
     name = "pairs"
 
@@ -87,21 +94,23 @@ class Pairs:
         self.pairing = pairing
 
     def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
-        """No cut between a call and its result."""
+        """Returns every cut between a call and its result."""
         return inside_spans(match(messages, self.pairing).spans, len(messages))
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
-        """Results without a call, calls without a result, ids used twice; a call at the end may still run."""
+        """Returns results without a call, calls without a result, ids used twice; a call at the end may still run."""
         found = match(messages, self.pairing)
-        return sorted(_described(messages, found))
+        return sorted(_describe(messages, found))
 
     def __repr__(self) -> str:
         return f"Pairs({self.pairing})"
 
 
 def inside_spans(spans: Iterable[tuple[int, int]], length: int) -> set[int]:
-    """Every i with start < i <= end for some span. Linear, however much the spans overlap."""
-    steps = [0] * (length + 2)
+    """Returns every i with start < i <= end for some span. Linear, however much the spans overlap."""
+    steps = [0] * (
+        length + 2
+    )  # steps[i]: how many spans more than at i - 1 the cut before message i lies inside
     for start, end in spans:
         steps[start + 1] += 1
         steps[end + 1] -= 1
@@ -114,7 +123,7 @@ def inside_spans(spans: Iterable[tuple[int, int]], length: int) -> set[int]:
     return inside
 
 
-def _described(messages: Sequence[Message], found: Matching) -> Iterable[Violation]:
+def _describe(messages: Sequence[Message], found: Matching) -> Iterable[Violation]:
     for place in found.orphans:
         yield Violation(
             place.message, "pairs", f"a result for {_name(messages, place)} has no such call before it"
@@ -130,46 +139,47 @@ def _name(messages: Sequence[Message], place: PartPlace) -> str:
     return repr(part.call_id[:80]) if isinstance(part, ToolCall | ToolResult) else ""
 
 
-# Parallel calls are one batch: no cut goes through it.
-
-
 class Batches:
-    """Neighbouring messages that make calls belong to one batch, answered or still open."""
+    """Neighbouring messages that make calls belong to one batch, answered or still open.
+
+    No provider refuses a batch that was cut through, but each half of it would then lack what the model did in
+    parallel, and calls that still run would lose their place. So the rule only forbids cuts.
+    """
 
     name = "batches"
 
     def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
-        """No cut between two calls that were made together."""
+        """Returns every cut between two calls that were made together."""
         calling = [has_call(message) for message in messages]
         return {index for index in range(1, len(messages)) if calling[index] and calling[index - 1]}
 
-    def violations(self, messages: Sequence[Message]) -> list[Violation]:  # noqa: ARG002  # what a batch must have after it is said in `pairs`
-        """None."""
+    def violations(self, messages: Sequence[Message]) -> list[Violation]:  # noqa: ARG002  # what a batch must have after it is said in `Pairs`
+        """Returns none."""
         return []
 
     def __repr__(self) -> str:
         return "Batches()"
 
 
-# Roles alternate around every message that we make.
-#
-# Clients do send two messages of one role in a row, and the APIs take them, so what came in is left alone.
-# We do not add to it.
-
 _ALTERNATING = (Role.USER, Role.ASSISTANT)
 
 
 class Alternation:
-    """A plain message without origin, ours, has no neighbour of its own role."""
+    """A plain message that we made, which has no origin, has no neighbour of its own role.
+
+    The chat templates of many open models refuse two turns of one role in a row: servers such as vLLM and llama.cpp
+    answer "Conversation roles must alternate user/assistant/user/assistant/…". OpenAI takes them, and Anthropic joins them
+    to one turn, so clients do send them, and what came in is left alone. We do not add to it.
+    """
 
     name = "alternation"
 
     def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:  # noqa: ARG002  # what stands at a cut is the assembler's choice
-        """None."""
+        """Returns none."""
         return set()
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
-        """Messages of ours beside one of the same role."""
+        """Returns the messages of ours beside one of the same role."""
         return [
             Violation(
                 index, self.name, f"a message that we made follows or precedes another of {message.role}"
@@ -190,25 +200,27 @@ def _neighbours(messages: Sequence[Message], index: int) -> list[Message]:
     return [messages[at] for at in (index - 1, index + 1) if 0 <= at < len(messages)]
 
 
-# Anthropic: no message without content, no blank text block.
-
-
 def is_blank(part: Part) -> bool:
-    """Whether the part is text without a visible character."""
+    """Returns whether the part is text without a visible character."""
     return type(part) is Text and (not part.text or part.text.isspace())
 
 
 class NonEmpty:
-    """Every message but a last one of the assistant has content, and every text says something."""
+    """Every message but a last one of the assistant has content, and every text says something.
+
+    Anthropic has this rule and answers with status 400: "all messages must have non-empty content except for the
+    optional final assistant message" and "messages: text content blocks must be non-empty". It sends such blocks itself
+    beside a call, so every client that echoes an answer meets the rule.
+    """
 
     name = "nonempty"
 
     def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:  # noqa: ARG002  # the rule binds no two messages
-        """None."""
+        """Returns none."""
         return set()
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
-        """Messages with nothing in them, or with a blank text."""
+        """Returns the messages with nothing in them, or with a blank text."""
         last = len(messages) - 1
         found: list[Violation] = []
         for index, message in enumerate(messages):
@@ -222,14 +234,12 @@ class NonEmpty:
         return "NonEmpty()"
 
 
-# Anthropic: the first message is the user's.
-
 OPENING_TEXT = "[the conversation begins here]"
-"""What we let the user say where the first message is lost."""
+"""The text of the user's message that `repair` puts first where the first message is lost."""
 
 
 def first_speaker(messages: Sequence[Message]) -> int:
-    """The index of the first message that is not the system's; len(messages) where there is none."""
+    """Returns the index of the first message that is not the system's; len(messages) where there is none."""
     for index, message in enumerate(messages):
         if message.role is not Role.SYSTEM:
             return index
@@ -239,20 +249,23 @@ def first_speaker(messages: Sequence[Message]) -> int:
 class UserOpens:
     """The first message beside the system's is the user's.
 
-    A kept head is therefore empty or reaches past that message. Where it is empty, whoever assembles the
-    rest must see to it that a user message comes first.
+    Anthropic has this rule and answers with status 400: "messages: first message must use the "user" role". A kept head is
+    therefore empty or reaches past that message. Where it is empty, the assembler must put a user message first.
     """
 
     name = "opening"
 
     def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
-        """No cut before the opening message, but for the one at 0; none behind one that we made, which opens nothing alone."""
+        """Returns every cut up to the opening message but the one at 0.
+
+        Where we made that message, the cut after it too: alone it opens nothing.
+        """
         first = first_speaker(messages)
         made = first < len(messages) and messages[first].parts == (Text(OPENING_TEXT),)
         return {index for index in range(1, first + 1 + made) if index < len(messages)}
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
-        """A first message that is not the user's."""
+        """Returns the first message where it is not the user's."""
         first = first_speaker(messages)
         if first < len(messages) and messages[first].role is not Role.USER:
             return [
@@ -264,56 +277,57 @@ class UserOpens:
         return "UserOpens()"
 
 
-# Anthropic: thinking stays first in its assistant message.
-
-
-def thinking_late(message: Message) -> bool:
-    """Whether the message thinks, but begins with something else."""
+def has_late_thinking(message: Message) -> bool:
+    """Returns whether the message holds thinking, but begins with something else."""
     parts = message.parts
     return bool(parts) and type(parts[0]) is not Reasoning and any(type(part) is Reasoning for part in parts)
 
 
 class ThinkingFirst:
-    """A message that holds thinking begins with it. Says nothing about cuts: thinking is inside a message."""
+    """A message that holds thinking begins with it.
+
+    Anthropic has this rule and answers with status 400: "If an assistant message contains any thinking blocks, the first
+    block must be `thinking` or `redacted_thinking`. Found `text`". It says nothing about cuts: thinking is inside a message.
+    """
 
     name = "thinking"
 
     def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:  # noqa: ARG002  # the rule binds no two messages
-        """None."""
+        """Returns none."""
         return set()
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
-        """Messages in which something stands before the thinking."""
+        """Returns the messages in which something stands before the thinking."""
         return [
             Violation(index, self.name, "thinking does not stand first in its message")
             for index, message in enumerate(messages)
-            if thinking_late(message)
+            if has_late_thinking(message)
         ]
 
     def __repr__(self) -> str:
         return "ThinkingFirst()"
 
 
-# Anthropic: what a tool of the provider's returned stays with its use.
-#
-# Both are opaque to us but for their ids. They normally share one assistant message; after a paused turn the
-# result opens the next one.
-
 _USES = ("server_tool_use", "mcp_tool_use")
 
 
 class ServerTools:
-    """No cut between a server tool's use and its result, and no result without its use."""
+    """The result of a tool that the provider runs itself has its use before it, and no cut comes between them.
+
+    Anthropic has this rule and answers with status 400: "unexpected `tool_use_id` found in `web_search_tool_result`
+    blocks: …". Use and result are opaque to us but for their ids. They normally share one assistant message; after a
+    paused turn the result opens the next one.
+    """
 
     name = "server tools"
 
     def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
-        """Every cut between the message of a use and that of its result."""
-        spans, _ = _pair(messages)
+        """Returns every cut between the message of a use and that of its result."""
+        spans, _ = _pair_server_parts(messages)
         return inside_spans(spans, len(messages))
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
-        """Results whose use does not stand before them."""
+        """Returns the results whose use does not stand before them."""
         return [
             Violation(index, self.name, "the result of a server tool has no use of that tool before it")
             for index, _ in orphan_server_results(messages)
@@ -324,11 +338,11 @@ class ServerTools:
 
 
 def orphan_server_results(messages: Sequence[Message]) -> list[tuple[int, int]]:
-    """Message and part index of each result without its use."""
-    return _pair(messages)[1]
+    """Returns the message and part index of each result without its use."""
+    return _pair_server_parts(messages)[1]
 
 
-def _pair(messages: Sequence[Message]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+def _pair_server_parts(messages: Sequence[Message]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     uses: dict[str, int] = {}
     spans: list[tuple[int, int]] = []
     orphans: list[tuple[int, int]] = []
@@ -357,25 +371,26 @@ def _field(part: Opaque, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-# Responses: a reasoning item stays with the item it led to.
-
-
 def is_reasoning_item(message: Message) -> bool:
-    """Whether the message is reasoning and nothing else."""
+    """Returns whether the message is reasoning and nothing else."""
     return bool(message.parts) and all(type(part) is Reasoning for part in message.parts)
 
 
 class ReasoningStays:
-    """A reasoning item is followed by an item of the assistant, and no cut comes between them."""
+    """A reasoning item is followed by the assistant's item that it led to, and no cut comes between them.
+
+    OpenAI Responses has this rule and answers with status 400: "Item 'rs_…' of type 'reasoning' was provided without its
+    required following item".
+    """
 
     name = "reasoning"
 
     def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
-        """No cut right after a reasoning item."""
+        """Returns every cut right after a reasoning item."""
         return {index for index in range(1, len(messages)) if is_reasoning_item(messages[index - 1])}
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
-        """Reasoning that somebody else's item follows. At the end of the list more may still come."""
+        """Returns the reasoning that another role's item follows. At the end of the list more may still come."""
         return [
             Violation(index, self.name, "a reasoning item is not followed by the item it belongs to")
             for index in range(len(messages) - 1)

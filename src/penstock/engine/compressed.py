@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from penstock.conversation.opening import OURS
+from penstock.conversation.handles import HandleKind, parse_handle
 from penstock.errors import UnknownHandle
 from penstock.planning.plan import Fate, Verdict, verdicts
 
@@ -21,10 +20,15 @@ if TYPE_CHECKING:
     from penstock.writing.notebook import Opened
     from penstock.writing.transcript import Transcript
 
-__all__ = ["Compressed", "number_of"]
+__all__ = ["AddedMessage", "Compressed"]
 
-_HANDLE = re.compile(r"[(\[]?m(\d{1,9})[)\]]?", re.ASCII | re.IGNORECASE)
-HANDOFF = "handoff"
+
+class AddedMessage(NamedTuple):
+    """A message that repair added to the input: a stub for a lost result, or an opening. Its number is 0 in a log."""
+
+    number: int
+    role: str
+    reason: str
 
 
 class Compressed:
@@ -36,10 +40,11 @@ class Compressed:
 
     __slots__ = (
         "_numbers",
+        "_opened",
         "_origins",
-        "_places",
         "_plan",
         "_read",
+        "_removed_tokens",
         "_tokens",
         "_transcript",
         "messages",
@@ -57,14 +62,15 @@ class Compressed:
         self._tokens = opened.transcript.tokens
         self._origins = opened.transcript.origins
         self._transcript = opened.transcript if logged else None  # large: only a log has a use for it
-        self._places = opened.places
+        self._opened = opened.opened
+        self._removed_tokens = opened.removed_tokens
 
     def __repr__(self) -> str:
         return f"<Compressed {self.receipt.outcome}: {len(self.messages)} messages, {self.receipt.tokens_after} tokens>"
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """What became of each message of the input, and why."""
+        """What became of each message of the input, and why, in the order of the input."""
         if self._plan is not None:
             judged = verdicts(self._plan, self._numbers, self._tokens)
         else:
@@ -72,10 +78,23 @@ class Compressed:
                 Verdict(place, number, Fate.KEPT, "nothing to do", tokens, tokens)
                 for place, (number, tokens) in enumerate(zip(self._numbers, self._tokens, strict=True))
             )
+        changed = self._opened.changed
+        told = [
+            Verdict(index, 0, Fate.REPAIRED, f"left out by repair: {reason}", self._removed_tokens[index], 0)
+            for index, reason in self._opened.removed.items()
+        ]
+        for place, (one, source) in enumerate(zip(judged, self.sources, strict=True)):
+            if source is not None:
+                reason = f"{one.reason}; repaired first" if place in changed else one.reason
+                told.append(msgspec.structs.replace(one, position=source, reason=reason))
+        return tuple(sorted(told, key=_position_of))
+
+    @property
+    def added(self) -> tuple[AddedMessage, ...]:
+        """The messages that repair put into the input, in order; no verdict speaks of them."""
         return tuple(
-            one if one.position == place else msgspec.structs.replace(one, position=place)
-            for one, place in zip(judged, self._places, strict=True)
-            if place != OURS
+            AddedMessage(self._numbers[place], self._read[place].role.value, reason)
+            for place, reason in self._opened.added.items()
         )
 
     @property
@@ -89,9 +108,9 @@ class Compressed:
         return self._transcript
 
     @property
-    def places(self) -> Sequence[int]:
-        """For each message of the mended list, where it stood in what was given; -1 for one that we added."""
-        return self._places
+    def sources(self) -> Sequence[int | None]:
+        """For each message of the opened list, its index in what was given; None for one that was not given so."""
+        return self._opened.sources
 
     @property
     def originals(self) -> Iterable[tuple[int, Any]]:
@@ -107,24 +126,24 @@ class Compressed:
     def handles(self) -> tuple[str, ...]:
         """Every handle by which an original can be asked for."""
         names = tuple(f"m{number}" for number, origin in self.originals if number and origin is not None)
-        return (*names, HANDOFF) if self.receipt.summarised else names
+        return (*names, HandleKind.HANDOFF.value) if self.receipt.summarised else names
 
     def original(self, handle: str) -> Any:
-        """The message that a stub stands for, as it was given; for "handoff" the list of all it stands for."""
-        if handle == HANDOFF and self._plan is not None and self.receipt.summarised:
+        """Returns the message that a stub stands for, as it was given; for "handoff" the list of all it stands for.
+
+        Raises UnknownHandle for a handle that names nothing here.
+        """
+        asked = parse_handle(handle)
+        if asked.kind is HandleKind.HANDOFF and self._plan is not None and self.receipt.summarised:
             return [origin for place, origin in enumerate(self._origins) if place not in self._plan.sizes]
-        number = number_of(handle)
-        for known, origin in self.originals:
-            if known == number and origin is not None:
-                return origin
+        if asked.kind is HandleKind.MESSAGE:
+            for known, origin in self.originals:
+                if known == asked.number and origin is not None:
+                    return origin
         raise UnknownHandle(
-            f"there is no original {handle!r} here; handles are m1, m2 and so on, or {HANDOFF!r}"
+            f"there is no original {handle!r} here; handles are m1, m2 and so on, or {HandleKind.HANDOFF.value!r}"
         )
 
 
-def number_of(handle: str) -> int:
-    """The number in a handle such as `m12`; raises UnknownHandle where it is none."""
-    match = _HANDLE.fullmatch(handle.strip())
-    if match is None:
-        raise UnknownHandle(f"{handle!r} names no message: handles of messages are m1, m2 and so on")
-    return int(match[1])
+def _position_of(verdict: Verdict) -> int:
+    return verdict.position

@@ -9,10 +9,10 @@ import msgspec
 
 from penstock.config import SecretText
 from penstock.conversation.dialects import detect
+from penstock.conversation.handles import parse_message_handle
 from penstock.engine.attempt import WriterMemory
 from penstock.engine.auxiliary import provider_of, summariser_for
 from penstock.engine.compress import CompressRequest, compress_list, new_notebook, run_sync, summarise_list
-from penstock.engine.compressed import Compressed, number_of
 from penstock.engine.contract import ContextEngine
 from penstock.engine.learned import Learned, notes_for
 from penstock.engine.recollection import Recollection
@@ -33,6 +33,7 @@ from penstock.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from penstock.engine.compressed import Compressed
     from penstock.engine.learned import PartNotes
     from penstock.engine.summariser import Summariser
     from penstock.stores.store import Store
@@ -232,7 +233,7 @@ class ContextCompressor(ContextEngine):
 
     def original(self, handle: str) -> Any:
         """The original of a message that any compaction of this instance elided or summarised."""
-        number = number_of(handle)
+        number = parse_message_handle(handle)
         if number not in self._originals:
             raise UnknownHandle(f"there is no original {handle!r} in this conversation")
         return self._originals[number]

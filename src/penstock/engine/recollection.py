@@ -70,8 +70,8 @@ class Recollection:
         if result.plan is None:
             return
         read, times = result.read, dict(enumerate(self._came))
-        for (number, message), place in zip(read, result.places, strict=True):
-            self._history.add(number, message, times.get(place))
+        for (number, message), source in zip(read, result.sources, strict=True):
+            self._history.add(number, message, None if source is None else times.get(source))
         self._compactions += 1
         for piece in result.plan.pieces:
             if isinstance(piece, Handoff):

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.conversation.handles import HandleKind, parse_handle
 from penstock.conversation.view import Handoff
 from penstock.engine.compress import begin_list, finished
 from penstock.engine.compressor import ContextCompressor
 from penstock.engine.recollection import Recollection
 from penstock.engine.threads import in_thread
 from penstock.errors import UnknownHandle, UnknownSession
-from penstock.lossless.history import NodeHistory, node_number
+from penstock.lossless.history import NodeHistory
 from penstock.lossless.notes import with_notes
 from penstock.lossless.outline import NodeTexts, parse_outline
 from penstock.lossless.segments import spot_of
@@ -69,10 +70,10 @@ class LosslessEngine(ContextCompressor):
 
     def original(self, handle: str) -> Any:
         """The original of a message; for a node, the list of those below it that this instance has seen."""
-        number = node_number(handle)
-        if not number:
+        node = parse_handle(handle)
+        if node.kind is not HandleKind.NODE:
             return super().original(handle)
-        numbers = self._tree.numbers(number)
+        numbers = self._tree.numbers(node.number)
         if not numbers:
             raise UnknownHandle(f"there is no node {handle!r} in this conversation")
         return [self._originals[one] for one in numbers if one in self._originals]

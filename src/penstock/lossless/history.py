@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.conversation.handles import numbers_in
+from penstock.conversation.handles import HandleKind, numbers_in, parse_handle
 from penstock.errors import UnknownHandle
 from penstock.lossless.outline import header_of_node
 from penstock.recall.history import HistoryPlace
@@ -18,17 +17,10 @@ if TYPE_CHECKING:
     from penstock.recall.history import Finding, History
     from penstock.recall.ranking import Wish
 
-__all__ = ["NodeHistory", "node_number"]
+__all__ = ["NodeHistory"]
 
 _T = TypeVar("_T")
-_HANDLE = re.compile(r"n([1-9]\d{0,8})")
 _BETWEEN = "\n\n"
-
-
-def node_number(handle: str) -> int:
-    """The number in a handle such as `n3`; 0 where it is none."""
-    match = _HANDLE.fullmatch(handle.strip(" ()[]"))
-    return int(match[1]) if match else 0
 
 
 class NodeHistory:
@@ -67,41 +59,41 @@ class NodeHistory:
 
     def describe(self, handle: str) -> HistoryPlace:
         """What the handle stands for; inside a node are its children, inside a leaf its messages."""
-        number = node_number(handle)
-        if not number:
+        node = parse_handle(handle)
+        if node.kind is not HandleKind.NODE:
             return self._first(lambda history: history.describe(handle))
-        numbers = self._numbers(handle)
+        numbers = self._numbers(node.number)
         text = self.text(handle)
-        children = self._tree.children(number)
+        children = self._tree.children(node.number)
         inside = (
             tuple(f"n{child.handles[0]}" for child in children)
             if children
             else tuple(f"m{message}" for message in numbers)
         )
         return HistoryPlace(
-            handle=handle,
+            handle=node.text,
             kind="segment",
             turn=numbers[0],
             role="",
             title=f"segment of m{numbers[0]} to m{numbers[-1]}",
             characters=len(text),
             tokens=self._count(text),
-            in_view=number in self._shown,
+            in_view=node.number in self._shown,
             inside=inside,
         )
 
     def text(self, handle: str) -> str:
         """What is inside: the texts of a node's children, the originals of a leaf's messages."""
-        number = node_number(handle)
-        if not number:
+        asked = parse_handle(handle)
+        if asked.kind is not HandleKind.NODE:
             return self._first(lambda history: history.text(handle))
-        children = self._tree.children(number)
+        children = self._tree.children(asked.number)
         if any(child.text for child in children):
             return _BETWEEN.join(map(_with_header, children))
-        originals = list(self._originals(self._numbers(handle)))
+        originals = list(self._originals(self._numbers(asked.number)))
         if originals:
             return _BETWEEN.join(originals)
-        node = self._tree.node(number)
+        node = self._tree.node(asked.number)
         return node.text if node is not None else ""
 
     def _originals(self, numbers: Sequence[int]) -> Iterator[str]:
@@ -112,13 +104,12 @@ class NodeHistory:
                 continue  # it was gone before this history began
             yield f"[m{number} {place.role}]\n{text}"
 
-    def _numbers(self, handle: str) -> tuple[int, ...]:
-        number = node_number(handle)
+    def _numbers(self, number: int) -> tuple[int, ...]:
         numbers = self._tree.numbers(number) or next(
             (tuple(numbers_in(node.runs)) for node in self._told if number in node.handles), ()
         )
         if not numbers:
-            raise UnknownHandle(f"there is no node {handle!r} in this conversation")
+            raise UnknownHandle(f"there is no node 'n{number}' in this conversation")
         return numbers
 
     def _first(self, ask: Callable[[History], _T]) -> _T:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.conversation.handles import Runs, joined_runs, read_runs, write_runs
+from penstock.conversation.handles import Runs, join_runs, read_runs, write_runs
 from penstock.lossless.segments import collapsed
 from penstock.writing.handoff import NODE_HEADER, OUTLINE
 
@@ -101,7 +101,7 @@ def _bundled(nodes: Iterable[Node]) -> list[Node]:
         if found and not node.text and not found[-1].text:
             before = found.pop()
             handles = collapsed((*before.handles, *node.handles))
-            found.append(Node(handles, joined_runs((before.runs, node.runs))))
+            found.append(Node(handles, join_runs((before.runs, node.runs))))
         else:
             found.append(node)
     return found

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from penstock.conversation import mark
-from penstock.conversation.handles import Runs, gaps_between, joined_runs, runs_of
+from penstock.conversation.handles import Runs, gaps_between, join_runs, runs_of
 from penstock.conversation.message import Summary
 from penstock.lossless.outline import Node, header_of_node, parse_outline, render_outline
 from penstock.lossless.segments import FAN, Spot, children_of, cut_segments, handle_of, segment_key, spot_of
@@ -178,7 +178,7 @@ class Outliner(Extractor):
         if not self._transcript.handoffs:
             return ()
         return gaps_between(
-            joined_runs([runs_of(sorted(numbers)), *(part.runs for part in parts)]), max(numbers)
+            join_runs([runs_of(sorted(numbers)), *(part.runs for part in parts)]), max(numbers)
         )
 
     def _weighed(self, parts: list[_Part]) -> list[_Part]:
@@ -225,7 +225,7 @@ class Outliner(Extractor):
             Spot(spot_of(group[0].handles[0]).level + 1, spot_of(group[0].handles[0]).ordinal // FAN)
         )
         key = _digest("parent", *(one.text if one.text is not None else one.key for one in group))
-        parent = _Part((handle,), joined_runs(one.runs for one in group), self._nodes.known(key), key)
+        parent = _Part((handle,), join_runs(one.runs for one in group), self._nodes.known(key), key)
         parent.raw_tokens = sum(one.raw_tokens for one in group if one.text is None)
         parent.below = tuple(group)
         return self._weighed([parent])[0]

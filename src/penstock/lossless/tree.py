@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.conversation.handles import Runs, joined_runs, numbers_in
+from penstock.conversation.handles import Runs, join_runs, numbers_in
 from penstock.lossless.outline import Node
 from penstock.lossless.segments import children_of
 from penstock.writing.handoff import HandoffEntry
@@ -86,7 +86,7 @@ class NodeTree:
         if node is not None:
             return node.runs
         below = [self.runs(child) for child in children_of(handle)]
-        return joined_runs(below) if all(below) else ()
+        return join_runs(below) if all(below) else ()
 
     def numbers(self, handle: int) -> tuple[int, ...]:
         """Returns the same as `runs`, number by number.

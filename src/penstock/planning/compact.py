@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 
 from penstock.conversation.message import leading_system
-from penstock.conversation.opening import OURS
 from penstock.conversation.rules import check
 from penstock.conversation.view import Handoff, Kept, Rewritten, as_message, encode
 from penstock.errors import IllegalResult
@@ -90,7 +89,7 @@ def _carried_out(opened: Opened, plan: Plan, limits: PlanLimits, tokenizer: Toke
     transcript = opened.transcript
     encoded = encode(plan.pieces, transcript, transcript.dialect)
     _require_legal(plan, transcript, encoded)
-    ours = {place for place, given in enumerate(opened.places) if given == OURS}
+    ours = {place for place, source in enumerate(opened.sources) if source is None}
     standing, changed = plan.sizes.keys() - ours, plan.changed() - ours
     written = _written(transcript, plan)
     facts_kept, facts_reachable = _facts(transcript, plan, written)

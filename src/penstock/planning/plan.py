@@ -38,6 +38,7 @@ class Fate(StrEnum):
     KEPT = "kept"
     ELIDED = "elided"
     SUMMARISED = "summarised"
+    REPAIRED = "repaired"  # left out before planning, since it broke a rule of the dialect
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from penstock.conversation import mark
-from penstock.conversation.handles import handle
+from penstock.conversation.handles import AFTER, handle, numbers_after
 from penstock.conversation.message import Message, Part, Role, Summary, Text, ToolResult
 from penstock.conversation.pairing import calls_by_id
 from penstock.conversation.rules import UserOpens
@@ -26,7 +26,7 @@ from penstock.planning.layout import Layout, LayoutMaker, Sacrifice
 from penstock.planning.plan import KeptReasons, NothingToDo, Plan, PlanLimits, Planned, Wishes
 from penstock.writing.extractive import Extract, Extractor, Surroundings, live_of
 from penstock.writing.reading import Speaker
-from penstock.writing.transcript import AFTER, MODEL, WRITTEN_BY, numbers_after
+from penstock.writing.transcript import MODEL, WRITTEN_BY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import ChainMap
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.conversation.handles import HandleKind, parse_handle
 from penstock.conversation.message import Message, Role, ToolCall, ToolResult
 from penstock.errors import UnknownHandle
 from penstock.measure.tokens import tokenizer_for
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["MemoryHistory"]
 
 _COUNT = tokenizer_for(None).count
-_HANDLE = re.compile(r"m[1-9][0-9]{0,8}")
 
 
 class _Summary(msgspec.Struct, frozen=True):
@@ -102,7 +101,7 @@ class MemoryHistory:
 
         It can be described and read; found is what was said.
         """
-        self._summaries[handle] = _Summary(text, tuple(inside), kind, at)
+        self._summaries[parse_handle(handle).text] = _Summary(text, tuple(inside), kind, at)
 
     def see(
         self, messages: Sequence[Message], numbers: Sequence[int], summaries: Collection[str] = ()
@@ -146,6 +145,7 @@ class MemoryHistory:
 
     def describe(self, handle: str) -> HistoryPlace:
         """Returns what the handle stands for."""
+        handle = parse_handle(handle).text
         text = self.text(handle)
         if handle in self._summaries:
             return self._describe_summary(handle, text)
@@ -165,6 +165,7 @@ class MemoryHistory:
 
     def text(self, handle: str) -> str:
         """Returns all of it, as it was said."""
+        handle = parse_handle(handle).text
         if handle in self._summaries:
             return self._summaries[handle].text
         return write_original(self._find_message(self._require_number(handle)))
@@ -174,10 +175,11 @@ class MemoryHistory:
         first = handle
         while first in self._summaries and self._summaries[first].inside:
             first = self._summaries[first].inside[0]
+        began = parse_handle(first)
         return HistoryPlace(
             handle=handle,
             kind=summary.kind,
-            turn=int(first[1:]) if _HANDLE.fullmatch(first) else 0,
+            turn=began.number if began.kind is HandleKind.MESSAGE else 0,
             role="",
             title=f"{summary.kind} of {_name_range(summary.inside)}",
             characters=len(text),
@@ -193,7 +195,8 @@ class MemoryHistory:
         return self._tokens[handle]
 
     def _require_number(self, handle: str) -> int:
-        number = int(handle[1:]) if _HANDLE.fullmatch(handle) else 0
+        asked = parse_handle(handle)
+        number = asked.number if asked.kind is HandleKind.MESSAGE else 0
         if number not in self._messages and number not in self._view:
             raise UnknownHandle(f"there is no original {handle!r} in this conversation")
         return number

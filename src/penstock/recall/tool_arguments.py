@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from penstock.conversation.handles import HandleKind, parse_handle
 from penstock.conversation.wire import parse_json
 from penstock.errors import InputError
 from penstock.writing.stubs import shorten
@@ -28,9 +29,6 @@ _Natural = Annotated[int, msgspec.Meta(ge=0)]
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Arguments = TypeVar("_Arguments", bound=msgspec.Struct)
 
-_NUMBERED = re.compile(r"([msn]?)0*(\d{1,9})", re.IGNORECASE)
-_SEVERAL = re.compile(r"[msn]\d+(?:\W+[msn]?\d+)+", re.IGNORECASE)
-_AROUND = " \t\r\n()[]{}<>\"'`*.,:;#"
 _WHERE = re.compile(r" - at `\$\.?(\w*)`")
 _SHOWN = 60  # characters of what a model sent that go back to it
 
@@ -87,15 +85,16 @@ def read_object(args: Any) -> dict[str, Any]:
 
 
 def read_handle(given: str | int) -> str:
-    """Returns the handle that was meant: `M12`, `[m12]`, `12` and 12 are `m12`.
+    """Returns the handle that was meant, as we write it. Raises InputError where several are named.
 
-    What is no numbered handle stays as it is. Raises InputError where several are named.
+    A model may leave the letter out: 12 is m12.
     """
-    text = str(given).strip(_AROUND)
-    if _SEVERAL.fullmatch(text):
+    found = parse_handle(str(given))
+    if found.text.isdecimal():
+        found = parse_handle(f"m{found.text}")
+    if found.kind is HandleKind.SEVERAL:
         raise InputError(f"{quote_argument(given)} names several: give one handle at a time")
-    match = _NUMBERED.fullmatch(text)
-    return f"{(match[1] or 'm').lower()}{match[2]}" if match else text
+    return found.text
 
 
 def quote_argument(given: object) -> str:

@@ -12,13 +12,13 @@ wrong, it has an `error` that says what to do.
 from __future__ import annotations
 
 import math
-import re
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from penstock.conversation.handles import parse_handle
 from penstock.conversation.wire import encode_wire
 from penstock.errors import InputError, PenstockError, SettingsError, UnknownHandle
 from penstock.recall.ranking import Wish
@@ -51,8 +51,6 @@ _MOST_TITLED = 40  # of what is inside a summary: each is looked up
 _MOST_PER_TOKEN = 4  # characters of a page for a token of the budget, at first
 _LONGEST_NAME = 120  # characters of a title
 _LAST_TIME = 253_402_300_799  # the end of the year 9999
-
-_NUMBERED = re.compile(r"([a-z])([0-9]{1,9})")
 
 _NOTHING_FOUND = "Nothing earlier has these words. Try others, or a name, path or number that stood there."
 _LEFT_OUT = "history_expand reads what a handle names; a narrower query or a smaller limit leaves less out"
@@ -315,8 +313,8 @@ def _join_runs(handles: Sequence[str]) -> list[str]:
 
 
 def _follow_handle(handle: str) -> str:
-    match = _NUMBERED.fullmatch(handle)
-    return f"{match[1]}{int(match[2]) + 1}" if match else ""
+    found = parse_handle(handle)
+    return f"{found.kind}{found.number + 1}" if found.number else ""
 
 
 def _write_page(about: dict[str, Any], text: str, start: int, most: int) -> dict[str, Any]:

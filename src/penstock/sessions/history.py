@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.handles import HandleKind, parse_handle
 from penstock.conversation.message import ToolCall
 from penstock.conversation.view import Handoff, Kept
 from penstock.conversation.wire import parse_json
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SessionHistory"]
 
-_HANDLE = re.compile(r"([ms])([1-9]\d{0,11})")
 _BACK = 64  # messages before a result among which its call is looked for
 
 
@@ -76,21 +75,21 @@ class SessionHistory:
 
     def describe(self, handle: str) -> HistoryPlace:
         """What the handle stands for."""
-        named = _HANDLE.fullmatch(handle)
-        if named is not None and named[1] == "m":
-            return self._describe_message(handle, int(named[2]) - 1)
-        if named is not None:
-            return self._describe_summary(handle, self._compaction(handle, int(named[2])))
-        return self._describe_result(handle)
+        asked = parse_handle(handle)
+        if asked.kind is HandleKind.MESSAGE:
+            return self._describe_message(asked.text, asked.number - 1)
+        if asked.kind is HandleKind.SUMMARY:
+            return self._describe_summary(asked.text, self._compaction(asked.text, asked.number))
+        return self._describe_result(asked.text)
 
     def text(self, handle: str) -> str:
         """All of it, as it was said."""
-        named = _HANDLE.fullmatch(handle)
-        if named is not None and named[1] == "m":
-            return write_original(self._message(self._entry(handle, int(named[2]) - 1)))
-        if named is not None:
-            return _summary_text(self._compaction(handle, int(named[2])))
-        return self._result(handle).text
+        asked = parse_handle(handle)
+        if asked.kind is HandleKind.MESSAGE:
+            return write_original(self._message(self._entry(asked.text, asked.number - 1)))
+        if asked.kind is HandleKind.SUMMARY:
+            return _summary_text(self._compaction(asked.text, asked.number))
+        return self._result(asked.text).text
 
     def _describe_message(self, handle: str, position: int) -> HistoryPlace:
         entry = self._entry(handle, position)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.handles import HandleKind, parse_handle
 from penstock.conversation.message import Message, ToolCall, ToolResult
 from penstock.conversation.wire import parse_json
 from penstock.errors import StoreError
@@ -47,7 +48,6 @@ __all__ = [
 
 READ_FILE = "read_file"
 _BACK = 64  # messages before a result among which its call, and the other results of its turn, are looked for
-_HANDLE = re.compile(r"r[0-9a-f]{12}")
 _log = logging.getLogger("penstock")
 
 _Turn: TypeAlias = list[tuple[int, int, ToolResult]]
@@ -141,9 +141,9 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
             return False
         names = [PurePath(value).stem for value in arguments_of(call).values() if isinstance(value, str)]
         return any(
-            self.store.result(name, session_id=self.session.id) is not None
-            for name in names
-            if _HANDLE.fullmatch(name)
+            self.store.result(handle.text, session_id=self.session.id) is not None
+            for handle in map(parse_handle, names)
+            if handle.kind is HandleKind.RESULT
         )
 
     def _stored(self, text: str, call: ToolCall | None, room: int) -> str:

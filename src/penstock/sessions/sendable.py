@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.conversation.dialects import decode_all, wire_of
-from penstock.conversation.repair import repair
-from penstock.conversation.rules import check
+from penstock.conversation.opening import open_list
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,12 +28,14 @@ class Sent(NamedTuple):
 
 
 def sendable(wires: Sequence[Any], dialect: Dialect) -> list[Sent]:
-    """The messages as they can be sent; those that break no rule are the objects that were given."""
-    messages = decode_all(dialect, wires, wires)
-    if not check(messages, dialect.rules):
-        return [Sent(wire, place) for place, wire in enumerate(wires)]
-    places = {id(wire): place for place, wire in enumerate(wires)}
+    """Returns the messages as they can be sent; those that break no rule are the objects that were given."""
+    opened = open_list(decode_all(dialect, wires, wires), wires, dialect, keep_merged=True)
+    changed = opened.changed
     return [
-        Sent(wire_of(message, dialect), places.get(id(message.origin)))
-        for message in repair(messages, dialect).messages
+        Sent(
+            origin if origin is not None else wire_of(message, dialect), None if place in changed else source
+        )
+        for place, (message, origin, source) in enumerate(
+            zip(opened.messages, opened.origins, opened.sources, strict=True)
+        )
     ]

@@ -19,10 +19,10 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.conversation.dialects import dialect_named
+from penstock.conversation.handles import parse_message_handle
 from penstock.conversation.wire import parse_json
 from penstock.engine.attempt import WriterMemory
 from penstock.engine.compress import CompressRequest, compress_list, run_sync, summarise_list
-from penstock.engine.compressed import number_of
 from penstock.engine.learned import notes_for
 from penstock.engine.summariser import summariser_of
 from penstock.engine.threads import in_thread
@@ -315,7 +315,7 @@ class Session(MeteredSession):
         It begins with the view that this one has there: a compaction that lies within what is shared is taken over, and
         so are pins.
         """
-        length = len(self) if upto is None else number_of(upto)
+        length = len(self) if upto is None else parse_message_handle(upto)
         new = NewSession(
             id=_new_id(),
             at=time.time(),
@@ -388,7 +388,7 @@ class Session(MeteredSession):
         return answer(self.history, name, args, budget, redact=self._notebook.redactor.redact)
 
     def _position(self, handle: str) -> int:
-        position = number_of(handle) - 1
+        position = parse_message_handle(handle) - 1
         if not 0 <= position < self.store.log_tip(self.id).length:
             raise UnknownHandle(f"there is no original {handle!r} in this conversation")
         return position

@@ -130,12 +130,12 @@ def recorded_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:
     for piece in plan.pieces:
         match piece:
             case Handoff(summary=summary, covers=covers, role=role):
-                gone = _log_positions(covers, result.places, view)
+                gone = _log_positions(covers, result.sources, view)
                 recorded.append(Handoff(summary, tuple(covered | gone), role))
             case Kept(position=place):
-                recorded += _again(place, {}, result.places, view, before)
+                recorded += _again(place, {}, result.sources, view, before)
             case Rewritten(position=place, parts=parts):
-                recorded += _again(place, parts, result.places, view, before)
+                recorded += _again(place, parts, result.sources, view, before)
     return _without_what_stands(recorded)
 
 
@@ -172,13 +172,13 @@ def recorded_facts(
 def _again(
     place: int,
     parts: Mapping[int, Any],
-    places: Sequence[int],
+    sources: Sequence[int | None],
     view: StoredView,
     before: Mapping[int, Rewritten],
 ) -> list[Piece]:
     """The piece of one message, with what was rewritten in it before."""
-    given = places[place]
-    if given < 0:
+    given = sources[place]
+    if given is None:
         return []
     position = view.positions[given]
     if position is None:  # a handoff that stays
@@ -203,6 +203,6 @@ def _is_merged(piece: Piece) -> bool:
     return isinstance(piece, Handoff) and piece.role is None
 
 
-def _log_positions(covers: Iterable[int], places: Sequence[int], view: StoredView) -> set[int]:
-    given = (places[place] for place in covers)
-    return {position for at in given if at >= 0 and (position := view.positions[at]) is not None}
+def _log_positions(covers: Iterable[int], sources: Sequence[int | None], view: StoredView) -> set[int]:
+    given = (sources[place] for place in covers)
+    return {position for at in given if at is not None and (position := view.positions[at]) is not None}

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from penstock.conversation.dialects import DIALECTS, link_calls
+from penstock.conversation.dialects import DIALECTS
 from penstock.conversation.identity import chain, content_digest
+from penstock.conversation.pairing import link_calls
 from penstock.conversation.wire import parse_json
 from penstock.errors import InputError, StoreError
 from penstock.recall.passages import INDEX_VERSION

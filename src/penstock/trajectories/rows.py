@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from penstock.conversation.slicing import JsonSource, decode_utf8, parse_value, slice_array, slice_object
 from penstock.errors import IllegalResult, InputError
 from penstock.trajectories.fields import PER_TURN_COLUMNS, neutral
 from penstock.trajectories.metrics import TrajectoryMetrics, TrajectoryOutcome
-from penstock.trajectories.slices import columns_of, items_of, parsed, require_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -41,6 +41,7 @@ COLUMNS = ("conversations", "messages", "conversation", "trajectory", "turns")
 
 METRICS_COLUMN = "penstock"
 _BOM = b"\xef\xbb\xbf"
+_LINE = JsonSource("the line", constants=True, counts_lines=False)
 _SNIFFED = 400  # bytes by which the style of a line is told
 
 
@@ -72,7 +73,7 @@ class RowLine(msgspec.Struct, frozen=True, eq=False):
         columns = {self.column: body.removeprefix(_BOM)} if self.columns is None else dict(self.columns)
         columns[self.column] = self._turns_written(columns[self.column], done, style)
         for name, entries in _aligned(columns, self.column, len(self.turns), per_turn).items():
-            empty = style.dumps(neutral(parsed(entries[0])))
+            empty = style.dumps(neutral(parse_value(entries[0], _LINE)))
             columns[name] = style.array(done.applied(entries, empty))
         written = columns[self.column] if self.columns is None else style.object(columns)
         bom = _BOM if self.data.startswith(_BOM) else b""
@@ -82,8 +83,8 @@ class RowLine(msgspec.Struct, frozen=True, eq=False):
         if self.shape is CellShape.WIDE:
             return style.dumps(shaped(done.turns(self.turns), self.shape))
         if self.shape is CellShape.SPELLED:
-            raw = _spelled(parsed(raw))
-        turns = items_of(raw)
+            raw = _spelled(parse_value(raw, _LINE))
+        turns = slice_array(raw, _LINE)
         if done.system is not None:
             turns[done.system[0]] = style.dumps(done.system[1])
         written = style.array(done.applied(turns, style.dumps(done.summary)))
@@ -93,12 +94,13 @@ class RowLine(msgspec.Struct, frozen=True, eq=False):
 def read_line(data: bytes, column: str | None = None) -> RowLine:
     """The turns of a line. Raises InputError for what has none."""
     text = data.removeprefix(_BOM)
-    require_text(text)
+    if not text.isascii():
+        decode_utf8(text, _LINE)  # the fast reader takes no notice of it in every place
     if text.lstrip()[:1] == b"[":
-        return RowLine(data, None, "", *turns_in(parsed(text)))
-    columns = columns_of(text)
+        return RowLine(data, None, "", *turns_in(parse_value(text, _LINE)))
+    columns = slice_object(text, _LINE)
     name = turns_column(columns, column)
-    return RowLine(data, columns, name, *turns_in(parsed(columns[name])))
+    return RowLine(data, columns, name, *turns_in(parse_value(columns[name], _LINE)))
 
 
 def turns_column(columns: Iterable[str], wished: str | None = None) -> str:
@@ -116,7 +118,7 @@ def turns_in(value: Any) -> tuple[list[Any], CellShape]:
     if isinstance(value, list):
         return value, CellShape.LIST
     if isinstance(value, str):
-        return _require_turns(parsed(value)), CellShape.SPELLED
+        return _require_turns(parse_value(value, _LINE)), CellShape.SPELLED
     if isinstance(value, dict) and value and all(isinstance(field, list) for field in value.values()):
         fields = list(value.values())
         if all(len(field) == len(fields[0]) for field in fields):
@@ -200,7 +202,11 @@ def _aligned(
 ) -> dict[str, list[bytes]]:
     """The columns with one entry for each turn, entry by entry."""
     wanted = {*PER_TURN_COLUMNS, *named} - {column}
-    found = {name: items_of(value) for name, value in columns.items() if name in wanted and value[:1] == b"["}
+    found = {
+        name: slice_array(value, _LINE)
+        for name, value in columns.items()
+        if name in wanted and value[:1] == b"["
+    }
     return {name: found[name] for name in per_turn_columns(found, column, turns, named)}
 
 

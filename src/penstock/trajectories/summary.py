@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from penstock.conversation import mark
+from penstock.conversation.handles import AFTER, number_messages, numbers_after
 from penstock.conversation.message import Message, Role, Summary, Text, ToolCall
 from penstock.conversation.pairing import calls_by_id
 from penstock.measure.weigh import MESSAGE_FRAME
@@ -23,7 +24,7 @@ from penstock.writing.index import Index
 from penstock.writing.ledger import Ledger, facts_in
 from penstock.writing.reading import Reader, Speaker
 from penstock.writing.stubs import clip
-from penstock.writing.transcript import AFTER, MODEL, WRITTEN_BY, number_messages, numbers_after
+from penstock.writing.transcript import MODEL, WRITTEN_BY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

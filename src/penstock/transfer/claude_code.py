@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from penstock.conversation.slicing import decode_utf8, slice_array
+from penstock.conversation.slicing import slice_array, slice_object
 from penstock.conversation.wire import encode_wire
 from penstock.measure.usage import normalise_usage
-from penstock.transfer.lines import read_fields, read_moment, read_text
+from penstock.transfer.lines import read_moment, read_text
 from penstock.transfer.recorded import RecordedConversation, RecordedFile, RecordedMessage, RecordedUsage
 
 if TYPE_CHECKING:
@@ -32,7 +30,6 @@ _SPEAKERS = ("user", "assistant")
 _BESIDE = ("summary", "file-history-snapshot", "queue-operation", "custom-title", "ai-title", "last-prompt")
 _SYNTHETIC = "<synthetic>"  # the model of messages that the program wrote itself, such as errors
 _OWN_WORDS = "messages of the program itself"
-_RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def is_claude_code(lines: Sequence[JsonLine]) -> bool:
@@ -242,23 +239,20 @@ def _read_messages(
 
 def _read_message(line: JsonLine) -> bytes:
     """Returns the message as the API takes it: its role and the exact bytes of its content."""
-    fields = read_fields(read_fields(line.raw)["message"])
+    fields = slice_object(slice_object(line.raw)["message"])
     role = encode_wire(line.value["type"])
     return b'{"role":' + role + b',"content":' + fields.get("content", b'""') + b"}"
 
 
 def _join(before: bytes, more: bytes) -> bytes:
     """Joins two pieces of one answer, or two results of one batch, to one message."""
-    role = read_fields(before)["role"]
+    role = slice_object(before)["role"]
     blocks = [*_read_blocks(before), *_read_blocks(more)]
     return b'{"role":' + role + b',"content":[' + b",".join(blocks) + b"]}"
 
 
 def _read_blocks(raw: bytes) -> list[bytes]:
-    content = read_fields(raw)["content"]
+    content = slice_object(raw)["content"]
     if content[:1] == b'"':
         return [b'{"type":"text","text":' + content + b"}"]
-    try:
-        return [bytes(block) for block in _RAWS.decode(content)]
-    except (msgspec.DecodeError, UnicodeError):  # lone surrogates
-        return slice_array(decode_utf8(content))
+    return slice_array(content)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.conversation.slicing import slice_object
 from penstock.conversation.wire import encode_wire
 from penstock.measure.usage import normalise_usage
-from penstock.transfer.lines import read_fields, read_moment, read_text
+from penstock.transfer.lines import read_moment, read_text
 from penstock.transfer.recorded import RecordedConversation, RecordedFile, RecordedMessage, RecordedUsage
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _take(rollout: _Rollout, line: JsonLine, payload: dict[str, Any]) -> None:
         case "turn_context":
             rollout.model = read_text(payload.get("model")) or rollout.model
         case "response_item":
-            _take_item(rollout, read_fields(line.raw)["payload"], payload, at)
+            _take_item(rollout, slice_object(line.raw)["payload"], payload, at)
         case "compacted":
             _take_compacted(rollout, payload, at)
         case _:

@@ -6,17 +6,12 @@ import calendar
 import re
 from typing import Any, NamedTuple
 
-import msgspec
-
-from penstock.conversation.slicing import decode_utf8, slice_object
 from penstock.conversation.wire import parse_json
-from penstock.errors import InputError
 from penstock.transfer.recorded import LineFault
 
-__all__ = ["JsonLine", "read_fields", "read_lines", "read_moment", "read_text"]
+__all__ = ["JsonLine", "read_lines", "read_moment", "read_text"]
 
 _BOM = b"\xef\xbb\xbf"
-_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ISO = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(\.\d{1,9})?)?\s*(?:Z|([+-])(\d\d):?(\d\d))?\Z",
     re.ASCII,
@@ -52,16 +47,6 @@ def read_lines(data: bytes) -> tuple[list[JsonLine], list[LineFault]]:
         else:
             faults.append(LineFault(number, "it is not a JSON object"))
     return lines, faults
-
-
-def read_fields(raw: bytes) -> dict[str, bytes]:
-    """Returns the fields of an object, each as its exact bytes. Raises InputError for anything else."""
-    try:
-        return {key: bytes(value) for key, value in _OBJECT.decode(raw).items()}
-    except RecursionError:
-        raise InputError("it is nested too deeply") from None
-    except (msgspec.DecodeError, UnicodeError):  # lone surrogates
-        return slice_object(decode_utf8(raw))
 
 
 def read_text(value: Any) -> str:

@@ -7,23 +7,19 @@ share between threads.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from operator import is_, is_not
+from operator import is_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from penstock.conversation.dialects import link_calls
-from penstock.conversation.message import Message, Summary, ToolCall, ToolResult
-from penstock.conversation.opening import OURS, unmerge
-from penstock.conversation.pairing import Pairing
-from penstock.conversation.repair import Repaired, repair
-from penstock.conversation.rules import legal_cuts
+from penstock.conversation.handles import number_messages
+from penstock.conversation.message import Message, Summary
+from penstock.conversation.opening import OpenedList, holds_handoff, open_list
 from penstock.errors import InputError
 from penstock.measure.weigh import weigh
 from penstock.writing.index import Index
 from penstock.writing.reading import Reader, Reading
-from penstock.writing.transcript import Transcript, number_messages
+from penstock.writing.transcript import Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -33,8 +29,6 @@ if TYPE_CHECKING:
     from penstock.redaction import Redactor
 
 __all__ = ["Notebook", "Opened"]
-
-_CUT_FREELY = frozenset({"chat", "responses"})  # dialects without a rule about how a list begins
 
 
 class _Known(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -70,35 +64,23 @@ class _Seen(NamedTuple):
             return 0
 
 
-class _Mended(msgspec.Struct, frozen=True, eq=False):
-    """A list of messages as it was decoded, mended, and where it may be cut.
-
-    `settled` is the last legal cut inside a list that needed no mending, with the ids of the calls and of the
-    results before it.
-    """
-
-    dialect: str
-    messages: list[Message]
-    linked: list[Message]
-    repaired: Repaired
-    legal: tuple[int, ...] = ()
-    settled: int = 0
-    calls: frozenset[str] = frozenset()
-    results: frozenset[str] = frozenset()
-
-
 class Opened(msgspec.Struct, frozen=True, eq=False):
-    """A conversation ready for planning, what had to be mended in it, and what it came as."""
+    """A conversation ready for planning, what it came as, and what had to be mended in it."""
 
     transcript: Transcript
-    repaired: Repaired
     came: list[Any]
-    places: Sequence[int]  # for each message of the transcript, where it stood in what came
+    opened: OpenedList
+    removed_tokens: dict[int, int]  # of the messages that repair removed, by their index in what came
+
+    @property
+    def sources(self) -> Sequence[int | None]:
+        """For each message of the transcript, its index in what came; None for one that did not come so."""
+        return self.opened.sources
 
     @property
     def repairs(self) -> int:
         """How many calls or results had to be mended."""
-        return self.repaired.removed + self.repaired.stubbed + self.repaired.renamed
+        return self.opened.repairs
 
 
 class Notebook:
@@ -114,7 +96,7 @@ class Notebook:
         ] = {}  # by identity; the message is held, and compared
         self._by_content: dict[Hashable, _Known] = {}  # of all messages ever
         self._learned: tuple[Sequence[Message], list[_Known]] = ((), [])
-        self._last = _Mended("", [], [], Repaired([]))
+        self._last: OpenedList | None = None
         self._index = Index(self._reader.vocabulary)
         self._indexed: list[Reading] = []
 
@@ -132,84 +114,36 @@ class Notebook:
         InputError with the number of the message that cannot be read.
         """
         messages = self._decode(wires, dialect)
-        given = list(wires) if origins is None else [msgspec.Raw(origin) for origin in origins]
-        came = given
-        places: Sequence[int] = range(len(given))
-        if self._seen.merged:
-            messages, given, places = unmerge(messages, wires, given, dialect)
-        mended = self._mend(messages, dialect, given)
-        final = mended.repaired.messages
-        known = self._learn(final, messages)
+        came = list(wires) if origins is None else [msgspec.Raw(origin) for origin in origins]
+        opened = open_list(
+            messages,
+            wires,
+            dialect,
+            origins=came,
+            keep_merged=not self._seen.merged,
+            earlier=self._last,
+        )
+        # What is remembered holds no object of the caller, who may change it later.
+        self._last = None if opened.mends else msgspec.structs.replace(opened, origins=())
+        known = self._learn(opened.messages, messages)
         readings = [one.reading for one in known]
         handoffs = tuple([place for place, one in enumerate(readings) if one.is_handoff])
-        if final is not mended.linked:
-            places = _places_after_repair(final, mended.linked, places)
-        counted = (
-            number_messages(final, handoffs)
-            if numbers is None
-            else tuple([0 if place == OURS else numbers[place] for place in places])
-        )
         transcript = Transcript(
             dialect=dialect,
-            messages=tuple(final),
-            origins=tuple(given) if mended.linked is final else tuple([message.origin for message in final]),
+            messages=tuple(opened.messages),
+            origins=tuple(opened.origins),
             tokens=tuple([one.tokens for one in known]),
-            numbers=counted,
+            numbers=number_messages(opened.messages, handoffs)
+            if numbers is None
+            else tuple([0 if source is None else numbers[source] for source in opened.sources]),
             readings=tuple(readings),
             index=self._index_of(readings),
-            legal=mended.legal,
+            legal=opened.cuts,
             handoffs=handoffs,
         )
-        return Opened(transcript, mended.repaired, came, places)
-
-    def _mend(self, messages: list[Message], dialect: Dialect, given: Sequence[Any]) -> _Mended:
-        """The list with its faults mended and its legal cuts; what was sound before is not looked at again.
-
-        What is remembered of messages holds no object of a caller, who may change it later. So where
-        something must be mended, it is mended in messages that know what was given now.
-        """
-        start = self._sound_until(messages, dialect)
-        linked = _linked(messages, start, dialect)
-        repaired = repair(linked[start:], dialect)
-        if (
-            any(map(is_not, repaired.messages, linked[start:]))
-            or len(repaired.messages) != len(linked) - start
-        ):
-            start = 0
-            linked = [Message(one.role, one.parts, wire) for one, wire in zip(linked, given, strict=True)]
-            repaired = repair(linked, dialect)
-        else:
-            repaired = msgspec.structs.replace(repaired, messages=linked)
-        legal = legal_cuts(repaired.messages[start:], dialect.rules)
-        before = self._last.legal[: bisect_left(self._last.legal, start)] if start else ()
-        cuts = (*before, *(start + cut for cut in legal))
-        mended = _Mended(dialect.name, messages, linked, repaired, cuts)
-        self._last = self._settled(mended, start) if repaired.messages is linked else mended
-        return self._last
-
-    def _settled(self, mended: _Mended, start: int) -> _Mended:
-        """With the ids up to the last legal cut inside the list; those up to `start` are known from the last one."""
-        settled = mended.legal[max(0, bisect_left(mended.legal, len(mended.messages)) - 1)]
-        calls, results = _ids_in(mended.messages[start:settled])
-        if start:
-            calls, results = calls | self._last.calls, results | self._last.results
-        return msgspec.structs.replace(mended, settled=settled, calls=calls, results=results)
-
-    def _sound_until(self, messages: list[Message], dialect: Dialect) -> int:
-        """Up to where the list is the last one, sound and whole there: a legal cut with every call before it answered."""
-        last = self._last
-        count = len(last.messages)
-        if (
-            dialect.name != last.dialect
-            or dialect.name not in _CUT_FREELY
-            or not 0 < count <= len(messages)
-            or last.repaired.messages is not last.linked
-            or not all(map(is_, last.messages, messages))
-        ):
-            return 0
-        calls, results = _ids_in(messages[last.settled :])
-        sound = last.calls == last.results and last.calls.isdisjoint(calls | results)
-        return last.settled if sound else 0
+        removed = list(opened.removed)
+        weights = weigh([messages[index] for index in removed], self.tokenizer) if removed else ()
+        return Opened(transcript, came, opened, dict(zip(removed, weights, strict=True)))
 
     def weigh(self, wires: Sequence[Any], dialect: Dialect) -> list[int]:
         """Tokens of each message, without planning anything. Only what was not seen before is weighed."""
@@ -237,7 +171,7 @@ class Notebook:
             messages.append(Message(read.role, read.parts))
             if not _only_texts(copy):
                 mixed.append(place)
-            if _is_merged(read):
+            if len(read.parts) > 1 and holds_handoff(read):
                 merged.append(place)
         self._seen = _Seen(dialect, copies, messages, mixed, merged)
         return messages
@@ -282,47 +216,11 @@ class Notebook:
         return self._index
 
 
-def _places_after_repair(mended: list[Message], before: list[Message], places: Sequence[int]) -> list[int]:
-    """Where the messages of a mended list stood.
-
-    One that was changed stood where a message of its role is missing now; one that was added stood nowhere.
-    """
-    stayed = {id(message) for message in mended}
-    at = {id(message): index for index, message in enumerate(before)}
-    upcoming = 0
-    found: list[int] = []
-    for message in mended:
-        index = at.get(id(message))
-        if index is None and upcoming < len(before):
-            candidate = before[upcoming]
-            index = upcoming if id(candidate) not in stayed and candidate.role is message.role else None
-        found.append(OURS if index is None else places[index])
-        upcoming = upcoming if index is None else index + 1
-    return found
-
-
 def _same_until(one: Sequence[Message], other: Sequence[Message]) -> int:
     """How many messages at the start are the same objects."""
     if all(map(is_, one, other)):
         return min(len(one), len(other))
     return next(place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] is not pair[1])
-
-
-def _is_merged(message: Message) -> bool:
-    return len(message.parts) > 1 and any(isinstance(part, Summary) for part in message.parts)
-
-
-def _ids_in(messages: Sequence[Message]) -> tuple[frozenset[str], frozenset[str]]:
-    """The ids of the calls in these messages, and those of the results."""
-    calls: set[str] = set()
-    results: set[str] = set()
-    for message in messages:
-        for part in message.parts:
-            if isinstance(part, ToolCall):
-                calls.add(part.call_id)
-            elif isinstance(part, ToolResult):
-                results.add(part.call_id)
-    return frozenset(calls), frozenset(results)
 
 
 def _content_key(message: Message) -> Hashable:
@@ -331,15 +229,6 @@ def _content_key(message: Message) -> Hashable:
         (part.text, part.version, tuple(part.attributes.items())) if isinstance(part, Summary) else part
         for part in message.parts
     )
-
-
-def _linked(messages: list[Message], start: int, dialect: Dialect) -> list[Message]:
-    """The messages with ids for calls and results that have none."""
-    if dialect.pairing is Pairing.ANYWHERE:
-        return messages
-    tail = messages[start:]
-    linked = link_calls(tail, messages[:start])
-    return messages if all(map(is_, linked, tail)) else messages[:start] + linked
 
 
 def _typed_alike(one: Any, other: Any) -> bool:

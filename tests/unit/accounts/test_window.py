@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.strategies.conversations import conversations
 
 from penstock.accounts.window import KINDS, fill_of
-from penstock.cli.labels import labels_of
+from penstock.cli.labels import label_messages
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import (
     Image,
@@ -78,15 +78,15 @@ class TestLabels:
             Message(Role.ASSISTANT, (ToolCall("1", "second", "{}"), ToolCall("2", "second", "{}"))),
             Message(Role.TOOL, (ToolResult("1", "b"), ToolResult("none", "c"))),
         ]
-        labels = labels_of(messages, [1, 2, 3, 4])
+        labels = label_messages(messages, [1, 2, 3, 4])
         assert [label.tools_text for label in labels] == ["first", "first", "second ×2", "second"]
 
     def test_a_tool_name_cannot_write_on_the_terminal(self):
         message = Message(Role.ASSISTANT, (ToolCall("1", "x\x1b[2J\n", "{}"),))
-        assert labels_of([message], [1])[0].tools_text == "x\\x1b[2J\\n"
+        assert label_messages([message], [1])[0].tools_text == "x\\x1b[2J\\n"
 
     def test_a_handoff_alone_has_no_handle(self):
         alone = Message(Role.USER, (Summary("before", 1),))
         merged = Message(Role.USER, (Summary("before", 1), Text("go on")))
-        labels = labels_of([alone, merged], [0, 9])
+        labels = label_messages([alone, merged], [0, 9])
         assert [(label.handle, label.role) for label in labels] == [("", "handoff"), ("m9", "user")]

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.e2e.cli_process import assistant, call, encoded, result, user, work
 from tests.strategies.conversations import broken_conversations, conversations
 
-from penstock.cli.labels import labels_of, mending_of
+from penstock.cli.labels import label_messages, number_input
 from penstock.conversation.document import read_document
 from penstock.conversation.wire import encode_wire
 from penstock.engine.compress import CompressRequest, compress_document
@@ -22,14 +22,13 @@ def document_of(messages, dialect="auto"):
 
 
 def handles_of_a_compaction(document):
-    """By the place of the message, as the library tells them; a message that repair put in has no bytes."""
+    """By the place of the message, as the library tells them."""
     done = compress_document(document, CompressRequest(target_tokens=10**9))
-    known = {number for number, origin in done.originals if origin is not None}
-    return {one.position: one.number for one in done.verdicts if one.number in known or not one.number}
+    return {one.position: one.number for one in done.verdicts if one.fate != "repaired"}
 
 
 def assert_same_handles(document):
-    numbers = mending_of(document).numbers
+    numbers = number_input(document).numbers
     mine = {place: number for place, number in enumerate(numbers) if number is not None}
     assert mine == handles_of_a_compaction(document)
 
@@ -48,19 +47,9 @@ def test_numbers_are_those_of_a_compaction(dialect, strategy):
 
 def test_a_result_without_a_call_has_no_number_and_a_stub_has_no_place():
     messages = [*work(2)[:3], call("lost"), result("nobody", "stray"), *work(2)[3:]]
-    mending = mending_of(document_of(messages))
-    assert mending.numbers == [1, 2, 3, 4, None, 6, 7, 8, 9]
-    assert mending.added == {5: "tool"}
-    assert mending.changed == frozenset()
-
-
-def test_two_calls_with_one_id_are_told_as_changed():
-    both = call("x")
-    both["tool_calls"] *= 2
-    messages = [user("a"), both, result("x", "1"), result("x", "2"), user("b")]
-    mending = mending_of(document_of(messages))
-    assert mending.numbers == [1, 2, 3, 4, 5]
-    assert mending.changed == {1, 3}
+    numbered = number_input(document_of(messages))
+    assert numbered.numbers == [1, 2, 3, 4, None, 6, 7, 8, 9]
+    assert numbered.added == {5}
 
 
 @pytest.mark.parametrize("target", [300, 600, 900])
@@ -68,7 +57,7 @@ def test_a_compressed_document_goes_on_counting(target):
     document = document_of(work())
     once = compress_document(document, CompressRequest(target_tokens=target))
     again = read_document(document.with_messages(once.messages), "auto")
-    numbers = mending_of(again).numbers
+    numbers = number_input(again).numbers
     assert numbers[-1] == 63
     assert_same_handles(again)
     for raw, number in zip(again.raws, numbers, strict=True):
@@ -84,5 +73,5 @@ def test_a_handoff_inside_a_message_leaves_it_its_number():
         once = compress_document(document, CompressRequest(target_tokens=target))
         again = read_document(document.with_messages(once.messages), "anthropic")
         assert_same_handles(again)
-        labels = labels_of(again.messages, mending_of(again).numbers)
+        labels = label_messages(again.messages, number_input(again).numbers)
         assert labels[-1].handle == f"m{len(json.loads(encoded(body))['messages']) + 1}"

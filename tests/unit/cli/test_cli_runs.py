@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from penstock.cli.labels import Label
-from penstock.cli.runs import OLDER, VerdictEntry, grouped
+from penstock.cli.runs import OLDER, VerdictEntry, group_entries
 
 
 def entry(number, fate="summarised", reason=f"{OLDER}reachable by its handle", before=10, after=0, tool=""):
@@ -23,7 +23,7 @@ def handles(entries):
 
 def test_a_run_is_one_line_with_its_sums_and_its_tools_by_number():
     run = [entry(n, tool="read" if n % 3 else "terminal") for n in range(2, 12)]
-    (line,) = grouped(run)
+    (line,) = group_entries(run)
     assert (line.label.handle, line.last, line.count) == ("m2", "m11", 10)
     assert (line.before, line.after) == (100, 0)
     assert Label("", "", line.tools).tools_text == "read ×7, terminal ×3"
@@ -39,11 +39,11 @@ def test_what_is_notable_stands_alone():
         kept(15, "open call"),
         kept(16, "the user's last request"),
     ]
-    assert handles(grouped(entries)) == ["m1", "m2-m7", "m8", "m9-m13", "m14", "m15", "m16"]
+    assert handles(group_entries(entries)) == ["m1", "m2-m7", "m8", "m9-m13", "m14", "m15", "m16"]
 
 
 def test_two_are_no_run():
-    assert handles(grouped([entry(1), entry(2)])) == ["m1", "m2"]
+    assert handles(group_entries([entry(1), entry(2)])) == ["m1", "m2"]
 
 
 def test_a_run_ends_where_numbers_are_missing_and_at_a_handoff():
@@ -51,22 +51,22 @@ def test_a_run_ends_where_numbers_are_missing_and_at_a_handoff():
         Label("", "handoff", ()), 0, 50, 0, "summarised", f"{OLDER}9 excerpts in the handoff"
     )
     entries = [*map(entry, (1, 2, 3)), handoff, *map(entry, (58, 59, 60, 70, 71, 72))]
-    assert handles(grouped(entries)) == ["m1-m3", "", "m58-m60", "m70-m72"]
+    assert handles(group_entries(entries)) == ["m1-m3", "", "m58-m60", "m70-m72"]
 
 
 def test_reasons_of_a_run_say_how_many_are_quoted():
     quoted = [entry(n, reason=f"{OLDER}{n} excerpts in the handoff") for n in (1, 2, 3)]
     by_handle = [entry(n) for n in (4, 5)]
-    assert grouped(quoted)[0].reason == f"{OLDER}excerpts in the handoff"
-    assert grouped(quoted + by_handle)[0].reason == f"{OLDER}3 quoted, 2 by handle"
-    assert grouped([*by_handle, entry(6)])[0].reason == f"{OLDER}reachable by handle"
+    assert group_entries(quoted)[0].reason == f"{OLDER}excerpts in the handoff"
+    assert group_entries(quoted + by_handle)[0].reason == f"{OLDER}3 quoted, 2 by handle"
+    assert group_entries([*by_handle, entry(6)])[0].reason == f"{OLDER}reachable by handle"
 
 
 def test_few_elided_messages_are_told_one_by_one_and_many_together():
     few = [elided(n) if n % 4 == 0 else kept(n, "small enough to stay") for n in range(1, 13)]
-    assert [line.fate for line in grouped(few) if line.fate == "elided"] == ["elided"] * 3
+    assert [line.fate for line in group_entries(few) if line.fate == "elided"] == ["elided"] * 3
     many = [elided(n) if n % 2 else kept(n, "small enough to stay") for n in range(1, 401)]
-    (line,) = grouped(many)
+    (line,) = group_entries(many)
     assert line.fate == "elided"
     assert line.reason == "200 elided: old result or long argument; 200 kept"
     assert (line.before, line.after) == (4_000, 2_600)
@@ -80,5 +80,5 @@ def test_a_long_session_fits_a_screen():
         kept(2, "head: one of the first 3"),
         kept(3, "head: one of the first 3"),
     ]
-    lines = grouped([*head, *middle, *tail, kept(400, "the user's last request")])
+    lines = group_entries([*head, *middle, *tail, kept(400, "the user's last request")])
     assert handles(lines) == ["m1", "m2", "m3", "m4-m359", "m360-m399", "m400"]

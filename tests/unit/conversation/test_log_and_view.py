@@ -6,7 +6,7 @@ import pytest
 
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import Role, Summary, Text
-from penstock.conversation.opening import OURS, unmerge, without_handoff
+from penstock.conversation.opening import part_handoffs, without_handoff
 from penstock.conversation.view import Compaction, Handoff, Kept, Log, Rewritten, encode, fold, wire_text
 from penstock.errors import InputError
 
@@ -70,8 +70,8 @@ def test_a_handoff_that_was_merged_is_parted_again(name):
     message = dialect.decode(asked)
     (merged,) = encode([handoff, Kept(0)], [message], dialect)
     assert merged != asked
-    parted = unmerge([dialect.decode(merged)], [merged], [merged], dialect)
-    assert parted.places == [OURS, 0]
+    parted = part_handoffs([dialect.decode(merged)], [merged], [merged], dialect)
+    assert parted.sources == [None, 0]
     assert parted.messages[0].parts == (handoff.summary,)
     assert parted.messages[1].parts == message.parts
     assert dialect.decode(without_handoff(merged)).parts == message.parts
@@ -79,6 +79,6 @@ def test_a_handoff_that_was_merged_is_parted_again(name):
 
 def test_a_message_without_a_handoff_stays_the_same_object():
     messages = decode_all(CHAT, WIRES)
-    parted = unmerge(messages, WIRES, WIRES, CHAT)
+    parted = part_handoffs(messages, WIRES, WIRES, CHAT)
     assert parted.messages == messages
     assert all(one is given for one, given in zip(parted.origins, WIRES, strict=True))

@@ -239,3 +239,43 @@ def test_what_was_broken_before_is_mended_and_counted():
     result = penstock.compress([*MESSAGES[:5], orphan, *MESSAGES[5:]], target_tokens=3_000)
     assert result.receipt.repaired == 1
     assert "repaired   1" in str(result.receipt)
+
+
+CALL = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "a", "type": "function", "function": {"name": "terminal", "arguments": "{}"}}],
+}
+STRAY = {"role": "tool", "tool_call_id": "nobody", "content": "stray words " * 20}
+
+
+class TestVerdictsOnABrokenList:
+    """Repair works before planning; what it did is told with the rest."""
+
+    def verdicts(self, messages):
+        result = penstock.compress(messages, target_tokens=10**6)
+        assert [verdict.position for verdict in result.verdicts] == list(range(len(messages)))
+        return result.verdicts
+
+    def test_a_message_that_repair_removed_is_told(self):
+        messages = [{"role": "user", "content": "Go."}, STRAY, {"role": "user", "content": "On."}]
+        removed = self.verdicts(messages)[1]
+        assert (removed.fate, removed.number, removed.tokens_after) == ("repaired", 0, 0)
+        assert removed.reason == "left out by repair: a result without its call"
+        assert removed.tokens_before > 20
+
+    def test_a_stub_in_its_place_does_not_make_it_kept(self):
+        messages = [
+            {"role": "user", "content": "Go."},
+            CALL,
+            STRAY,
+            {"role": "user", "content": "On."},
+        ]
+        verdicts = self.verdicts(messages)
+        assert [verdict.fate for verdict in verdicts] == ["kept", "kept", "repaired", "kept"]
+        assert [verdict.number for verdict in verdicts] == [1, 2, 0, 4]
+
+    def test_a_message_that_repair_changed_says_so(self):
+        twice = {**CALL, "tool_calls": CALL["tool_calls"] * 2}
+        messages = [{"role": "user", "content": "Go."}, twice, {"role": "user", "content": "On."}]
+        assert self.verdicts(messages)[1].reason == "nothing to do; repaired first"

@@ -5,7 +5,7 @@ import pytest
 from penstock.conversation.dialects import detect
 from penstock.conversation.handles import (
     gaps_between,
-    joined_runs,
+    join_runs,
     numbers_in,
     read_runs,
     runs_of,
@@ -123,7 +123,7 @@ def test_runs_of_numbers():
     assert write_runs(runs) == "3-5 9"
     assert read_runs("3-5 9") == runs
     assert list(numbers_in(runs)) == [3, 4, 5, 9]
-    assert joined_runs([((9, 9),), ((3, 5),), ((6, 7), (12, 12))]) == ((3, 7), (9, 9), (12, 12))
+    assert join_runs([((9, 9),), ((3, 5),), ((6, 7), (12, 12))]) == ((3, 7), (9, 9), (12, 12))
     assert read_runs("x 7-3 4") == ((4, 4),)
     assert gaps_between(runs, 11) == ((1, 2), (6, 8), (10, 11))
     assert gaps_between(((1, 4), (2, 3)), 4) == ()

@@ -187,3 +187,10 @@ def test_a_lossless_session_is_opened_node_by_node_down_to_its_messages(tmp_path
     answer = json.loads(resumed.handle_tool_call("history_describe", {"handle": "n1"}))
     assert answer["kind"] == "segment"
     again.close()
+
+
+@pytest.mark.parametrize("written", ["(m1)", "[m1]", "M1", " m1 ", "m01"])
+def test_a_handle_is_read_alike_everywhere(session, written):
+    assert PORT in session.original(written)["content"]
+    assert PORT in session.history.text(written)
+    assert session.history.describe(written).handle == "m1"

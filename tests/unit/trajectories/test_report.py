@@ -130,7 +130,7 @@ def test_its_figures_are_those_of_the_metrics(reported):
     most = max(row["metrics"].get("tokens_before", 0) for row in metrics["rows"])
     assert str(most) in listed
     assert "row 8" not in page.text  # the broken one stands in the list of bad lines
-    assert "the line is no JSON" in page.text
+    assert "the line is not JSON" in page.text
     assert "target tokens 400" in page.text
 
 

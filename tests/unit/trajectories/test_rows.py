@@ -10,7 +10,6 @@ from penstock.errors import InputError
 from penstock.trajectories.compress import Compressor
 from penstock.trajectories.options import TrajectoryOptions
 from penstock.trajectories.rows import compressed_row, read_line
-from penstock.trajectories.slices import columns_of, items_of
 
 COMPRESSOR = Compressor(TrajectoryOptions(target_tokens=400, summary_tokens=150))
 
@@ -140,13 +139,6 @@ def test_what_is_no_row_is_told(line):
         read_line(line)
 
 
-def test_slices_by_either_reader_are_the_same():
-    data = b'{ "a" : [1, {"b": "x,]"}] ,"c":"\\u00e9" }'
-    strange = data[:-1] + b', "d": NaN}'
-    assert columns_of(strange) == {**columns_of(data), "d": b"NaN"}
-    assert items_of(b'[1 , {"b": [2]}, NaN]') == [*items_of(b'[1 , {"b": [2]}]'), b"NaN"]
-
-
 def test_rows_of_a_frame_hold_arrays_and_are_cut_alike():
     import numpy as np
 
@@ -164,5 +156,5 @@ def test_rows_of_a_frame_hold_arrays_and_are_cut_alike():
 def test_what_is_not_utf8_is_told_alike_wherever_it_stands(place):
     line = bytearray(spelled({"note": "a" * 40, "conversations": turns()}))
     line[place] = 0x80
-    with pytest.raises(InputError, match=f"^the line is not UTF-8 .byte {place % len(line) + 1}.$"):
+    with pytest.raises(InputError, match=rf"^the line is not UTF-8: .*\(byte {place % len(line) + 1}\)$"):
         read_line(bytes(line))

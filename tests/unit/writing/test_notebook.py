@@ -153,4 +153,4 @@ def test_what_was_broken_is_mended_and_counted(book):
         {"role": "assistant", "content": "hi"},
     ]
     opened = book.open(wires, CHAT)
-    assert (opened.repaired.removed, len(opened.transcript.messages)) == (1, 2)
+    assert (opened.repairs, len(opened.transcript.messages)) == (1, 2)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.conversation.handles import AFTER, number_messages, numbers_after
 from penstock.conversation.message import Message, Role, Summary, Text
-from penstock.writing.transcript import AFTER, number_messages, numbers_after
 
 
 def said(text="words"):

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.conversation.dialects.anthropic import ANTHROPIC
 from penstock.conversation.dialects.base import Dialect, describe, wire_of
 from penstock.conversation.dialects.chat import CHAT
-from penstock.conversation.dialects.linking import link_calls
 from penstock.conversation.dialects.responses import RESPONSES
 from penstock.conversation.dialects.sharegpt import SHAREGPT
-from penstock.conversation.pairing import Pairing
+from penstock.conversation.pairing import Pairing, link_calls
 from penstock.errors import InputError, UnknownDialect
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ __all__ = [
     "decode_all",
     "detect",
     "dialect_named",
-    "link_calls",
     "wire_of",
 ]
 
