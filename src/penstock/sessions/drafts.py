@@ -12,6 +12,7 @@ from penstock.sessions.stored_view import read_view, recorded_facts, recorded_pi
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from penstock.conversation.view import ViewMessage
     from penstock.engine.compressed import Compressed
     from penstock.redaction import Redactor
     from penstock.sessions.stored_view import StoredView
@@ -31,17 +32,22 @@ class ViewBase(msgspec.Struct, frozen=True, eq=False):
     def prefix_end(self) -> int:
         """How many messages of the view the compaction has settled."""
         later = 0 if self.newest is None else self.tip.length - self.newest.compaction.length
-        return 0 if self.newest is None else max(0, len(self.view.wires) - later)
+        return 0 if self.newest is None else max(0, len(self.view.messages) - later)
 
 
 class CompactionDraft(msgspec.Struct, frozen=True, eq=False):
-    """A compaction that only has to be committed. `wires` is the view it gives, up to the end of the log it was made of."""
+    """A compaction that only has to be committed. `messages` is the view it gives, up to the end of the log it was made of."""
 
     base: ViewBase
     compaction: Compaction
     receipt: Mapping[str, Any]
     facts: Sequence[NewFact]
-    wires: list[Any]
+    messages: list[ViewMessage]
+
+    @property
+    def wires(self) -> list[Any]:
+        """The object of each message of that view."""
+        return [message.wire for message in self.messages]
 
 
 def drafted(
@@ -55,5 +61,5 @@ def drafted(
         compaction=compaction,
         receipt=result.receipt.to_dict(),
         facts=recorded_facts(standing.view, result, redactor, store.facts(row.id)),
-        wires=read_view(store, row, compaction, tip.length).wires,
+        messages=read_view(store, row, compaction, tip.length).messages,
     )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.conversation.dialects import decode_all, dialect_named
-from penstock.conversation.view import Handoff, Kept
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.sessions.sendable import sendable
 from penstock.sessions.stored_view import read_view
@@ -16,7 +15,6 @@ from penstock.transfer.convert import convert
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.sessions.stored_view import StoredView
     from penstock.stores.values import Store
 
 __all__ = ["Exported", "as_document", "exported", "log_bytes", "view_bytes"]
@@ -60,20 +58,12 @@ def log_bytes(store: Store, session_id: str) -> list[bytes]:
 
 
 def view_bytes(store: Store, session_id: str) -> list[bytes]:
-    """What the model is to be sent: exact bytes of what is kept, and what was written in place of the rest."""
+    """Returns what the model is to be sent: exact bytes of what is kept, and what was written in place of the rest."""
     row = store.tip(session_id)
     newest = store.newest_compaction(row.id)
     compaction = newest.compaction if newest is not None else None
     view = read_view(store, row, compaction, store.log_tip(row.id).length)
-    kept = _kept(view)
-    sent = sendable(view.wires, dialect_named(row.dialect))
-    positions = [None if one.place is None else view.positions[one.place] for one in sent]
-    standing = [position for position in positions if position is not None and position in kept]
-    raws = {entry.position: entry.raw for entry in store.read(row.id, standing)}
-    return [
-        encode_wire(one.wire) if position is None or position not in raws else raws[position]
-        for one, position in zip(sent, positions, strict=True)
-    ]
+    return [message.raw for message in view.mend()]
 
 
 def as_document(messages: Sequence[bytes], form: str = ARRAY) -> bytes:
@@ -82,14 +72,3 @@ def as_document(messages: Sequence[bytes], form: str = ARRAY) -> bytes:
         # A line end inside a message can only be blank space between its tokens.
         return b"".join(raw.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n" for raw in messages)
     return b"[" + b",\n".join(messages) + b"]\n"
-
-
-def _kept(view: StoredView) -> set[int]:
-    """Positions of messages that stand in the view as they came, with no handoff put into them."""
-    kept: set[int] = set()
-    merged = False
-    for piece in view.pieces:
-        if isinstance(piece, Kept) and not merged:
-            kept.add(piece.position)
-        merged = isinstance(piece, Handoff) and piece.role is None
-    return kept

@@ -32,7 +32,7 @@ from penstock.planning.receipt import NOTHING_TO_DO
 from penstock.recall.ranking import Wish
 from penstock.recall.semantic import embedder_for
 from penstock.recall.tools import Budget, answer, tool_schemas
-from penstock.sessions.appending import new_messages, wires_of, written
+from penstock.sessions.appending import encode_given, new_messages, read_given
 from penstock.sessions.branches import branch_off
 from penstock.sessions.drafts import CompactionDraft, ViewBase, drafted
 from penstock.sessions.history import SessionHistory
@@ -40,7 +40,6 @@ from penstock.sessions.metering import MeteredSession
 from penstock.sessions.pins import stands_whole, with_pinned
 from penstock.sessions.results import READ_FILE, ResultKeeper, limits_for_results
 from penstock.sessions.retention import honour_retention
-from penstock.sessions.sendable import sendable
 from penstock.sessions.stored_view import read_view
 from penstock.settings import Settings
 from penstock.stores.values import BRANCH, COMPRESSION, SUBAGENT, NewCompaction, NewSession
@@ -126,7 +125,7 @@ class Session(MeteredSession):
         where another process has appended meanwhile (`refresh`, look at what it was, and append anew).
         """
         given = self.keep_results(messages) if keep_results else messages
-        raws, wires = written(given, wires_of(given))
+        raws, wires = encode_given(given, read_given(given))
         dialect = dialect_named(self._row.dialect)
         new = new_messages(raws, wires, dialect, self._notebook.tokenizer)
         first = self._tip.length
@@ -140,7 +139,7 @@ class Session(MeteredSession):
         the largest of a turn that has more than `tools.turn_chars`, are replaced by their beginning, their size and a
         handle. `original` gives all of one by its handle. What stays as it is, is what was given.
         """
-        wires = wires_of(messages)
+        wires = read_given(messages)
         keeper = ResultKeeper(
             store=self.store,
             session=self._row,
@@ -171,8 +170,15 @@ class Session(MeteredSession):
         Where the log is broken, as a killed process leaves it, the view is not: a call that never got its result has a
         stub, a result without a call is left out. Calls at the very end may still run and stay as they are.
         """
-        standing = self.standing()
-        return [sent.wire for sent in sendable(standing.view.wires, dialect_named(self._row.dialect))]
+        return [message.wire for message in self.standing().view.mend()]
+
+    def view_bytes(self) -> list[bytes]:
+        """Returns the messages of `view` as JSON, each that the view keeps with the bytes that it was appended with.
+
+        A message that was appended as an object has the bytes that it was logged with, which never change; so have
+        handoffs and stubs, which are ours. A provider's cache of the conversation so far therefore holds.
+        """
+        return [message.raw for message in self.standing().view.mend()]
 
     def compact(
         self,
