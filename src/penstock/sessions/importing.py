@@ -20,7 +20,7 @@ from penstock.engine.compress import redactor_of_process
 from penstock.errors import StoreConflict, StoreError, UnknownSession
 from penstock.measure.tokens import tokenizer_for
 from penstock.sessions.appending import new_messages
-from penstock.sessions.metering import booked
+from penstock.sessions.metering import price_request
 from penstock.stores.values import BRANCH, LAST_USED, MAIN, SUBAGENT, NewMessage, NewSession
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def _book_missing(store: Store, session_id: str, prepared: _Prepared, among: ran
     known = Counter((row.at, row.model, row.usage) for row in store.usage(session_id=session_id))
     missing: list[UsageRow] = []
     for spent in requests:
-        row = booked(session_id, spent.usage, spent.model, at=spent.at or 0.0)
+        row = price_request(session_id, spent.usage, spent.model, at=spent.at or 0.0)
         key = (row.at, row.model, row.usage)
         if known[key]:
             known[key] -= 1
@@ -268,7 +268,7 @@ def _append(store: Store, session_id: str, prepared: _Prepared, start: int) -> N
         if not done.again:  # whoever has appended them books them
             store.book_all(
                 [
-                    booked(
+                    price_request(
                         session_id,
                         spent.usage,
                         spent.model,

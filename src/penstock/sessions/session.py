@@ -18,16 +18,18 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.conversation.dialects import dialect_named
+from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.wire import parse_json
 from penstock.engine.attempt import WriterMemory
-from penstock.engine.compress import CompressRequest, compress_list, run_sync, summarise_list
+from penstock.engine.compress import CompressRequest, compress_list, new_notebook, run_sync, summarise_list
 from penstock.engine.compressed import number_of
 from penstock.engine.learned import notes_for
 from penstock.engine.summariser import summariser_of
 from penstock.engine.threads import in_thread
 from penstock.errors import UnknownHandle
 from penstock.lossless.session_nodes import SessionNodes
+from penstock.measure.usage import Usage, normalise_usage
+from penstock.measure.weigh import weigh
 from penstock.planning.receipt import NOTHING_TO_DO
 from penstock.recall.ranking import Wish
 from penstock.recall.semantic import embedder_for
@@ -36,7 +38,7 @@ from penstock.sessions.appending import encode_given, new_messages, read_given
 from penstock.sessions.branches import branch_off
 from penstock.sessions.drafts import CompactionDraft, ViewBase, drafted
 from penstock.sessions.history import SessionHistory
-from penstock.sessions.metering import MeteredSession
+from penstock.sessions.metering import CountedView, Meter, price_request
 from penstock.sessions.pins import stands_whole, with_pinned
 from penstock.sessions.results import READ_FILE, ResultKeeper, limits_for_results
 from penstock.sessions.retention import honour_retention
@@ -49,15 +51,18 @@ if TYPE_CHECKING:
 
     from penstock.engine.compressed import Compressed
     from penstock.engine.summariser import Summariser
+    from penstock.errors import ErrorClass
+    from penstock.measure.windows import Window
     from penstock.recall.history import Finding, History
-    from penstock.stores.values import LogEntry, SessionRow, Store
+    from penstock.stores.values import LogEntry, SessionRow, Store, UsageRow
+    from penstock.writing.notebook import Notebook
 
 __all__ = ["Session", "ViewBase"]
 
 LOSSLESS = "lossless"  # the engine whose handoffs are outlines
 
 
-class Session(MeteredSession):
+class Session:
     """One conversation in a store, at its tip. Not safe to share between threads; the store is.
 
     Handles are message numbers: `m1` is the first message of the log. `tool_limits` says for single tools from how many
@@ -69,10 +74,17 @@ class Session(MeteredSession):
     """
 
     def __init__(self, store: Store, row: SessionRow, settings: Settings | None = None) -> None:
-        super().__init__(store, row, settings or Settings())
-        self._tip = store.log_tip(row.id)
+        self.store = store
+        self.settings = settings or Settings()
+        self.endpoint = ""
+        self.listed_window: int | None = None
         self.tool_limits: dict[str, int | None] = {READ_FILE: None}
         self.recall_tool: str | None = None
+        self._row = row
+        self._tip = store.log_tip(row.id)
+        self._notebook: Notebook = new_notebook(row.model or None, self.settings)
+        self._meter = Meter(store, row.model)
+        self._counted: CountedView | None = None
         self._history: SessionHistory | None = None
         self._nodes = SessionNodes(store, row.id)
 
@@ -391,6 +403,109 @@ class Session(MeteredSession):
         """The answer of a recall tool as JSON of at most so many tokens, whatever a model sent as arguments."""
         budget = Budget(self._notebook.tokenizer.count, tokens)
         return answer(self.history, name, args, budget, redact=self._notebook.redactor.redact)
+
+    @property
+    def window(self) -> Window:
+        """The window of the session's model, and how it is known."""
+        configured = self.settings.model.window_of(self._row.model)
+        return self._metered().window(configured, self.listed_window)
+
+    def estimate(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
+        """Returns the tokens that the provider would report for a request with the present view, and with these tools.
+
+        What it reported last counts, with what came since; before that, our own count, as far as it was seen to be off.
+        """
+        return self.expected(self.count(tools=tools, system=system))
+
+    def expected(self, counted_tokens: int) -> int:
+        """Returns the tokens that the provider would report for a request of the view that we count so many in."""
+        return self._metered().estimate(counted_tokens)
+
+    def count(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
+        """Returns the tokens of that request as we count them.
+
+        The view is counted whole once, and again after a compaction or an undo; else what was logged since is added.
+        """
+        return self.weigh_outside(tools=tools, system=system) + self._count_view().tokens
+
+    def weigh(self, messages: Sequence[Any]) -> int:
+        """Returns the tokens of messages as we count them."""
+        decoded = decode_all(dialect_named(self._row.dialect), messages)
+        return sum(weigh(decoded, self._notebook.tokenizer))
+
+    def weigh_outside(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
+        """Returns the tokens of what stands beside the messages of a request, as we count them."""
+        request = CompressRequest(tools=tools, system=system, settings=self.settings)
+        return request.goal(self._notebook.tokenizer).outside_tokens
+
+    def record_usage(
+        self,
+        usage: Usage | Mapping[str, Any],
+        counted_tokens: int = 0,
+        *,
+        model: str = "",
+        task: str = "turn",
+    ) -> UsageRow:
+        """Books what a request used and cost, and learns from it how the provider counts; returns what was booked.
+
+        `usage` is what the provider reported, in any shape. `counted_tokens` is what `count` gave for that request, where
+        it was one of the present view. `model` is the one that answered, where it is not the session's.
+        """
+        reported = usage if isinstance(usage, Usage) else normalise_usage(usage)
+        row = price_request(self._row.id, reported, model or self._row.model, at=time.time(), task=task)
+        self._metered().record(row, counted_tokens)
+        return row
+
+    def forget_report(self) -> None:
+        """Drops the provider's last report: the view was replaced beside the store, and the next request is another one."""
+        self._meter.forget_report()
+
+    def learn_window(self, failure: ErrorClass) -> bool:
+        """Keeps the window that a provider's error states for the session's model; False where it states none.
+
+        `penstock.classify_error` reads errors.
+        """
+        if not failure.window_tokens or not self._row.model:
+            return False
+        self._metered().learned.learn_window(self._row.model, self.endpoint, failure.window_tokens)
+        return True
+
+    @property
+    def output_cap(self) -> int | None:
+        """The most tokens of an answer that the provider lets the session's model be asked for; None until it has said so."""
+        return self._metered().learned.output_cap(self._row.model, self.endpoint) if self._row.model else None
+
+    def learn_output_cap(self, failure: ErrorClass) -> bool:
+        """Keeps the most tokens of an answer that a provider's error states for the session's model; False where it states none.
+
+        What an error leaves after the prompt is that of one request, and is not kept.
+        """
+        if not failure.output_cap_tokens or failure.window_tokens or not self._row.model:
+            return False
+        self._metered().learned.learn_output_cap(self._row.model, self.endpoint, failure.output_cap_tokens)
+        return True
+
+    def _metered(self) -> Meter:
+        self._meter.model, self._meter.endpoint = self._row.model, self.endpoint
+        return self._meter
+
+    def _count_view(self) -> CountedView:
+        """The tokens of the present view: what is known of it, and what was logged since."""
+        newest, tip = self.store.newest_compaction(self.id), self.store.log_tip(self.id)
+        key, dialect = newest.key if newest is not None else 0, dialect_named(self._row.dialect)
+        counted = self._counted
+        if counted is not None and counted.compaction == key and counted.tip != tip:
+            start = counted.tip.length
+            entries = self.store.read_from(self.id, start, tip.length - start)
+            wires = [parse_json(entry.raw) for entry in entries]
+            counted = counted.extend(wires, dialect, self._notebook.tokenizer, tip)
+        if counted is None or counted.compaction != key:
+            view = read_view(self.store, self._row, newest and newest.compaction, tip.length)
+            sent = [message.wire for message in view.mend()]
+            tokens = sum(self._notebook.weigh(sent, dialect))
+            counted = CountedView.of(view.wires, tokens, dialect, compaction=key, tip=tip)
+        self._counted = counted
+        return counted
 
     def _position(self, handle: str) -> int:
         position = number_of(handle) - 1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.conversation.dialects import dialect_named
+from penstock.conversation.message import ToolCall, ToolResult
 from penstock.conversation.view import Handoff, Kept, Rewritten, ViewMessage, fold, positions_in, write_view
 from penstock.conversation.wire import encode_wire
 from penstock.errors import StoreError
@@ -21,6 +22,7 @@ from penstock.stores.values import NewFact
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from penstock.conversation.message import Message, Part
     from penstock.conversation.view import Compaction, Piece
     from penstock.engine.compressed import Compressed
     from penstock.redaction import Redactor
@@ -96,6 +98,7 @@ def recorded_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:
         return view.pieces
     before = {piece.position: piece for piece in view.pieces if isinstance(piece, Rewritten)}
     covered = {place for piece in view.pieces if isinstance(piece, Handoff) for place in piece.covers}
+    read = result.read
     recorded: list[Piece] = []
     for piece in plan.pieces:
         match piece:
@@ -105,7 +108,8 @@ def recorded_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:
             case Kept(position=place):
                 recorded += _again(place, {}, result.places, view, before)
             case Rewritten(position=place, parts=parts):
-                recorded += _again(place, parts, result.places, view, before)
+                own = _as_logged(parts, read[place][1], result.places[place], view)
+                recorded += _again(place, own, result.places, view, before)
     return _without_what_stands(recorded)
 
 
@@ -137,6 +141,33 @@ def recorded_facts(
             result.transcript, result.plan, redactor, shortened=shortened, earlier=before
         )
     ]
+
+
+def _as_logged(parts: Mapping[int, Part], read: Message, given: int, view: StoredView) -> Mapping[int, Part]:
+    """The parts by their place in the logged message.
+
+    They are numbered as they were read: where the message had to be mended first, some of its parts were gone or moved.
+    """
+    if given < 0:
+        return parts
+    logged = dialect_named(view.dialect).decode(view.messages[given].wire).parts
+    if len(logged) == len(read.parts) and all(map(_same, logged, read.parts)):
+        return parts
+    places: dict[int, int] = {}
+    for at, part in enumerate(read.parts):
+        left = (
+            place for place, own in enumerate(logged) if place not in places.values() and _same(own, part)
+        )
+        if (found := next(left, None)) is not None:
+            places[at] = found
+    return {places[at]: part for at, part in parts.items() if at in places}
+
+
+def _same(one: Part, other: Part) -> bool:
+    """Whether both are the same part, but for the id of a call, which a list may have made up."""
+    if isinstance(one, (ToolCall, ToolResult)) and isinstance(other, (ToolCall, ToolResult)):
+        return msgspec.structs.replace(one, call_id="") == msgspec.structs.replace(other, call_id="")
+    return one == other
 
 
 def _again(

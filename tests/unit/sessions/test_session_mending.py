@@ -125,3 +125,23 @@ def test_a_message_that_is_gone_from_the_store_is_a_clear_error(store):
         session.view()
     found = exported(store, "s1")
     assert (len(found.messages), found.missing) == (2, 1)
+
+
+def test_a_message_that_was_mended_and_then_shortened_is_recorded_by_its_own_parts(store):
+    """Mending drops the blank text in front: the result is the second part of what was logged, and the first of what is sent."""
+    session = Session.create(store, dialect="anthropic")
+    for n in range(12):
+        use = {"type": "tool_use", "id": f"c{n}", "name": "terminal", "input": {}}
+        answer = {"type": "tool_result", "tool_use_id": f"c{n}", "content": f"line {n}\n" * 400}
+        session.append(
+            [
+                {"role": "user", "content": f"Step {n}."},
+                {"role": "assistant", "content": [use]},
+                {"role": "user", "content": [{"type": "text", "text": " "}, answer]},
+                {"role": "assistant", "content": "Done."},
+            ]
+        )
+    compacted = session.compact(target_tokens=12_000)
+    assert compacted.receipt.elided
+    assert session.view() == compacted.messages
+    assert breaches(session.view(), "anthropic") == []
