@@ -24,10 +24,10 @@ from penstock.engine.attempt import WriterMemory
 from penstock.engine.compress import CompressRequest, compress_list, new_notebook, run_sync, summarise_list
 from penstock.engine.compressed import number_of
 from penstock.engine.learned import notes_for
+from penstock.engine.registry import session_compactors
 from penstock.engine.summariser import summariser_of
 from penstock.engine.threads import in_thread
 from penstock.errors import UnknownHandle
-from penstock.lossless.session_nodes import SessionNodes
 from penstock.measure.usage import Usage, normalise_usage
 from penstock.measure.weigh import weigh
 from penstock.planning.receipt import NOTHING_TO_DO
@@ -59,8 +59,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Session", "ViewBase"]
 
-LOSSLESS = "lossless"  # the engine whose handoffs are outlines
-
 
 class Session:
     """One conversation in a store, at its tip. Not safe to share between threads; the store is.
@@ -86,7 +84,7 @@ class Session:
         self._meter = Meter(store, row.model)
         self._counted: CountedView | None = None
         self._history: SessionHistory | None = None
-        self._nodes = SessionNodes(store, row.id)
+        self._compactors = session_compactors(store, row.id)
 
     @classmethod
     def create(
@@ -254,8 +252,9 @@ class Session:
     async def _compacted(
         self, wires: Sequence[Any], request: CompressRequest, writer: Summariser | None
     ) -> Compressed:
-        if self.settings.context.engine == LOSSLESS:
-            return await self._nodes.compacted(wires, request, self._notebook, writer)
+        own = self._compactors.get(self.settings.context.engine)
+        if own is not None:
+            return await own.compact(wires, request, self._notebook, writer)
         if writer is None:
             return await in_thread(compress_list, wires, request, self._notebook)
         return await summarise_list(wires, request, writer, self._notebook)
@@ -393,7 +392,10 @@ class Session:
             count, redact = self._notebook.tokenizer.count, self._notebook.redactor.redact
             self._history = SessionHistory(self.store, self.id, count, redact, embedder_for(self.settings))
         newest = self.store.newest_compaction(self.id)
-        return self._nodes.history(self._history, self._notebook.tokenizer.count, newest)
+        history: History = self._history
+        for compactor in self._compactors.values():
+            history = compactor.history(history, self._notebook.tokenizer.count, newest)
+        return history
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """The recall tools, in the format of OpenAI's function tools: for the requests of an agent that may use them."""
@@ -500,7 +502,8 @@ class Session:
             wires = [parse_json(entry.raw) for entry in entries]
             counted = counted.extend(wires, dialect, self._notebook.tokenizer, tip)
         if counted is None or counted.compaction != key:
-            view = read_view(self.store, self._row, newest and newest.compaction, tip.length)
+            compaction = newest.compaction if newest is not None else None
+            view = read_view(self.store, self._row, compaction, tip.length)
             sent = [message.wire for message in view.mend()]
             tokens = sum(self._notebook.weigh(sent, dialect))
             counted = CountedView.of(view.wires, tokens, dialect, compaction=key, tip=tip)
