@@ -12,7 +12,7 @@ from penstock.conversation.message import ToolResult
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import InputError, MalformedJSON
 from penstock.measure.weigh import weigh
-from penstock.sessions.results import stored_handles
+from penstock.sessions.results import find_stored_handles
 from penstock.stores.values import NewMessage
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.conversation.message import Message
     from penstock.measure.tokens import Tokenizer
 
-__all__ = ["encode_given", "new_messages", "read_given"]
+__all__ = ["encode_given", "prepare_messages", "read_given"]
 
 _JSON = (str, bytes, bytearray)
 
@@ -74,7 +74,7 @@ def _parse(text: str | bytes | bytearray, number: int) -> Any:
         raise MalformedJSON(f"the message is not JSON: {error}", position=f"message {number}") from None
 
 
-def new_messages(
+def prepare_messages(
     raws: Sequence[bytes], wires: Sequence[Any], dialect: Dialect, tokenizer: Tokenizer
 ) -> list[NewMessage]:
     """Returns the messages as a store takes them. Raises InputError with the number of one that cannot be read.
@@ -98,4 +98,4 @@ def new_messages(
 def _stands_for(message: Message) -> tuple[str, ...]:
     """The stored results whose previews are in the message."""
     texts = [part.text for part in message.parts if isinstance(part, ToolResult)]
-    return tuple(handle for text in texts for handle in stored_handles(text))
+    return tuple(handle for text in texts for handle in find_stored_handles(text))

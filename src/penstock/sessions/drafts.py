@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.conversation.view import Compaction
-from penstock.sessions.stored_view import read_view, recorded_facts, recorded_pieces
+from penstock.sessions.stored_view import read_view, record_facts, record_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.sessions.stored_view import StoredView
     from penstock.stores.values import CompactionRow, LogTip, NewFact, SessionRow, Store
 
-__all__ = ["CompactionDraft", "ViewBase", "drafted"]
+__all__ = ["CompactionDraft", "ViewBase", "draft_compaction"]
 
 
 class ViewBase(msgspec.Struct, frozen=True, eq=False):
@@ -50,16 +50,16 @@ class CompactionDraft(msgspec.Struct, frozen=True, eq=False):
         return [message.wire for message in self.messages]
 
 
-def drafted(
+def draft_compaction(
     standing: ViewBase, result: Compressed, store: Store, row: SessionRow, redactor: Redactor
 ) -> CompactionDraft:
     """All that is to be recorded of a compaction of this view. Nothing is written."""
     tip = standing.tip
-    compaction = Compaction(tip.id, tip.length, recorded_pieces(standing.view, result))
+    compaction = Compaction(tip.id, tip.length, record_pieces(standing.view, result))
     return CompactionDraft(
         base=standing,
         compaction=compaction,
         receipt=result.receipt.to_dict(),
-        facts=recorded_facts(standing.view, result, redactor, store.facts(row.id)),
+        facts=record_facts(standing.view, result, redactor, store.facts(row.id)),
         messages=read_view(store, row, compaction, tip.length).messages,
     )

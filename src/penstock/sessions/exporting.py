@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from penstock.stores.values import Store
 
-__all__ = ["Exported", "as_document", "exported", "log_bytes", "view_bytes"]
+__all__ = ["Export", "export_conversation", "log_bytes", "read_view_bytes", "write_document"]
 
 ARRAY, LINES = "json", "jsonl"
 
 
-class Exported(msgspec.Struct, frozen=True):
+class Export(msgspec.Struct, frozen=True):
     """The messages, each as JSON, and what the dialect could not say, with how often that was so.
 
     `missing` counts messages of the log that are not in the store any more: it is damaged.
@@ -34,22 +34,24 @@ class Exported(msgspec.Struct, frozen=True):
     missing: int = 0
 
 
-def exported(store: Store, session_id: str, *, view: bool = False, dialect: str | None = None) -> Exported:
+def export_conversation(
+    store: Store, session_id: str, *, view: bool = False, dialect: str | None = None
+) -> Export:
     """The log of the session's conversation, or its view. In its own dialect the log's bytes are exact.
 
     Raises UnknownSession, UnknownDialect.
     """
     row = store.tip(session_id)
     length = store.log_tip(row.id).length
-    raws = view_bytes(store, row.id) if view else log_bytes(store, row.id)
+    raws = read_view_bytes(store, row.id) if view else log_bytes(store, row.id)
     missing = 0 if view else max(0, length - len(raws))
     if dialect is None or dialect == row.dialect:
-        return Exported(row.dialect, raws, missing=missing)
+        return Export(row.dialect, raws, missing=missing)
     source, target = dialect_named(row.dialect), dialect_named(dialect)
     converted = convert(decode_all(source, [parse_json(raw) for raw in raws]), source, target)
     # A view is to be sent, and what one dialect allows another may not: that an assistant speaks first.
     wires = [one.wire for one in sendable(converted.wires, target)] if view else converted.wires
-    return Exported(target.name, [encode_wire(wire) for wire in wires], converted.lost, missing)
+    return Export(target.name, [encode_wire(wire) for wire in wires], converted.lost, missing)
 
 
 def log_bytes(store: Store, session_id: str) -> list[bytes]:
@@ -57,7 +59,7 @@ def log_bytes(store: Store, session_id: str) -> list[bytes]:
     return [entry.raw for entry in store.read_from(session_id, 0)]
 
 
-def view_bytes(store: Store, session_id: str) -> list[bytes]:
+def read_view_bytes(store: Store, session_id: str) -> list[bytes]:
     """Returns what the model is to be sent: exact bytes of what is kept, and what was written in place of the rest."""
     row = store.tip(session_id)
     newest = store.newest_compaction(row.id)
@@ -66,7 +68,7 @@ def view_bytes(store: Store, session_id: str) -> list[bytes]:
     return [message.raw for message in view.mend()]
 
 
-def as_document(messages: Sequence[bytes], form: str = ARRAY) -> bytes:
+def write_document(messages: Sequence[bytes], form: str = ARRAY) -> bytes:
     """The messages as a JSON array, or one per line."""
     if form == LINES:
         # A line end inside a message can only be blank space between its tokens.

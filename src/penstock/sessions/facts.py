@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.redaction import Redactor
     from penstock.writing.transcript import Transcript
 
-__all__ = ["MOST_FACTS", "KeptFact", "KeptKind", "leaving_facts"]
+__all__ = ["MOST_FACTS", "KeptFact", "KeptKind", "collect_leaving_facts"]
 
 MOST_FACTS = 2_000  # of one compaction
 
@@ -51,7 +51,7 @@ class KeptFact(msgspec.Struct, frozen=True, gc=False):
     superseded_by: int = 0
 
 
-def leaving_facts(
+def collect_leaving_facts(
     transcript: Transcript,
     plan: Plan,
     redactor: Redactor,

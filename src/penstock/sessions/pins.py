@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.conversation.view import Piece
     from penstock.stores.values import SessionRow, Store
 
-__all__ = ["stands_whole", "with_pinned"]
+__all__ = ["bring_back_pinned", "stands_whole"]
 
 _AROUND = 64  # messages before and after a pinned one among which those that belong to it are looked for
 
@@ -33,7 +33,7 @@ def stands_whole(compaction: Compaction | None, position: int) -> bool:
     return compaction is None or position >= compaction.length or Kept(position) in compaction.pieces
 
 
-def with_pinned(
+def bring_back_pinned(
     compaction: Compaction | None, pins: Collection[int], store: Store, session: SessionRow
 ) -> Compaction | None:
     """The compaction as the next one is made of it: with pinned messages whole that it shortened or summarised."""

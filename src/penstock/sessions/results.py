@@ -36,11 +36,11 @@ __all__ = [
     "LargeResult",
     "ResultKeeper",
     "ResultLimits",
-    "limits_for_results",
-    "preview",
-    "result_handle",
-    "stored_handles",
-    "to_store",
+    "choose_for_store",
+    "find_stored_handles",
+    "make_result_handle",
+    "scale_limits",
+    "write_preview",
 ]
 
 
@@ -86,7 +86,7 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
             found = [(place, at, linked[len(earlier) + place].parts[at]) for place, at, _ in turn]
             results = [(place, at, part) for place, at, part in found if isinstance(part, ToolResult)]
             judged = [self._judged(part, calls.get(part.call_id)) for _, _, part in results]
-            chosen = to_store(judged, self.limits, spent if turn[0][0] == 0 else 0)
+            chosen = choose_for_store(judged, self.limits, spent if turn[0][0] == 0 else 0)
             changes: dict[int, dict[int, Part]] = {}
             for number, room in chosen.items():
                 place, at, part = results[number]
@@ -146,7 +146,7 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _stored(self, text: str, call: ToolCall | None, room: int) -> str:
-        handle = result_handle(self.session.conversation, text)
+        handle = make_result_handle(self.session.conversation, text)
         tool = call.name if call is not None else ""
         result = StoredResult(id=handle, session=self.session.id, tool=tool, text=text, created=time.time())
         try:
@@ -154,10 +154,10 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
         except StoreError as error:
             _log.warning("a tool result of %d characters could not be kept: %s", len(text), error)
             handle = ""
-        return preview(text, room, handle, self.redact, self.recall_tool)
+        return write_preview(text, room, handle, self.redact, self.recall_tool)
 
 
-def result_handle(conversation: str, text: str) -> str:
+def make_result_handle(conversation: str, text: str) -> str:
     """The handle of a result: the same text in the same conversation has the same one."""
     content = f"{conversation}\n{text}".encode("utf-8", "surrogatepass")
     return f"r{hashlib.blake2b(content, digest_size=6).hexdigest()}"
@@ -223,7 +223,7 @@ class LargeResult(msgspec.Struct, frozen=True):
     stays: bool = False
 
 
-def limits_for_results(tools: ToolsSettings, window_tokens: int | None) -> ResultLimits:
+def scale_limits(tools: ToolsSettings, window_tokens: int | None) -> ResultLimits:
     """The limits of the settings, scaled down where the window is small."""
     result, turn = tools.result_chars, tools.turn_chars
     if window_tokens is not None:
@@ -233,7 +233,9 @@ def limits_for_results(tools: ToolsSettings, window_tokens: int | None) -> Resul
     return ResultLimits(result, turn, tools.preview_chars)
 
 
-def to_store(results: Sequence[LargeResult], limits: ResultLimits, spent_chars: int = 0) -> dict[int, int]:
+def choose_for_store(
+    results: Sequence[LargeResult], limits: ResultLimits, spent_chars: int = 0
+) -> dict[int, int]:
     """The places of results that are to be stored, each with the characters that its preview may have.
 
     `spent_chars` are those of results of the same turn that are in the log already. After it all results of the turn are
@@ -260,7 +262,7 @@ def to_store(results: Sequence[LargeResult], limits: ResultLimits, spent_chars: 
     return stored
 
 
-def preview(
+def write_preview(
     text: str, room_chars: int, handle: str, redact: Callable[[str], str], recall_tool: str | None = None
 ) -> str:
     """What stands in place of the text: its beginning, redacted, and a note, in at most `room_chars` characters.
@@ -284,7 +286,7 @@ def preview(
     return f"{beginning}\n{note}" if beginning else note
 
 
-def stored_handles(text: str) -> tuple[str, ...]:
+def find_stored_handles(text: str) -> tuple[str, ...]:
     """The handles that previews in a text name."""
     return tuple(dict.fromkeys(_STORED.findall(text))) if "stored as r" in text else ()
 

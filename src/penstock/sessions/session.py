@@ -34,13 +34,13 @@ from penstock.planning.receipt import NOTHING_TO_DO
 from penstock.recall.ranking import Wish
 from penstock.recall.semantic import embedder_for
 from penstock.recall.tools import Budget, answer, tool_schemas
-from penstock.sessions.appending import encode_given, new_messages, read_given
+from penstock.sessions.appending import encode_given, prepare_messages, read_given
 from penstock.sessions.branches import branch_off
-from penstock.sessions.drafts import CompactionDraft, ViewBase, drafted
+from penstock.sessions.drafts import CompactionDraft, ViewBase, draft_compaction
 from penstock.sessions.history import SessionHistory
 from penstock.sessions.metering import CountedView, Meter, price_request
-from penstock.sessions.pins import stands_whole, with_pinned
-from penstock.sessions.results import READ_FILE, ResultKeeper, limits_for_results
+from penstock.sessions.pins import bring_back_pinned, stands_whole
+from penstock.sessions.results import READ_FILE, ResultKeeper, scale_limits
 from penstock.sessions.retention import honour_retention
 from penstock.sessions.stored_view import read_view
 from penstock.settings import Settings
@@ -137,7 +137,7 @@ class Session:
         given = self.keep_results(messages) if keep_results else messages
         raws, wires = encode_given(given, read_given(given))
         dialect = dialect_named(self._row.dialect)
-        new = new_messages(raws, wires, dialect, self._notebook.tokenizer)
+        new = prepare_messages(raws, wires, dialect, self._notebook.tokenizer)
         first = self._tip.length
         self._tip = self.store.append(self.id, new, self._tip.id, time.time()).tip
         return [f"m{first + n}" for n in range(1, len(new) + 1)]
@@ -153,7 +153,7 @@ class Session:
         keeper = ResultKeeper(
             store=self.store,
             session=self._row,
-            limits=limits_for_results(self.settings.tools, self.window.tokens),
+            limits=scale_limits(self.settings.tools, self.window.tokens),
             redact=self._notebook.redactor.redact,
             tool_limits=self.tool_limits,
             recall_tool=self.recall_tool,
@@ -269,7 +269,7 @@ class Session:
         tip = self.store.log_tip(self.id)
         compaction = newest.compaction if newest is not None else None
         if with_pins:
-            compaction = with_pinned(compaction, self.store.pins(self.id), self.store, self._row)
+            compaction = bring_back_pinned(compaction, self.store.pins(self.id), self.store, self._row)
         return ViewBase(read_view(self.store, self._row, compaction, tip.length), tip, newest)
 
     def commit(
@@ -293,7 +293,7 @@ class Session:
         """
         if result.receipt.outcome == NOTHING_TO_DO:
             return None
-        return drafted(standing, result, self.store, self._row, self._notebook.redactor)
+        return draft_compaction(standing, result, self.store, self._row, self._notebook.redactor)
 
     def commit_draft(self, draft: CompactionDraft, decision: Mapping[str, Any] | None = None) -> None:
         """As `commit`."""

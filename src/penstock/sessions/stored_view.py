@@ -15,7 +15,7 @@ from penstock.conversation.message import ToolCall, ToolResult
 from penstock.conversation.view import Handoff, Kept, Rewritten, ViewMessage, fold, positions_in, write_view
 from penstock.conversation.wire import encode_wire
 from penstock.errors import StoreError
-from penstock.sessions.facts import KeptFact, KeptKind, leaving_facts
+from penstock.sessions.facts import KeptFact, KeptKind, collect_leaving_facts
 from penstock.sessions.sendable import sendable
 from penstock.stores.values import NewFact
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.redaction import Redactor
     from penstock.stores.values import FactRow, SessionRow, Store
 
-__all__ = ["StoredView", "read_view", "recorded_facts", "recorded_pieces"]
+__all__ = ["StoredView", "read_view", "record_facts", "record_pieces"]
 
 
 class StoredView(msgspec.Struct, frozen=True, eq=False):
@@ -87,7 +87,7 @@ def read_view(store: Store, session: SessionRow, compaction: Compaction | None, 
     return StoredView(write_view(pieces, raws, dialect_named(session.dialect)), pieces, session.dialect)
 
 
-def recorded_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:
+def record_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:
     """The pieces of a compaction of this view, by positions of the log.
 
     What the view had rewritten already stays rewritten. A handoff stands for all that the one before it stood for.
@@ -113,7 +113,7 @@ def recorded_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:
     return _without_what_stands(recorded)
 
 
-def recorded_facts(
+def record_facts(
     view: StoredView,
     result: Compressed,
     redactor: Redactor,
@@ -137,7 +137,7 @@ def recorded_facts(
             uses=fact.uses,
             superseded=fact.superseded_by - 1 if fact.superseded_by else None,
         )
-        for fact in leaving_facts(
+        for fact in collect_leaving_facts(
             result.transcript, result.plan, redactor, shortened=shortened, earlier=before
         )
     ]

@@ -19,7 +19,7 @@ from penstock.conversation.message import Role, Summary, Text, ToolResult
 from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten, fold, wire_text
 from penstock.conversation.wire import encode_wire
 from penstock.errors import TargetTooSmall
-from penstock.sessions.exporting import exported
+from penstock.sessions.exporting import export_conversation
 from penstock.sessions.session import Session
 from penstock.sessions.stored_view import read_view
 from penstock.stores.store import open_store
@@ -188,7 +188,7 @@ def check_bytes(session, raws):
     """Every message that the view keeps has the bytes that it was appended with."""
     view = session.view()
     assert [json.loads(raw) for raw in session.view_bytes()] == view
-    assert exported(session.store, session.id, view=True).messages == session.view_bytes()
+    assert export_conversation(session.store, session.id, view=True).messages == session.view_bytes()
     newest = session.store.newest_compaction(session.id)
     pieces = fold(len(raws), newest and newest.compaction)
     after_merged = {
@@ -217,7 +217,7 @@ def test_a_view_keeps_the_bytes_of_its_messages(name, data):
             handed_over = [given_as(data, wire) for wire in wires]
             session.append([given for given, _ in handed_over])
             raws += [raw for _, raw in handed_over]
-            assert exported(store, session.id).messages == raws
+            assert export_conversation(store, session.id).messages == raws
             session.pin(f"m{data.draw(st.integers(1, len(raws)))}")
             size = session.count()
             with contextlib.suppress(TargetTooSmall):
