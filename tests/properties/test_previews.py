@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.redaction import Redactor
-from penstock.sessions.results import (
+from penstock.sessions.previews import (
     LEAST_CHARS,
     LargeResult,
     ResultLimits,

@@ -12,7 +12,7 @@ from penstock.conversation.message import ToolResult
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import InputError, MalformedJSON
 from penstock.measure.weigh import weigh
-from penstock.sessions.results import find_stored_handles
+from penstock.sessions.previews import find_stored_handles
 from penstock.stores.values import NewMessage
 
 if TYPE_CHECKING:

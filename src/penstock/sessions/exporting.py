@@ -1,4 +1,4 @@
-"""A stored conversation as bytes: its log or its view, exactly as it came, or in another dialect."""
+"""Exports a stored conversation as bytes: its log or its view, exactly as it came, or in another dialect."""
 
 from __future__ import annotations
 
@@ -17,33 +17,32 @@ if TYPE_CHECKING:
 
     from penstock.stores.values import Store
 
-__all__ = ["Export", "export_conversation", "log_bytes", "read_view_bytes", "write_document"]
+__all__ = ["Export", "export_conversation", "read_view_bytes", "write_document"]
 
 ARRAY, LINES = "json", "jsonl"
 
 
 class Export(msgspec.Struct, frozen=True):
-    """The messages, each as JSON, and what the dialect could not say, with how often that was so.
-
-    `missing` counts messages of the log that are not in the store any more: it is damaged.
-    """
+    """The messages of a conversation, each as JSON."""
 
     dialect: str
     messages: list[bytes]
     lost: dict[str, int] = {}
+    """What the dialect could not say, and how often."""
     missing: int = 0
+    """Messages of the log that a damaged store no longer has."""
 
 
 def export_conversation(
     store: Store, session_id: str, *, view: bool = False, dialect: str | None = None
 ) -> Export:
-    """The log of the session's conversation, or its view. In its own dialect the log's bytes are exact.
+    """Returns the log of the session's conversation, or its view. In its own dialect, what was logged has its exact bytes.
 
     Raises UnknownSession, UnknownDialect.
     """
     row = store.tip(session_id)
     length = store.log_tip(row.id).length
-    raws = read_view_bytes(store, row.id) if view else log_bytes(store, row.id)
+    raws = read_view_bytes(store, row.id) if view else [entry.raw for entry in store.read_from(row.id, 0)]
     missing = 0 if view else max(0, length - len(raws))
     if dialect is None or dialect == row.dialect:
         return Export(row.dialect, raws, missing=missing)
@@ -52,11 +51,6 @@ def export_conversation(
     # A view is to be sent, and what one dialect allows another may not: that an assistant speaks first.
     wires = [one.wire for one in sendable(converted.wires, target)] if view else converted.wires
     return Export(target.name, [encode_wire(wire) for wire in wires], converted.lost, missing)
-
-
-def log_bytes(store: Store, session_id: str) -> list[bytes]:
-    """Every message of the log, exactly as it was appended."""
-    return [entry.raw for entry in store.read_from(session_id, 0)]
 
 
 def read_view_bytes(store: Store, session_id: str) -> list[bytes]:
@@ -69,7 +63,7 @@ def read_view_bytes(store: Store, session_id: str) -> list[bytes]:
 
 
 def write_document(messages: Sequence[bytes], form: str = ARRAY) -> bytes:
-    """The messages as a JSON array, or one per line."""
+    """Returns the messages as a JSON array, or one per line."""
     if form == LINES:
         # A line end inside a message can only be blank space between its tokens.
         return b"".join(raw.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n" for raw in messages)

@@ -1,4 +1,4 @@
-"""What the ledger holds of messages that leave a view, so that it outlives them there.
+"""Keeps what the ledger holds of messages that leave a view, so that it outlives them there.
 
 A message gives its facts once: when a compaction first takes it out of the view or shortens it. Later ones see a stub of
 it, or nothing. A constraint that a later message changes is given again, with what changed it.
@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.conversation.view import Kept
+from penstock.conversation.view import Kept, Rewritten
+from penstock.stores.values import NewFact
 from penstock.writing.ledger import Fact, FactKind, Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from penstock.conversation.view import Piece
+    from penstock.engine.compressed import Compressed
     from penstock.planning.plan import Plan
     from penstock.redaction import Redactor
+    from penstock.stores.values import FactRow
     from penstock.writing.transcript import Transcript
 
-__all__ = ["MOST_FACTS", "KeptFact", "KeptKind", "collect_leaving_facts"]
+__all__ = ["MOST_FACTS", "KeptFact", "KeptKind", "record_facts"]
 
 MOST_FACTS = 2_000  # of one compaction
 
@@ -51,7 +55,40 @@ class KeptFact(msgspec.Struct, frozen=True, gc=False):
     superseded_by: int = 0
 
 
-def collect_leaving_facts(
+def record_facts(
+    pieces: Sequence[Piece],
+    result: Compressed,
+    redactor: Redactor,
+    earlier: Sequence[FactRow],
+) -> list[NewFact]:
+    """Returns the facts of the messages that a compaction takes out of a view of these pieces, as a store takes them.
+
+    `earlier` are the facts that were kept before.
+    """
+    if result.plan is None or result.transcript is None:
+        return []
+    before = [
+        KeptFact(KeptKind(fact.kind), fact.text, fact.position + 1)
+        for fact in earlier
+        if fact.kind == KeptKind.CONSTRAINT and fact.superseded is None
+    ]
+    shortened = {piece.position + 1 for piece in pieces if isinstance(piece, Rewritten)}
+    return [
+        NewFact(
+            position=fact.number - 1,
+            kind=fact.kind.value,
+            text=fact.text,
+            label=fact.label,
+            uses=fact.uses,
+            superseded=fact.superseded_by - 1 if fact.superseded_by else None,
+        )
+        for fact in _collect_leaving(
+            result.transcript, result.plan, redactor, shortened=shortened, earlier=before
+        )
+    ]
+
+
+def _collect_leaving(
     transcript: Transcript,
     plan: Plan,
     redactor: Redactor,

@@ -1,4 +1,4 @@
-"""Taking over a conversation that another program recorded. Doing it twice adds nothing.
+"""Takes over a conversation that another program recorded. Doing it twice adds nothing.
 
 The id of its session follows from what it is: from the id that the other program gave it, else from its content. Where
 the file has grown meanwhile, the log gets what is new; where it went another way, a branch does. What was said keeps its
@@ -35,23 +35,23 @@ __all__ = ["BRANCHED", "GROWN", "KNOWN", "NEW", "WITHOUT_PARENT", "Adoption", "a
 NEW, GROWN, KNOWN, BRANCHED, WITHOUT_PARENT = "new", "grown", "known", "branched", "without_parent"
 _NOTE = "import"
 _TITLE_CHARS = 200
-_TRIES = 20  # where somebody else imports the same
-_LIVE_SECONDS = 60.0  # since a file was written that somebody may still be writing
+_TRIES = 20  # where another process imports the same
+_LIVE_SECONDS = 60.0  # since a file was written that another program may still be writing
 _LONGEST_SECONDS = 15.0  # between some messages and what they cost
 _AT_ONCE = 500  # messages in one transaction
 
 
 class Adoption(msgspec.Struct, frozen=True):
-    """What became of a recorded conversation: its session, and how many messages were added to the store's log.
-
-    `more_to_come` where its last message was left for the next time.
-    """
+    """The outcome for one recorded conversation: NEW, GROWN, KNOWN, BRANCHED or WITHOUT_PARENT."""
 
     outcome: str
     session: str = ""
     added: int = 0
+    """Messages that were added to the store's log."""
     messages: int = 0
+    """Messages that the recorded conversation has."""
     more_to_come: bool = False
+    """True where its last message was left for the next time."""
 
 
 class _Adoptee(msgspec.Struct, frozen=True):
@@ -68,11 +68,12 @@ class _Adoptee(msgspec.Struct, frozen=True):
 def adopt_conversation(
     store: Store, recorded: Recorded, settings: Settings, now: float, written: float | None = None
 ) -> Adoption:
-    """Put the conversation into the store. What has no time of its own has that of `written`, or of `now`.
+    """Puts the conversation into the store. Messages without a time of their own have that of `written`, or of `now`.
 
-    Raises InputError for what is no message of its dialect, StoreError where the store does not take it. What was
-    appended until then stays, and the next attempt goes on from there. Somebody else may import the same at the same time.
-    Of a file that was written a moment ago, a last message that may go on is left for the next time: a log is never changed.
+    Raises InputError for a message that is not one of its dialect, StoreError where the store does not take it. What was
+    appended until then stays, and the next attempt goes on from there. Another process may import the same at the same
+    time. The last message of a file that was written a moment ago may still grow: it is left for the next time, since a log
+    is never changed.
     """
     is_live = written is not None and 0 <= now - written < _LIVE_SECONDS
     more_to_come = recorded.may_go_on and is_live and len(recorded.messages) > 1
@@ -83,7 +84,7 @@ def adopt_conversation(
         try:
             done = _put(store, prepared, settings)
             break
-        except StoreConflict:  # somebody else is at it: go on from where that is now
+        except StoreConflict:  # another process is at it: go on from where that is now
             continue
     else:
         done = _put(store, prepared, settings)
@@ -160,7 +161,7 @@ def _open_branch(store: Store, prepared: _Adoptee, session: NewSession, shared: 
 
 
 def _make_session(store: Store, session: NewSession, make: Callable[[], SessionRow]) -> SessionRow:
-    """The session that is made. Raises StoreConflict where somebody else has made it meanwhile."""
+    """The session that is made. Raises StoreConflict where another process has made it meanwhile."""
     try:
         return make()
     except StoreConflict:
@@ -226,7 +227,7 @@ def _write_signature(recorded: Recorded) -> bytes:
 
 
 def _is_under_way(store: Store, row: SessionRow, now: float) -> bool:
-    """Whether somebody else may be importing the same: messages are there then whose costs are still to be booked."""
+    """True where another process may be importing the same: its messages are there, and their costs not booked yet."""
     last = store.note(LAST_USED, row.conversation)
     return last is not None and abs(now - float(last)) < _LONGEST_SECONDS
 
@@ -265,7 +266,7 @@ def _append(store: Store, session_id: str, prepared: _Adoptee, start: int) -> No
             for message, at in zip(prepared.new[start:end], times[start:end], strict=True)
         ]
         done = store.append(session_id, new, prepared.ids[start - 1] if start else "", times[end - 1])
-        if not done.again:  # whoever has appended them books them
+        if not done.again:  # the process that has appended them books them
             store.book_all(
                 [
                     price_request(

@@ -1,4 +1,4 @@
-"""Pinned messages that an earlier compaction took out of the view: they come back with the next one.
+"""Brings back pinned messages that an earlier compaction took out of the view: they return with the next one.
 
 A message comes with those that it may not be parted from: a call with its results. It is put behind the handoff that
 stands for it, where the planner finds it as one of the messages that stay.
@@ -29,14 +29,14 @@ _AROUND = 64  # messages before and after a pinned one among which those that be
 
 
 def stands_whole(compaction: Compaction | None, position: int) -> bool:
-    """Whether a message of the log stands in the view as it came."""
+    """Returns True where a message of the log stands in the view as it came."""
     return compaction is None or position >= compaction.length or Kept(position) in compaction.pieces
 
 
 def bring_back_pinned(
     compaction: Compaction | None, pins: Collection[int], store: Store, session: SessionRow
 ) -> Compaction | None:
-    """The compaction as the next one is made of it: with pinned messages whole that it shortened or summarised."""
+    """Returns the compaction that the next one is made of: pinned messages that it shortened or summarised are whole in it."""
     missing = [position for position in sorted(pins) if not stands_whole(compaction, position)]
     if compaction is None or not missing:
         return compaction
@@ -46,9 +46,8 @@ def bring_back_pinned(
     ]
     standing = {piece.position for piece in pieces if not isinstance(piece, Handoff)}
     wanted = {place for position in missing for place in _inseparable(store, session, position)} - standing
-    if (
-        wanted
-    ):  # a handoff that is merged into a message would be merged into another one: it stands by itself
+    if wanted:
+        # A handoff that is merged into a message would now be merged into another one: it stands by itself instead.
         pieces = [_by_itself(piece) if isinstance(piece, Handoff) else piece for piece in pieces]
     for position in sorted(wanted):
         pieces.insert(_place_for(position, pieces), Kept(position))

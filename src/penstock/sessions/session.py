@@ -8,8 +8,8 @@
     session.search("the port of the staging database")
     session.original("m14")
 
-The log only grows. A compaction is one more record, made of the view and committed only if nobody else committed one
-meanwhile; messages that arrive while it is made stay behind it.
+The log only grows. A compaction is one more record: it is made of the view, and committed only if no other process has
+committed one meanwhile. Messages that arrive while it is made stand behind it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from penstock.sessions.drafts import CompactionDraft, ViewBase, draft_compaction
 from penstock.sessions.history import SessionHistory
 from penstock.sessions.metering import CountedView, Meter, price_request
 from penstock.sessions.pins import bring_back_pinned, stands_whole
-from penstock.sessions.results import READ_FILE, ResultKeeper, scale_limits
+from penstock.sessions.previews import scale_limits
+from penstock.sessions.results import READ_FILE, ResultKeeper
 from penstock.sessions.retention import honour_retention
 from penstock.sessions.stored_view import read_view
 from penstock.settings import Settings
@@ -63,12 +64,13 @@ __all__ = ["Session", "ViewBase"]
 class Session:
     """One conversation in a store, at its tip. Not safe to share between threads; the store is.
 
-    Handles are message numbers: `m1` is the first message of the log. `tool_limits` says for single tools from how many
-    characters on `keep_results` stores their results, None for never. `recall_tool` names the tool by which the agent reads
-    originals (`history_expand`), where it has one: stubs, previews and handoffs then name it. `endpoint` is the address that
-    the session's model is at: what is learned of a model is kept by both. `listed_window` is the window that the provider's
-    list of models states for it, where a host has asked. Where `context.engine` of the settings is `lossless`, handoffs are
-    outlines; nodes of outlines can be described and read as messages can, whatever the settings are now.
+    Handles are message numbers: `m1` is the first message of the log. `context.engine` of the settings chooses how the view
+    is compacted; what other engines have kept of the conversation can still be read.
+
+    A host may set four attributes. `tool_limits`: from how many characters on `keep_results` stores the results of single
+    tools, None for never. `recall_tool`: the tool by which the agent reads originals (`history_expand`), which stubs,
+    previews and handoffs then name. `endpoint`: the address of the session's model; what is learned of a model is kept by
+    both. `listed_window`: the window that the provider's list of models states for it.
     """
 
     def __init__(self, store: Store, row: SessionRow, settings: Settings | None = None) -> None:
@@ -96,7 +98,7 @@ class Session:
         title: str = "",
         settings: Settings | None = None,
     ) -> Self:
-        """A new conversation. What is due by `store.retention_days` of the settings is deleted from the store first."""
+        """Returns a new conversation. First deletes from the store what is due by `store.retention_days` of the settings."""
         dialect_named(dialect)
         honour_retention(store, settings or Settings(), time.time())
         new = NewSession(id=_new_id(), at=time.time(), dialect=dialect, model=model, title=title)
@@ -104,7 +106,7 @@ class Session:
 
     @classmethod
     def resume(cls, store: Store, session_id: str, settings: Settings | None = None) -> Self:
-        """The conversation of a session, at its tip. Raises UnknownSession, also where it was due for deletion."""
+        """Returns the conversation of a session, at its tip. Raises UnknownSession, also where it was due for deletion."""
         honour_retention(store, settings or Settings(), time.time())
         return cls(store, store.tip(session_id), settings)
 
@@ -128,11 +130,11 @@ class Session:
         return f"<Session {self.id}: {len(self):,} messages, {self._row.dialect}, in {self.store.url}>"
 
     def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> list[str]:
-        """Append messages (objects, or their exact JSON bytes) to the log; their handles.
+        """Appends messages (objects, or their JSON, which is kept byte for byte) to the log; returns their handles.
 
         With `keep_results`, tool results that are too large go to the store, and previews stand in their place: see
-        `keep_results`. Durable when it returns. Raises InputError for what is no message of the dialect, StoreConflict
-        where another process has appended meanwhile (`refresh`, look at what it was, and append anew).
+        `keep_results`. Durable when it returns. Raises InputError for a message that is not one of the dialect,
+        StoreConflict where another process has appended meanwhile (`refresh`, look at what it was, and append anew).
         """
         given = self.keep_results(messages) if keep_results else messages
         raws, wires = encode_given(given, read_given(given))
@@ -143,11 +145,11 @@ class Session:
         return [f"m{first + n}" for n in range(1, len(new) + 1)]
 
     def keep_results(self, messages: Sequence[Any]) -> list[Any]:
-        """The messages as they may be appended and sent, with large tool results kept in the store.
+        """Keeps large tool results in the store; returns the messages as they may be appended and sent.
 
         A result over `tools.result_chars` (less for a small window; `tool_limits` has the limits of single tools), and
         the largest of a turn that has more than `tools.turn_chars`, are replaced by their beginning, their size and a
-        handle. `original` gives all of one by its handle. What stays as it is, is what was given.
+        handle. `original` gives all of one by its handle. Other messages are the objects that were given.
         """
         wires = read_given(messages)
         keeper = ResultKeeper(
@@ -162,20 +164,20 @@ class Session:
         return [one if now is wire else now for one, wire, now in zip(messages, wires, kept, strict=True)]
 
     def redact(self, text: str) -> str:
-        """The text without secrets, by the settings."""
+        """Returns the text without secrets, by the settings."""
         return self._notebook.redactor.redact(text)
 
     def is_behind(self) -> bool:
-        """Whether somebody else has written to the conversation's log."""
+        """Returns True where another process has written to the conversation's log."""
         return self.store.log_tip(self.id) != self._tip
 
     def refresh(self) -> None:
-        """Go to where the conversation stands now, whoever has written to it."""
+        """Goes to where the conversation stands now, whichever process has written to it."""
         self._row = self.store.tip(self.id)
         self._tip = self.store.log_tip(self.id)
 
     def view(self) -> list[Any]:
-        """What the model is to be sent: the newest compaction's view and all that was logged after it.
+        """Returns the messages to send to the model: the newest compaction's view and all that was logged after it.
 
         Where the log is broken, as a killed process leaves it, the view is not: a call that never got its result has a
         stub, a result without a call is left out. Calls at the very end may still run and stay as they are.
@@ -200,9 +202,9 @@ class Session:
         focus: str | None = None,
         summariser: Any = None,
     ) -> Compressed:
-        """Compact the view and commit it. Nothing is committed where there is nothing to do.
+        """Compacts the view and commits it. Nothing is committed where there is nothing to do.
 
-        Raises what `penstock.compress` raises, and StoreConflict where somebody else has compacted the same view
+        Raises what `penstock.compress` raises, and StoreConflict where another process has compacted the same view
         meanwhile: that compaction stands, and this one is discarded.
         """
         return run_sync(
@@ -245,11 +247,11 @@ class Session:
             ),
         )
         writer = None if summariser is None else summariser_of(summariser)
-        result = await self._compacted(standing.view.wires, request, writer)
+        result = await self._compact_list(standing.view.wires, request, writer)
         await in_thread(self.commit, standing, result)
         return result
 
-    async def _compacted(
+    async def _compact_list(
         self, wires: Sequence[Any], request: CompressRequest, writer: Summariser | None
     ) -> Compressed:
         own = self._compactors.get(self.settings.context.engine)
@@ -260,10 +262,10 @@ class Session:
         return await summarise_list(wires, request, writer, self._notebook)
 
     def standing(self, *, with_pins: bool = False) -> ViewBase:
-        """The view as it is now, for a compaction that is made elsewhere and committed later.
+        """Returns the view as it is now, for a compaction that is made elsewhere and committed later.
 
-        `with_pins` has pinned messages whole in it again that an earlier compaction took out: what a compaction is to be
-        made of, and not yet what is sent.
+        `with_pins` brings back, whole, pinned messages that an earlier compaction took out: a compaction is made of that
+        view, and it is not sent before.
         """
         newest = self.store.newest_compaction(self.id)
         tip = self.store.log_tip(self.id)
@@ -275,11 +277,10 @@ class Session:
     def commit(
         self, standing: ViewBase, result: Compressed, decision: Mapping[str, Any] | None = None
     ) -> bool:
-        """Commit a compaction of that view, whatever was appended since; False where there was nothing to do.
+        """Commits a compaction of that view, whatever was appended since; returns False where there was nothing to do.
 
-        `decision` says why now; it is kept with the receipt.
-
-        Raises StoreConflict where somebody else has compacted the same view meanwhile.
+        `decision` says why now, and is kept with the receipt. Raises StoreConflict where another process has compacted the
+        same view meanwhile.
         """
         draft = self.draft(standing, result)
         if draft is not None:
@@ -287,7 +288,7 @@ class Session:
         return draft is not None
 
     def draft(self, standing: ViewBase, result: Compressed) -> CompactionDraft | None:
-        """What `commit` would record of a compaction of that view, to be committed later; None where there is nothing to do.
+        """Returns what `commit` would record of a compaction of that view; None where there is nothing to do.
 
         Reads the store and writes nothing. All the work is here: `commit_draft` only writes.
         """
@@ -296,7 +297,7 @@ class Session:
         return draft_compaction(standing, result, self.store, self._row, self._notebook.redactor)
 
     def commit_draft(self, draft: CompactionDraft, decision: Mapping[str, Any] | None = None) -> None:
-        """As `commit`."""
+        """Commits a draft, as `commit` does."""
         over = draft.base.newest
         new = NewSession(
             id=_new_id(),
@@ -321,12 +322,12 @@ class Session:
         self._meter.forget_report()
 
     def undo(self) -> bool:
-        """Take the newest compaction back; False where there is none."""
+        """Takes the newest compaction back; returns False where there is none."""
         self._meter.forget_report()
         return self.store.undo(self.id, time.time()) is not None
 
     def branch(self, upto: str | None = None, *, title: str = "") -> Session:
-        """Another conversation that shares this one's log up to a handle (all of it where none is given).
+        """Returns another conversation that shares this one's log up to a handle (all of it where none is given).
 
         It begins with the view that this one has there: a compaction that lies within what is shared is taken over, and
         so are pins.
@@ -343,9 +344,9 @@ class Session:
         return Session(self.store, branch_off(self.store, self._row, length, new, _new_id()), self.settings)
 
     def sub_agent(self, *, model: str = "", dialect: str = "", title: str = "") -> Session:
-        """A new conversation of somebody who works for this one: not in lists, and deleted with it.
+        """Returns a new conversation for a sub-agent that works for this one: not in lists, and deleted with it.
 
-        Model and dialect are those of this one, where no others are named.
+        Model and dialect are those of this one unless others are named.
         """
         new = NewSession(
             id=_new_id(),
@@ -358,9 +359,9 @@ class Session:
         return Session(self.store, self.store.branch(self.id, 0, new), self.settings)
 
     def pin(self, handle: str) -> bool:
-        """Keep the message whole in every later compaction, with the call or the results that belong to it.
+        """Keeps the message whole in every later compaction, with the call or the results that belong to it.
 
-        One that was shortened or summarised before comes back whole with the next compaction. False where that is so.
+        Returns False where it was shortened or summarised before: then it comes back whole with the next compaction.
         """
         position = self._position(handle)
         self.store.pin(self.id, position)
@@ -368,18 +369,18 @@ class Session:
         return stands_whole(newest.compaction if newest is not None else None, position)
 
     def unpin(self, handle: str) -> None:
-        """Let the message go with the others again."""
+        """Lets compactions shorten and summarise the message again."""
         self.store.pin(self.id, self._position(handle), pinned=False)
 
     def original(self, handle: str) -> Any:
-        """The message with that handle, as it was appended; of a stored result, a summary or a node, its text."""
+        """Returns the message with that handle, as it was appended; of a stored result, a summary or a node, its text."""
         name = handle.strip(" ()[]").lower()
         if name[:1] in ("r", "s", "n"):
             return self.history.text(name)
         return parse_json(self._entry(handle).raw)
 
     def search(self, query: str, *, hits: int = 10, characters: int = 1_200) -> list[Finding]:
-        """The best findings in the whole log, its summaries and its stored results, but for what stands in the view.
+        """Returns the best findings in the log, its summaries and its stored results, but for what stands in the view.
 
         `query` may be a few words, or the live request with what came before it. Excerpts are redacted.
         """
@@ -387,7 +388,7 @@ class Session:
 
     @property
     def history(self) -> History:
-        """What was said, to be searched and read by handle."""
+        """The whole conversation, to be searched and read by handle."""
         if self._history is None or self._history.session_id != self.id:
             count, redact = self._notebook.tokenizer.count, self._notebook.redactor.redact
             self._history = SessionHistory(self.store, self.id, count, redact, embedder_for(self.settings))
@@ -398,11 +399,11 @@ class Session:
         return history
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
-        """The recall tools, in the format of OpenAI's function tools: for the requests of an agent that may use them."""
+        """Returns the recall tools, in the format of OpenAI's function tools: for the requests of an agent that may use them."""
         return tool_schemas()
 
     def handle_tool_call(self, name: str, args: Any, *, tokens: int = 4_000) -> str:
-        """The answer of a recall tool as JSON of at most so many tokens, whatever a model sent as arguments."""
+        """Returns the answer of a recall tool as JSON of at most so many tokens, whatever a model sent as arguments."""
         budget = Budget(self._notebook.tokenizer.count, tokens)
         return answer(self.history, name, args, budget, redact=self._notebook.redactor.redact)
 
