@@ -45,12 +45,12 @@ def branch_off(
             kind=COMPRESSION,
         ),
         key=continuation,
-        facts=_facts(store, source, within),
+        facts=_copy_facts(store, source, within),
     )
     return store.session(store.commit(row.id, kept).session)
 
 
-def _facts(store: Store, source: SessionRow, within: list[CompactionRow]) -> list[NewFact]:
+def _copy_facts(store: Store, source: SessionRow, within: list[CompactionRow]) -> list[NewFact]:
     keys = {one.key for one in within}
     names = NewFact.__struct_fields__
     return [

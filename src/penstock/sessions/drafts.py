@@ -30,7 +30,7 @@ __all__ = ["CompactionDraft", "ViewBase", "draft_compaction"]
 
 
 class ViewBase(msgspec.Struct, frozen=True, eq=False):
-    """What a compaction is made of: a view, the end of the log that it reaches to, and the compaction that it rests on."""
+    """The base of a compaction: a view, the end of the log that it reaches to, and the compaction that it rests on."""
 
     view: StoredView
     tip: LogTip
@@ -38,7 +38,7 @@ class ViewBase(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def prefix_end(self) -> int:
-        """How many messages of the view the compaction has settled."""
+        """The number of messages at the beginning of the view that the newest compaction has settled."""
         if self.newest is None:
             return 0
         later = self.tip.length - self.newest.compaction.length
@@ -52,7 +52,7 @@ class CompactionDraft(msgspec.Struct, frozen=True, eq=False):
     compaction: Compaction
     receipt: Mapping[str, Any]
     facts: Sequence[NewFact]
-    """What the ledger holds of the messages that leave the view."""
+    """The facts that the ledger holds of messages that leave the view."""
     messages: list[ViewMessage]
     """The view that it gives, up to the end of the log that it was made of."""
 
@@ -93,14 +93,14 @@ def _record_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:
     for piece in plan.pieces:
         match piece:
             case Handoff(summary=summary, covers=covers, role=role):
-                gone = _log_positions(covers, result.places, view)
+                gone = _find_positions(covers, result.places, view)
                 recorded.append(Handoff(summary, tuple(covered | gone), role))
             case Kept(position=place):
-                recorded += _again(place, {}, result.places, view, before)
+                recorded += _record_message(place, {}, result.places, view, before)
             case Rewritten(position=place, parts=parts):
                 own = _as_logged(parts, read[place][1], result.places[place], view)
-                recorded += _again(place, own, result.places, view, before)
-    return _without_what_stands(recorded)
+                recorded += _record_message(place, own, result.places, view, before)
+    return _uncover_what_stands(recorded)
 
 
 def _as_logged(parts: Mapping[int, Part], read: Message, given: int, view: StoredView) -> Mapping[int, Part]:
@@ -124,13 +124,13 @@ def _as_logged(parts: Mapping[int, Part], read: Message, given: int, view: Store
 
 
 def _same(one: Part, other: Part) -> bool:
-    """Whether both are the same part, but for the id of a call, which a list may have made up."""
+    """True where both are the same part, but for the id of a call, which a list may have made up."""
     if isinstance(one, (ToolCall, ToolResult)) and isinstance(other, (ToolCall, ToolResult)):
         return msgspec.structs.replace(one, call_id="") == msgspec.structs.replace(other, call_id="")
     return one == other
 
 
-def _again(
+def _record_message(
     place: int,
     parts: Mapping[int, Any],
     places: Sequence[int],
@@ -149,7 +149,7 @@ def _again(
     return [Rewritten(position, changed) if changed else Kept(position)]
 
 
-def _without_what_stands(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+def _uncover_what_stands(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     """The pieces, with no handoff standing for a message that stands beside it: one that was pinned and came back."""
     standing = {piece.position for piece in pieces if not isinstance(piece, Handoff)}
     return tuple(
@@ -164,6 +164,6 @@ def _is_merged(piece: Piece) -> bool:
     return isinstance(piece, Handoff) and piece.role is None
 
 
-def _log_positions(covers: Iterable[int], places: Sequence[int], view: StoredView) -> set[int]:
+def _find_positions(covers: Iterable[int], places: Sequence[int], view: StoredView) -> set[int]:
     given = (places[place] for place in covers)
     return {position for at in given if at >= 0 and (position := view.positions[at]) is not None}

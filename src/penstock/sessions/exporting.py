@@ -28,7 +28,7 @@ class Export(msgspec.Struct, frozen=True):
     dialect: str
     messages: list[bytes]
     lost: dict[str, int] = {}
-    """What the dialect could not say, and how often."""
+    """Kinds of content that the dialect cannot say, with how often each was left out."""
     missing: int = 0
     """Messages of the log that a damaged store no longer has."""
 

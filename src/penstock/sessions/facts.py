@@ -31,7 +31,7 @@ MOST_FACTS = 2_000  # of one compaction
 
 
 class KeptKind(StrEnum):
-    """What a kept fact is about. Where there are too many, the kinds that are named last give way first."""
+    """The kinds of fact that are kept. Where there are too many, the kinds that are named last give way first."""
 
     CONSTRAINT = "constraint"
     ERROR = "error"
@@ -109,7 +109,7 @@ def _collect_leaving(
         for place, number in enumerate(transcript.numbers)
         if number and place not in whole and number not in known
     }
-    facts = list(_facts(transcript, redactor))
+    facts = list(_read_facts(transcript, redactor))
     # A call and its outcome are one fact: it is told with the first of the two that leaves.
     told = {fact.call_id for fact in facts if fact.kind is FactKind.OUTCOME and fact.number in known}
     answered = {fact.call_id for fact in facts if fact.kind is FactKind.OUTCOME and fact.number in leaving}
@@ -120,12 +120,12 @@ def _collect_leaving(
     again = {(fact.number, fact.text) for fact in before}
     return [
         fact
-        for fact in _listed(ledger)
+        for fact in _list_facts(ledger)
         if fact.number in leaving or (fact.superseded_by and (fact.number, fact.text) in again)
     ][:most]
 
 
-def _facts(transcript: Transcript, redactor: Redactor) -> Iterator[Fact]:
+def _read_facts(transcript: Transcript, redactor: Redactor) -> Iterator[Fact]:
     for message, number, reading in zip(
         transcript.messages, transcript.numbers, transcript.readings, strict=True
     ):
@@ -138,7 +138,7 @@ def _as_facts(constraints: Sequence[KeptFact]) -> list[Fact]:
     return [Fact(FactKind.CONSTRAINT, fact.text, number=fact.number) for fact in constraints]
 
 
-def _listed(ledger: Ledger) -> Iterator[KeptFact]:
+def _list_facts(ledger: Ledger) -> Iterator[KeptFact]:
     by_kind: dict[KeptKind, Sequence[Fact]] = {
         KeptKind.CONSTRAINT: ledger.constraints,
         KeptKind.ERROR: ledger.open_errors,

@@ -74,7 +74,7 @@ class SessionHistory:
         )
 
     def describe(self, handle: str) -> HistoryPlace:
-        """What the handle stands for."""
+        """Returns what the handle stands for. Raises UnknownHandle."""
         named = _HANDLE.fullmatch(handle)
         if named is not None and named[1] == "m":
             return self._describe_message(handle, int(named[2]) - 1)
@@ -83,7 +83,7 @@ class SessionHistory:
         return self._describe_result(handle)
 
     def text(self, handle: str) -> str:
-        """All of it, as it was said."""
+        """Returns all of what the handle stands for, as it was said. Raises UnknownHandle."""
         named = _HANDLE.fullmatch(handle)
         if named is not None and named[1] == "m":
             return original_text(self._message(self._entry(handle, int(named[2]) - 1)))

@@ -45,16 +45,18 @@ def bring_back_pinned(
         for piece in compaction.pieces
     ]
     standing = {piece.position for piece in pieces if not isinstance(piece, Handoff)}
-    wanted = {place for position in missing for place in _inseparable(store, session, position)} - standing
+    wanted = {
+        place for position in missing for place in _find_inseparable(store, session, position)
+    } - standing
     if wanted:
         # A handoff that is merged into a message would now be merged into another one: it stands by itself instead.
-        pieces = [_by_itself(piece) if isinstance(piece, Handoff) else piece for piece in pieces]
+        pieces = [_set_apart(piece) if isinstance(piece, Handoff) else piece for piece in pieces]
     for position in sorted(wanted):
-        pieces.insert(_place_for(position, pieces), Kept(position))
+        pieces.insert(_find_place(position, pieces), Kept(position))
     return Compaction(compaction.base, compaction.length, tuple(pieces))
 
 
-def _inseparable(store: Store, session: SessionRow, position: int) -> range:
+def _find_inseparable(store: Store, session: SessionRow, position: int) -> range:
     """The messages that may not be parted from one; none where there are too many to say."""
     start = max(0, position - _AROUND)
     entries = store.read_from(session.id, start, 2 * _AROUND + 1)
@@ -66,11 +68,11 @@ def _inseparable(store: Store, session: SessionRow, position: int) -> range:
     return range(0) if cut_off else range(start + first, start + end)
 
 
-def _by_itself(handoff: Handoff) -> Handoff:
+def _set_apart(handoff: Handoff) -> Handoff:
     return msgspec.structs.replace(handoff, role=handoff.role or Role.USER)
 
 
-def _place_for(position: int, pieces: Sequence[Piece]) -> int:
+def _find_place(position: int, pieces: Sequence[Piece]) -> int:
     """Behind the handoff, in the order of the log."""
     behind = max((at + 1 for at, piece in enumerate(pieces) if isinstance(piece, Handoff)), default=0)
     later = (

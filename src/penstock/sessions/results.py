@@ -64,13 +64,13 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
         """
         dialect = dialect_named(self.session.dialect)
         messages = decode_all(dialect, wires)
-        turns = list(_turns(messages))
-        spent = self._open_turn(messages)
+        turns = list(_group_turns(messages))
+        spent = self._count_open_turn(messages)
         if not any(self._is_too_much(turn, spent) for turn in turns):
             return list(wires)
-        earlier = self._last_wires(_BACK)
+        earlier = self._read_last(_BACK)
         linked = decode_all(dialect, [*earlier, *wires])
-        calls = _calls(linked)
+        calls = _index_calls(linked)
         kept = list(wires)
         for turn in turns:
             found = [(place, at, linked[len(earlier) + place].parts[at]) for place, at, _ in turn]
@@ -88,7 +88,7 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
         return kept
 
     def _is_too_much(self, turn: _Turn, spent: int) -> bool:
-        """Whether the results of a turn are worth a closer look."""
+        """True where the results of a turn may have to be stored: they are worth a closer look."""
         limits = [limit for limit in self.tool_limits.values() if limit is not None]
         sizes = [len(part.text) for _, _, part in turn]
         return (
@@ -96,20 +96,20 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
             or spent + sum(sizes) > self.limits.turn_chars
         )
 
-    def _last_wires(self, count: int) -> list[Any]:
+    def _read_last(self, count: int) -> list[Any]:
         """The last messages of the log."""
         length = self.store.log_tip(self.session.id).length
         start = max(0, length - count)
         return [parse_json(entry.raw) for entry in self.store.read_from(self.session.id, start)]
 
-    def _open_turn(self, messages: Sequence[Message]) -> int:
+    def _count_open_turn(self, messages: Sequence[Message]) -> int:
         """Characters of results at the end of the log, where the first of the new messages are more of them."""
         if not messages or not _results_of(messages[0]):
             return 0
         dialect = dialect_named(self.session.dialect)
         for count in (1, _BACK):  # mostly, the call is the last message
             chars = 0
-            for wire in reversed(self._last_wires(count)):
+            for wire in reversed(self._read_last(count)):
                 results = _results_of(dialect.decode(wire))
                 if not results:
                     return chars
@@ -123,7 +123,7 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
         return LargeResult(part.text, limit, last=limit is None, stays=stays)
 
     def _reads_back(self, call: ToolCall) -> bool:
-        """Whether the call reads what was stored: by a recall tool, or as a file that has a result's handle for its name."""
+        """True where the call reads what was stored: by a recall tool, or as a file that has a result's handle for its name."""
         if call.name in TOOL_NAMES:
             return True
         if tool_family(call.name) is not ToolFamily.READ:
@@ -153,7 +153,7 @@ def make_result_handle(conversation: str, text: str) -> str:
     return f"r{hashlib.blake2b(content, digest_size=6).hexdigest()}"
 
 
-def _turns(messages: Sequence[Message]) -> Iterator[_Turn]:
+def _group_turns(messages: Sequence[Message]) -> Iterator[_Turn]:
     """The results of messages that follow each other, with the place of each message and of the part in it."""
     turn: _Turn = []
     for place, message in enumerate(messages):
@@ -170,7 +170,7 @@ def _results_of(message: Message) -> list[tuple[int, ToolResult]]:
     return [(at, part) for at, part in enumerate(message.parts) if isinstance(part, ToolResult)]
 
 
-def _calls(messages: Sequence[Message]) -> dict[str, ToolCall]:
+def _index_calls(messages: Sequence[Message]) -> dict[str, ToolCall]:
     return {
         part.call_id: part for message in messages for part in message.parts if isinstance(part, ToolCall)
     }

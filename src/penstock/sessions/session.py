@@ -19,6 +19,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.view import ViewMessage
 from penstock.conversation.wire import parse_json
 from penstock.engine.attempt import WriterMemory
 from penstock.engine.compress import CompressRequest, compress_list, new_notebook, run_sync, summarise_list
@@ -136,13 +137,23 @@ class Session:
         `keep_results`. Durable when it returns. Raises InputError for a message that is not one of the dialect,
         StoreConflict where another process has appended meanwhile (`refresh`, look at what it was, and append anew).
         """
+        logged = self.log_messages(messages, keep_results=keep_results)
+        return [f"m{position + 1}" for message in logged if (position := message.position) is not None]
+
+    def log_messages(self, messages: Sequence[Any], *, keep_results: bool = False) -> list[ViewMessage]:
+        """Appends messages, as `append` does; returns them as they stand in the view from now on.
+
+        For a host that keeps the view in memory: with the bytes that were logged, and where.
+        """
         given = self.keep_results(messages) if keep_results else messages
         raws, wires = encode_given(given, read_given(given))
         dialect = dialect_named(self._row.dialect)
         new = prepare_messages(raws, wires, dialect, self._notebook.tokenizer)
         first = self._tip.length
         self._tip = self.store.append(self.id, new, self._tip.id, time.time()).tip
-        return [f"m{first + n}" for n in range(1, len(new) + 1)]
+        return [
+            ViewMessage(wire, raw, first + n) for n, (wire, raw) in enumerate(zip(wires, raws, strict=True))
+        ]
 
     def keep_results(self, messages: Sequence[Any]) -> list[Any]:
         """Keeps large tool results in the store; returns the messages as they may be appended and sent.

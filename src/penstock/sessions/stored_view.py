@@ -37,7 +37,7 @@ class StoredView(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def positions(self) -> list[int | None]:
-        """Where each message stands in the log; None for a handoff."""
+        """The position of each message in the log; None for a handoff."""
         return [message.position for message in self.messages]
 
     @property

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.strategies.conversations import conversations, texts
 from tests.strategies.long_sessions import long_conversations
 
+import penstock
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import Role, Summary, Text, ToolResult
 from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten, fold, wire_text
@@ -265,3 +266,39 @@ def test_a_lone_surrogate_in_a_text_is_written_as_its_escape():
     session.append(['{"role": "user", "content": "\ud800"}', b'{"role": "user", "content": "\\ud800"}'])
     first, second = session.view_bytes()
     assert json.loads(first) == json.loads(second) == {"role": "user", "content": "\ud800"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(data=st.data())
+@settings(max_examples=6, deadline=None, phases=[Phase.generate])
+def test_a_view_that_a_host_grows_in_memory_is_that_of_the_store(name, data):
+    """As the agent keeps it: what is logged is added, and a draft that is committed replaces what it was made of."""
+    store = open_store("memory:")
+    session = Session.create(store, dialect=name)
+
+    def say():
+        wires = data.draw(long_conversations(name, max_turns=3))
+        return session.log_messages([given_as(data, wire)[0] for wire in wires])
+
+    grown = say()
+    for _ in range(2):
+        base = session.standing(with_pins=True)
+        try:
+            made = penstock.compress(
+                base.view.wires, target_tokens=max(400, session.count() // 2), dialect=name
+            )
+            draft = session.draft(base, made)
+        except TargetTooSmall:
+            draft = None
+        later = say()
+        if draft is None:
+            grown += later
+        else:
+            session.commit_draft(draft)
+            grown = [*draft.messages, *later]
+        stored = session.standing().view
+        assert [(one.raw, one.position) for one in grown] == [
+            (one.raw, one.position) for one in stored.messages
+        ]
+        assert [one.wire for one in grown] == stored.wires
+    store.close()
