@@ -150,7 +150,11 @@ class Session:
         dialect = dialect_named(self._row.dialect)
         new = prepare_messages(raws, wires, dialect, self._notebook.tokenizer)
         first = self._tip.length
-        self._tip = self.store.append(self.id, new, self._tip.id, time.time()).tip
+        done = self.store.append(self.id, new, self._tip.id, time.time())
+        self._tip = done.tip
+        if done.again:  # another process has logged the same there, and may have spelled it otherwise
+            raws = [entry.raw for entry in self.store.read_from(self.id, first, len(new))]
+            wires = [parse_json(raw) for raw in raws]
         return [
             ViewMessage(wire, raw, first + n) for n, (wire, raw) in enumerate(zip(wires, raws, strict=True))
         ]

@@ -302,3 +302,12 @@ def test_a_view_that_a_host_grows_in_memory_is_that_of_the_store(name, data):
         ]
         assert [one.wire for one in grown] == stored.wires
     store.close()
+
+
+def test_what_another_process_has_logged_first_keeps_its_spelling():
+    store = open_store("memory:")
+    first = Session.create(store)
+    second = Session.resume(store, first.id)
+    first.append([b'{"role":"user","content":"x","n":1e2}'])
+    (logged,) = second.log_messages([{"role": "user", "content": "x", "n": 100.0}])
+    assert [logged.raw] == second.view_bytes() == [b'{"role":"user","content":"x","n":1e2}']
