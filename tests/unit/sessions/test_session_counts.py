@@ -31,13 +31,13 @@ def user(text):
 
 @pytest.mark.parametrize("name", sorted(DIALECTS))
 @pytest.mark.parametrize("strategy", [conversations, broken_conversations])
-@settings(max_examples=15, deadline=None, phases=[Phase.generate])
+@settings(max_examples=6, deadline=None, phases=[Phase.generate])
 @given(data=st.data())
 def test_the_count_is_that_of_the_view_however_it_grew(name, strategy, data):
     store = open_store("memory:")
     session = Session.create(store, dialect=name)
     other = Session.resume(store, session.id)
-    for _ in range(3):
+    for _ in range(2):
         wires = data.draw(strategy(name))
         while wires:
             count = data.draw(st.integers(1, 4))

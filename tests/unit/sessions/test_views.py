@@ -146,7 +146,7 @@ def check_views(store, session, model):
 
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
-@settings(max_examples=15, deadline=None, phases=[Phase.generate])
+@settings(max_examples=8, deadline=None, phases=[Phase.generate])
 def test_every_record_gives_the_view_that_it_says(name, data):
     store = open_store("memory:")
     session = Session.create(store, dialect=name)
@@ -205,7 +205,7 @@ def check_bytes(session, raws):
 
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
-@settings(max_examples=6, deadline=None, phases=[Phase.generate])
+@settings(max_examples=3, deadline=None, phases=[Phase.generate])
 def test_a_view_keeps_the_bytes_of_its_messages(name, data):
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/kept.db"
@@ -270,7 +270,7 @@ def test_a_lone_surrogate_in_a_text_is_written_as_its_escape():
 
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
-@settings(max_examples=6, deadline=None, phases=[Phase.generate])
+@settings(max_examples=3, deadline=None, phases=[Phase.generate])
 def test_a_view_that_a_host_grows_in_memory_is_that_of_the_store(name, data):
     """As the agent keeps it: what is logged is added, and a draft that is committed replaces what it was made of."""
     store = open_store("memory:")
