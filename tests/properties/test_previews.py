@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.redaction import Redactor
-from penstock.sessions.results import (
+from penstock.sessions.previews import (
     LEAST_CHARS,
     LargeResult,
     ResultLimits,
-    limits_for_results,
-    preview,
-    stored_handles,
-    to_store,
+    choose_for_store,
+    find_stored_handles,
+    scale_limits,
+    write_preview,
 )
 from penstock.settings import ToolsSettings
 
@@ -38,14 +38,14 @@ quick = settings(max_examples=150, deadline=None, derandomize=True, database=Non
 @quick
 @given(st.lists(results, max_size=12), limits, st.integers(0, 5_000))
 def test_after_it_all_limits_are_kept(given_results, bounds, spent):
-    rooms = to_store(given_results, bounds, spent)
+    rooms = choose_for_store(given_results, bounds, spent)
     total = spent
     for place, one in enumerate(given_results):
         shown = one.text
         if place in rooms:
-            shown = preview(one.text, rooms[place], HANDLE, str, "history_expand")
+            shown = write_preview(one.text, rooms[place], HANDLE, str, "history_expand")
             assert len(shown) <= rooms[place] < len(one.text)
-            assert stored_handles(shown) == (HANDLE,)
+            assert find_stored_handles(shown) == (HANDLE,)
         assert one.stays or one.limit_chars is None or len(shown) <= one.limit_chars
         total += len(shown)
     movable = sum(not one.stays for one in given_results)
@@ -56,7 +56,7 @@ def test_after_it_all_limits_are_kept(given_results, bounds, spent):
 @quick
 @given(st.lists(results, max_size=12), limits)
 def test_no_more_is_stored_than_needed_and_the_largest_first(given_results, bounds):
-    rooms = to_store(given_results, bounds)
+    rooms = choose_for_store(given_results, bounds)
     over = {
         n
         for n, one in enumerate(given_results)
@@ -80,7 +80,7 @@ def test_no_more_is_stored_than_needed_and_the_largest_first(given_results, boun
     texts.filter(lambda text: len(text) > 700), st.integers(LEAST_CHARS, 3_000), st.sampled_from([HANDLE, ""])
 )
 def test_a_preview_is_the_beginning_of_what_is_stored(text, room, handle):
-    shown = preview(text, room, handle, str)
+    shown = write_preview(text, room, handle, str)
     beginning, _, note = shown.rpartition("\n")
     assert len(shown) <= max(room, LEAST_CHARS)
     assert text.startswith(beginning)
@@ -91,20 +91,22 @@ def test_a_preview_is_the_beginning_of_what_is_stored(text, room, handle):
 
 def test_it_is_cut_at_a_line():
     text = "".join(f"line number {n}\n" for n in range(10_000))
-    beginning, _, note = preview(text, 1_660, HANDLE, str).rpartition("\n")
+    beginning, _, note = write_preview(text, 1_660, HANDLE, str).rpartition("\n")
     assert text.startswith(beginning + "\n")
     assert 1_400 < len(beginning) <= 1_560
     assert note == (
         "[168,890 characters in 10,001 lines, of which this is the beginning; all of it is stored as r0123456789ab]"
     )
-    assert len(preview("x" * 200_000, 1_660, HANDLE, str)) == 1_660
+    assert len(write_preview("x" * 200_000, 1_660, HANDLE, str)) == 1_660
 
 
 @pytest.mark.parametrize("start", ["password=", "API_KEY=sk-test-", "Authorization: Bearer "])
 def test_what_is_shown_is_redacted_before_it_is_cut(start):
     secret = start + "A1b2C3d4E5f6" * 3
     for before in range(0, 400, 11):
-        shown = preview("w " * (before // 2) + secret + "\n" + "x " * 5_000, 400, HANDLE, Redactor().redact)
+        shown = write_preview(
+            "w " * (before // 2) + secret + "\n" + "x " * 5_000, 400, HANDLE, Redactor().redact
+        )
         assert "A1b2" not in shown
 
 
@@ -121,10 +123,10 @@ def test_what_is_shown_is_redacted_before_it_is_cut(start):
     ],
 )
 def test_limits_shrink_with_the_window(window, result, turn):
-    assert limits_for_results(ToolsSettings(), window) == ResultLimits(result, turn, 1_500)
+    assert scale_limits(ToolsSettings(), window) == ResultLimits(result, turn, 1_500)
 
 
 def test_a_lower_setting_stays_lower():
-    assert limits_for_results(ToolsSettings(result_chars=2_000, turn_chars=3_000), 8_000) == ResultLimits(
+    assert scale_limits(ToolsSettings(result_chars=2_000, turn_chars=3_000), 8_000) == ResultLimits(
         2_000, 3_000, 1_500
     )

@@ -12,8 +12,8 @@ from tests.strategies.conversations import broken_conversations, conversations, 
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import Text, ToolCall, ToolResult
 from penstock.errors import InputError
-from penstock.sessions.exporting import as_document, exported
-from penstock.sessions.importing import KNOWN, NEW, adopt
+from penstock.sessions.exporting import export_conversation, write_document
+from penstock.sessions.importing import KNOWN, NEW, adopt_conversation
 from penstock.sessions.session import Session
 from penstock.settings import Settings
 from penstock.stores.store import open_store
@@ -33,18 +33,18 @@ def test_export_then_import_is_the_same_log(name, data, indent):
     try:
         session = Session.create(here, dialect=name)
         session.append([json.dumps(wire, indent=indent).encode() for wire in wires])
-        document = as_document(exported(here, session.id).messages)
+        document = write_document(export_conversation(here, session.id).messages)
         (recorded,) = read_recorded(document, name).conversations
-        taken = adopt(there, recorded, Settings(), 1.0)
+        taken = adopt_conversation(there, recorded, Settings(), 1.0)
         assert taken.outcome == NEW
         assert [entry.raw for entry in there.read_from(taken.session, 0)] == [
             entry.raw for entry in here.read_from(session.id, 0)
         ]
         assert there.ids(taken.session) == here.ids(session.id)
-        assert adopt(there, recorded, Settings(), 2.0).outcome == KNOWN
-        assert adopt(here, recorded, Settings(), 2.0).session == session.id
+        assert adopt_conversation(there, recorded, Settings(), 2.0).outcome == KNOWN
+        assert adopt_conversation(here, recorded, Settings(), 2.0).session == session.id
         assert there.faults() == []
-        lines = as_document(exported(here, session.id).messages, "jsonl")
+        lines = write_document(export_conversation(here, session.id).messages, "jsonl")
         again = read_recorded(lines, name).conversations[0]
         assert [json.loads(one.raw) for one in again.messages] == wires
     finally:

@@ -11,7 +11,7 @@ from penstock.cli.output import write_file, write_stdout
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import screen_of
 from penstock.cli.stored import found_session, opened_store
-from penstock.sessions.exporting import as_document, exported
+from penstock.sessions.exporting import export_conversation, write_document
 
 if TYPE_CHECKING:
     import argparse
@@ -23,8 +23,8 @@ def run_export(args: argparse.Namespace) -> int:
     """Write the conversation. Raises UnknownSession, and OSError where it cannot be written."""
     with ProgressLine("exporting"), opened_store(args, is_there=True) as store:
         session = found_session(store, args.id)
-        found = exported(store, session.id, view=args.view, dialect=args.dialect)
-    data = as_document(found.messages, args.format)
+        found = export_conversation(store, session.id, view=args.view, dialect=args.dialect)
+    data = write_document(found.messages, args.format)
     to_file = args.output not in (None, "-")
     if to_file:
         write_file(args.output, data)

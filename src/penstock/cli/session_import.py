@@ -17,7 +17,15 @@ from penstock.cli.screen import Screen, screen_of
 from penstock.cli.source import read_bytes, settings_of
 from penstock.cli.stored import SHORT, opened_store
 from penstock.errors import InputError, StoreError
-from penstock.sessions.importing import BRANCHED, GROWN, KNOWN, NEW, WITHOUT_PARENT, Adopted, adopt
+from penstock.sessions.importing import (
+    BRANCHED,
+    GROWN,
+    KNOWN,
+    NEW,
+    WITHOUT_PARENT,
+    Adoption,
+    adopt_conversation,
+)
 from penstock.transfer.reading import read_recorded
 
 if TYPE_CHECKING:
@@ -45,7 +53,7 @@ class _Taken(msgspec.Struct):
 
     file: str
     error: str = ""
-    outcomes: list[tuple[RecordedConversation, Adopted | str]] = []
+    outcomes: list[tuple[RecordedConversation, Adoption | str]] = []
     faults: tuple[LineFault, ...] = ()
 
 
@@ -104,14 +112,14 @@ def _take(one: _Taken, store: Store, settings: Settings, dialect: str) -> Iterat
     one.faults = reading.faults
     for recorded in reading.conversations:
         done = _adopted(store, recorded, settings, one.file)
-        if isinstance(done, Adopted) and done.outcome == WITHOUT_PARENT:
+        if isinstance(done, Adoption) and done.outcome == WITHOUT_PARENT:
             yield _Waiting(one, len(one.outcomes), recorded)
         one.outcomes.append((_told(recorded), done))
 
 
-def _adopted(store: Store, recorded: RecordedConversation, settings: Settings, file: str) -> Adopted | str:
+def _adopted(store: Store, recorded: RecordedConversation, settings: Settings, file: str) -> Adoption | str:
     try:
-        return adopt(store, recorded, settings, time.time(), _time_of(file))
+        return adopt_conversation(store, recorded, settings, time.time(), _time_of(file))
     except InputError as error:
         return failure_of(error).text
 

@@ -15,7 +15,7 @@ from penstock.cli.session_list import title_of, view_tokens
 from penstock.cli.stored import found_session, moment, money, opened_store, redacted
 from penstock.planning.receipt import Receipt
 from penstock.sessions.branches import TAKEN_OVER
-from penstock.sessions.exporting import view_bytes
+from penstock.sessions.exporting import read_view_bytes
 from penstock.sessions.facts import KeptKind
 from penstock.stores.values import COMPRESSION, SUBAGENT
 
@@ -80,7 +80,7 @@ def shown(store: Store, tip: SessionRow, *, facts: bool = False) -> ShownConvers
         title=title_of(store, tip, next((row.title for row in reversed(lineage) if row.title), "")),
         log_messages=len(entries),
         log_tokens=sum(entry.tokens for entry in entries),
-        view_messages=len(view_bytes(store, tip.id)),
+        view_messages=len(read_view_bytes(store, tip.id)),
         view_tokens=view_tokens(store, tip.id),
         requests=store.usage(session_id=tip.id),
         facts=store.facts(tip.id) if facts else None,

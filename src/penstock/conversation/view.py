@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 
 from penstock.conversation import mark
-from penstock.conversation.identity import chain_ids
-from penstock.conversation.message import Message, Part, Role, Summary, Text
+from penstock.conversation.message import Message, Part, Role, Summary, Text, ToolCall, ToolResult
+from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.conversation.dialects.base import Dialect
 
@@ -26,14 +26,16 @@ __all__ = [
     "Compaction",
     "Handoff",
     "Kept",
-    "Log",
     "Messages",
     "Piece",
     "Rewritten",
+    "ViewMessage",
     "as_message",
     "encode",
     "fold",
+    "positions_in",
     "wire_text",
+    "write_view",
 ]
 
 
@@ -76,37 +78,106 @@ class Compaction(msgspec.Struct, frozen=True):
     pieces: tuple[Piece, ...]
 
 
-def fold(log: Log, compactions: Sequence[Compaction]) -> tuple[Piece, ...]:
-    """The pieces of the view. Raises InputError where the newest compaction is not of this log."""
-    if not compactions:
-        return tuple(Kept(position) for position in range(len(log)))
-    newest = compactions[-1]
-    if newest.length > len(log) or (newest.length and log.ids[newest.length - 1] != newest.base):
-        raise InputError("this compaction was made of another conversation: its base is not in the log")
-    return (*newest.pieces, *(Kept(position) for position in range(newest.length, len(log))))
+class ViewMessage(msgspec.Struct, frozen=True, gc=False):
+    """One message of a view.
+
+    `wire` is its object and `raw` its JSON: the bytes it was logged with where the view keeps it, else our own
+    encoding of `wire`. `position` is where its message stands in the log; None for a handoff that stands alone and for
+    what was put in to mend a broken log.
+    """
+
+    wire: Any
+    raw: bytes
+    position: int | None = None
+
+
+def fold(length: int, compaction: Compaction | None) -> tuple[Piece, ...]:
+    """Returns the pieces of the view of a log of `length` messages: those of its newest compaction, then all logged since.
+
+    Raises InputError where the compaction was made of a longer log.
+    """
+    if compaction is None:
+        return tuple(Kept(position) for position in range(length))
+    if compaction.length > length:
+        raise InputError(
+            f"this compaction was made of {compaction.length:,} messages, and the log has {length:,}: "
+            "it belongs to another conversation"
+        )
+    return (*compaction.pieces, *(Kept(position) for position in range(compaction.length, length)))
+
+
+def positions_in(pieces: Sequence[Piece]) -> list[int]:
+    """Returns the positions of the log that the pieces are written from, in the order of the view."""
+    return [piece.position for piece in pieces if not isinstance(piece, Handoff)]
+
+
+def write_view(pieces: Sequence[Piece], raws: Mapping[int, bytes], dialect: Dialect) -> list[ViewMessage]:
+    """Returns the messages of a view. `raws` has the bytes of every message that `positions_in` names."""
+    log = _LoggedMessages(raws, dialect)
+    return [
+        ViewMessage(wire, raws[position] if kept and position is not None else encode_wire(wire), position)
+        for wire, position, kept in _write(pieces, log, dialect)
+    ]
 
 
 def encode(pieces: Sequence[Piece], messages: Messages, dialect: Dialect) -> list[Any]:
-    """The view on the wire: the origin of what is kept, a new object for what is not."""
-    encoded: list[Any] = []
-    waiting: Handoff | None = None
+    """Returns the view on the wire: the origin of each message that is kept, a new object for what is not."""
+    return [wire for wire, _, _ in _write(pieces, messages, dialect)]
+
+
+def _write(
+    pieces: Sequence[Piece], messages: Messages, dialect: Dialect
+) -> Iterator[tuple[Any, int | None, bool]]:
+    """Yields each message on the wire, its position in the log, and whether it is exactly what was logged there."""
+    waiting: Handoff | None = None  # a handoff without a role stands inside the piece that follows it
     for piece in pieces:
         match piece:
             case Handoff(role=None):
                 waiting = piece
             case Handoff(summary=summary, role=Role() as role):
-                encoded.append(dialect.text_message(role, wire_text(summary)))
+                yield dialect.text_message(role, wire_text(summary)), None, False
             case Kept(position=position):
                 message = messages[position]
-                encoded.append(
-                    _encoded(message, dialect) if waiting is None else _merged(waiting, message, dialect)
-                )
+                if waiting is None:
+                    wire = dialect.build(message) if message.origin is None else message.origin
+                    yield wire, position, message.origin is not None
+                else:
+                    yield dialect.prepend_text(message, wire_text(waiting.summary)), position, False
                 waiting = None
             case Rewritten(position=position, parts=parts):
-                wire = dialect.rewrite(messages[position], parts)
-                encoded.append(wire if waiting is None else _merged(waiting, dialect.decode(wire), dialect))
+                message = messages[position]
+                wire = dialect.rewrite(message, _with_own_ids(parts, message))
+                if waiting is not None:
+                    wire = dialect.prepend_text(dialect.decode(wire), wire_text(waiting.summary))
+                yield wire, position, False
                 waiting = None
-    return encoded
+
+
+def _with_own_ids(parts: Mapping[int, Part], message: Message) -> Mapping[int, Part]:
+    """The parts with the ids that the message itself gives its calls and results.
+
+    Where a dialect gives none, `link_calls` made them up for the list that was compacted; another list gets others.
+    """
+    return {
+        at: msgspec.structs.replace(part, call_id=own.call_id)
+        if isinstance(part, (ToolCall, ToolResult))
+        and isinstance(own := message.parts[at], (ToolCall, ToolResult))
+        and part.call_id != own.call_id
+        else part
+        for at, part in parts.items()
+    }
+
+
+class _LoggedMessages:
+    """The messages of a log by position, each read from its bytes when it is asked for."""
+
+    def __init__(self, raws: Mapping[int, bytes], dialect: Dialect) -> None:
+        self._raws = raws
+        self._dialect = dialect
+
+    def __getitem__(self, position: int, /) -> Message:
+        wire = parse_json(self._raws[position])
+        return self._dialect.decode(wire, wire)
 
 
 def as_message(piece: Piece, messages: Messages) -> Message:
@@ -125,46 +196,3 @@ def as_message(piece: Piece, messages: Messages) -> Message:
 def wire_text(summary: Summary) -> str:
     """A summary as it stands on the wire."""
     return mark.wrap(summary.text, summary.attributes, summary.version)
-
-
-def _encoded(message: Message, dialect: Dialect) -> Any:
-    return dialect.build(message) if message.origin is None else message.origin
-
-
-def _merged(handoff: Handoff, message: Message, dialect: Dialect) -> dict[str, Any]:
-    return dialect.prepend_text(message, wire_text(handoff.summary))
-
-
-# The log: every message of a conversation, in order, never edited and never deleted.
-#
-# Each message has an id that is a hash of its content chained to the id before it, so that two logs with the
-# same beginning share the ids of that beginning.
-
-
-class Log:
-    """An append-only list of messages and their ids. Appending gives a new log that shares the old one."""
-
-    __slots__ = ("ids", "messages")
-
-    def __init__(self, messages: Sequence[Message] = (), *, ids: Sequence[str] | None = None) -> None:
-        self.messages: tuple[Message, ...] = tuple(messages)
-        self.ids: tuple[str, ...] = tuple(chain_ids(self.messages) if ids is None else ids)
-
-    def __len__(self) -> int:
-        return len(self.messages)
-
-    def append(self, messages: Sequence[Message]) -> Log:
-        """A log with these messages after the present ones."""
-        more = chain_ids(messages, self.ids[-1] if self.ids else "")
-        return Log((*self.messages, *messages), ids=(*self.ids, *more))
-
-    def shared_with(self, other: Log) -> int:
-        """How many messages at the beginning both logs share. Ids are chained, so one look-up decides each."""
-        low, high = 0, min(len(self), len(other))
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.ids[middle - 1] == other.ids[middle - 1]:
-                low = middle
-            else:
-                high = middle - 1
-        return low

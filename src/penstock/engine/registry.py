@@ -1,7 +1,7 @@
-"""Engines of third parties: where they are found, and how they are loaded.
+"""The engines there are, by the name that `context.engine` chooses them by: built in, installed, or a file.
 
-There are two places: packages that declare an entry point in the group `penstock.engines`, and Python files in the
-plugin folder. Finding engines runs none of their code. Loading one does, so a file is loaded only where nobody else may
+Built-in engines are named here and imported when they are chosen. Those of third parties are found in two places:
+packages that declare an entry point in the group `penstock.engines`, and Python files in the plugin folder. Finding engines runs none of their code. Loading one does, so a file is loaded only where nobody else may
 write it.
 """
 
@@ -15,21 +15,28 @@ import types
 from collections.abc import Callable
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
 from penstock.config import plugins_folder
-from penstock.engine.compressor import ContextCompressor
 from penstock.engine.contract import ContextEngine
 from penstock.errors import EngineFailure, PenstockError, SettingsError
-from penstock.lossless.engine import LosslessEngine
 from penstock.settings import Settings, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from importlib.metadata import EntryPoint
+
+    from penstock.engine.compress import CompressRequest
+    from penstock.engine.compressed import Compressed
+    from penstock.engine.summariser import Summariser
+    from penstock.recall.history import History
+    from penstock.stores.store import Store
+    from penstock.stores.values import CompactionRow
+    from penstock.writing.notebook import Notebook
 
 __all__ = [
     "BUILT_IN",
@@ -38,18 +45,27 @@ __all__ = [
     "FILE",
     "GROUP",
     "EngineOffer",
+    "SessionCompactor",
     "blaming",
     "engine_named",
     "files_in",
     "installed",
     "offers",
+    "session_compactors",
     "taken",
     "trouble_with",
 ]
 
 
 GROUP = "penstock.engines"
-ENTRY_POINT, FILE = "entry point", "file"
+BUILT_IN, ENTRY_POINT, FILE = "built in", "entry point", "file"
+ENGINES = {
+    "compressor": "penstock.engine.compressor:ContextCompressor",
+    "lossless": "penstock.lossless.engine:LosslessEngine",
+}
+"""The built-in engines, as an entry point names them: the module, then the class."""
+SESSION_COMPACTORS = {"lossless": "penstock.lossless.session_nodes:SessionNodes"}
+"""The engines that have a way of their own to compact a stored session: what makes a `SessionCompactor` for each."""
 
 Factory: TypeAlias = Callable[..., Any]
 
@@ -72,10 +88,12 @@ class EngineOffer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def installed() -> Iterator[EngineOffer]:
-    """The engines of installed packages, by name."""
+    """The engines of installed packages, by name, beside our own."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - takes time that the built-in engines need not
 
     for point in sorted(entry_points(group=GROUP), key=lambda one: (one.name, one.value)):
+        if ENGINES.get(point.name) == point.value:
+            continue  # `lossless` is declared as a stranger's engine is; the table below holds without an installation
         yield EngineOffer(name=point.name, kind=ENTRY_POINT, where=_package(point), load=_loader(point))
 
 
@@ -251,21 +269,15 @@ def _place(error: BaseException) -> str:
     return f" in {'/'.join(Path(trace.tb_frame.f_code.co_filename).parts[-2:])}:{trace.tb_lineno}"
 
 
-# The engines there are, by the name that `context.engine` chooses them by: built in, installed, or a file.
-
-BUILT_IN = "built in"
-ENGINES: dict[str, type[ContextCompressor]] = {"compressor": ContextCompressor, "lossless": LosslessEngine}
-
-
 def engine_named(name: str, settings: Settings | None = None, **options: Any) -> ContextEngine:
     """A new engine of that name. Raises SettingsError where there is none, or where it cannot be made.
 
     A built-in engine takes the options of its class, and the settings as one of them. An engine of a third party gets
     those that its class or function takes; `update_model` tells it the rest.
     """
-    built_in = ENGINES.get(name)
-    if built_in is not None:
-        return built_in(settings=settings, **options)
+    if name in ENGINES:
+        built_in: ContextEngine = _load_built_in(name)(settings=settings, **options)
+        return built_in
     settings = settings or Settings()
     for offer in offers(settings):
         if offer.name == name:
@@ -290,14 +302,20 @@ def offers(settings: Settings) -> Iterator[EngineOffer]:
 
 
 def _all(settings: Settings) -> Iterator[EngineOffer]:
-    for name, engine in ENGINES.items():
-        yield EngineOffer(name=name, kind=BUILT_IN, where="penstock", load=partial(_itself, engine))
+    for name in ENGINES:
+        yield EngineOffer(name=name, kind=BUILT_IN, where="penstock", load=partial(_load_built_in, name))
     yield from installed()
     yield from files_in(plugins_folder(settings.plugins.folder))
 
 
-def _itself(engine: type[ContextEngine]) -> type[ContextEngine]:
-    return engine
+def _load_built_in(name: str) -> Factory:
+    return _load_named(ENGINES[name])
+
+
+def _load_named(place: str) -> Factory:
+    module, _, attribute = place.partition(":")
+    found: Factory = getattr(import_module(module), attribute)
+    return found
 
 
 def _refuse(first: EngineOffer) -> type[ContextEngine]:
@@ -321,3 +339,27 @@ def _hint(name: str, settings: Settings) -> str:
     folder = plugins_folder(settings.plugins.folder)
     trouble = trouble_with(folder) if settings.plugins.folder else ""
     return f"{hint} (plugins.folder is {folder}: {trouble})" if trouble else hint
+
+
+class SessionCompactor(Protocol):
+    """Compacts the view of one stored session in an engine's own way, and reads what it keeps beside the log."""
+
+    async def compact(
+        self,
+        wires: Sequence[Any],
+        request: CompressRequest,
+        notebook: Notebook,
+        summariser: Summariser | None,
+    ) -> Compressed:
+        """Returns the compaction of a view; nothing of it is committed to the log yet."""
+
+    def history(self, history: History, count: Callable[[str], int], newest: CompactionRow | None) -> History:
+        """Returns the session's history with what its compactions keep; `newest` is the one whose view is the present one."""
+
+
+def session_compactors(store: Store, session_id: str) -> dict[str, SessionCompactor]:
+    """Returns, by the name of their engine, what compacts a session otherwise than `compressor` does.
+
+    All of them, not only that of the settings: what one has kept can be read whatever engine is chosen now.
+    """
+    return {name: _load_named(place)(store, session_id) for name, place in SESSION_COMPACTORS.items()}

@@ -38,12 +38,16 @@ class SessionNodes:
     def __init__(self, store: Store, session_id: str) -> None:
         self._tree = NodeTree(open_shelf(store, session_id))
 
-    async def compacted(
-        self, wires: Sequence[Any], request: CompressRequest, book: Notebook, summariser: Summariser | None
+    async def compact(
+        self,
+        wires: Sequence[Any],
+        request: CompressRequest,
+        notebook: Notebook,
+        summariser: Summariser | None,
     ) -> Compressed:
         """A compaction whose handoff is an outline; its nodes are kept."""
         request = msgspec.structs.replace(request, nodes=NodeTexts(self._tree.text))
-        begun = await in_thread(begin_list, wires, request, book)
+        begun = await in_thread(begin_list, wires, request, notebook)
         if summariser is None:
             result = await in_thread(finished, begun)
         else:

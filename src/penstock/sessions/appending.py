@@ -1,7 +1,8 @@
-"""Messages made ready for a log: their bytes, what they are known by, and what they weigh."""
+"""Prepares messages for a log: their bytes, what they are known by, and what they weigh."""
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from penstock.conversation.message import ToolResult
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import InputError, MalformedJSON
 from penstock.measure.weigh import weigh
-from penstock.sessions.results import stored_handles
+from penstock.sessions.previews import find_stored_handles
 from penstock.stores.values import NewMessage
 
 if TYPE_CHECKING:
@@ -21,31 +22,31 @@ if TYPE_CHECKING:
     from penstock.conversation.message import Message
     from penstock.measure.tokens import Tokenizer
 
-__all__ = ["new_messages", "wires_of", "written"]
+__all__ = ["encode_given", "prepare_messages", "read_given"]
 
 _JSON = (str, bytes, bytearray)
 
 
-def wires_of(given: Sequence[Any]) -> list[Any]:
-    """Messages as a caller hands them over, objects or their JSON, as objects.
+def read_given(given: Sequence[Any]) -> list[Any]:
+    """Returns messages as a caller hands them over, objects or their JSON, as objects.
 
-    Raises InputError for what is no list of messages, MalformedJSON with the number of one whose JSON cannot be read.
+    Raises InputError for anything but a list of messages, MalformedJSON with the number of one whose JSON cannot be read.
     """
     if isinstance(given, (*_JSON, Mapping)):
         raise InputError("messages are given as a list: put a single one into a list of its own")
     return [
-        _parsed(one, number) if isinstance(one, _JSON) else one for number, one in enumerate(given, start=1)
+        _parse(one, number) if isinstance(one, _JSON) else one for number, one in enumerate(given, start=1)
     ]
 
 
-def written(given: Sequence[Any], wires: Sequence[Any]) -> tuple[list[bytes], list[Any]]:
-    """The bytes of each message as they are kept, and the object that these bytes say.
+def encode_given(given: Sequence[Any], wires: Sequence[Any]) -> tuple[list[bytes], list[Any]]:
+    """Returns the bytes of each message as the log keeps them, and the object that these bytes say.
 
-    Of an object that JSON cannot say as it is (a number that is none, a tuple) the log has what its bytes say: a message
-    is known by that.
+    JSON stays as it was given. An object is encoded once, here; where JSON cannot say it as it is (a number that is none,
+    a tuple), the log has what its bytes say, and the message is known by that.
     """
     raws = [
-        bytes(one) if isinstance(one, (bytes, bytearray)) else encode_wire(wire)
+        (_utf8(one) if isinstance(one, _JSON) else None) or encode_wire(wire)
         for one, wire in zip(given, wires, strict=True)
     ]
     read = [
@@ -55,20 +56,31 @@ def written(given: Sequence[Any], wires: Sequence[Any]) -> tuple[list[bytes], li
     return raws, read
 
 
-def _parsed(text: str | bytes | bytearray, number: int) -> Any:
+def _utf8(given: str | bytes | bytearray) -> bytes | None:
+    """The JSON as it can stand inside other JSON; None for another encoding, a byte order mark or a lone surrogate."""
+    try:
+        raw = given.encode() if isinstance(given, str) else bytes(given)
+        raw.decode()
+    except UnicodeError:
+        return None
+    # UTF-16 and UTF-32 are read too. Their bytes may be valid UTF-8, but JSON in UTF-8 never has a zero byte.
+    return None if raw.startswith(BOM_UTF8) or b"\0" in raw else raw
+
+
+def _parse(text: str | bytes | bytearray, number: int) -> Any:
     try:
         return parse_json(bytes(text) if isinstance(text, bytearray) else text)
     except ValueError as error:
         raise MalformedJSON(f"the message is not JSON: {error}", position=f"message {number}") from None
 
 
-def new_messages(
+def prepare_messages(
     raws: Sequence[bytes], wires: Sequence[Any], dialect: Dialect, tokenizer: Tokenizer
 ) -> list[NewMessage]:
-    """The messages with these bytes. Raises InputError with the number of one that cannot be read.
+    """Returns the messages as a store takes them. Raises InputError with the number of one that cannot be read.
 
     A message is known by itself alone: ids that a list makes up for calls without one depend on what stands before
-    them, and would make the same message another one when it is handed over otherwise.
+    them, and would give the same message another identity in another batch.
     """
     messages = decode_all(dialect, wires)
     return [
@@ -86,4 +98,4 @@ def new_messages(
 def _stands_for(message: Message) -> tuple[str, ...]:
     """The stored results whose previews are in the message."""
     texts = [part.text for part in message.parts if isinstance(part, ToolResult)]
-    return tuple(handle for text in texts for handle in stored_handles(text))
+    return tuple(handle for text in texts for handle in find_stored_handles(text))

@@ -1,7 +1,7 @@
-"""Branching off: another conversation with the same beginning, which starts with the view that this one has there.
+"""Branches a conversation off: another one with the same beginning, which starts with the view that this one has there.
 
-A compaction that lies wholly within what is shared is taken over, with its facts; so are pins. Its receipt says so, that
-nobody counts it twice.
+A compaction that lies wholly within what is shared is taken over, with its facts; so are pins. Its receipt says so, so
+that no report counts it twice.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ TAKEN_OVER = "taken_over_from"  # in a receipt: the session that the compaction 
 def branch_off(
     store: Store, source: SessionRow, length: int, new: NewSession, continuation: str
 ) -> SessionRow:
-    """A conversation that shares the first `length` messages of another one's log, at its tip.
+    """Returns the tip of a new conversation that shares the first `length` messages of another one's log.
 
-    `continuation` is the id of the session that a compaction of the other one, where there is one to take over, opens.
-    Raises StoreError where the log has fewer messages.
+    `continuation` is the id of the session that a compaction opens where one is taken over. Raises StoreError where the log has fewer messages.
     """
     row = store.branch(source.id, length, new)
     for position in sorted(place for place in store.pins(source.id) if place < length):
@@ -47,12 +46,12 @@ def branch_off(
             kind=COMPRESSION,
         ),
         key=continuation,
-        facts=_facts(store, source, within),
+        facts=_copy_facts(store, source, within),
     )
     return store.session(store.commit(row.id, kept).session)
 
 
-def _facts(store: Store, source: SessionRow, within: list[CompactionRow]) -> list[NewFact]:
+def _copy_facts(store: Store, source: SessionRow, within: list[CompactionRow]) -> list[NewFact]:
     keys = {one.key for one in within}
     names = NewFact.__struct_fields__
     return [

@@ -1,4 +1,8 @@
-"""A compaction before it is committed: the view it is made of, and all that is to be recorded of it."""
+"""A compaction before it is committed: the view it is made of, and all that is to be recorded of it.
+
+A compaction is made of the view, a list of wire objects. It is recorded by positions of the log, so that it can be
+folded, undone and explained without the view it was made of.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.conversation.view import Compaction
-from penstock.sessions.stored_view import read_view, recorded_facts, recorded_pieces
+from penstock.conversation.dialects import dialect_named
+from penstock.conversation.message import ToolCall, ToolResult
+from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten
+from penstock.sessions.facts import record_facts
+from penstock.sessions.stored_view import read_view
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from penstock.conversation.message import Message, Part
+    from penstock.conversation.view import Piece, ViewMessage
     from penstock.engine.compressed import Compressed
     from penstock.redaction import Redactor
     from penstock.sessions.stored_view import StoredView
     from penstock.stores.store import Store
     from penstock.stores.values import CompactionRow, LogTip, NewFact, SessionRow
 
-__all__ = ["CompactionDraft", "ViewBase", "drafted"]
+__all__ = ["CompactionDraft", "ViewBase", "draft_compaction"]
 
 
 class ViewBase(msgspec.Struct, frozen=True, eq=False):
-    """A view, the end of the log that it reaches to, and the compaction that it rests on."""
+    """The base of a compaction: a view, the end of the log that it reaches to, and the compaction that it rests on."""
 
     view: StoredView
     tip: LogTip
@@ -30,31 +39,134 @@ class ViewBase(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def prefix_end(self) -> int:
-        """How many messages of the view the compaction has settled."""
-        later = 0 if self.newest is None else self.tip.length - self.newest.compaction.length
-        return 0 if self.newest is None else max(0, len(self.view.wires) - later)
+        """The number of messages at the beginning of the view that the newest compaction has settled."""
+        if self.newest is None:
+            return 0
+        later = self.tip.length - self.newest.compaction.length
+        return max(0, len(self.view.messages) - later)
 
 
 class CompactionDraft(msgspec.Struct, frozen=True, eq=False):
-    """A compaction that only has to be committed. `wires` is the view it gives, up to the end of the log it was made of."""
+    """A compaction that only has to be committed."""
 
     base: ViewBase
     compaction: Compaction
     receipt: Mapping[str, Any]
     facts: Sequence[NewFact]
-    wires: list[Any]
+    """The facts that the ledger holds of messages that leave the view."""
+    messages: list[ViewMessage]
+    """The view that it gives, up to the end of the log that it was made of."""
+
+    @property
+    def wires(self) -> list[Any]:
+        """The object of each message of that view."""
+        return [message.wire for message in self.messages]
 
 
-def drafted(
-    standing: ViewBase, result: Compressed, store: Store, row: SessionRow, redactor: Redactor
+def draft_compaction(
+    base: ViewBase, result: Compressed, store: Store, row: SessionRow, redactor: Redactor
 ) -> CompactionDraft:
-    """All that is to be recorded of a compaction of this view. Nothing is written."""
-    tip = standing.tip
-    compaction = Compaction(tip.id, tip.length, recorded_pieces(standing.view, result))
+    """Returns all that is to be recorded of a compaction of this view. Reads the store and writes nothing."""
+    tip = base.tip
+    compaction = Compaction(tip.id, tip.length, _record_pieces(base.view, result))
     return CompactionDraft(
-        base=standing,
+        base=base,
         compaction=compaction,
         receipt=result.receipt.to_dict(),
-        facts=recorded_facts(standing.view, result, redactor, store.facts(row.id)),
-        wires=read_view(store, row, compaction, tip.length).wires,
+        facts=record_facts(base.view.pieces, result, redactor, store.facts(row.id)),
+        messages=read_view(store, row, compaction, tip.length).messages,
     )
+
+
+def _record_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:
+    """The pieces of a compaction of this view, by positions of the log.
+
+    What the view had rewritten already stays rewritten. A handoff stands for all that the one before it stood for.
+    What was mended in a broken list is not recorded: the log keeps its faults, and every compaction mends them anew.
+    """
+    plan = result.plan
+    if plan is None:
+        return view.pieces
+    before = {piece.position: piece for piece in view.pieces if isinstance(piece, Rewritten)}
+    covered = {place for piece in view.pieces if isinstance(piece, Handoff) for place in piece.covers}
+    read = result.read
+    recorded: list[Piece] = []
+    for piece in plan.pieces:
+        match piece:
+            case Handoff(summary=summary, covers=covers, role=role):
+                gone = _find_positions(covers, result.sources, view)
+                recorded.append(Handoff(summary, tuple(covered | gone), role))
+            case Kept(position=place):
+                recorded += _record_message(place, {}, result.sources, view, before)
+            case Rewritten(position=place, parts=parts):
+                own = _as_logged(parts, read[place][1], result.sources[place], view)
+                recorded += _record_message(place, own, result.sources, view, before)
+    return _uncover_what_stands(recorded)
+
+
+def _as_logged(
+    parts: Mapping[int, Part], read: Message, given: int | None, view: StoredView
+) -> Mapping[int, Part]:
+    """The parts by their place in the logged message.
+
+    They are numbered as they were read: where the message had to be mended first, some of its parts were gone or moved.
+    """
+    if given is None:
+        return parts
+    logged = dialect_named(view.dialect).decode(view.messages[given].wire).parts
+    if len(logged) == len(read.parts) and all(map(_same, logged, read.parts)):
+        return parts
+    places: dict[int, int] = {}
+    for at, part in enumerate(read.parts):
+        left = (
+            place for place, own in enumerate(logged) if place not in places.values() and _same(own, part)
+        )
+        if (found := next(left, None)) is not None:
+            places[at] = found
+    return {places[at]: part for at, part in parts.items() if at in places}
+
+
+def _same(one: Part, other: Part) -> bool:
+    """True where both are the same part, but for the id of a call, which a list may have made up."""
+    if isinstance(one, (ToolCall, ToolResult)) and isinstance(other, (ToolCall, ToolResult)):
+        return msgspec.structs.replace(one, call_id="") == msgspec.structs.replace(other, call_id="")
+    return one == other
+
+
+def _record_message(
+    place: int,
+    parts: Mapping[int, Any],
+    sources: Sequence[int | None],
+    view: StoredView,
+    before: Mapping[int, Rewritten],
+) -> list[Piece]:
+    """The piece of one message, with what was rewritten in it before."""
+    given = sources[place]
+    if given is None:
+        return []
+    position = view.positions[given]
+    if position is None:  # a handoff that stays
+        return [[piece for piece in view.pieces if not _is_merged(piece)][given]]
+    earlier = before.get(position)
+    changed = {**(earlier.parts if earlier is not None else {}), **parts}
+    return [Rewritten(position, changed) if changed else Kept(position)]
+
+
+def _uncover_what_stands(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    """The pieces, with no handoff standing for a message that stands beside it: one that was pinned and came back."""
+    standing = {piece.position for piece in pieces if not isinstance(piece, Handoff)}
+    return tuple(
+        Handoff(piece.summary, tuple(sorted(set(piece.covers) - standing)), piece.role)
+        if isinstance(piece, Handoff)
+        else piece
+        for piece in pieces
+    )
+
+
+def _is_merged(piece: Piece) -> bool:
+    return isinstance(piece, Handoff) and piece.role is None
+
+
+def _find_positions(covers: Iterable[int], sources: Sequence[int | None], view: StoredView) -> set[int]:
+    given = (sources[place] for place in covers)
+    return {position for at in given if at is not None and (position := view.positions[at]) is not None}

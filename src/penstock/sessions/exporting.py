@@ -1,4 +1,4 @@
-"""A stored conversation as bytes: its log or its view, exactly as it came, or in another dialect."""
+"""Exports a stored conversation as bytes: its log or its view, exactly as it came, or in another dialect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.conversation.dialects import decode_all, dialect_named
-from penstock.conversation.view import Handoff, Kept
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.sessions.sendable import sendable
 from penstock.sessions.stored_view import read_view
@@ -16,80 +15,56 @@ from penstock.transfer.convert import convert
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.sessions.stored_view import StoredView
     from penstock.stores.store import Store
 
-__all__ = ["Exported", "as_document", "exported", "log_bytes", "view_bytes"]
+__all__ = ["Export", "export_conversation", "read_view_bytes", "write_document"]
 
 ARRAY, LINES = "json", "jsonl"
 
 
-class Exported(msgspec.Struct, frozen=True):
-    """The messages, each as JSON, and what the dialect could not say, with how often that was so.
-
-    `missing` counts messages of the log that are not in the store any more: it is damaged.
-    """
+class Export(msgspec.Struct, frozen=True):
+    """The messages of a conversation, each as JSON."""
 
     dialect: str
     messages: list[bytes]
     lost: dict[str, int] = {}
+    """Kinds of content that the dialect cannot say, with how often each was left out."""
     missing: int = 0
+    """Messages of the log that a damaged store no longer has."""
 
 
-def exported(store: Store, session_id: str, *, view: bool = False, dialect: str | None = None) -> Exported:
-    """The log of the session's conversation, or its view. In its own dialect the log's bytes are exact.
+def export_conversation(
+    store: Store, session_id: str, *, view: bool = False, dialect: str | None = None
+) -> Export:
+    """Returns the log of the session's conversation, or its view. In its own dialect, what was logged has its exact bytes.
 
     Raises UnknownSession, UnknownDialect.
     """
     row = store.tip(session_id)
     length = store.log_tip(row.id).length
-    raws = view_bytes(store, row.id) if view else log_bytes(store, row.id)
+    raws = read_view_bytes(store, row.id) if view else [entry.raw for entry in store.read_from(row.id, 0)]
     missing = 0 if view else max(0, length - len(raws))
     if dialect is None or dialect == row.dialect:
-        return Exported(row.dialect, raws, missing=missing)
+        return Export(row.dialect, raws, missing=missing)
     source, target = dialect_named(row.dialect), dialect_named(dialect)
     converted = convert(decode_all(source, [parse_json(raw) for raw in raws]), source, target)
     # A view is to be sent, and what one dialect allows another may not: that an assistant speaks first.
     wires = [one.wire for one in sendable(converted.wires, target)] if view else converted.wires
-    return Exported(target.name, [encode_wire(wire) for wire in wires], converted.lost, missing)
+    return Export(target.name, [encode_wire(wire) for wire in wires], converted.lost, missing)
 
 
-def log_bytes(store: Store, session_id: str) -> list[bytes]:
-    """Every message of the log, exactly as it was appended."""
-    return [entry.raw for entry in store.read_from(session_id, 0)]
-
-
-def view_bytes(store: Store, session_id: str) -> list[bytes]:
-    """What the model is to be sent: exact bytes of what is kept, and what was written in place of the rest."""
+def read_view_bytes(store: Store, session_id: str) -> list[bytes]:
+    """Returns what the model is to be sent: exact bytes of what is kept, and what was written in place of the rest."""
     row = store.tip(session_id)
     newest = store.newest_compaction(row.id)
     compaction = newest.compaction if newest is not None else None
     view = read_view(store, row, compaction, store.log_tip(row.id).length)
-    kept = _kept(view)
-    sent = sendable(view.wires, dialect_named(row.dialect))
-    positions = [None if one.place is None else view.positions[one.place] for one in sent]
-    standing = [position for position in positions if position is not None and position in kept]
-    raws = {entry.position: entry.raw for entry in store.read(row.id, standing)}
-    return [
-        encode_wire(one.wire) if position is None or position not in raws else raws[position]
-        for one, position in zip(sent, positions, strict=True)
-    ]
+    return [message.raw for message in view.mend()]
 
 
-def as_document(messages: Sequence[bytes], form: str = ARRAY) -> bytes:
-    """The messages as a JSON array, or one per line."""
+def write_document(messages: Sequence[bytes], form: str = ARRAY) -> bytes:
+    """Returns the messages as a JSON array, or one per line."""
     if form == LINES:
         # A line end inside a message can only be blank space between its tokens.
         return b"".join(raw.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n" for raw in messages)
     return b"[" + b",\n".join(messages) + b"]\n"
-
-
-def _kept(view: StoredView) -> set[int]:
-    """Positions of messages that stand in the view as they came, with no handoff put into them."""
-    kept: set[int] = set()
-    merged = False
-    for piece in view.pieces:
-        if isinstance(piece, Kept) and not merged:
-            kept.add(piece.position)
-        merged = isinstance(piece, Handoff) and piece.role is None
-    return kept

@@ -1,4 +1,4 @@
-"""What the ledger holds of messages that leave a view, so that it outlives them there.
+"""Keeps what the ledger holds of messages that leave a view, so that it outlives them there.
 
 A message gives its facts once: when a compaction first takes it out of the view or shortens it. Later ones see a stub of
 it, or nothing. A constraint that a later message changes is given again, with what changed it.
@@ -11,23 +11,27 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.conversation.view import Kept
+from penstock.conversation.view import Kept, Rewritten
+from penstock.stores.values import NewFact
 from penstock.writing.ledger import Fact, FactKind, Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from penstock.conversation.view import Piece
+    from penstock.engine.compressed import Compressed
     from penstock.planning.plan import Plan
     from penstock.redaction import Redactor
+    from penstock.stores.values import FactRow
     from penstock.writing.transcript import Transcript
 
-__all__ = ["MOST_FACTS", "KeptFact", "KeptKind", "leaving_facts"]
+__all__ = ["MOST_FACTS", "KeptFact", "KeptKind", "record_facts"]
 
 MOST_FACTS = 2_000  # of one compaction
 
 
 class KeptKind(StrEnum):
-    """What a kept fact is about. Where there are too many, the kinds that are named last give way first."""
+    """The kinds of fact that are kept. Where there are too many, the kinds that are named last give way first."""
 
     CONSTRAINT = "constraint"
     ERROR = "error"
@@ -51,7 +55,40 @@ class KeptFact(msgspec.Struct, frozen=True, gc=False):
     superseded_by: int = 0
 
 
-def leaving_facts(
+def record_facts(
+    pieces: Sequence[Piece],
+    result: Compressed,
+    redactor: Redactor,
+    earlier: Sequence[FactRow],
+) -> list[NewFact]:
+    """Returns the facts of the messages that a compaction takes out of a view of these pieces, as a store takes them.
+
+    `earlier` are the facts that were kept before.
+    """
+    if result.plan is None or result.transcript is None:
+        return []
+    before = [
+        KeptFact(KeptKind(fact.kind), fact.text, fact.position + 1)
+        for fact in earlier
+        if fact.kind == KeptKind.CONSTRAINT and fact.superseded is None
+    ]
+    shortened = {piece.position + 1 for piece in pieces if isinstance(piece, Rewritten)}
+    return [
+        NewFact(
+            position=fact.number - 1,
+            kind=fact.kind.value,
+            text=fact.text,
+            label=fact.label,
+            uses=fact.uses,
+            superseded=fact.superseded_by - 1 if fact.superseded_by else None,
+        )
+        for fact in _collect_leaving(
+            result.transcript, result.plan, redactor, shortened=shortened, earlier=before
+        )
+    ]
+
+
+def _collect_leaving(
     transcript: Transcript,
     plan: Plan,
     redactor: Redactor,
@@ -72,7 +109,7 @@ def leaving_facts(
         for place, number in enumerate(transcript.numbers)
         if number and place not in whole and number not in known
     }
-    facts = list(_facts(transcript, redactor))
+    facts = list(_read_facts(transcript, redactor))
     # A call and its outcome are one fact: it is told with the first of the two that leaves.
     told = {fact.call_id for fact in facts if fact.kind is FactKind.OUTCOME and fact.number in known}
     answered = {fact.call_id for fact in facts if fact.kind is FactKind.OUTCOME and fact.number in leaving}
@@ -83,12 +120,12 @@ def leaving_facts(
     again = {(fact.number, fact.text) for fact in before}
     return [
         fact
-        for fact in _listed(ledger)
+        for fact in _list_facts(ledger)
         if fact.number in leaving or (fact.superseded_by and (fact.number, fact.text) in again)
     ][:most]
 
 
-def _facts(transcript: Transcript, redactor: Redactor) -> Iterator[Fact]:
+def _read_facts(transcript: Transcript, redactor: Redactor) -> Iterator[Fact]:
     for message, number, reading in zip(
         transcript.messages, transcript.numbers, transcript.readings, strict=True
     ):
@@ -101,7 +138,7 @@ def _as_facts(constraints: Sequence[KeptFact]) -> list[Fact]:
     return [Fact(FactKind.CONSTRAINT, fact.text, number=fact.number) for fact in constraints]
 
 
-def _listed(ledger: Ledger) -> Iterator[KeptFact]:
+def _list_facts(ledger: Ledger) -> Iterator[KeptFact]:
     by_kind: dict[KeptKind, Sequence[Fact]] = {
         KeptKind.CONSTRAINT: ledger.constraints,
         KeptKind.ERROR: ledger.open_errors,

@@ -36,10 +36,10 @@ _BACK = 64  # messages before a result among which its call is looked for
 
 
 class SessionHistory:
-    """A conversation in a store, at its tip, as somebody sees it who is sent its view.
+    """A conversation in a store, at its tip, as an agent sees it that is sent its view.
 
-    Nothing is kept between calls but the values that stand in the view, message by message: a search after a turn
-    looks at what that turn added. With an embedder, what is near in meaning is found as well.
+    Only the values that stand in the view are kept between calls, message by message: a search after a turn looks at
+    what that turn added. With an embedder, what is near in meaning is found as well.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class SessionHistory:
         self._known: dict[tuple[int, int], frozenset[str]] = {}
 
     def search(self, query: str, wish: Wish) -> Sequence[Finding]:
-        """The best findings, of no message that stands whole in the view, by what is being talked about in it."""
+        """Returns the best findings among what does not stand whole in the view, ranked by what the view talks about."""
         newest = self._store.newest_compaction(self.session_id)
         view = self._view(newest)
         whole = {piece.position for piece in view.pieces if isinstance(piece, Kept)}
@@ -74,7 +74,7 @@ class SessionHistory:
         )
 
     def describe(self, handle: str) -> HistoryPlace:
-        """What the handle stands for."""
+        """Returns what the handle stands for. Raises UnknownHandle."""
         asked = parse_handle(handle)
         if asked.kind is HandleKind.MESSAGE:
             return self._describe_message(asked.text, asked.number - 1)
@@ -83,7 +83,7 @@ class SessionHistory:
         return self._describe_result(asked.text)
 
     def text(self, handle: str) -> str:
-        """All of it, as it was said."""
+        """Returns all of what the handle stands for, as it was said. Raises UnknownHandle."""
         asked = parse_handle(handle)
         if asked.kind is HandleKind.MESSAGE:
             return write_original(self._message(self._entry(asked.text, asked.number - 1)))

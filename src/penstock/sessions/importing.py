@@ -1,4 +1,4 @@
-"""Taking over a conversation that another program recorded. Doing it twice adds nothing.
+"""Takes over a conversation that another program recorded. Doing it twice adds nothing.
 
 The id of its session follows from what it is: from the id that the other program gave it, else from its content. Where
 the file has grown meanwhile, the log gets what is new; where it went another way, a branch does. What was said keeps its
@@ -19,8 +19,8 @@ from penstock.conversation.wire import encode_wire, parse_json
 from penstock.engine.compress import redactor_of_process
 from penstock.errors import StoreConflict, StoreError, UnknownSession
 from penstock.measure.tokens import tokenizer_for
-from penstock.sessions.appending import new_messages
-from penstock.sessions.metering import booked
+from penstock.sessions.appending import prepare_messages
+from penstock.sessions.metering import price_request
 from penstock.stores.values import BRANCH, LAST_USED, MAIN, SUBAGENT, NewMessage, NewSession
 
 if TYPE_CHECKING:
@@ -31,31 +31,31 @@ if TYPE_CHECKING:
     from penstock.stores.values import SessionRow, UsageRow
     from penstock.transfer.recorded import RecordedConversation
 
-__all__ = ["BRANCHED", "GROWN", "KNOWN", "NEW", "WITHOUT_PARENT", "Adopted", "adopt"]
+__all__ = ["BRANCHED", "GROWN", "KNOWN", "NEW", "WITHOUT_PARENT", "Adoption", "adopt_conversation"]
 
 NEW, GROWN, KNOWN, BRANCHED, WITHOUT_PARENT = "new", "grown", "known", "branched", "without_parent"
 _NOTE = "import"
 _TITLE_CHARS = 200
-_TRIES = 20  # where somebody else imports the same
-_LIVE_SECONDS = 60.0  # since a file was written that somebody may still be writing
+_TRIES = 20  # where another process imports the same
+_LIVE_SECONDS = 60.0  # since a file was written that another program may still be writing
 _LONGEST_SECONDS = 15.0  # between some messages and what they cost
 _AT_ONCE = 500  # messages in one transaction
 
 
-class Adopted(msgspec.Struct, frozen=True):
-    """What became of a recorded conversation: its session, and how many messages were added to the store's log.
-
-    `more_to_come` where its last message was left for the next time.
-    """
+class Adoption(msgspec.Struct, frozen=True):
+    """The outcome for one recorded conversation: NEW, GROWN, KNOWN, BRANCHED or WITHOUT_PARENT."""
 
     outcome: str
     session: str = ""
     added: int = 0
+    """Messages that were added to the store's log."""
     messages: int = 0
+    """Messages that the recorded conversation has."""
     more_to_come: bool = False
+    """True where its last message was left for the next time."""
 
 
-class _Prepared(msgspec.Struct, frozen=True):
+class _Adoptee(msgspec.Struct, frozen=True):
     """A recorded conversation as the store takes it. `now` is when that is, `written` the time of what has none."""
 
     recorded: RecordedConversation
@@ -66,32 +66,33 @@ class _Prepared(msgspec.Struct, frozen=True):
     written: float
 
 
-def adopt(
+def adopt_conversation(
     store: Store, recorded: RecordedConversation, settings: Settings, now: float, written: float | None = None
-) -> Adopted:
-    """Put the conversation into the store. What has no time of its own has that of `written`, or of `now`.
+) -> Adoption:
+    """Puts the conversation into the store. Messages without a time of their own have that of `written`, or of `now`.
 
-    Raises InputError for what is no message of its dialect, StoreError where the store does not take it. What was
-    appended until then stays, and the next attempt goes on from there. Somebody else may import the same at the same time.
-    Of a file that was written a moment ago, a last message that may go on is left for the next time: a log is never changed.
+    Raises InputError for a message that is not one of its dialect, StoreError where the store does not take it. What was
+    appended until then stays, and the next attempt goes on from there. Another process may import the same at the same
+    time. The last message of a file that was written a moment ago may still grow: it is left for the next time, since a log
+    is never changed.
     """
     is_live = written is not None and 0 <= now - written < _LIVE_SECONDS
     more_to_come = recorded.may_go_on and is_live and len(recorded.messages) > 1
-    prepared = _prepared(
-        _without_last(recorded) if more_to_come else recorded, now, now if written is None else written
+    prepared = _prepare(
+        _drop_last(recorded) if more_to_come else recorded, now, now if written is None else written
     )
     for _ in range(_TRIES):
         try:
             done = _put(store, prepared, settings)
             break
-        except StoreConflict:  # somebody else is at it: go on from where that is now
+        except StoreConflict:  # another process is at it: go on from where that is now
             continue
     else:
         done = _put(store, prepared, settings)
     return msgspec.structs.replace(done, more_to_come=more_to_come)
 
 
-def _without_last(recorded: RecordedConversation) -> RecordedConversation:
+def _drop_last(recorded: RecordedConversation) -> RecordedConversation:
     """The conversation up to its last message."""
     length = len(recorded.messages) - 1
     return msgspec.structs.replace(
@@ -101,26 +102,26 @@ def _without_last(recorded: RecordedConversation) -> RecordedConversation:
     )
 
 
-def _put(store: Store, prepared: _Prepared, settings: Settings) -> Adopted:
+def _put(store: Store, prepared: _Adoptee, settings: Settings) -> Adoption:
     recorded = prepared.recorded
     total = len(prepared.ids)
-    branch = _id(prepared.id, prepared.ids[-1])
+    branch = _make_id(prepared.id, prepared.ids[-1])
     diverged: int | None = None
-    for session_id in _candidates(store, prepared, branch):
-        row = _session(store, session_id)
+    for session_id in _list_candidates(store, prepared, branch):
+        row = _find_session(store, session_id)
         if row is None or row.dialect != recorded.dialect:
             continue
         standing = store.ids(session_id)
-        shared = _shared(standing, prepared.ids)
+        shared = _count_shared(standing, prepared.ids)
         if session_id in (prepared.id, branch) and not _is_under_way(store, row, prepared.now):
             _book_missing(store, session_id, prepared, range(diverged or 0, shared))
         if shared == total:
-            return Adopted(KNOWN, row.conversation, 0, total)
+            return Adoption(KNOWN, row.conversation, 0, total)
         if shared == len(standing) and (
             session_id in (prepared.id, branch) or _is_same(store, row, recorded)
         ):
             _append(store, store.tip(session_id).id, prepared, shared)
-            return Adopted(GROWN, row.conversation, total - shared, total)
+            return Adoption(GROWN, row.conversation, total - shared, total)
         if session_id == prepared.id:
             diverged = shared
     first = next((one.at for one in recorded.messages if one.at is not None), prepared.written)
@@ -133,62 +134,62 @@ def _put(store: Store, prepared: _Prepared, settings: Settings) -> Adopted:
         kind=SUBAGENT if recorded.works_for else MAIN,
     )
     if diverged is not None:
-        return _branched(store, prepared, msgspec.structs.replace(session, id=branch), diverged)
-    return _opened(store, prepared, session)
+        return _open_branch(store, prepared, msgspec.structs.replace(session, id=branch), diverged)
+    return _open_session(store, prepared, session)
 
 
-def _opened(store: Store, prepared: _Prepared, session: NewSession) -> Adopted:
+def _open_session(store: Store, prepared: _Adoptee, session: NewSession) -> Adoption:
     recorded = prepared.recorded
     if recorded.works_for:
-        parent = _session(store, _id(recorded.format, recorded.works_for))
+        parent = _find_session(store, _make_id(recorded.format, recorded.works_for))
         if parent is None:
-            return Adopted(WITHOUT_PARENT, messages=len(prepared.ids))
-        row = _new(store, session, lambda: store.branch(parent.id, 0, session))
+            return Adoption(WITHOUT_PARENT, messages=len(prepared.ids))
+        row = _make_session(store, session, lambda: store.branch(parent.id, 0, session))
     else:
-        row = _new(store, session, lambda: store.create(session))
+        row = _make_session(store, session, lambda: store.create(session))
     _sign(store, row, recorded)
     _append(store, row.id, prepared, 0)
-    return Adopted(NEW, row.conversation, len(prepared.ids), len(prepared.ids))
+    return Adoption(NEW, row.conversation, len(prepared.ids), len(prepared.ids))
 
 
-def _branched(store: Store, prepared: _Prepared, session: NewSession, shared: int) -> Adopted:
+def _open_branch(store: Store, prepared: _Adoptee, session: NewSession, shared: int) -> Adoption:
     kind = session.kind if session.kind == SUBAGENT else BRANCH
     session = msgspec.structs.replace(session, kind=kind)
-    row = _new(store, session, lambda: store.branch(prepared.id, shared, session))
+    row = _make_session(store, session, lambda: store.branch(prepared.id, shared, session))
     _sign(store, row, prepared.recorded)
     _append(store, row.id, prepared, shared)
-    return Adopted(BRANCHED, row.conversation, len(prepared.ids) - shared, len(prepared.ids))
+    return Adoption(BRANCHED, row.conversation, len(prepared.ids) - shared, len(prepared.ids))
 
 
-def _new(store: Store, session: NewSession, make: Callable[[], SessionRow]) -> SessionRow:
-    """The session that is made. Raises StoreConflict where somebody else has made it meanwhile."""
+def _make_session(store: Store, session: NewSession, make: Callable[[], SessionRow]) -> SessionRow:
+    """The session that is made. Raises StoreConflict where another process has made it meanwhile."""
     try:
         return make()
     except StoreConflict:
         raise
     except StoreError as error:
-        if _session(store, session.id) is None:
+        if _find_session(store, session.id) is None:
             raise
         raise StoreConflict(str(error)) from None
 
 
-def _prepared(recorded: RecordedConversation, now: float, written: float) -> _Prepared:
+def _prepare(recorded: RecordedConversation, now: float, written: float) -> _Adoptee:
     dialect = dialect_named(recorded.dialect)
     wires = [parse_json(one.raw) for one in recorded.messages]
     raws = [one.raw for one in recorded.messages]
-    new = new_messages(raws, wires, dialect, tokenizer_for(recorded.model or None))
+    new = prepare_messages(raws, wires, dialect, tokenizer_for(recorded.model or None))
     ids: list[str] = []
     for message in new:
         ids.append(chain(ids[-1] if ids else "", message.digest))
     own = recorded.source or f"{recorded.dialect} {ids[-1]}"
-    return _Prepared(recorded, new, ids, _id(recorded.format, own), now, written)
+    return _Adoptee(recorded, new, ids, _make_id(recorded.format, own), now, written)
 
 
-def _id(*what: str) -> str:
+def _make_id(*what: str) -> str:
     return hashlib.blake2b("\n".join(what).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-def _candidates(store: Store, prepared: _Prepared, branch: str) -> Iterator[str]:
+def _list_candidates(store: Store, prepared: _Adoptee, branch: str) -> Iterator[str]:
     """Sessions that may hold the conversation already, or its beginning."""
     yield prepared.id
     yield branch
@@ -198,14 +199,14 @@ def _candidates(store: Store, prepared: _Prepared, branch: str) -> Iterator[str]
             yield known[0]
 
 
-def _session(store: Store, session_id: str) -> SessionRow | None:
+def _find_session(store: Store, session_id: str) -> SessionRow | None:
     try:
         return store.session(session_id)
     except UnknownSession:
         return None
 
 
-def _shared(standing: Sequence[str], ids: Sequence[str]) -> int:
+def _count_shared(standing: Sequence[str], ids: Sequence[str]) -> int:
     low, high = 0, min(len(standing), len(ids))
     while low < high:  # ids are chained: equal ones have equal ones before them
         middle = (low + high + 1) // 2
@@ -215,30 +216,30 @@ def _shared(standing: Sequence[str], ids: Sequence[str]) -> int:
 
 def _sign(store: Store, row: SessionRow, recorded: RecordedConversation) -> None:
     """Note where the conversation comes from, so that more of the same finds it."""
-    store.put_note(_NOTE, row.conversation, _signature(recorded))
+    store.put_note(_NOTE, row.conversation, _write_signature(recorded))
 
 
 def _is_same(store: Store, row: SessionRow, recorded: RecordedConversation) -> bool:
-    return store.note(_NOTE, row.conversation) == _signature(recorded)
+    return store.note(_NOTE, row.conversation) == _write_signature(recorded)
 
 
-def _signature(recorded: RecordedConversation) -> bytes:
+def _write_signature(recorded: RecordedConversation) -> bytes:
     return encode_wire({"format": recorded.format, "source": recorded.source})
 
 
 def _is_under_way(store: Store, row: SessionRow, now: float) -> bool:
-    """Whether somebody else may be importing the same: messages are there then whose costs are still to be booked."""
+    """True where another process may be importing the same: its messages are there, and their costs not booked yet."""
     last = store.note(LAST_USED, row.conversation)
     return last is not None and abs(now - float(last)) < _LONGEST_SECONDS
 
 
-def _book_missing(store: Store, session_id: str, prepared: _Prepared, among: range) -> None:
+def _book_missing(store: Store, session_id: str, prepared: _Adoptee, among: range) -> None:
     """Book requests of messages that are in the log already: an import that was killed may have left them out."""
     requests = [one for one in prepared.recorded.requests if one.after - 1 in among and one.at is not None]
     known = Counter((row.at, row.model, row.usage) for row in store.usage(session_id=session_id))
     missing: list[UsageRow] = []
     for spent in requests:
-        row = booked(session_id, spent.usage, spent.model, at=spent.at or 0.0)
+        row = price_request(session_id, spent.usage, spent.model, at=spent.at or 0.0)
         key = (row.at, row.model, row.usage)
         if known[key]:
             known[key] -= 1
@@ -248,7 +249,7 @@ def _book_missing(store: Store, session_id: str, prepared: _Prepared, among: ran
         store.book_all(missing)
 
 
-def _append(store: Store, session_id: str, prepared: _Prepared, start: int) -> None:
+def _append(store: Store, session_id: str, prepared: _Adoptee, start: int) -> None:
     """Append the messages from `start` on, each with its own time, and book what their requests used."""
     session = store.session(session_id)
     # However old what was said is, it was used now.
@@ -266,10 +267,10 @@ def _append(store: Store, session_id: str, prepared: _Prepared, start: int) -> N
             for message, at in zip(prepared.new[start:end], times[start:end], strict=True)
         ]
         done = store.append(session_id, new, prepared.ids[start - 1] if start else "", times[end - 1])
-        if not done.again:  # whoever has appended them books them
+        if not done.again:  # the process that has appended them books them
             store.book_all(
                 [
-                    booked(
+                    price_request(
                         session_id,
                         spent.usage,
                         spent.model,

@@ -1,34 +1,33 @@
-"""What the requests of a session take: estimated before, booked after, and learned from for the next time."""
+"""Meters the requests of a session: estimates the next one, books what one has used, and learns from it for the next time."""
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.conversation.dialects import decode_all, dialect_named
-from penstock.engine.compress import CompressRequest, new_notebook
+from penstock.conversation.dialects import decode_all
+from penstock.conversation.message import Message, Role, Text, ToolCall
+from penstock.conversation.pairing import Pairing, match
+from penstock.conversation.rules import check, legal_cuts
 from penstock.engine.learned import Learned
 from penstock.measure.prices import Money, cost_of, price_of
 from penstock.measure.running import RunningEstimate
-from penstock.measure.usage import Usage, normalise_usage
 from penstock.measure.weigh import weigh
 from penstock.measure.windows import resolve_window
-from penstock.stores.values import UsageRow
+from penstock.stores.values import LogTip, UsageRow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from penstock.errors import ErrorClass
+    from penstock.conversation.dialects import Dialect
+    from penstock.measure.tokens import Tokenizer
+    from penstock.measure.usage import Usage
     from penstock.measure.windows import Window
-    from penstock.settings import Settings
     from penstock.stores.store import Store
-    from penstock.stores.values import SessionRow
-    from penstock.writing.notebook import Notebook
 
-__all__ = ["Meter", "MeteredSession", "booked"]
+__all__ = ["CountedView", "Meter", "price_request"]
 
 
 class Meter:
@@ -42,17 +41,17 @@ class Meter:
         self._running = RunningEstimate()
 
     def window(self, configured: int | None, listed: int | None = None) -> Window:
-        """The model's window, and how it is known."""
+        """Returns the model's window, and how it is known."""
         learned = self.learned.window(self.model, self.endpoint) if self.model else None
         return resolve_window(self.model or None, configured=configured, learned=learned, listed=listed)
 
     def estimate(self, counted_tokens: int) -> int:
-        """What the provider would report for a prompt of so many tokens as we count: the last report, and what came since."""
+        """Returns what the provider would report for a prompt of so many tokens as we count: its last report, and what came since."""
         running = msgspec.structs.replace(self._running, counted_tokens=counted_tokens)
         return running.tokens(self.learned.calibration(self.model, self.endpoint))
 
     def record(self, row: UsageRow, counted_tokens: int) -> None:
-        """Book a request; learn from it where this model answered it, and where it is known what was counted for it."""
+        """Books a request; learns from it where this model answered it and what we counted for it is known."""
         self._store.book(row)
         reported = row.usage.prompt_tokens
         if not self.model or row.model != self.model or reported <= 0:
@@ -60,123 +59,95 @@ class Meter:
         self.learned.took_prompt(self.model, self.endpoint, reported)
         if counted_tokens > 0:
             self.learned.observe(self.model, self.endpoint, counted_tokens, reported)
-            self._running = RunningEstimate(counted_tokens, reported, counted_tokens)
+            self._running = RunningEstimate(counted_tokens).report(reported)
 
     def forget_report(self) -> None:
-        """The prompt is another one than that of the last report."""
+        """Drops the last report: the prompt has become another one."""
         self._running = RunningEstimate()
 
 
-def booked(session_id: str, usage: Usage, model: str, *, at: float, task: str = "turn") -> UsageRow:
-    """A request as it is booked, with what it cost by the prices of its day, None where that is not known."""
+def price_request(session_id: str, usage: Usage, model: str, *, at: float, task: str = "turn") -> UsageRow:
+    """Returns a request as it is booked, with its cost by the prices of its day, None where they are not known."""
     price = price_of(model, on=time.strftime("%Y-%m-%d", time.gmtime(at))) if model else None
     cost = cost_of(usage, price)
     usd = float(cost.usd) if isinstance(cost, Money) else None
     return UsageRow(session=session_id, at=at, model=model, task=task, usage=usage, cost=usd)
 
 
-# What the requests of a session take: counted, estimated, booked, and what is learned of its model.
+class CountedView(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """The tokens of a view that can be sent, and what it takes to count on as messages are logged.
 
-
-class MeteredSession(ABC):
-    """The side of a session that is about tokens and money.
-
-    `endpoint` is the address that the session's model is at: what is learned of a model is kept by both. `listed_window` is
-    the window that the provider's list of models states for it, where a host has asked.
+    `compaction` is the key of the compaction that the view rests on, 0 for the bare log; `tip` the end of the log that it
+    reaches to. `last_round` are its messages from the last place on at which nothing is under way: a call whose results may
+    still come is in it, with the results that have come. `opens` says that the view begins there. `call_ids` are those
+    of all calls. `broken` says that the log breaks a rule, and the view is mended.
     """
 
-    def __init__(self, store: Store, row: SessionRow, settings: Settings) -> None:
-        self.store = store
-        self.settings = settings
-        self.endpoint = ""
-        self.listed_window: int | None = None
-        self._row = row
-        self._notebook: Notebook = new_notebook(row.model or None, settings)
-        self._meter = Meter(store, row.model)
+    compaction: int
+    tip: LogTip
+    tokens: int
+    last_round: Sequence[Any]
+    opens: bool
+    call_ids: frozenset[str]
+    broken: bool
 
-    @abstractmethod
-    def view(self) -> list[Any]:
-        """What the model is to be sent."""
+    @classmethod
+    def of(
+        cls, wires: Sequence[Any], tokens: int, dialect: Dialect, *, compaction: int, tip: LogTip
+    ) -> CountedView:
+        """Returns the count of a view that was counted whole: `wires` as the log gives it, `tokens` as it is sent."""
+        messages = decode_all(dialect, wires)
+        start = _last_round(messages, dialect)
+        return cls(
+            compaction=compaction,
+            tip=tip,
+            tokens=tokens,
+            last_round=wires[start:],
+            opens=start == 0,
+            call_ids=frozenset(_call_ids(messages)),
+            broken=bool(check(messages, dialect.rules)),
+        )
 
-    @property
-    def window(self) -> Window:
-        """The window of the session's model, and how it is known."""
-        configured = self.settings.model.window_of(self._row.model)
-        return self._metered().window(configured, self.listed_window)
+    def extend(
+        self, wires: Sequence[Any], dialect: Dialect, tokenizer: Tokenizer, tip: LogTip
+    ) -> CountedView | None:
+        """Returns the count with these messages logged after it. Costs what they cost, not what the view does.
 
-    def estimate(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
-        """Tokens that the provider would report for a request with the present view, and with these tools beside it.
-
-        What it reported last counts, with what came since; before that, our own count, as far as it was seen to be off.
+        None where the log breaks a rule: what is mended, and how, may change with every message, so that the view has
+        to be counted whole.
         """
-        return self._metered().estimate(self.count(tools=tools, system=system))
+        if self.broken:
+            return None
+        tail = [*self.last_round, *wires]
+        messages = decode_all(dialect, tail)
+        later = messages[len(self.last_round) :]
+        ids = list(_call_ids(later))
+        # Whatever stands before the last round is whole: for the rules, a word of the user does as well.
+        before = [] if self.opens else [_ANY_REQUEST]
+        reused = dialect.pairing in _IDS_ARE_UNIQUE and not self.call_ids.isdisjoint(ids)
+        if reused or check([*before, *messages], dialect.rules):
+            return None
+        start = _last_round(messages, dialect)
+        return msgspec.structs.replace(
+            self,
+            tip=tip,
+            tokens=self.tokens + sum(weigh(later, tokenizer)),
+            last_round=tail[start:],
+            opens=self.opens and start == 0,
+            call_ids=self.call_ids.union(ids),
+        )
 
-    def count(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
-        """Tokens of that request as we count them."""
-        outside = self.weigh_outside(tools=tools, system=system)
-        return outside + sum(self._notebook.weigh(self.view(), dialect_named(self._row.dialect)))
 
-    def weigh(self, messages: Sequence[Any]) -> int:
-        """Tokens of messages as we count them."""
-        decoded = decode_all(dialect_named(self._row.dialect), messages)
-        return sum(weigh(decoded, self._notebook.tokenizer))
+_ANY_REQUEST = Message(Role.USER, (Text("-"),), origin={})
+_IDS_ARE_UNIQUE = (Pairing.MERGED, Pairing.ANYWHERE)  # a call may not have the id of any call before it
 
-    def weigh_outside(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
-        """Tokens of what stands beside the messages of a request, as we count them."""
-        request = CompressRequest(tools=tools, system=system, settings=self.settings)
-        return request.goal(self._notebook.tokenizer).outside_tokens
 
-    def expected(self, counted_tokens: int) -> int:
-        """Tokens that the provider would report for a request of the view that we count so many in."""
-        return self._metered().estimate(counted_tokens)
+def _last_round(messages: Sequence[Message], dialect: Dialect) -> int:
+    """The last place but the end at which the list may be cut and no call before it waits for a result."""
+    waiting = min((place.message for place in match(messages, dialect.pairing).open), default=len(messages))
+    cuts = legal_cuts(messages, dialect.rules)
+    return max((cut for cut in cuts if cut <= waiting and cut < len(messages)), default=0)
 
-    def record_usage(
-        self,
-        usage: Usage | Mapping[str, Any],
-        counted_tokens: int = 0,
-        *,
-        model: str = "",
-        task: str = "turn",
-    ) -> UsageRow:
-        """Book what a request used and cost, and learn from it how the provider counts; what was booked.
 
-        `usage` is what the provider reported, in any shape. `counted_tokens` is what `count` gave for that request, where
-        it was one of the present view. `model` is the one that answered, where it is not the session's.
-        """
-        reported = usage if isinstance(usage, Usage) else normalise_usage(usage)
-        row = booked(self._row.id, reported, model or self._row.model, at=time.time(), task=task)
-        self._metered().record(row, counted_tokens)
-        return row
-
-    def forget_report(self) -> None:
-        """The view was replaced beside the store: what a provider reported last says nothing about the next request."""
-        self._meter.forget_report()
-
-    def learn_window(self, failure: ErrorClass) -> bool:
-        """Keep the window that a provider's error states for the session's model; whether it stated one.
-
-        `penstock.classify_error` reads errors.
-        """
-        if not failure.window_tokens or not self._row.model:
-            return False
-        self._metered().learned.learn_window(self._row.model, self.endpoint, failure.window_tokens)
-        return True
-
-    @property
-    def output_cap(self) -> int | None:
-        """The most tokens of an answer that the provider lets the session's model be asked for, as far as it has said so."""
-        return self._metered().learned.output_cap(self._row.model, self.endpoint) if self._row.model else None
-
-    def learn_output_cap(self, failure: ErrorClass) -> bool:
-        """Keep the most tokens of an answer that a provider's error states for the session's model; whether it stated any.
-
-        What an error leaves after the prompt is that of one request, and is not kept.
-        """
-        if not failure.output_cap_tokens or failure.window_tokens or not self._row.model:
-            return False
-        self._metered().learned.learn_output_cap(self._row.model, self.endpoint, failure.output_cap_tokens)
-        return True
-
-    def _metered(self) -> Meter:
-        self._meter.model, self._meter.endpoint = self._row.model, self.endpoint
-        return self._meter
+def _call_ids(messages: Iterable[Message]) -> Iterable[str]:
+    return (part.call_id for message in messages for part in message.parts if isinstance(part, ToolCall))

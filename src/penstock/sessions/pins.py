@@ -1,4 +1,4 @@
-"""Pinned messages that an earlier compaction took out of the view: they come back with the next one.
+"""Brings back pinned messages that an earlier compaction took out of the view: they return with the next one.
 
 A message comes with those that it may not be parted from: a call with its results. It is put behind the handoff that
 stands for it, where the planner finds it as one of the messages that stay.
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from penstock.stores.store import Store
     from penstock.stores.values import SessionRow
 
-__all__ = ["stands_whole", "with_pinned"]
+__all__ = ["bring_back_pinned", "stands_whole"]
 
 _AROUND = 64  # messages before and after a pinned one among which those that belong to it are looked for
 
 
 def stands_whole(compaction: Compaction | None, position: int) -> bool:
-    """Whether a message of the log stands in the view as it came."""
+    """Returns True where a message of the log stands in the view as it came."""
     return compaction is None or position >= compaction.length or Kept(position) in compaction.pieces
 
 
-def with_pinned(
+def bring_back_pinned(
     compaction: Compaction | None, pins: Collection[int], store: Store, session: SessionRow
 ) -> Compaction | None:
-    """The compaction as the next one is made of it: with pinned messages whole that it shortened or summarised."""
+    """Returns the compaction that the next one is made of: pinned messages that it shortened or summarised are whole in it."""
     missing = [position for position in sorted(pins) if not stands_whole(compaction, position)]
     if compaction is None or not missing:
         return compaction
@@ -46,17 +46,18 @@ def with_pinned(
         for piece in compaction.pieces
     ]
     standing = {piece.position for piece in pieces if not isinstance(piece, Handoff)}
-    wanted = {place for position in missing for place in _inseparable(store, session, position)} - standing
-    if (
-        wanted
-    ):  # a handoff that is merged into a message would be merged into another one: it stands by itself
-        pieces = [_by_itself(piece) if isinstance(piece, Handoff) else piece for piece in pieces]
+    wanted = {
+        place for position in missing for place in _find_inseparable(store, session, position)
+    } - standing
+    if wanted:
+        # A handoff that is merged into a message would now be merged into another one: it stands by itself instead.
+        pieces = [_set_apart(piece) if isinstance(piece, Handoff) else piece for piece in pieces]
     for position in sorted(wanted):
-        pieces.insert(_place_for(position, pieces), Kept(position))
+        pieces.insert(_find_place(position, pieces), Kept(position))
     return Compaction(compaction.base, compaction.length, tuple(pieces))
 
 
-def _inseparable(store: Store, session: SessionRow, position: int) -> range:
+def _find_inseparable(store: Store, session: SessionRow, position: int) -> range:
     """The messages that may not be parted from one; none where there are too many to say."""
     start = max(0, position - _AROUND)
     entries = store.read_from(session.id, start, 2 * _AROUND + 1)
@@ -68,11 +69,11 @@ def _inseparable(store: Store, session: SessionRow, position: int) -> range:
     return range(0) if cut_off else range(start + first, start + end)
 
 
-def _by_itself(handoff: Handoff) -> Handoff:
+def _set_apart(handoff: Handoff) -> Handoff:
     return msgspec.structs.replace(handoff, role=handoff.role or Role.USER)
 
 
-def _place_for(position: int, pieces: Sequence[Piece]) -> int:
+def _find_place(position: int, pieces: Sequence[Piece]) -> int:
     """Behind the handoff, in the order of the log."""
     behind = max((at + 1 for at, piece in enumerate(pieces) if isinstance(piece, Handoff)), default=0)
     later = (

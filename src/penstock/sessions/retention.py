@@ -1,4 +1,4 @@
-"""Deleting what nobody has used for longer than `store.retention_days`, when a store is opened."""
+"""Deletes conversations that were not used for longer than `store.retention_days`, when a store is opened."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _log = logging.getLogger("penstock")
 
 
 def honour_retention(store: Store, settings: Settings, now: float) -> Sequence[ExpiredConversation]:
-    """Delete what is due by the settings, at most once an hour; what went.
+    """Deletes what is due by the settings, at most once an hour; returns what went.
 
-    A store that cannot be written to at the moment is left as it is: the next to open it tries again.
+    A store that cannot be written to at the moment is left as it is: the next process that opens it tries again.
     """
     days = settings.store.retention_days
     if days is None:
@@ -43,7 +43,7 @@ def honour_retention(store: Store, settings: Settings, now: float) -> Sequence[E
 
 
 def expire(store: Store, now: float, days: float) -> Sequence[ExpiredConversation]:
-    """Delete conversations that nobody has used for so many days, and note how many that were; what went."""
+    """Deletes conversations that were not used for so many days, and notes how many; returns what went."""
     gone = store.expire(now - days * DAY_SECONDS)
     if gone:
         messages = sum(one.messages for one in gone)

@@ -8,8 +8,8 @@
     session.search("the port of the staging database")
     session.original("m14")
 
-The log only grows. A compaction is one more record, made of the view and committed only if nobody else committed one
-meanwhile; messages that arrive while it is made stay behind it.
+The log only grows. A compaction is one more record: it is made of the view, and committed only if no other process has
+committed one meanwhile. Messages that arrive while it is made stand behind it.
 """
 
 from __future__ import annotations
@@ -18,29 +18,32 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.conversation.dialects import dialect_named
+from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.handles import parse_message_handle
+from penstock.conversation.view import ViewMessage
 from penstock.conversation.wire import parse_json
 from penstock.engine.attempt import WriterMemory
-from penstock.engine.compress import CompressRequest, compress_list, run_sync, summarise_list
+from penstock.engine.compress import CompressRequest, compress_list, new_notebook, run_sync, summarise_list
 from penstock.engine.learned import notes_for
+from penstock.engine.registry import session_compactors
 from penstock.engine.summariser import summariser_of
 from penstock.engine.threads import in_thread
 from penstock.errors import UnknownHandle
-from penstock.lossless.session_nodes import SessionNodes
+from penstock.measure.usage import Usage, normalise_usage
+from penstock.measure.weigh import weigh
 from penstock.planning.receipt import NOTHING_TO_DO
 from penstock.recall.ranking import Wish
 from penstock.recall.semantic import embedder_for
 from penstock.recall.tools import Budget, answer, tool_schemas
-from penstock.sessions.appending import new_messages, wires_of, written
+from penstock.sessions.appending import encode_given, prepare_messages, read_given
 from penstock.sessions.branches import branch_off
-from penstock.sessions.drafts import CompactionDraft, ViewBase, drafted
+from penstock.sessions.drafts import CompactionDraft, ViewBase, draft_compaction
 from penstock.sessions.history import SessionHistory
-from penstock.sessions.metering import MeteredSession
-from penstock.sessions.pins import stands_whole, with_pinned
-from penstock.sessions.results import READ_FILE, ResultKeeper, limits_for_results
+from penstock.sessions.metering import CountedView, Meter, price_request
+from penstock.sessions.pins import bring_back_pinned, stands_whole
+from penstock.sessions.previews import scale_limits
+from penstock.sessions.results import READ_FILE, ResultKeeper
 from penstock.sessions.retention import honour_retention
-from penstock.sessions.sendable import sendable
 from penstock.sessions.stored_view import read_view
 from penstock.settings import Settings
 from penstock.stores.values import BRANCH, COMPRESSION, SUBAGENT, NewCompaction, NewSession
@@ -50,33 +53,42 @@ if TYPE_CHECKING:
 
     from penstock.engine.compressed import Compressed
     from penstock.engine.summariser import Summariser
+    from penstock.errors import ErrorClass
+    from penstock.measure.windows import Window
     from penstock.recall.history import Finding, History
     from penstock.stores.store import Store
-    from penstock.stores.values import LogEntry, SessionRow
+    from penstock.stores.values import LogEntry, SessionRow, UsageRow
+    from penstock.writing.notebook import Notebook
 
 __all__ = ["Session", "ViewBase"]
 
-LOSSLESS = "lossless"  # the engine whose handoffs are outlines
 
-
-class Session(MeteredSession):
+class Session:
     """One conversation in a store, at its tip. Not safe to share between threads; the store is.
 
-    Handles are message numbers: `m1` is the first message of the log. `tool_limits` says for single tools from how many
-    characters on `keep_results` stores their results, None for never. `recall_tool` names the tool by which the agent reads
-    originals (`history_expand`), where it has one: stubs, previews and handoffs then name it. `endpoint` is the address that
-    the session's model is at: what is learned of a model is kept by both. `listed_window` is the window that the provider's
-    list of models states for it, where a host has asked. Where `context.engine` of the settings is `lossless`, handoffs are
-    outlines; nodes of outlines can be described and read as messages can, whatever the settings are now.
+    Handles are message numbers: `m1` is the first message of the log. `context.engine` of the settings chooses how the view
+    is compacted; what other engines have kept of the conversation can still be read.
+
+    A host may set four attributes. `tool_limits`: from how many characters on `keep_results` stores the results of single
+    tools, None for never. `recall_tool`: the tool by which the agent reads originals (`history_expand`), which stubs,
+    previews and handoffs then name. `endpoint`: the address of the session's model; what is learned of a model is kept by
+    both. `listed_window`: the window that the provider's list of models states for it.
     """
 
     def __init__(self, store: Store, row: SessionRow, settings: Settings | None = None) -> None:
-        super().__init__(store, row, settings or Settings())
-        self._tip = store.log_tip(row.id)
+        self.store = store
+        self.settings = settings or Settings()
+        self.endpoint = ""
+        self.listed_window: int | None = None
         self.tool_limits: dict[str, int | None] = {READ_FILE: None}
         self.recall_tool: str | None = None
+        self._row = row
+        self._tip = store.log_tip(row.id)
+        self._notebook: Notebook = new_notebook(row.model or None, self.settings)
+        self._meter = Meter(store, row.model)
+        self._counted: CountedView | None = None
         self._history: SessionHistory | None = None
-        self._nodes = SessionNodes(store, row.id)
+        self._compactors = session_compactors(store, row.id)
 
     @classmethod
     def create(
@@ -88,7 +100,7 @@ class Session(MeteredSession):
         title: str = "",
         settings: Settings | None = None,
     ) -> Self:
-        """A new conversation. What is due by `store.retention_days` of the settings is deleted from the store first."""
+        """Returns a new conversation. First deletes from the store what is due by `store.retention_days` of the settings."""
         dialect_named(dialect)
         honour_retention(store, settings or Settings(), time.time())
         new = NewSession(id=_new_id(), at=time.time(), dialect=dialect, model=model, title=title)
@@ -96,7 +108,7 @@ class Session(MeteredSession):
 
     @classmethod
     def resume(cls, store: Store, session_id: str, settings: Settings | None = None) -> Self:
-        """The conversation of a session, at its tip. Raises UnknownSession, also where it was due for deletion."""
+        """Returns the conversation of a session, at its tip. Raises UnknownSession, also where it was due for deletion."""
         honour_retention(store, settings or Settings(), time.time())
         return cls(store, store.tip(session_id), settings)
 
@@ -120,32 +132,46 @@ class Session(MeteredSession):
         return f"<Session {self.id}: {len(self):,} messages, {self._row.dialect}, in {self.store.url}>"
 
     def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> list[str]:
-        """Append messages (objects, or their exact JSON bytes) to the log; their handles.
+        """Appends messages (objects, or their JSON, which is kept byte for byte) to the log; returns their handles.
 
         With `keep_results`, tool results that are too large go to the store, and previews stand in their place: see
-        `keep_results`. Durable when it returns. Raises InputError for what is no message of the dialect, StoreConflict
-        where another process has appended meanwhile (`refresh`, look at what it was, and append anew).
+        `keep_results`. Durable when it returns. Raises InputError for a message that is not one of the dialect,
+        StoreConflict where another process has appended meanwhile (`refresh`, look at what it was, and append anew).
+        """
+        logged = self.log_messages(messages, keep_results=keep_results)
+        return [f"m{position + 1}" for message in logged if (position := message.position) is not None]
+
+    def log_messages(self, messages: Sequence[Any], *, keep_results: bool = False) -> list[ViewMessage]:
+        """Appends messages, as `append` does; returns them as they stand in the view from now on.
+
+        For a host that keeps the view in memory: with the bytes that were logged, and where.
         """
         given = self.keep_results(messages) if keep_results else messages
-        raws, wires = written(given, wires_of(given))
+        raws, wires = encode_given(given, read_given(given))
         dialect = dialect_named(self._row.dialect)
-        new = new_messages(raws, wires, dialect, self._notebook.tokenizer)
+        new = prepare_messages(raws, wires, dialect, self._notebook.tokenizer)
         first = self._tip.length
-        self._tip = self.store.append(self.id, new, self._tip.id, time.time()).tip
-        return [f"m{first + n}" for n in range(1, len(new) + 1)]
+        done = self.store.append(self.id, new, self._tip.id, time.time())
+        self._tip = done.tip
+        if done.again:  # another process has logged the same there, and may have spelled it otherwise
+            raws = [entry.raw for entry in self.store.read_from(self.id, first, len(new))]
+            wires = [parse_json(raw) for raw in raws]
+        return [
+            ViewMessage(wire, raw, first + n) for n, (wire, raw) in enumerate(zip(wires, raws, strict=True))
+        ]
 
     def keep_results(self, messages: Sequence[Any]) -> list[Any]:
-        """The messages as they may be appended and sent, with large tool results kept in the store.
+        """Keeps large tool results in the store; returns the messages as they may be appended and sent.
 
         A result over `tools.result_chars` (less for a small window; `tool_limits` has the limits of single tools), and
         the largest of a turn that has more than `tools.turn_chars`, are replaced by their beginning, their size and a
-        handle. `original` gives all of one by its handle. What stays as it is, is what was given.
+        handle. `original` gives all of one by its handle. Other messages are the objects that were given.
         """
-        wires = wires_of(messages)
+        wires = read_given(messages)
         keeper = ResultKeeper(
             store=self.store,
             session=self._row,
-            limits=limits_for_results(self.settings.tools, self.window.tokens),
+            limits=scale_limits(self.settings.tools, self.window.tokens),
             redact=self._notebook.redactor.redact,
             tool_limits=self.tool_limits,
             recall_tool=self.recall_tool,
@@ -154,26 +180,33 @@ class Session(MeteredSession):
         return [one if now is wire else now for one, wire, now in zip(messages, wires, kept, strict=True)]
 
     def redact(self, text: str) -> str:
-        """The text without secrets, by the settings."""
+        """Returns the text without secrets, by the settings."""
         return self._notebook.redactor.redact(text)
 
     def is_behind(self) -> bool:
-        """Whether somebody else has written to the conversation's log."""
+        """Returns True where another process has written to the conversation's log."""
         return self.store.log_tip(self.id) != self._tip
 
     def refresh(self) -> None:
-        """Go to where the conversation stands now, whoever has written to it."""
+        """Goes to where the conversation stands now, whichever process has written to it."""
         self._row = self.store.tip(self.id)
         self._tip = self.store.log_tip(self.id)
 
     def view(self) -> list[Any]:
-        """What the model is to be sent: the newest compaction's view and all that was logged after it.
+        """Returns the messages to send to the model: the newest compaction's view and all that was logged after it.
 
         Where the log is broken, as a killed process leaves it, the view is not: a call that never got its result has a
         stub, a result without a call is left out. Calls at the very end may still run and stay as they are.
         """
-        standing = self.standing()
-        return [sent.wire for sent in sendable(standing.view.wires, dialect_named(self._row.dialect))]
+        return [message.wire for message in self.standing().view.mend()]
+
+    def view_bytes(self) -> list[bytes]:
+        """Returns the messages of `view` as JSON, each that the view keeps with the bytes that it was appended with.
+
+        A message that was appended as an object has the bytes that it was logged with, which never change; so have
+        handoffs and stubs, which are ours. A provider's cache of the conversation so far therefore holds.
+        """
+        return [message.raw for message in self.standing().view.mend()]
 
     def compact(
         self,
@@ -185,9 +218,9 @@ class Session(MeteredSession):
         focus: str | None = None,
         summariser: Any = None,
     ) -> Compressed:
-        """Compact the view and commit it. Nothing is committed where there is nothing to do.
+        """Compacts the view and commits it. Nothing is committed where there is nothing to do.
 
-        Raises what `penstock.compress` raises, and StoreConflict where somebody else has compacted the same view
+        Raises what `penstock.compress` raises, and StoreConflict where another process has compacted the same view
         meanwhile: that compaction stands, and this one is discarded.
         """
         return run_sync(
@@ -230,40 +263,40 @@ class Session(MeteredSession):
             ),
         )
         writer = None if summariser is None else summariser_of(summariser)
-        result = await self._compacted(standing.view.wires, request, writer)
+        result = await self._compact_list(standing.view.wires, request, writer)
         await in_thread(self.commit, standing, result)
         return result
 
-    async def _compacted(
+    async def _compact_list(
         self, wires: Sequence[Any], request: CompressRequest, writer: Summariser | None
     ) -> Compressed:
-        if self.settings.context.engine == LOSSLESS:
-            return await self._nodes.compacted(wires, request, self._notebook, writer)
+        own = self._compactors.get(self.settings.context.engine)
+        if own is not None:
+            return await own.compact(wires, request, self._notebook, writer)
         if writer is None:
             return await in_thread(compress_list, wires, request, self._notebook)
         return await summarise_list(wires, request, writer, self._notebook)
 
     def standing(self, *, with_pins: bool = False) -> ViewBase:
-        """The view as it is now, for a compaction that is made elsewhere and committed later.
+        """Returns the view as it is now, for a compaction that is made elsewhere and committed later.
 
-        `with_pins` has pinned messages whole in it again that an earlier compaction took out: what a compaction is to be
-        made of, and not yet what is sent.
+        `with_pins` brings back, whole, pinned messages that an earlier compaction took out: a compaction is made of that
+        view, and it is not sent before.
         """
         newest = self.store.newest_compaction(self.id)
         tip = self.store.log_tip(self.id)
         compaction = newest.compaction if newest is not None else None
         if with_pins:
-            compaction = with_pinned(compaction, self.store.pins(self.id), self.store, self._row)
+            compaction = bring_back_pinned(compaction, self.store.pins(self.id), self.store, self._row)
         return ViewBase(read_view(self.store, self._row, compaction, tip.length), tip, newest)
 
     def commit(
         self, standing: ViewBase, result: Compressed, decision: Mapping[str, Any] | None = None
     ) -> bool:
-        """Commit a compaction of that view, whatever was appended since; False where there was nothing to do.
+        """Commits a compaction of that view, whatever was appended since; returns False where there was nothing to do.
 
-        `decision` says why now; it is kept with the receipt.
-
-        Raises StoreConflict where somebody else has compacted the same view meanwhile.
+        `decision` says why now, and is kept with the receipt. Raises StoreConflict where another process has compacted the
+        same view meanwhile.
         """
         draft = self.draft(standing, result)
         if draft is not None:
@@ -271,16 +304,16 @@ class Session(MeteredSession):
         return draft is not None
 
     def draft(self, standing: ViewBase, result: Compressed) -> CompactionDraft | None:
-        """What `commit` would record of a compaction of that view, to be committed later; None where there is nothing to do.
+        """Returns what `commit` would record of a compaction of that view; None where there is nothing to do.
 
         Reads the store and writes nothing. All the work is here: `commit_draft` only writes.
         """
         if result.receipt.outcome == NOTHING_TO_DO:
             return None
-        return drafted(standing, result, self.store, self._row, self._notebook.redactor)
+        return draft_compaction(standing, result, self.store, self._row, self._notebook.redactor)
 
     def commit_draft(self, draft: CompactionDraft, decision: Mapping[str, Any] | None = None) -> None:
-        """As `commit`."""
+        """Commits a draft, as `commit` does."""
         over = draft.base.newest
         new = NewSession(
             id=_new_id(),
@@ -305,12 +338,12 @@ class Session(MeteredSession):
         self._meter.forget_report()
 
     def undo(self) -> bool:
-        """Take the newest compaction back; False where there is none."""
+        """Takes the newest compaction back; returns False where there is none."""
         self._meter.forget_report()
         return self.store.undo(self.id, time.time()) is not None
 
     def branch(self, upto: str | None = None, *, title: str = "") -> Session:
-        """Another conversation that shares this one's log up to a handle (all of it where none is given).
+        """Returns another conversation that shares this one's log up to a handle (all of it where none is given).
 
         It begins with the view that this one has there: a compaction that lies within what is shared is taken over, and
         so are pins.
@@ -327,9 +360,9 @@ class Session(MeteredSession):
         return Session(self.store, branch_off(self.store, self._row, length, new, _new_id()), self.settings)
 
     def sub_agent(self, *, model: str = "", dialect: str = "", title: str = "") -> Session:
-        """A new conversation of somebody who works for this one: not in lists, and deleted with it.
+        """Returns a new conversation for a sub-agent that works for this one: not in lists, and deleted with it.
 
-        Model and dialect are those of this one, where no others are named.
+        Model and dialect are those of this one unless others are named.
         """
         new = NewSession(
             id=_new_id(),
@@ -342,9 +375,9 @@ class Session(MeteredSession):
         return Session(self.store, self.store.branch(self.id, 0, new), self.settings)
 
     def pin(self, handle: str) -> bool:
-        """Keep the message whole in every later compaction, with the call or the results that belong to it.
+        """Keeps the message whole in every later compaction, with the call or the results that belong to it.
 
-        One that was shortened or summarised before comes back whole with the next compaction. False where that is so.
+        Returns False where it was shortened or summarised before: then it comes back whole with the next compaction.
         """
         position = self._position(handle)
         self.store.pin(self.id, position)
@@ -352,18 +385,18 @@ class Session(MeteredSession):
         return stands_whole(newest.compaction if newest is not None else None, position)
 
     def unpin(self, handle: str) -> None:
-        """Let the message go with the others again."""
+        """Lets compactions shorten and summarise the message again."""
         self.store.pin(self.id, self._position(handle), pinned=False)
 
     def original(self, handle: str) -> Any:
-        """The message with that handle, as it was appended; of a stored result, a summary or a node, its text."""
+        """Returns the message with that handle, as it was appended; of a stored result, a summary or a node, its text."""
         name = handle.strip(" ()[]").lower()
         if name[:1] in ("r", "s", "n"):
             return self.history.text(name)
         return parse_json(self._entry(handle).raw)
 
     def search(self, query: str, *, hits: int = 10, characters: int = 1_200) -> list[Finding]:
-        """The best findings in the whole log, its summaries and its stored results, but for what stands in the view.
+        """Returns the best findings in the log, its summaries and its stored results, but for what stands in the view.
 
         `query` may be a few words, or the live request with what came before it. Excerpts are redacted.
         """
@@ -371,21 +404,128 @@ class Session(MeteredSession):
 
     @property
     def history(self) -> History:
-        """What was said, to be searched and read by handle."""
+        """The whole conversation, to be searched and read by handle."""
         if self._history is None or self._history.session_id != self.id:
             count, redact = self._notebook.tokenizer.count, self._notebook.redactor.redact
             self._history = SessionHistory(self.store, self.id, count, redact, embedder_for(self.settings))
         newest = self.store.newest_compaction(self.id)
-        return self._nodes.history(self._history, self._notebook.tokenizer.count, newest)
+        history: History = self._history
+        for compactor in self._compactors.values():
+            history = compactor.history(history, self._notebook.tokenizer.count, newest)
+        return history
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
-        """The recall tools, in the format of OpenAI's function tools: for the requests of an agent that may use them."""
+        """Returns the recall tools, in the format of OpenAI's function tools: for the requests of an agent that may use them."""
         return tool_schemas()
 
     def handle_tool_call(self, name: str, args: Any, *, tokens: int = 4_000) -> str:
-        """The answer of a recall tool as JSON of at most so many tokens, whatever a model sent as arguments."""
+        """Returns the answer of a recall tool as JSON of at most so many tokens, whatever a model sent as arguments."""
         budget = Budget(self._notebook.tokenizer.count, tokens)
         return answer(self.history, name, args, budget, redact=self._notebook.redactor.redact)
+
+    @property
+    def window(self) -> Window:
+        """The window of the session's model, and how it is known."""
+        configured = self.settings.model.window_of(self._row.model)
+        return self._metered().window(configured, self.listed_window)
+
+    def estimate(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
+        """Returns the tokens that the provider would report for a request with the present view, and with these tools.
+
+        What it reported last counts, with what came since; before that, our own count, as far as it was seen to be off.
+        """
+        return self.expected(self.count(tools=tools, system=system))
+
+    def expected(self, counted_tokens: int) -> int:
+        """Returns the tokens that the provider would report for a request of the view that we count so many in."""
+        return self._metered().estimate(counted_tokens)
+
+    def count(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
+        """Returns the tokens of that request as we count them.
+
+        The view is counted whole once, and again after a compaction or an undo; else what was logged since is added.
+        """
+        return self.weigh_outside(tools=tools, system=system) + self._count_view().tokens
+
+    def weigh(self, messages: Sequence[Any]) -> int:
+        """Returns the tokens of messages as we count them."""
+        decoded = decode_all(dialect_named(self._row.dialect), messages)
+        return sum(weigh(decoded, self._notebook.tokenizer))
+
+    def weigh_outside(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
+        """Returns the tokens of what stands beside the messages of a request, as we count them."""
+        request = CompressRequest(tools=tools, system=system, settings=self.settings)
+        return request.goal(self._notebook.tokenizer).outside_tokens
+
+    def record_usage(
+        self,
+        usage: Usage | Mapping[str, Any],
+        counted_tokens: int = 0,
+        *,
+        model: str = "",
+        task: str = "turn",
+    ) -> UsageRow:
+        """Books what a request used and cost, and learns from it how the provider counts; returns what was booked.
+
+        `usage` is what the provider reported, in any shape. `counted_tokens` is what `count` gave for that request, where
+        it was one of the present view. `model` is the one that answered, where it is not the session's.
+        """
+        reported = usage if isinstance(usage, Usage) else normalise_usage(usage)
+        row = price_request(self._row.id, reported, model or self._row.model, at=time.time(), task=task)
+        self._metered().record(row, counted_tokens)
+        return row
+
+    def forget_report(self) -> None:
+        """Drops the provider's last report: the view was replaced beside the store, and the next request is another one."""
+        self._meter.forget_report()
+
+    def learn_window(self, failure: ErrorClass) -> bool:
+        """Keeps the window that a provider's error states for the session's model; False where it states none.
+
+        `penstock.classify_error` reads errors.
+        """
+        if not failure.window_tokens or not self._row.model:
+            return False
+        self._metered().learned.learn_window(self._row.model, self.endpoint, failure.window_tokens)
+        return True
+
+    @property
+    def output_cap(self) -> int | None:
+        """The most tokens of an answer that the provider lets the session's model be asked for; None until it has said so."""
+        return self._metered().learned.output_cap(self._row.model, self.endpoint) if self._row.model else None
+
+    def learn_output_cap(self, failure: ErrorClass) -> bool:
+        """Keeps the most tokens of an answer that a provider's error states for the session's model; False where it states none.
+
+        What an error leaves after the prompt is that of one request, and is not kept.
+        """
+        if not failure.output_cap_tokens or failure.window_tokens or not self._row.model:
+            return False
+        self._metered().learned.learn_output_cap(self._row.model, self.endpoint, failure.output_cap_tokens)
+        return True
+
+    def _metered(self) -> Meter:
+        self._meter.model, self._meter.endpoint = self._row.model, self.endpoint
+        return self._meter
+
+    def _count_view(self) -> CountedView:
+        """The tokens of the present view: what is known of it, and what was logged since."""
+        newest, tip = self.store.newest_compaction(self.id), self.store.log_tip(self.id)
+        key, dialect = newest.key if newest is not None else 0, dialect_named(self._row.dialect)
+        counted = self._counted
+        if counted is not None and counted.compaction == key and counted.tip != tip:
+            start = counted.tip.length
+            entries = self.store.read_from(self.id, start, tip.length - start)
+            wires = [parse_json(entry.raw) for entry in entries]
+            counted = counted.extend(wires, dialect, self._notebook.tokenizer, tip)
+        if counted is None or counted.compaction != key:
+            compaction = newest.compaction if newest is not None else None
+            view = read_view(self.store, self._row, compaction, tip.length)
+            sent = [message.wire for message in view.mend()]
+            tokens = sum(self._notebook.weigh(sent, dialect))
+            counted = CountedView.of(view.wires, tokens, dialect, compaction=key, tip=tip)
+        self._counted = counted
+        return counted
 
     def _position(self, handle: str) -> int:
         position = parse_message_handle(handle) - 1

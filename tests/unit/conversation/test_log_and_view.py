@@ -1,65 +1,67 @@
-"""The log only grows; the view is a fold over it that can be undone."""
+"""The view is a fold over the log that keeps bytes and can be undone."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import Role, Summary, Text
 from penstock.conversation.opening import part_handoffs, without_handoff
-from penstock.conversation.view import Compaction, Handoff, Kept, Log, Rewritten, encode, fold, wire_text
+from penstock.conversation.view import (
+    Compaction,
+    Handoff,
+    Kept,
+    Rewritten,
+    encode,
+    fold,
+    positions_in,
+    wire_text,
+    write_view,
+)
 from penstock.errors import InputError
 
 CHAT = DIALECTS["chat"]
 WIRES = [{"role": "user" if n % 2 == 0 else "assistant", "content": f"line {n}", "x": n} for n in range(6)]
 
 
-def log_of(wires):
-    return Log(decode_all(CHAT, wires))
-
-
-def compaction_of(log, pieces):
-    return Compaction(base=log.ids[-1], length=len(log), pieces=tuple(pieces))
-
-
-def test_appending_gives_a_new_log_and_leaves_the_old_one():
-    log = log_of(WIRES[:4])
-    longer = log.append(decode_all(CHAT, WIRES[4:]))
-    assert (len(log), len(longer)) == (4, 6)
-    assert longer.ids == log_of(WIRES).ids
-
-
-def test_logs_share_their_beginning():
-    fork = [*WIRES[:3], {"role": "assistant", "content": "another way"}, *WIRES[4:]]
-    assert log_of(WIRES).shared_with(log_of(fork)) == 3
-    assert log_of(WIRES).shared_with(log_of(WIRES[:2])) == 2
-    assert log_of(WIRES).shared_with(log_of([{"role": "user", "content": "else"}])) == 0
-    assert log_of(WIRES).shared_with(log_of(WIRES)) == 6
+RAWS = {
+    n: f'{{"role": "{wire["role"]}", "content": "line {n}",  "x":{n}}}'.encode()
+    for n, wire in enumerate(WIRES)
+}
 
 
 def test_without_a_compaction_the_view_is_the_log_itself():
-    log = log_of(WIRES)
-    encoded = encode(fold(log, []), log.messages, CHAT)
+    messages = decode_all(CHAT, WIRES)
+    encoded = encode(fold(len(WIRES), None), messages, CHAT)
     assert all(wire is given for wire, given in zip(encoded, WIRES, strict=True))
 
 
 def test_the_newest_compaction_and_what_came_after_it_make_the_view():
-    log = log_of(WIRES[:4])
     handoff = Handoff(Summary("what happened", 1, {"after": "4+"}), covers=(1, 2), role=Role.ASSISTANT)
-    first = compaction_of(log, [Kept(0), handoff, Rewritten(3, {0: Text("short")})])
-    log = log.append(decode_all(CHAT, WIRES[4:]))
-    view = encode(fold(log, [first]), log.messages, CHAT)
-    assert view[0] is WIRES[0]
-    assert view[1] == {"role": "assistant", "content": wire_text(handoff.summary)}
-    assert view[2] == {**WIRES[3], "content": "short"}
-    assert view[3:] == WIRES[4:]
-    assert encode(fold(log, []), log.messages, CHAT) == WIRES  # undone
+    first = Compaction("", 4, (Kept(0), handoff, Rewritten(3, {0: Text("short")})))
+    pieces = fold(6, first)
+    view = write_view(pieces, {at: RAWS[at] for at in positions_in(pieces)}, CHAT)
+    assert [one.position for one in view] == [0, None, 3, 4, 5]
+    assert [one.raw for one in view if one.position in (0, 4, 5)] == [RAWS[0], RAWS[4], RAWS[5]]
+    assert view[1].wire == {"role": "assistant", "content": wire_text(handoff.summary)}
+    assert view[2].wire == {**WIRES[3], "content": "short"}
+    assert [json.loads(one.raw) for one in view] == [one.wire for one in view]
+    assert encode(pieces, decode_all(CHAT, WIRES), CHAT) == [one.wire for one in view]
 
 
-def test_a_compaction_of_another_log_is_refused():
-    other = log_of([{"role": "user", "content": "else"}])
+def test_a_message_that_holds_a_handoff_is_not_the_bytes_that_came():
+    handoff = Handoff(Summary("what happened", 1, {}), covers=(0, 1), role=None)
+    merged, last = write_view(fold(4, Compaction("", 3, (handoff, Kept(2)))), RAWS, CHAT)
+    assert (merged.position, last.raw) == (2, RAWS[3])
+    assert merged.raw != RAWS[2]
+    assert json.loads(merged.raw) == merged.wire
+
+
+def test_a_compaction_of_a_longer_log_is_refused():
     with pytest.raises(InputError, match="another conversation"):
-        fold(log_of(WIRES), [compaction_of(other, [Kept(0)])])
+        fold(3, Compaction("", 4, (Kept(0),)))
 
 
 @pytest.mark.parametrize("name", ["chat", "anthropic", "sharegpt", "responses"])

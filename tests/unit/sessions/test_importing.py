@@ -18,8 +18,8 @@ from tests.unit.transfer.recorded_files import (
 from penstock.conversation.wire import encode_wire
 from penstock.measure.usage import Usage
 from penstock.sessions import importing as adopting
-from penstock.sessions.exporting import exported
-from penstock.sessions.importing import BRANCHED, GROWN, KNOWN, NEW, WITHOUT_PARENT, adopt
+from penstock.sessions.exporting import export_conversation
+from penstock.sessions.importing import BRANCHED, GROWN, KNOWN, NEW, WITHOUT_PARENT, adopt_conversation
 from penstock.sessions.session import Session
 from penstock.settings import Settings
 from penstock.stores.store import open_store
@@ -40,7 +40,7 @@ def store(request):
 
 def take(store, *values):
     data = values[0] if len(values) == 1 and isinstance(values[0], bytes) else lines(*values)
-    return [adopt(store, one, Settings(), NOW) for one in read_recorded(data).conversations]
+    return [adopt_conversation(store, one, Settings(), NOW) for one in read_recorded(data).conversations]
 
 
 def log(store, session):
@@ -97,7 +97,7 @@ def test_what_has_no_time_has_that_of_what_was_said_before(store):
         for n, at in enumerate([None, 50.0, None, 40.0, None])
     )
     spent = (RecordedUsage(2, None, "m", Usage(1)), RecordedUsage(5, 60.0, "m", Usage(2)))
-    taken = adopt(
+    taken = adopt_conversation(
         store,
         RecordedConversation(format="x", dialect="chat", messages=messages, requests=spent),
         Settings(),
@@ -133,7 +133,7 @@ def test_a_message_that_is_still_being_written_is_left_for_the_next_time(store):
 
     def imported(count, age):
         (recorded,) = read_recorded(lines(*session[:count])).conversations
-        return adopt(store, recorded, Settings(), NOW, NOW - age)
+        return adopt_conversation(store, recorded, Settings(), NOW, NOW - age)
 
     assert (imported(4, 5).added, len(store.usage())) == (1, 0)  # two of three blocks of the first answer
     assert (imported(5, 5).outcome, imported(5, 5).more_to_come) == (
@@ -166,7 +166,7 @@ def test_what_is_new_goes_to_the_tip_of_a_conversation_that_was_compacted(store)
     Session.resume(store, first.session).compact(target_tokens=1_500)
     (grown,) = take(store, json.dumps(talk).encode())
     assert (grown.outcome, grown.session) == (GROWN, first.session)
-    view = exported(store, first.session, view=True).messages
+    view = export_conversation(store, first.session, view=True).messages
     assert len(view) < 40
     assert json.loads(view[-1]) == talk[-1]
     assert store.faults() == []
@@ -248,9 +248,9 @@ def test_an_import_that_was_cut_short_goes_on(store, monkeypatch):
             return getattr(store, name)
 
     with pytest.raises(Cut):
-        adopt(OneTurn(), recorded, Settings(), NOW)
+        adopt_conversation(OneTurn(), recorded, Settings(), NOW)
     assert store.log_tip(store.list()[0].id).length == 4
-    assert (adopt(store, recorded, Settings(), NOW).outcome, len(store.list())) == (GROWN, 1)
+    assert (adopt_conversation(store, recorded, Settings(), NOW).outcome, len(store.list())) == (GROWN, 1)
     assert len(store.usage()) == 3
 
 
@@ -269,12 +269,12 @@ def test_an_import_that_was_cut_short_before_its_costs_books_them_the_next_time(
             return getattr(store, name)
 
     with pytest.raises(Cut):
-        adopt(WithoutBooks(), recorded, Settings(), NOW)
+        adopt_conversation(WithoutBooks(), recorded, Settings(), NOW)
     assert (store.list()[0].messages, store.usage()) == (4, [])
-    assert adopt(store, recorded, Settings(), NOW + 1).outcome == KNOWN
+    assert adopt_conversation(store, recorded, Settings(), NOW + 1).outcome == KNOWN
     assert store.usage() == []  # whoever has appended them may be about to book them
     for later in (60, 120):
-        assert adopt(store, recorded, Settings(), NOW + later).outcome == KNOWN
+        assert adopt_conversation(store, recorded, Settings(), NOW + later).outcome == KNOWN
         assert len(store.usage()) == 2
     assert store.list()[0].cost == pytest.approx(0.0020, abs=5e-5)
 
@@ -296,11 +296,11 @@ def test_the_view_is_exported_with_the_bytes_of_what_is_kept(store):
     ]
     session.append([*filler, odd])
     session.compact(target_tokens=1_500)
-    found = exported(store, session.id, view=True)
+    found = export_conversation(store, session.id, view=True)
     assert found.messages[-1] == odd
     assert [json.loads(raw) for raw in found.messages] == session.view()
-    assert exported(store, session.id).messages[-1] == odd
-    assert len(exported(store, session.id).messages) == 61
+    assert export_conversation(store, session.id).messages[-1] == odd
+    assert len(export_conversation(store, session.id).messages) == 61
 
 
 def test_the_source_is_not_the_name_of_another(store):

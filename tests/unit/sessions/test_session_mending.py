@@ -12,7 +12,7 @@ from tests.strategies.conversations import broken_conversations
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.rules import check
 from penstock.errors import StoreError
-from penstock.sessions.exporting import exported
+from penstock.sessions.exporting import export_conversation
 from penstock.sessions.session import Session
 from penstock.settings import settings_from
 from penstock.stores.store import open_store
@@ -71,17 +71,19 @@ def test_what_is_mended_in_a_compaction_is_mended_in_its_view(store):
     compacted = session.compact(target_tokens=900)
     assert breaches(compacted.messages) == []
     assert session.view() == compacted.messages
-    assert [json.loads(raw) for raw in exported(store, session.id, view=True).messages] == session.view()
+    assert [
+        json.loads(raw) for raw in export_conversation(store, session.id, view=True).messages
+    ] == session.view()
 
 
 def test_what_is_not_broken_keeps_its_bytes(store):
     session = Session.create(store)
     odd = b'{ "role":"user",  "content":"Go \\u006fn." }'
     session.append([user("Run it."), calls("a"), odd])
-    found = exported(store, session.id, view=True).messages
+    found = export_conversation(store, session.id, view=True).messages
     assert (len(found), found[-1]) == (4, odd)
-    assert exported(store, session.id).messages[-1] == odd
-    assert len(exported(store, session.id).messages) == 3
+    assert export_conversation(store, session.id).messages[-1] == odd
+    assert len(export_conversation(store, session.id).messages) == 3
 
 
 @pytest.mark.parametrize("dialect", ["anthropic", "responses", "sharegpt"])
@@ -90,9 +92,13 @@ def test_a_view_in_another_dialect_can_be_sent_there(store, dialect):
     session.append(
         [{"role": "assistant", "content": "Welcome."}, user("Run it."), calls("a"), user("Go on.")]
     )
-    view = [json.loads(raw) for raw in exported(store, session.id, view=True, dialect=dialect).messages]
+    view = [
+        json.loads(raw) for raw in export_conversation(store, session.id, view=True, dialect=dialect).messages
+    ]
     assert breaches(view, dialect) == []
-    assert len(exported(store, session.id, dialect=dialect).messages) == 4  # the log is what was said
+    assert (
+        len(export_conversation(store, session.id, dialect=dialect).messages) == 4
+    )  # the log is what was said
 
 
 def test_what_is_counted_is_what_is_sent(store):
@@ -111,7 +117,7 @@ def test_a_view_is_legal_whatever_the_log_lacks(dialect, data):
     session = Session.create(opened, dialect=dialect)
     session.append(messages)
     assert breaches(session.view(), dialect) == []
-    sent = [json.loads(raw) for raw in exported(opened, session.id, view=True).messages]
+    sent = [json.loads(raw) for raw in export_conversation(opened, session.id, view=True).messages]
     assert sent == session.view()
     opened.close()
 
@@ -124,5 +130,25 @@ def test_a_message_that_is_gone_from_the_store_is_a_clear_error(store):
         do.run("DELETE FROM entries WHERE position = 1")
     with pytest.raises(StoreError, match=r"m2 .*penstock doctor"):
         session.view()
-    found = exported(store, "s1")
+    found = export_conversation(store, "s1")
     assert (len(found.messages), found.missing) == (2, 1)
+
+
+def test_a_message_that_was_mended_and_then_shortened_is_recorded_by_its_own_parts(store):
+    """Mending drops the blank text in front: the result is the second part of what was logged, and the first of what is sent."""
+    session = Session.create(store, dialect="anthropic")
+    for n in range(12):
+        use = {"type": "tool_use", "id": f"c{n}", "name": "terminal", "input": {}}
+        answer = {"type": "tool_result", "tool_use_id": f"c{n}", "content": f"line {n}\n" * 400}
+        session.append(
+            [
+                {"role": "user", "content": f"Step {n}."},
+                {"role": "assistant", "content": [use]},
+                {"role": "user", "content": [{"type": "text", "text": " "}, answer]},
+                {"role": "assistant", "content": "Done."},
+            ]
+        )
+    compacted = session.compact(target_tokens=12_000)
+    assert compacted.receipt.elided
+    assert session.view() == compacted.messages
+    assert breaches(session.view(), "anthropic") == []
