@@ -165,9 +165,9 @@ def test_every_record_gives_the_view_that_it_says(name, data):
         elif step == "undo":
             assert session.undo() == bool(model.compactions)
             model.compactions = model.compactions[:-1]
-        elif step == "branch":
-            length = data.draw(st.integers(0, len(model.raws)))
-            session, model = session.branch(f"m{length}" if length else "m0"), model.branch(length)
+        elif step == "branch" and model.raws:
+            length = data.draw(st.integers(1, len(model.raws)))
+            session, model = session.branch(f"m{length}"), model.branch(length)
         check_views(store, session, model)
     store.close()
 
