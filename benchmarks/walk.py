@@ -73,8 +73,9 @@ def _messages() -> list[Any]:
 
 def _compress() -> Walk:
     messages = _messages()
+    compress = penstock.compress  # imports what it needs
     walk = Walk()
-    walk.run(lambda: penstock.compress(messages, target_tokens=TARGET_TOKENS))
+    walk.run(lambda: compress(messages, target_tokens=TARGET_TOKENS))
     return walk
 
 
@@ -99,7 +100,7 @@ def _turn(folder: Path) -> Walk:
 
     replies = [Reply.calling("list_files"), Reply(text="There is nothing here.")]
     with closing(open_store(f"sqlite:///{folder}/walk.db")) as store:
-        place = AgentPlace(folder=folder, store=store, tell=lambda event: None, yes=True)
+        place = AgentPlace(folder=folder, store=store, tell=[].append, yes=True)
         agent = make_agent(place, ScriptedModel(replies), Settings())
         walk = Walk()
         walk.run(lambda: asyncio.run(agent.turn("What is in this folder?")))
