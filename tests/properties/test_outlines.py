@@ -11,8 +11,7 @@ from tests.strategies.conversations import broken_conversations, conversations
 from tests.strategies.long_sessions import long_conversations
 
 from penstock.errors import TargetTooSmall
-from penstock.lossless.outline import parse_outline, render_outline
-from penstock.lossless.segments import children_of, spot_of
+from penstock.lossless.outline import children_of, parse_outline, render_outline, spot_of
 from penstock.planning.plan import Fate
 from penstock.writing.handoff import HandoffSection, parse_handoff
 

@@ -13,12 +13,10 @@ from penstock.engine.compressor import ContextCompressor
 from penstock.engine.recollection import Recollection
 from penstock.engine.threads import in_thread
 from penstock.errors import UnknownHandle, UnknownSession
-from penstock.lossless.history import NodeHistory, node_number
-from penstock.lossless.notes import with_notes
-from penstock.lossless.outline import NodeTexts, parse_outline
-from penstock.lossless.segments import spot_of
+from penstock.lossless.compaction import write_notes
+from penstock.lossless.outline import NodeTexts, parse_outline, spot_of
 from penstock.lossless.shelf import MemoryShelf, SteadyShelf, StoreShelf
-from penstock.lossless.tree import NodeTree
+from penstock.lossless.tree import NodeHistory, NodeTree, node_number
 from penstock.recall.semantic import embedder_for
 from penstock.sessions.history import SessionHistory
 
@@ -125,7 +123,7 @@ class LosslessEngine(ContextCompressor):
         self, messages: Sequence[dict[str, Any]], request: CompressRequest, summariser: Summariser
     ) -> Compressed:
         begun = await in_thread(begin_list, messages, request, self._notebook)
-        return self._kept(await with_notes(begun, request, summariser, self._tree))
+        return self._kept(await write_notes(begun, request, summariser, self._tree))
 
     def _kept(self, result: Compressed) -> Compressed:
         """The result; its nodes are on the shelf."""

@@ -12,11 +12,10 @@ import msgspec
 from penstock.conversation.view import Handoff
 from penstock.engine.compress import begin_list, finished
 from penstock.engine.threads import in_thread
-from penstock.lossless.history import NodeHistory
-from penstock.lossless.notes import with_notes
+from penstock.lossless.compaction import write_notes
 from penstock.lossless.outline import NodeTexts, parse_outline
 from penstock.lossless.shelf import LazyShelf, StoreShelf
-from penstock.lossless.tree import NodeTree
+from penstock.lossless.tree import NodeHistory, NodeTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,7 +45,7 @@ class SessionNodes:
         if summariser is None:
             result = await in_thread(finished, begun)
         else:
-            result = await with_notes(begun, request, summariser, self._tree)
+            result = await write_notes(begun, request, summariser, self._tree)
         if result.plan is not None:
             self._tree.keep(result.plan.nodes)
         return result

@@ -19,12 +19,12 @@ from penstock.conversation.rules import UserOpens
 from penstock.conversation.view import Handoff, Kept, Piece, Rewritten, as_message, encode, wire_text
 from penstock.errors import TargetTooSmall
 from penstock.lossless.outline import NodeTexts
-from penstock.lossless.outliner import Outliner, segment_size
+from penstock.lossless.writer import OutlineWriter, segment_size
 from penstock.measure.weigh import weigh
 from penstock.planning.elide import Elider
 from penstock.planning.layout import Layout, LayoutMaker, Sacrifice
 from penstock.planning.plan import KeptReasons, NothingToDo, Plan, PlanLimits, Planned, Wishes
-from penstock.writing.extractive import Extract, Extractor, Surroundings, live_of
+from penstock.writing.extractive import ExtractiveWriter, HandoffText, Surroundings, live_of
 from penstock.writing.reading import Speaker
 from penstock.writing.transcript import AFTER, MODEL, WRITTEN_BY, numbers_after
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
-    from penstock.writing.coverage import ExcerptChoice
+    from penstock.writing.choice import ExcerptChoice
     from penstock.writing.transcript import Transcript
     from penstock.writing.verify import Checked
 
@@ -66,9 +66,11 @@ def make_plan(
     calls = calls_by_id(transcript.messages)
     if isinstance(told, NodeTexts):
         segment_tokens = segment_size(transcript.total_tokens, limits.handoff_tokens)
-        extractor: Extractor = Outliner(transcript, calls, tokenizer, redactor, told, segment_tokens)
+        extractor: ExtractiveWriter = OutlineWriter(
+            transcript, calls, tokenizer, redactor, told, segment_tokens
+        )
     else:
-        extractor = Extractor(transcript, calls, tokenizer, redactor, told)
+        extractor = ExtractiveWriter(transcript, calls, tokenizer, redactor, told)
     elider = Elider(calls, redactor, wishes.recall_tool)
     return _Planner(transcript, limits, wishes, tokenizer, elider, extractor).plan()
 
@@ -81,7 +83,7 @@ class _Planner:
         wishes: Wishes,
         tokenizer: Tokenizer,
         elider: Elider,
-        extractor: Extractor,
+        extractor: ExtractiveWriter,
     ) -> None:
         self.transcript = transcript
         self.limits = limits
@@ -160,7 +162,7 @@ class _Planner:
             return None
         rewritten = self._restore_lines(rewritten, self.limits.target_tokens - total)
         pieces = tuple(self._piece(place, rewritten) for place in range(len(messages)))
-        return self._finish(pieces, layout, Extract("", {}))
+        return self._finish(pieces, layout, HandoffText("", {}))
 
     def _with_more_tail(self, layout: Layout, elided: Plan) -> Plan:
         """The plan, with a larger tail where the tail had to shrink and much room is left over."""
@@ -274,19 +276,19 @@ class _Planner:
         attributes: dict[str, str],
         role: Role | None,
         beside: Surroundings,
-    ) -> Extract:
+    ) -> HandoffText:
         def measure(text: str) -> int:
             wrapped = mark.wrap(f"{note}\n{text}", attributes, self.extractor.mark_version)
             return 4 + self.tokenizer.count(wrapped if role else wrapped + "\n\n")
 
         if budget < measure("") + 8:
-            return Extract("", {})
+            return HandoffText("", {})
         return self.extractor.write(budget, measure, beside)
 
     def _pieces(
         self,
         layout: Layout,
-        extract: Extract,
+        extract: HandoffText,
         note: str,
         attributes: dict[str, str],
         role: Role | None,
@@ -359,7 +361,7 @@ class _Planner:
         return sizes
 
     def _finish(
-        self, pieces: tuple[Piece, ...], layout: Layout, extract: Extract, handoff_room: int = 0
+        self, pieces: tuple[Piece, ...], layout: Layout, extract: HandoffText, handoff_room: int = 0
     ) -> Plan:
         """The plan with its exact size: what is new is weighed as it will stand on the wire."""
         transcript = self.transcript

@@ -13,11 +13,10 @@ import msgspec
 import numpy as np
 
 from penstock.conversation import mark
-from penstock.writing.coverage import ExcerptChoice
+from penstock.writing.choice import ExcerptChoice, Live, score_values
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
-from penstock.writing.importance import Live, score_values
 from penstock.writing.reading import Speaker
-from penstock.writing.sections import Sections, words_of
+from penstock.writing.sections import Sections, spoken_text
 from penstock.writing.values import sub_words
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     Measure: TypeAlias = Callable[[str], int]
 
-__all__ = ["Extract", "Extractor", "Surroundings", "live_of"]
+__all__ = ["ExtractiveWriter", "HandoffText", "Surroundings", "live_of"]
 
 _PEOPLE_SHARE = 0.1
 _FOCUS_SHARE = 0.65
@@ -46,7 +45,7 @@ _LIVE_REQUEST = 3_000  # characters
 _LIVE_WORK = 6_000
 
 
-class Extract(msgspec.Struct, frozen=True, eq=False):
+class HandoffText(msgspec.Struct, frozen=True, eq=False):
     """A handoff text, and how many excerpts of which messages (by position) stand in it.
 
     `nodes` are those of its outline, where it has one, and those that the new ones took the place of.
@@ -75,7 +74,7 @@ class Surroundings(msgspec.Struct, frozen=True, eq=False):
 def live_of(transcript: Transcript, request: int | None, focus: str) -> Live:
     """What the conversation is about now: the last request, and what the assistant said and called last."""
     index = transcript.index
-    asked = words_of(transcript, request)[:_LIVE_REQUEST] if request is not None else ""
+    asked = spoken_text(transcript, request)[:_LIVE_REQUEST] if request is not None else ""
     speaks = np.isin(index.speakers, (Speaker.ASSISTANT, Speaker.CALL))
     latest = np.unique(index.message_of_source[speaks])[-_LIVE_MESSAGES:]
     sources = np.flatnonzero(speaks & np.isin(index.message_of_source, latest)).tolist()
@@ -83,7 +82,7 @@ def live_of(transcript: Transcript, request: int | None, focus: str) -> Live:
     return Live(request=f"{asked}\n{focus}", work=work[-_LIVE_WORK:])
 
 
-class Extractor:
+class ExtractiveWriter:
     """Writes extractive handoffs of one transcript."""
 
     mark_version = mark.VERSION
@@ -118,7 +117,7 @@ class Extractor:
         weights = score_values(index, live, self._transcript.tokens_after())
         return ExcerptChoice(index, weights, self._tokenizer, self._header if headers else None)
 
-    def write(self, budget: int, measure: Measure, beside: Surroundings) -> Extract:
+    def write(self, budget: int, measure: Measure, beside: Surroundings) -> HandoffText:
         """A handoff of at most `budget` tokens as `measure` counts them."""
         entries, struck = self._sections.write(budget, beside.request, beside.whole)
         choice = self._covered(entries, beside)
@@ -126,7 +125,7 @@ class Extractor:
         room = budget - measure(render_handoff(entries)) - 5
         self._choose(choice, shut, room, entries, beside.focus)
         text, entries = self._fitted(entries, choice, budget, measure)
-        return Extract(text, self._quoted(entries, choice), struck)
+        return HandoffText(text, self._quoted(entries, choice), struck)
 
     def _covered(self, entries: Sequence[HandoffEntry], beside: Surroundings) -> ExcerptChoice:
         """An empty choice that knows what stands in the view already."""

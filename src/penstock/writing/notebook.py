@@ -21,8 +21,7 @@ from penstock.conversation.repair import Repaired, repair
 from penstock.conversation.rules import legal_cuts
 from penstock.errors import InputError
 from penstock.measure.weigh import weigh
-from penstock.writing.index import Index
-from penstock.writing.reading import Reader, Reading
+from penstock.writing.reading import Index, Reader, Reading
 from penstock.writing.transcript import Transcript, number_messages
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.redaction import Redactor
     from penstock.writing.transcript import Transcript
 
-__all__ = ["PROSE_SHARE", "Sections", "words_of"]
+__all__ = ["PROSE_SHARE", "Sections", "spoken_text"]
 
 _SECTIONS_FROM = 700  # tokens: a smaller handoff has no room for sections beside constraints and context
 _SECTIONS_SHARE = 0.06
@@ -183,7 +183,7 @@ class Sections:
             entries.append(self._quote(HandoffSection.ACTIVE_TASK, request, max(24, budget // 100)))
             earlier = [place for place in spoken[-20:] if place < request]
             entries += self._named_requests(spoken, request, budget)
-            if not entries[1:] and earlier and _GO_ON.match(words_of(transcript, request)):
+            if not entries[1:] and earlier and _GO_ON.match(spoken_text(transcript, request)):
                 entries.append(self._quote(HandoffSection.ACTIVE_TASK, earlier[-1], max(60, budget // 12)))
         entries += [entry for entry in self._older() if entry.section is HandoffSection.GOAL]
         if spoken and spoken[0] != request and not transcript.handoffs:
@@ -199,7 +199,7 @@ class Sections:
         ]
 
     def _quote(self, section: HandoffSection, place: int, limit: int) -> HandoffEntry:
-        text = " ".join(self._redactor.redact(words_of(self._transcript, place)).split())
+        text = " ".join(self._redactor.redact(spoken_text(self._transcript, place)).split())
         number = self._transcript.numbers[place]
         return HandoffEntry(
             section, number, clip(text, limit, self._tokenizer.count, f"m{number}").replace("\n", " ")
@@ -249,6 +249,6 @@ def _constraint(fact: Fact) -> str:
     return f"{fact.text} (changed in m{fact.superseded_by})" if fact.superseded_by else fact.text
 
 
-def words_of(transcript: Transcript, place: int) -> str:
+def spoken_text(transcript: Transcript, place: int) -> str:
     """What is said in the message at this position, without calls and results."""
     return "\n".join(part.text for part in transcript.messages[place].parts if isinstance(part, Text))

@@ -35,8 +35,8 @@ __all__ = [
     "ValueWords",
     "Vocabulary",
     "bucket",
+    "find_words",
     "sorted_distinct",
-    "words_of",
 ]
 
 
@@ -204,7 +204,7 @@ class Vocabulary:
     def _look_at(self, fresh: list[str]) -> None:
         """Work out kinds and words of values that were just met."""
         joined = "\n".join([*fresh, ""])
-        words = words_of(joined)
+        words = find_words(joined)
         count = np.bincount(words.owners, minlength=len(fresh))
         self._word_count = np.concatenate([self._word_count, np.maximum(count, 1).astype(np.int32)])
         self._add_words(words.buckets, words.owners + np.int32(len(self._kinds)))
@@ -356,7 +356,7 @@ def bucket(word: str) -> int:
     return int(_numbers(data, np.zeros(1, np.int64), np.arange(len(data)))[0]) if len(data) else 0
 
 
-def words_of(joined: str) -> ValueWords:
+def find_words(joined: str) -> ValueWords:
     """The words of all values in a text of which each line is one value and the last is empty."""
     data = np.frombuffer(joined.encode(errors="replace"), np.uint8)
     lowered = np.frombuffer(joined.lower().encode(errors="replace"), np.uint8)

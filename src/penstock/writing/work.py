@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.conversation.message import Image, Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 from penstock.conversation.pairing import calls_by_id
-from penstock.writing.extractive import Extractor, live_of
+from penstock.writing.extractive import ExtractiveWriter, live_of
 from penstock.writing.handoff import header_of
 from penstock.writing.reading import Speaker
 from penstock.writing.stubs import clip
@@ -166,7 +166,7 @@ class WorkMaker:
         """The most needed lines of the results, by message and call, within `room` tokens."""
         transcript = self._transcript
         index = transcript.index
-        extractor = Extractor(transcript, self._calls, self._tokenizer, self._redactor)
+        extractor = ExtractiveWriter(transcript, self._calls, self._tokenizer, self._redactor)
         live = live_of(transcript, self._request, self._wishes.focus)
         choice = extractor.choice(live, headers=False)
         gone = np.isin(index.message_of_source, np.array(self._gone, np.int32))

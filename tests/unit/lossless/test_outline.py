@@ -3,7 +3,7 @@ from __future__ import annotations
 from penstock.conversation import mark
 from penstock.engine.compress import CompressRequest, compress_list
 from penstock.lossless.outline import Node, NodeTexts, parse_outline, render_outline
-from penstock.lossless.outliner import segment_size
+from penstock.lossless.writer import segment_size
 from penstock.testing.engine_contract import long_conversation
 from penstock.writing.handoff import HandoffEntry, HandoffSection, parse_handoff, render_handoff
 

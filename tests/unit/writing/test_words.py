@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.writing.values import sub_words, tokens_of, values_in_token, values_of_each
-from penstock.writing.vocabulary import BUCKETS, bucket, words_of
+from penstock.writing.vocabulary import BUCKETS, bucket, find_words
 
 ASCII_VALUES = st.text(alphabet="abcXYZ019_-./ @", max_size=30)
 
 
 def found(values):
-    words = words_of("\n".join([*values, ""]))
+    words = find_words("\n".join([*values, ""]))
     return [set(words.buckets[words.owners == place].tolist()) for place in range(len(values))]
 
 
@@ -40,7 +40,7 @@ def test_words_beyond_ascii():
 
 
 def test_no_words_at_all():
-    words = words_of("a.b\n--\n")
+    words = find_words("a.b\n--\n")
     assert len(words.buckets) == len(words.owners) == 0
 
 

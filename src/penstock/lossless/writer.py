@@ -18,10 +18,21 @@ import numpy as np
 from penstock.conversation import mark
 from penstock.conversation.handles import Runs, gaps_between, joined_runs, runs_of
 from penstock.conversation.message import Summary
-from penstock.lossless.outline import Node, header_of_node, parse_outline, render_outline
-from penstock.lossless.segments import FAN, Spot, children_of, cut_segments, handle_of, segment_key, spot_of
-from penstock.writing.extractive import Extract, Extractor
-from penstock.writing.handoff import HandoffEntry, HandoffSection, escaped, header_of, render_handoff
+from penstock.lossless.outline import (
+    FAN,
+    Node,
+    Spot,
+    children_of,
+    cut_segments,
+    handle_of,
+    header_of_node,
+    parse_outline,
+    render_outline,
+    segment_key,
+    spot_of,
+)
+from penstock.writing.extractive import ExtractiveWriter, HandoffText
+from penstock.writing.handoff import HandoffEntry, HandoffSection, escape, header_of, render_handoff
 from penstock.writing.reading import Speaker
 
 if TYPE_CHECKING:
@@ -33,11 +44,11 @@ if TYPE_CHECKING:
     from penstock.lossless.outline import NodeTexts
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
-    from penstock.writing.coverage import ExcerptChoice
+    from penstock.writing.choice import ExcerptChoice
     from penstock.writing.extractive import Measure, Surroundings
     from penstock.writing.transcript import Transcript
 
-__all__ = ["Outliner", "segment_size"]
+__all__ = ["OutlineWriter", "segment_size"]
 
 _SIZES = (2_000, 4_000, 8_000)  # tokens of a segment,
 _SIZE_SHARE = 0.4  # about this share of the handoff
@@ -93,7 +104,7 @@ class _Part(msgspec.Struct, eq=False):
         return Node(self.handles, self.runs, made or "", self.key, fresh=text is not None)
 
 
-class Outliner(Extractor):
+class OutlineWriter(ExtractiveWriter):
     """Writes handoffs with an outline. `nodes` say what is known of them, `segment_tokens` how long a segment is."""
 
     mark_version = mark.STEADY_VERSION
@@ -119,7 +130,7 @@ class Outliner(Extractor):
         self._part_of_source = np.zeros(0, np.int32)
         self._number_of_source = self._numbers_of_sources()
 
-    def write(self, budget: int, measure: Measure, beside: Surroundings) -> Extract:
+    def write(self, budget: int, measure: Measure, beside: Surroundings) -> HandoffText:
         """A handoff of at most `budget` tokens: the outline first, which stays, then the sections, which do not."""
         entries, struck = self._sections.write(budget, beside.request, beside.whole)
         everything = self._all_parts(beside.stays)
@@ -137,8 +148,10 @@ class Outliner(Extractor):
         while not text and self._drop_text():
             text, entries = self._fitted(entries, choice, budget, measure)
         if not text:
-            return Extract("", {})
-        return Extract(text, self._quoted(entries, choice), struck, self._made(everything, as_told, choice))
+            return HandoffText("", {})
+        return HandoffText(
+            text, self._quoted(entries, choice), struck, self._made(everything, as_told, choice)
+        )
 
     # What the outline is made of.
 
@@ -355,7 +368,7 @@ def _text_of(notes: Sequence[HandoffEntry], lines: Mapping[tuple[int, str], Sequ
     """The text of a node: a model's notes, then the lines of its messages, in their order."""
     told = [_noted(notes)] if notes else []
     for (number, label), some in sorted(lines.items()):
-        told += [header_of(number, label), escaped("\n".join(some))]
+        told += [header_of(number, label), escape("\n".join(some))]
     return "\n".join(told)
 
 

@@ -16,8 +16,7 @@ from penstock.engine.attempt import WritingJob
 from penstock.engine.compress import compacted, finished, noted, wishes_of
 from penstock.engine.summariser import SummaryLimits, Written
 from penstock.engine.threads import in_thread
-from penstock.lossless.outline import NodeTexts, header_of_node
-from penstock.lossless.segments import children_of
+from penstock.lossless.outline import NodeTexts, children_of, header_of_node
 from penstock.planning.receipt import ALL_STRUCK, DEGRADED
 from penstock.writing.sections import PROSE_SHARE
 from penstock.writing.verify import check_prose
@@ -35,13 +34,13 @@ if TYPE_CHECKING:
     from penstock.writing.handoff import HandoffEntry
     from penstock.writing.verify import KnownSource
 
-__all__ = ["with_notes"]
+__all__ = ["write_notes"]
 
 _LEAST_NOTES = 40  # tokens: shorter notes are not worth a request
 _AT_ONCE = 3
 
 
-async def with_notes(
+async def write_notes(
     begun: Begun,
     request: CompressRequest,
     summariser: Summariser,
