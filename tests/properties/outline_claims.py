@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import pytest
 
@@ -10,7 +12,7 @@ from penstock.lossless import writer as outlines
 from penstock.lossless.engine import LosslessEngine
 from penstock.lossless.outline import NodeTexts, parse_outline
 
-NOTHING_KNOWN = NodeTexts(lambda key: None)
+OUTLINED = partial(outlines.OutlineWriter, known=NodeTexts(lambda key: None))
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,7 +1,7 @@
-"""Engines of third parties: where they are found, and how they are loaded.
+"""The engines there are, by the name that `context.engine` chooses them by: built in, installed, or a file.
 
-There are two places: packages that declare an entry point in the group `penstock.engines`, and Python files in the
-plugin folder. Finding engines runs none of their code. Loading one does, so a file is loaded only where nobody else may
+Built-in engines are named here and imported when they are chosen. Those of third parties are found in two places:
+packages that declare an entry point in the group `penstock.engines`, and Python files in the plugin folder. Finding engines runs none of their code. Loading one does, so a file is loaded only where nobody else may
 write it.
 """
 
@@ -15,16 +15,15 @@ import types
 from collections.abc import Callable
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from penstock.config import plugins_folder
-from penstock.engine.compressor import ContextCompressor
 from penstock.engine.contract import ContextEngine
 from penstock.errors import EngineFailure, PenstockError, SettingsError
-from penstock.lossless.engine import LosslessEngine
 from penstock.settings import Settings, nearest
 
 if TYPE_CHECKING:
@@ -49,7 +48,12 @@ __all__ = [
 
 
 GROUP = "penstock.engines"
-ENTRY_POINT, FILE = "entry point", "file"
+BUILT_IN, ENTRY_POINT, FILE = "built in", "entry point", "file"
+ENGINES = {
+    "compressor": "penstock.engine.compressor:ContextCompressor",
+    "lossless": "penstock.lossless.engine:LosslessEngine",
+}
+"""The built-in engines, as an entry point names them: the module, then the class."""
 
 Factory: TypeAlias = Callable[..., Any]
 
@@ -72,10 +76,12 @@ class EngineOffer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def installed() -> Iterator[EngineOffer]:
-    """The engines of installed packages, by name."""
+    """The engines of installed packages, by name, beside our own."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - takes time that the built-in engines need not
 
     for point in sorted(entry_points(group=GROUP), key=lambda one: (one.name, one.value)):
+        if ENGINES.get(point.name) == point.value:
+            continue  # `lossless` is declared as a stranger's engine is; the table below holds without an installation
         yield EngineOffer(name=point.name, kind=ENTRY_POINT, where=_package(point), load=_loader(point))
 
 
@@ -251,21 +257,15 @@ def _place(error: BaseException) -> str:
     return f" in {'/'.join(Path(trace.tb_frame.f_code.co_filename).parts[-2:])}:{trace.tb_lineno}"
 
 
-# The engines there are, by the name that `context.engine` chooses them by: built in, installed, or a file.
-
-BUILT_IN = "built in"
-ENGINES: dict[str, type[ContextCompressor]] = {"compressor": ContextCompressor, "lossless": LosslessEngine}
-
-
 def engine_named(name: str, settings: Settings | None = None, **options: Any) -> ContextEngine:
     """A new engine of that name. Raises SettingsError where there is none, or where it cannot be made.
 
     A built-in engine takes the options of its class, and the settings as one of them. An engine of a third party gets
     those that its class or function takes; `update_model` tells it the rest.
     """
-    built_in = ENGINES.get(name)
-    if built_in is not None:
-        return built_in(settings=settings, **options)
+    if name in ENGINES:
+        built_in: ContextEngine = _load_built_in(name)(settings=settings, **options)
+        return built_in
     settings = settings or Settings()
     for offer in offers(settings):
         if offer.name == name:
@@ -290,13 +290,15 @@ def offers(settings: Settings) -> Iterator[EngineOffer]:
 
 
 def _all(settings: Settings) -> Iterator[EngineOffer]:
-    for name, engine in ENGINES.items():
-        yield EngineOffer(name=name, kind=BUILT_IN, where="penstock", load=partial(_itself, engine))
+    for name in ENGINES:
+        yield EngineOffer(name=name, kind=BUILT_IN, where="penstock", load=partial(_load_built_in, name))
     yield from installed()
     yield from files_in(plugins_folder(settings.plugins.folder))
 
 
-def _itself(engine: type[ContextEngine]) -> type[ContextEngine]:
+def _load_built_in(name: str) -> Factory:
+    module, _, attribute = ENGINES[name].partition(":")
+    engine: Factory = getattr(import_module(module), attribute)
     return engine
 
 

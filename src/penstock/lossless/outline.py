@@ -9,6 +9,11 @@
 
 A header names the node and the messages below it; nodes without a text share one. What stands below a header is
 written once: the next handoff takes it over letter for letter, until the node gives way to its parent.
+
+The nodes form a tree. What gives way to a handoff is cut into segments of about the same size, and each is a leaf. Every
+two nodes of a level, as they come, have a parent on the next, so that the tree of a long conversation is low, and its
+shape follows from the number of leaves alone. Nodes are numbered as they become whole: n1 and n2 are leaves, n3 is their
+parent, n4 is the next leaf. So a handle means the same node for good, and the nodes inside it follow from its number.
 """
 
 from __future__ import annotations
@@ -44,14 +49,6 @@ __all__ = [
     "spot_of",
 ]
 
-
-# Segments of a conversation, and the tree that stands on them.
-#
-# What gives way to a handoff is cut into segments of about the same size. Each is a leaf. Every two nodes of a level,
-# as they come, have a parent on the next, so that the tree of a long conversation is low, and its shape follows from the
-# number of leaves alone. Nodes are numbered as they become whole: n1 and n2 are leaves, n3 is their parent, n4 is the
-# next leaf. A handle means the same node for good, and which nodes are inside it can be told without asking anybody.
-
 FAN = 2
 """How many nodes have one parent."""
 _EARLY = 0.6  # of a segment's size: from there on it ends where the user speaks
@@ -60,24 +57,24 @@ _REMAINDER = 0.25  # of its size: less at the end belongs to the segment before
 
 
 class Spot(NamedTuple):
-    """Where a node stands in the tree: on which level, leaves being 0, and as the how manieth of it, from 0."""
+    """The place of a node in the tree: its level, from 0 for leaves, and its ordinal on that level, from 0."""
 
     level: int
     ordinal: int
 
     @property
     def leaves(self) -> int:
-        """How many leaves there are up to the last one below this node."""
+        """The number of leaves up to the last one below this node."""
         return int((self.ordinal + 1) * FAN**self.level)
 
 
 def handle_of(spot: Spot) -> int:
-    """The number of a node."""
+    """Returns the number of a node."""
     return _handle_of_leaf(spot.leaves) + spot.level
 
 
 def spot_of(handle: int) -> Spot:
-    """The node with this number, from 1."""
+    """Returns the place of the node with this number, from 1."""
     low, high = 1, handle
     while low < high:  # the last leaf that has no larger number
         middle = (low + high + 1) // 2
@@ -87,7 +84,7 @@ def spot_of(handle: int) -> Spot:
 
 
 def children_of(handle: int) -> tuple[int, ...]:
-    """The nodes directly below a node, oldest first; none below a leaf."""
+    """Returns the nodes directly below a node, oldest first; none below a leaf."""
     level, ordinal = spot_of(handle)
     if level == 0:
         return ()
@@ -95,7 +92,7 @@ def children_of(handle: int) -> tuple[int, ...]:
 
 
 def collapse_handles(handles: Iterable[int]) -> tuple[int, ...]:
-    """The handles with a parent in place of its children wherever all of them are there."""
+    """Returns the handles with a parent in place of its children wherever all of them are there."""
     found: list[int] = []
     for handle in handles:
         found.append(handle)
@@ -105,7 +102,7 @@ def collapse_handles(handles: Iterable[int]) -> tuple[int, ...]:
 
 
 def cut_segments(transcript: Transcript, places: Sequence[int], segment_tokens: int) -> list[tuple[int, ...]]:
-    """The places in segments of about this size. What may not be parted stays together, whatever its size.
+    """Cut the places into segments of about this size. What may not be parted stays together, whatever its size.
 
     Where a segment ends depends on what is in it and on nothing behind it, but for a short remainder. So segments are
     the same when the conversation has gone on.
@@ -131,7 +128,7 @@ def cut_segments(transcript: Transcript, places: Sequence[int], segment_tokens: 
 
 
 def segment_key(transcript: Transcript, places: Iterable[int]) -> str:
-    """What a segment is known by: a digest of the messages in it, whatever stands around them."""
+    """Returns a digest of the messages in a segment, by which it is known whatever stands around them."""
     return chain_ids(transcript.messages[place] for place in places)[-1]
 
 
@@ -180,26 +177,25 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class NodeTexts(msgspec.Struct, frozen=True, eq=False):
-    """What is known of nodes before an outline is written.
+    """The texts of nodes that there are before an outline is written."""
 
-    `known` gives the text that was made for a key, or None. `notes` are what a model wrote, checked, by key; those of
-    one node take at most `notes_tokens`.
-    """
-
-    known: Callable[[str], str | None]
+    find_text: Callable[[str], str | None]
+    """Returns the text that was made for a key, or None."""
     notes: Mapping[str, Sequence[HandoffEntry]] = {}
+    """Notes that a model wrote for nodes without a text, already checked, by key."""
     notes_tokens: int = 0
+    """The most tokens that the notes of one node take."""
 
 
 def header_of_node(node: Node) -> str:
-    """The line above the text of a node."""
+    """Returns the line above the text of a node."""
     return f"[{' '.join(f'n{handle}' for handle in node.handles)} m{write_runs(node.runs)}]"
 
 
 def render_outline(nodes: Iterable[Node]) -> str:
-    """The nodes as text; neighbours without a text share a header. Nothing where there are none."""
+    """Returns the nodes as text; neighbours without a text share a header. Empty where there are none."""
     lines: list[str] = []
-    for node in _bundled(nodes):
+    for node in _join_empty(nodes):
         lines.append(header_of_node(node))
         if node.text:
             lines.append(node.text)
@@ -207,7 +203,7 @@ def render_outline(nodes: Iterable[Node]) -> str:
 
 
 def parse_outline(text: str) -> tuple[Node, ...]:
-    """The nodes of the outline in a handoff's text."""
+    """Returns the nodes of the outline in a handoff's text."""
     nodes: list[Node] = []
     inside = False
     held: list[str] = []
@@ -228,7 +224,7 @@ def parse_outline(text: str) -> tuple[Node, ...]:
     return tuple(node for node in nodes if node.runs and all(node.handles))
 
 
-def _bundled(nodes: Iterable[Node]) -> list[Node]:
+def _join_empty(nodes: Iterable[Node]) -> list[Node]:
     """The nodes, with neighbours that have no text as one."""
     found: list[Node] = []
     for node in nodes:

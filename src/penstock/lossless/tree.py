@@ -1,4 +1,7 @@
-"""The nodes of a conversation's outlines, by handle and by what they were made of, on a shelf."""
+"""The nodes of a conversation's outlines: kept on a shelf by handle and by key, and read again as a history.
+
+A history with nodes lets a handle such as `n3` be described and read: down to its children, then to the originals.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,25 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from penstock.conversation.handles import Runs, joined_runs, numbers_in
+from penstock.conversation.view import Handoff
 from penstock.errors import UnknownHandle
-from penstock.lossless.outline import Node, children_of, header_of_node
+from penstock.lossless.outline import Node, children_of, header_of_node, parse_outline
 from penstock.recall.history import HistoryPlace
 from penstock.writing.handoff import HandoffEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from penstock.conversation.view import Piece
     from penstock.lossless.shelf import NodeShelf
     from penstock.recall.history import Finding, History
     from penstock.recall.ranking import Wish
 
-__all__ = ["NodeHistory", "NodeTree", "node_number"]
+__all__ = ["NodeHistory", "NodeTree", "node_number", "nodes_in_view"]
 
-
+_T = TypeVar("_T")
+_HANDLE = re.compile(r"n([1-9]\d{0,8})")
+_BETWEEN = "\n\n"
 _MOST_NUMBERS = 100_000
 _NODE = msgspec.msgpack.Decoder(Node)
 _NOTES = msgspec.msgpack.Decoder(tuple[HandoffEntry, ...])
@@ -89,27 +96,26 @@ class NodeTree:
 
     def numbers(self, handle: int) -> tuple[int, ...]:
         """As `runs`, number by number; a handoff may come from anywhere, so there is an end to it."""
-        return tuple(islice(numbers_in(self.runs(handle)), _MOST_NUMBERS))
+        return _first_numbers(self.runs(handle))
 
 
-# A history in which the nodes of an outline can be described and read: down to their children, then to the originals.
-
-_T = TypeVar("_T")
-_HANDLE = re.compile(r"n([1-9]\d{0,8})")
-_BETWEEN = "\n\n"
+def nodes_in_view(pieces: Iterable[Piece]) -> tuple[Node, ...]:
+    """Returns the nodes of the outlines that stand in a view, as the view tells them."""
+    texts = [piece.summary.text for piece in pieces if isinstance(piece, Handoff)]
+    return tuple(node for text in texts for node in parse_outline(text))
 
 
 def node_number(handle: str) -> int:
-    """The number in a handle such as `n3`; 0 where it is none."""
+    """Returns the number in a handle such as `n3`; 0 where it is none."""
     match = _HANDLE.fullmatch(handle.strip(" ()[]"))
     return int(match[1]) if match else 0
 
 
 class NodeHistory:
-    """A history with nodes. `behind` is a second one, that is asked for what the first does not know.
+    """A history with nodes. `behind` is a second one, which is asked for what the first does not know.
 
-    `shown` are the handles of the nodes that stand in the view, `told` those nodes as the view tells them: what is below
-    one is known by that even where the tree lacks it, as that of a branch does whose conversation was deleted.
+    `shown` are the nodes that stand in the view. Their headers name the messages below them even where the tree lacks
+    the node, as that of a branch does whose conversation was deleted.
     """
 
     def __init__(
@@ -119,14 +125,12 @@ class NodeHistory:
         count: Callable[[str], int],
         *,
         behind: History | None = None,
-        shown: Collection[int] = (),
-        told: Sequence[Node] = (),
+        shown: Sequence[Node] = (),
     ) -> None:
         self._histories: list[History] = [history] if behind is None else [history, behind]
         self._tree = tree
         self._count = count
         self._shown = shown
-        self._told = told
 
     def search(self, query: str, wish: Wish) -> Sequence[Finding]:
         """The best findings: messages, since nodes say only what messages say."""
@@ -140,7 +144,7 @@ class NodeHistory:
         return found[: wish.hits]
 
     def describe(self, handle: str) -> HistoryPlace:
-        """What the handle stands for; inside a node are its children, inside a leaf its messages."""
+        """Returns what the handle stands for; inside a node are its children, inside a leaf its messages."""
         number = node_number(handle)
         if not number:
             return self._first(lambda history: history.describe(handle))
@@ -160,12 +164,12 @@ class NodeHistory:
             title=f"segment of m{numbers[0]} to m{numbers[-1]}",
             characters=len(text),
             tokens=self._count(text),
-            in_view=number in self._shown,
+            in_view=any(number in node.handles for node in self._shown),
             inside=inside,
         )
 
     def text(self, handle: str) -> str:
-        """What is inside: the texts of a node's children, the originals of a leaf's messages."""
+        """Returns what is inside: the texts of a node's children, the originals of a leaf's messages."""
         number = node_number(handle)
         if not number:
             return self._first(lambda history: history.text(handle))
@@ -189,7 +193,7 @@ class NodeHistory:
     def _numbers(self, handle: str) -> tuple[int, ...]:
         number = node_number(handle)
         numbers = self._tree.numbers(number) or next(
-            (tuple(numbers_in(node.runs)) for node in self._told if number in node.handles), ()
+            (_first_numbers(node.runs) for node in self._shown if number in node.handles), ()
         )
         if not numbers:
             raise UnknownHandle(f"there is no node {handle!r} in this conversation")
@@ -202,6 +206,11 @@ class NodeHistory:
             except UnknownHandle:
                 continue
         return ask(self._histories[-1])
+
+
+def _first_numbers(runs: Runs) -> tuple[int, ...]:
+    """The numbers of the runs, as many as a conversation may have: a handoff from anywhere may name far more."""
+    return tuple(islice(numbers_in(runs), _MOST_NUMBERS))
 
 
 def _with_header(node: Node) -> str:

@@ -1,9 +1,12 @@
-"""Each message read once: what it says, in excerpts, with the values in each.
+"""Reading each message once, into excerpts with the values in each, and all readings of a conversation as arrays.
 
-A `Reader` gives every value it meets a number, so that a reading is a few slices of arrays and a long
-conversation can be scored with array operations. What is read is redacted first, on the whole text of a part,
-so that no excerpt can hold half of a secret. Many messages are read together: their texts go through the
-vocabulary in blocks.
+A `Reader` cuts what a message says into excerpts and gives every value in them a number, so that a `Reading` is a few
+slices of arrays. Texts are redacted first, part by part as a whole, so that no excerpt can hold half of a secret. Many
+messages are read together: their texts go through the vocabulary in blocks.
+
+The `Index` joins the readings of a conversation: one row per source, one per excerpt, one per value, so that a long
+conversation is scored with array operations. It only grows. After k new messages it is brought up to date at a cost of
+O(k) reading and a copy of its arrays, and a second compaction of a long conversation does not read it again.
 """
 
 from __future__ import annotations
@@ -43,10 +46,12 @@ __all__ = ["Index", "Reader", "Reading", "Speaker", "SpokenSource"]
 _BLOCK = 1_000_000  # characters that go through the vocabulary together
 _TYPICAL_EXCERPT = 80
 _LONGEST_TEXT = 4_000_000  # characters: of a longer one, the middle is reachable by its handle only
+_NEVER = 1 << 30
+_INDEXED_AT_ONCE = 4_000  # messages
 
 
 class Speaker(IntEnum):
-    """Whose words a source holds."""
+    """The voice in a source."""
 
     USER = 0
     ASSISTANT = 1
@@ -57,12 +62,16 @@ class Speaker(IntEnum):
 
 
 class _Block(msgspec.Struct, frozen=True, eq=False):
-    """The arrays of many sources, one after the other."""
+    """The arrays of many sources, one after the other; each source knows its stretch of each of them."""
 
+    # One row per excerpt: its characters, where it would begin if all texts of the block stood in one (with one more
+    # row for the end), and how many distinct values it holds.
     lengths: NDArray[np.int32]
-    offsets: array[int]  # where each excerpt would begin if all texts of the block stood in one
+    offsets: array[int]
     counts: NDArray[np.int32]
+    # The values of excerpt 0, then those of excerpt 1, and so on: `counts[e]` of them for excerpt e.
     ids: NDArray[np.int32]
+    # The values of source 0, each once, then those of source 1, and so on.
     distinct: NDArray[np.int32]
 
 
@@ -75,11 +84,11 @@ class SpokenSource(msgspec.Struct, frozen=True, eq=False, gc=False):
     speaker: Speaker
     text: str
     block: _Block
-    first_excerpt: int
+    first_excerpt: int  # its rows in the block's `lengths`, `offsets` and `counts`
     end_excerpt: int
-    first_id: int
+    first_id: int  # its stretch of the block's `ids`
     end_id: int
-    first_distinct: int
+    first_distinct: int  # its stretch of the block's `distinct`
     end_distinct: int
 
     @property
@@ -110,7 +119,7 @@ class SpokenSource(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class Reading(msgspec.Struct, eq=False, gc=False):
-    """What one message says: its sources, each with a tag, and the entries of an older handoff.
+    """One message as it was read: its sources, each with a tag, and the entries of an older handoff.
 
     The tag of a call is the tool's name, that of a result the id of its call, and that of a source quoted
     from a handoff the number and the label of the entry; other sources have none.
@@ -147,7 +156,7 @@ class Reader:
         self._results: dict[str, _Draft] = {}
 
     def read(self, messages: Sequence[Message]) -> list[Reading]:
-        """What each message says."""
+        """Returns the reading of each message."""
         readings: list[Reading] = []
         block: list[tuple[Message, list[_Draft], tuple[str, ...], tuple[HandoffEntry, ...]]] = []
         characters = 0
@@ -156,12 +165,12 @@ class Reader:
             block.append((message, drafts, tags, entries))
             characters += sum(len(text) for draft in drafts for text in draft.excerpts)
             if characters > _BLOCK:
-                readings += self._finished(block)
+                readings += self._finish(block)
                 block, characters = [], 0
-        readings += self._finished(block)
+        readings += self._finish(block)
         return readings
 
-    def _finished(
+    def _finish(
         self, block: list[tuple[Message, list[_Draft], tuple[str, ...], tuple[HandoffEntry, ...]]]
     ) -> Iterator[Reading]:
         """The readings of a block of drafts, whose values are found together."""
@@ -203,7 +212,7 @@ class Reader:
         return draft
 
     def _find_values(self, block: list[_Draft]) -> None:
-        """Turn the drafts into sources."""
+        """Turn the drafts into sources of one block."""
         vocabulary = self.vocabulary
         texts = [text for draft in block for text in draft.excerpts]
         found = _find_in_pieces(vocabulary, texts)
@@ -211,6 +220,8 @@ class Reader:
         counts = np.diff(found.starts).astype(np.int32)
         sizes = np.array([len(draft.excerpts) for draft in block])
         ends = np.cumsum(sizes)
+        # For each value found the source it stands in; source and value in one number, so that one sort gives the
+        # distinct values of all sources, source by source.
         source_of = np.repeat(np.repeat(np.arange(len(block)), sizes), counts)
         width = max(1, len(vocabulary))
         distinct = sorted_distinct(source_of * width + found.ids)
@@ -219,6 +230,7 @@ class Reader:
         offsets = array("i", [0])
         offsets.frombytes(np.cumsum(lengths + 1, dtype=np.intc).tobytes())
         values = _Block(lengths, offsets, counts, found.ids, (distinct % width).astype(np.int32))
+        # Where the stretch of each source begins: in `distinct`, among the excerpts, in `ids`.
         edges = np.searchsorted(distinct, np.arange(len(block) + 1) * width).tolist()
         borders = [0, *ends.tolist()]
         spans = found.starts[borders].tolist()
@@ -259,7 +271,7 @@ def _readable(text: str) -> str:
 
 
 def _voices(message: Message, entries: list[HandoffEntry]) -> Iterator[tuple[Speaker, str, str]]:
-    """Who says what in a message, with the tag. Entries of an older handoff are added to `entries`."""
+    """Yields each voice of a message with its tag and its text. Entries of an older handoff are added to `entries`."""
     for part in message.parts:
         match part:
             case Text(text=text):
@@ -289,29 +301,34 @@ _SPEAKERS: dict[Role, Speaker] = {
 }
 
 
-# All that a conversation says, as arrays: one row per excerpt, one per value.
-#
-# An index only grows. After k new messages it is brought up to date at a cost of O(k) reading and a copy of
-# its arrays, so that a second compaction of a long conversation does not read it again.
-
-_NEVER = 1 << 30
-_AT_ONCE = 4_000  # messages
+def spoken_text(message: Message) -> str:
+    """Returns what is said in a message, without calls and results."""
+    return "\n".join(part.text for part in message.parts if isinstance(part, Text))
 
 
 class Index:
-    """The excerpts and values of a list of messages.
+    """The sources, excerpts and values of a list of messages, each known by its number.
 
-    Excerpt e belongs to source `source_of[e]` and holds the values `ids[starts[e]:starts[e + 1]]`.
+    Message m has sources, source s has excerpts, excerpt e has values:
+
+        message_of_source[s]                        the message that source s is of
+        first_excerpt[s] : first_excerpt[s + 1]     the excerpts of source s
+        source_of[e]                                the source that excerpt e is of
+        ids[starts[e] : starts[e + 1]]              the distinct values of excerpt e
+
+    A value has the number that the vocabulary gave it.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.messages = 0
+        # One row per source.
         self.sources: list[SpokenSource] = []
         self.tags: list[str] = []
         self.message_of_source = np.zeros(0, np.int32)
         self.speakers = np.zeros(0, np.int8)
         self.first_excerpt: list[int] = [0]
+        # One row per excerpt: its source, its characters, where its values begin in `ids`.
         self.source_of = np.zeros(0, np.int32)
         self.lengths = np.zeros(0, np.int32)
         self.ids = np.zeros(0, np.int32)
@@ -320,10 +337,11 @@ class Index:
         # Of the excerpts that were looked at more closely: their tokens and their plain words.
         self.costs: dict[int, int] = {}
         self.plain: dict[int, int] = {}
-        # Of the sources that were: what stands above their excerpts, and its tokens.
+        # Of the sources that were: number and label of the line above their excerpts, and its tokens.
         self.headings: dict[int, tuple[int, str]] = {}
         self.heading_costs: dict[int, int] = {}
-        # One row per value.
+        # One row per value: in how many sources and excerpts it stands, the last message that mentions it, whether
+        # anybody but a tool said it, and how many values its least crowded source has.
         self.in_sources = np.zeros(0, np.int32)
         self.in_excerpts = np.zeros(0, np.int32)
         self.last_message = np.zeros(0, np.int32)
@@ -333,8 +351,8 @@ class Index:
 
     def extend(self, readings: Sequence[Reading]) -> None:
         """Add the readings of the messages that come next, some at a time: what that takes meanwhile stays small."""
-        for start in range(0, len(readings), _AT_ONCE):
-            self._add(readings[start : start + _AT_ONCE])
+        for start in range(0, len(readings), _INDEXED_AT_ONCE):
+            self._add(readings[start : start + _INDEXED_AT_ONCE])
 
     def _add(self, readings: Sequence[Reading]) -> None:
         fresh: list[SpokenSource] = []
@@ -359,7 +377,7 @@ class Index:
         return self.sources[source].excerpt(number - self.first_excerpt[source])
 
     def values_of(self, number: int) -> NDArray[np.int32]:
-        """The values of an excerpt."""
+        """The distinct values of an excerpt."""
         return self.ids[self.starts[number] : self.starts[number + 1]]
 
     def _add_excerpts(self, fresh: list[SpokenSource]) -> None:
@@ -393,6 +411,7 @@ class Index:
                     self.said_by_assistant[source.distinct] = True
 
     def _grow(self, total: int) -> None:
+        """Make the rows of the values that the vocabulary met since."""
         more = total - len(self.in_sources)
         if more <= 0:
             return
