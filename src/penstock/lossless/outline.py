@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 FAN = 2
-"""How many nodes have one parent."""
+"""The number of nodes that have one parent."""
 _EARLY = 0.6  # of a segment's size: from there on it ends where the user speaks
 _LATE = 1.5  # times its size: what would make it longer begins the next one
 _REMAINDER = 0.25  # of its size: less at the end belongs to the segment before

@@ -50,7 +50,7 @@ class NodeTree:
         return kept.decode(errors="surrogatepass") if kept is not None else None
 
     def notes(self, key: str) -> Sequence[HandoffEntry] | None:
-        """What a model wrote for a key, or None."""
+        """Returns the notes of a model for a key, or None."""
         kept = self._shelf.get(f"notes-{key}")
         return _NOTES.decode(kept) if kept is not None else None
 

@@ -339,7 +339,7 @@ def _all_below(part: _Part) -> Iterable[_Part]:
 
 
 def _next_groups(parts: Sequence[_Part]) -> list[int]:
-    """Where the next parts stand that give way to their parents, on the lowest level where there are any.
+    """The places of the next parts that give way to their parents, on the lowest level where there are any.
 
     Leaves do so by and by, the oldest first. A higher level does all at once: then it is let alone for long, and what
     is before it stays as it is. New segments give way only where nothing else is left.

@@ -30,7 +30,7 @@ _ROOM_FOR_HANDOFF = 150  # tokens: a request that must be clipped leaves them fo
 
 
 class PlanLimits(msgspec.Struct, frozen=True):
-    """How many tokens each part of the result may take."""
+    """The tokens that each part of the result may take."""
 
     target_tokens: int
     tail_tokens: int
@@ -144,7 +144,7 @@ class LayoutMaker:
         )
 
     def tokens_by_part(self, layout: Layout) -> dict[str, int]:
-        """What each part of the layout takes, for the error that says so; parts of nothing are left out."""
+        """Returns the tokens of each part of the layout, for the error that lists them; empty parts are left out."""
         parts: dict[str, int] = {}
         for place in layout.positions(len(self._transcript.messages)):
             if place < self.system_end:
@@ -163,7 +163,7 @@ class LayoutMaker:
         return {name: tokens for name, tokens in parts.items() if tokens}
 
     def _first_handoff(self) -> int:
-        """Where an earlier handoff stands: the head ends before it, so that the new one takes it up."""
+        """The position of the first earlier handoff: the head ends before it, so that the new one takes it up."""
         return next(iter(self._transcript.handoffs), len(self._transcript.messages))
 
     def _islands(self, head_end: int, tail_start: int) -> tuple[int, ...]:
@@ -256,7 +256,7 @@ class LayoutMaker:
 
 
 def _places_of(numbers: frozenset[int], transcript: Transcript) -> frozenset[int]:
-    """Where the messages with these numbers stand. A handoff's number is 0, and it is never meant."""
+    """The positions of the messages with these numbers. A handoff's number is 0, and it is never meant."""
     if not numbers:
         return frozenset()
     return frozenset(place for place, number in enumerate(transcript.numbers) if number and number in numbers)

@@ -1,4 +1,4 @@
-"""What a compaction did, for people and for programs."""
+"""The receipt of a compaction, for people and for programs."""
 
 from __future__ import annotations
 

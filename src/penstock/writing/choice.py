@@ -1,7 +1,7 @@
 """Choosing the excerpts of a handoff: first how likely each value is needed again, then which excerpts cover most.
 
 **How likely** is a logistic rule with few weights. In order of what they do: how recently and how often a value was
-mentioned, whether anybody but a tool said it, how much it has to do with the live request, and how crowded the least
+mentioned, whether anyone but a tool said it, how much it has to do with the live request, and how crowded the least
 crowded place was that it stood in (one of forty items of a listing is rarely the one). Keys of JSON name values and are
 seldom wanted themselves. The weights were fitted once on several kinds of recorded sessions at several budgets; see
 docs/adr/0004-importance.md.

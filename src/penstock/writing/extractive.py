@@ -191,7 +191,7 @@ class ExtractiveWriter:
         return render_handoff([*entries, *sorted(context, key=lambda entry: entry.number)])
 
     def _count_quotes(self, entries: Sequence[HandoffEntry], choice: ExcerptChoice) -> dict[int, int]:
-        """How many entries and excerpts of which messages there are, by position."""
+        """The number of entries and excerpts of each message, by position."""
         index = self._transcript.index
         place_of = {number: place for place, number in enumerate(self._transcript.numbers)}
         quoted: dict[int, int] = {}

@@ -65,7 +65,7 @@ _NAMES: dict[str, HandoffSection] = {
 
 
 class Prose(msgspec.Struct, frozen=True):
-    """What a model wrote: entries by section, and the turns it named as unfulfilled requests.
+    """A model's words: entries by section, and the turns it named as unfulfilled requests.
 
     An entry's number is the turn that the model gave for it, 0 where it gave none.
     """

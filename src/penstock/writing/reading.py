@@ -98,7 +98,7 @@ class SpokenSource(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def counts(self) -> NDArray[np.int32]:
-        """How many distinct values each excerpt has."""
+        """The number of distinct values of each excerpt."""
         return self.block.counts[self.first_excerpt : self.end_excerpt]
 
     @property
@@ -341,7 +341,7 @@ class Index:
         self.headings: dict[int, tuple[int, str]] = {}
         self.heading_costs: dict[int, int] = {}
         # One row per value: in how many sources and excerpts it stands, the last message that mentions it, whether
-        # anybody but a tool said it, and how many values its least crowded source has.
+        # anyone but a tool said it, and how many values its least crowded source has.
         self.in_sources = np.zeros(0, np.int32)
         self.in_excerpts = np.zeros(0, np.int32)
         self.last_message = np.zeros(0, np.int32)

@@ -204,7 +204,7 @@ class Sections:
     def _history(
         self, ledger: Ledger, older: Sequence[HandoffEntry], gone: set[int], request: int | None
     ) -> list[HandoffEntry]:
-        """What was done, is broken, was decided and touched, the newest of each first."""
+        """Entries on what was done, is broken, was decided and touched, the newest of each first."""
         asked = self._transcript.numbers[request] if request is not None else 0
         done = ledger.actions[-8:]
         named = "\n".join(fact.text for fact in done)

@@ -59,9 +59,9 @@ class HandoffText(msgspec.Struct, frozen=True, eq=False):
 
     text: str = ""
     quoted: Mapping[int, int] = {}
-    """How many excerpts of which messages stand in it, by position."""
+    """The number of excerpts of each message that stand in it, by position."""
     struck: int = 0
-    """How many values were struck because the conversation does not hold them."""
+    """The number of values that were struck because the conversation does not hold them."""
 
 
 class HandoffWriter(Protocol):
