@@ -137,7 +137,9 @@ def test_a_notice_is_never_repeated_without_a_fall_and_never_missed(window, log,
     standing = set()
     for after_compaction, part in observed:
         prompt_tokens = int(part * window)
-        pressure, notices = (pressure.observe_compaction if after_compaction else pressure.observe)(prompt_tokens)
+        pressure, notices = (pressure.observe_compaction if after_compaction else pressure.observe)(
+            prompt_tokens
+        )
         reached = {level for level in Level if prompt_tokens >= pressure.limit_tokens(level)}
         assert set(levels(notices)) == reached - standing
         assert len(notices) == len(set(levels(notices)))
