@@ -1,9 +1,9 @@
 """`python -m benchmarks.walk`: how far a reader walks who follows one call from end to end.
 
-For one `compress`, one search in a stored session and one turn of the agent: the distinct files and functions of
-`penstock` that run, and the most of its frames that stand on one another. Each is the first call of its kind in the
-process, so that what is made once is walked through too; the bodies of modules that it imports are not counted, and
-comprehensions and lambdas are part of the function they stand in.
+For one `compress`, one search in a stored session and one turn of the agent: the distinct files and functions
+of `penstock` that run, and the most of its frames that stand on one another. Each is the first call of its
+kind in the process, so that what is made once is walked through too; the bodies of modules that it imports
+are not counted, and comprehensions and lambdas are part of the function they stand in.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ TARGET_TOKENS = 6_000
 
 
 class Walk:
-    """Every function of the package that runs while this is the profiler, in any thread that starts meanwhile."""
+    """Every function of the package that runs while this is the profiler, in any new thread too."""
 
     def __init__(self) -> None:
         self.functions: set[tuple[str, str]] = set()

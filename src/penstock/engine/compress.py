@@ -6,8 +6,8 @@
     assemble  the new list, as its dialect has it on the wire
     check     by the rules of that dialect; then the receipt
 
-All of it runs without a model first. Where a model is to write, it is given the turns that the plan leaves out; then the
-list is compacted once more with its prose, after that was checked against the conversation.
+All of it runs without a model first. Where a model is to write, it is given the turns that the plan leaves
+out; then the list is compacted once more with its prose, after that was checked against the conversation.
 """
 
 from __future__ import annotations
@@ -139,17 +139,18 @@ def compress(  # noqa: PLR0913  # the public signature
     summariser: Any = None,
     settings: Settings | Mapping[str, Any] | None = None,
 ) -> Compressed:
-    """Compress a conversation given as a list of wire messages (OpenAI Chat or Responses, Anthropic, ShareGPT).
+    """Compress a list of wire messages (OpenAI Chat or Responses, Anthropic, ShareGPT).
 
     `target_tokens` bounds the whole returned list. Without it the target follows from `context_length`, else
-    from the model's window. `tools` and `system` are what the request holds beside the list. `focus` is a topic
-    to keep in more detail. The input is never mutated.
+    from the model's window. `tools` and `system` are what the request holds beside the list. `focus` is a
+    topic to keep in more detail. The input is never mutated.
 
-    `summariser` has a model write the prose of the handoff: a `Summariser`, a model, or a function from a prompt to
-    a text. Whatever it does, every message stays reachable: where it fails, the receipt says `degraded`.
+    `summariser` has a model write the prose of the handoff: a `Summariser`, a model, or a function from a
+    prompt to a text. Whatever it does, every message stays reachable: where it fails, the receipt says
+    `degraded`.
 
-    Raises InputError for what is not a conversation, TargetTooSmall where what may not be dropped does not fit,
-    SettingsError for a wrong setting; all are PenstockError.
+    Raises InputError for what is not a conversation, TargetTooSmall where what may not be dropped does not
+    fit, SettingsError for a wrong setting; all are PenstockError.
     """
     return run_sync(
         acompress(
@@ -232,7 +233,7 @@ async def summarise_document(
 
 
 class FirstPass(msgspec.Struct, frozen=True, eq=False):
-    """An opened conversation and its compaction without a model: the result, unless a model writes a better one."""
+    """An opened conversation and its compaction without a model, which stands unless a model does better."""
 
     opened: Opened
     notebook: Notebook
@@ -249,7 +250,7 @@ def begin(
     notebook: Notebook | None = None,
     raws: Sequence[bytes] | None = None,
 ) -> FirstPass:
-    """Open the list and compact it without a model. `raws` are the bytes of the messages, where they came as bytes."""
+    """Open the list and compact it without a model. `raws` are the bytes it came as, if it came so."""
     if isinstance(messages, (str, bytes, Mapping)):
         raise InputError("messages must be a list of message objects, not one object or text")
     started = time.perf_counter()

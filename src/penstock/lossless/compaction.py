@@ -1,8 +1,8 @@
 """Compacting with the tree: the handoff is an outline, and its nodes are kept so that none is written twice.
 
-`compress_with_tree` needs no model. `summarise_with_tree` makes the same outline first: it says which nodes are new, and
-it stands where a model fails. Then a model writes notes on each new node by itself, so that they can be kept and used
-again; they are checked against the conversation, as the prose of a handoff is.
+`compress_with_tree` needs no model. `summarise_with_tree` makes the same outline first: it says which nodes
+are new, and it stands where a model fails. Then a model writes notes on each new node by itself, so that they
+can be kept and used again; they are checked against the conversation, as the prose of a handoff is.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def use_tree(
     notes: Mapping[str, Sequence[HandoffEntry]] | None = None,
     notes_tokens: int = 0,
 ) -> CompressRequest:
-    """Returns the request with the tree's writer: what the tree knows of nodes is taken over letter for letter."""
+    """Returns the request with the tree's writer, which takes over the texts that the tree has."""
     known = NodeTexts(tree.text, notes or {}, notes_tokens)
     return msgspec.structs.replace(request, make_writer=partial(OutlineWriter, known=known))
 
@@ -72,7 +72,7 @@ async def summarise_with_tree(
     tree: NodeTree,
     summariser: Summariser,
 ) -> Compressed:
-    """As `compress_with_tree`, with a model's notes in the new nodes, or without where there are none to be had."""
+    """As `compress_with_tree`, with a model's notes in the new nodes, if it gives any."""
     first = await in_thread(begin, messages, use_tree(request, tree), notebook)
     result = await _write_notes(first, request, summariser, tree)
     tree.keep(nodes_of(result.plan))

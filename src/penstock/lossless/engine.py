@@ -1,4 +1,4 @@
-"""The engine `lossless`: handoffs are outlines of a tree, and every node of it can be opened down to the messages."""
+"""The engine `lossless`: handoffs are outlines of a tree, and every node of it can be opened."""
 
 from __future__ import annotations
 
@@ -35,11 +35,13 @@ _log = logging.getLogger("penstock")
 class LosslessEngine(ContextCompressor):
     """The engine `lossless`.
 
-    It fires and cuts as `compressor` does, and takes the same options. What gives way is told in an outline of nodes
-    that are written once; the agent has the recall tools, and opens a node `n3` as it does a message `m12`.
+    It fires and cuts as `compressor` does, and takes the same options. What gives way is told in an outline
+    of nodes that are written once; the agent has the recall tools, and opens a node `n3` as it does a message
+    `m12`.
 
-    With a `store` the nodes of a session are kept beside it from `on_session_start` on: a process that was killed finds
-    them again, and asks no model twice. `shelf` keeps them anywhere else; without either they go with the process.
+    With a `store` the nodes of a session are kept beside it from `on_session_start` on: a process that was
+    killed finds them again, and asks no model twice. `shelf` keeps them anywhere else; without either they go
+    with the process.
     """
 
     def __init__(

@@ -7,13 +7,14 @@
     [n6 m62-80]
     - m71 the port was wrong
 
-A header names the node and the messages below it; nodes without a text share one. What stands below a header is
-written once: the next handoff takes it over letter for letter, until the node gives way to its parent.
+A header names the node and the messages below it; nodes without a text share one. What stands below a header
+is written once: the next handoff takes it over letter for letter, until the node gives way to its parent.
 
-The nodes form a tree. What gives way to a handoff is cut into segments of about the same size, and each is a leaf. Every
-two nodes of a level, as they come, have a parent on the next, so that the tree of a long conversation is low, and its
-shape follows from the number of leaves alone. Nodes are numbered as they become whole: n1 and n2 are leaves, n3 is their
-parent, n4 is the next leaf. So a handle means the same node for good, and the nodes inside it follow from its number.
+The nodes form a tree. What gives way to a handoff is cut into segments of about the same size, and each is a
+leaf. Every two nodes of a level, as they come, have a parent on the next, so that the tree of a long
+conversation is low, and its shape follows from the number of leaves alone. Nodes are numbered as they become
+whole: n1 and n2 are leaves, n3 is their parent, n4 is the next leaf. So a handle means the same node for
+good, and the nodes inside it follow from its number.
 """
 
 from __future__ import annotations
@@ -102,10 +103,10 @@ def collapse_handles(handles: Iterable[int]) -> tuple[int, ...]:
 
 
 def cut_segments(transcript: Transcript, places: Sequence[int], segment_tokens: int) -> list[tuple[int, ...]]:
-    """Cut the places into segments of about this size. What may not be parted stays together, whatever its size.
+    """Cut the places into segments of about this size. What may not be parted stays together.
 
-    Where a segment ends depends on what is in it and on nothing behind it, but for a short remainder. So segments are
-    the same when the conversation has gone on.
+    Where a segment ends depends on what is in it and on nothing behind it, but for a short remainder. So
+    segments are the same when the conversation has gone on.
     """
     segments: list[tuple[int, ...]] = []
     held: list[int] = []
@@ -165,8 +166,8 @@ _TITLE = f"## {OUTLINE}"
 class Node(msgspec.Struct, frozen=True):
     """A node as an outline shows it: the messages below it, by number, and its text, already escaped.
 
-    It has more than one handle where it stands for several nodes without a text. `key` is what its text is known by,
-    empty where that was read from a handoff. `fresh` says that the text was made now.
+    It has more than one handle where it stands for several nodes without a text. `key` is what its text is
+    known by, empty where that was read from a handoff. `fresh` says that the text was made now.
     """
 
     handles: tuple[int, ...]

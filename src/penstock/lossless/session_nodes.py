@@ -1,6 +1,7 @@
 """The nodes of a stored session that the engine `lossless` compacts: kept beside it, read back with it.
 
-They are read whatever engine compacts the session now: a handle that once stood in a view can always be opened.
+They are read whatever engine compacts the session now: a handle that once stood in a view can always be
+opened.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The nodes of a conversation's outlines: kept on a shelf by handle and by key, and read again as a history.
 
-A history with nodes lets a handle such as `n3` be described and read: down to its children, then to the originals.
+A history with nodes lets a handle such as `n3` be described and read: down to its children, then to the
+originals.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class NodeTree:
         return known if len(known) == len(found) else ()
 
     def runs(self, handle: int) -> Runs:
-        """The numbers of all messages below a node, also of one that was never told; none where it is not known."""
+        """The numbers of all messages below a node, even one that was never told; none if it is unknown."""
         node = self.node(handle)
         if node is not None:
             return node.runs
@@ -114,8 +115,8 @@ def node_number(handle: str) -> int:
 class NodeHistory:
     """A history with nodes. `behind` is a second one, which is asked for what the first does not know.
 
-    `shown` are the nodes that stand in the view. Their headers name the messages below them even where the tree lacks
-    the node, as that of a branch does whose conversation was deleted.
+    `shown` are the nodes that stand in the view. Their headers name the messages below them even where the
+    tree lacks the node, as that of a branch does whose conversation was deleted.
     """
 
     def __init__(

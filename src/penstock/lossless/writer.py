@@ -1,10 +1,10 @@
-"""The writer of the engine `lossless`: handoffs whose critical context is an outline of nodes, each written once.
+"""The writer of the engine `lossless`: handoffs with an outline of nodes, each written once.
 
-Nodes of the last handoff stand in the new one as they are. What gave way since is cut into segments, and the lines for
-all of them are chosen together, so that the room goes where it covers most. Where the old nodes leave too little for
-the new ones, pairs of them give way to their parents, on the lowest level first, there the oldest: what was long ago is
-told coarsely, what was just now finely. A node that has no room for its text still stands there with its header, so
-that everything can be reached from the view.
+Nodes of the last handoff stand in the new one as they are. What gave way since is cut into segments, and the
+lines for all of them are chosen together, so that the room goes where it covers most. Where the old nodes
+leave too little for the new ones, pairs of them give way to their parents, on the lowest level first, there
+the oldest: what was long ago is told coarsely, what was just now finely. A node that has no room for its text
+still stands there with its header, so that everything can be reached from the view.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class _Part(msgspec.Struct, eq=False):
 
     @property
     def told_tokens(self) -> int:
-        """The tokens of its text, or those it may take where it is that of a parent; new segments share what is left."""
+        """The tokens of its text, or those that a parent may take; new segments share what is left."""
         if self.text is None and self.below:
             return int(_PARENT_SHARE * sum(one.told_tokens for one in self.below))
         return self.text_tokens
@@ -134,7 +134,7 @@ class OutlineWriter(ExtractiveWriter):
         self._number_of_source = self._numbers_of_sources()
 
     def write(self, budget: int, measure: Measure, beside: Surroundings) -> OutlineText:
-        """Returns a handoff of at most `budget` tokens: the outline, which lasts, before the sections, which do not."""
+        """Returns a handoff of at most `budget` tokens: first the outline, which lasts, then the sections."""
         entries, struck = self._sections.write(budget, beside.request, beside.kept_verbatim)
         everything = self._all_parts(beside.kept)
         as_told = {part.handles: part.node() for part in everything if part.text}
@@ -158,7 +158,7 @@ class OutlineWriter(ExtractiveWriter):
     # The parts of the outline.
 
     def _all_parts(self, kept: frozenset[int]) -> list[_Part]:
-        """The nodes of the last outline, one for messages that no node knows, and a leaf for each new segment."""
+        """The nodes of the last outline, one for messages that no node knows, a leaf for each new segment."""
         transcript = self._transcript
         parts = [_Part(node.handles, node.runs, node.text) for node in parse_outline(self._last_text())]
         leaves = max((spot_of(part.handles[-1]).leaves for part in parts), default=0)
@@ -256,7 +256,7 @@ class OutlineWriter(ExtractiveWriter):
     # The lines of parts that have no text yet.
 
     def _numbers_of_sources(self) -> NDArray[np.int32]:
-        """For each source, the number of its message; of one in a handoff, the number that the handoff gives it."""
+        """For each source, the number of its message; inside a handoff, the number that stands there."""
         index = self._transcript.index
         numbers = np.array(self._transcript.numbers, np.int32)[index.message_of_source]
         for source in np.flatnonzero(index.speakers == Speaker.HANDOFF).tolist():
@@ -265,7 +265,8 @@ class OutlineWriter(ExtractiveWriter):
 
     def _parts_of_sources(self) -> NDArray[np.int32]:
         """For each source, the place of the part that its message is below; -1 where it is below none."""
-        # The runs of all parts in order, after one that no number is in, so that every number has a run before it.
+        # The runs of all parts in order, after one that no number is in, so that every number has a run
+        # before it.
         runs = sorted((*run, place) for place, part in enumerate(self._parts) for run in part.runs)
         firsts, lasts, places = (np.array(column, np.int64) for column in zip((0, 0, -1), *runs, strict=True))
         nearest = np.searchsorted(firsts, self._number_of_source, side="right") - 1
@@ -273,7 +274,7 @@ class OutlineWriter(ExtractiveWriter):
         return np.where(inside, places[nearest], -1).astype(np.int32)
 
     def _shut(self, choice: ExcerptChoice, beside: Surroundings) -> Flags:
-        """For each source, True if its lines are not to be chosen: it stands in the view, or in a node with a text."""
+        """For each source, True if its lines stand already, in the view or in a node with a text."""
         index = self._transcript.index
         # One row per part, and one more that the -1 of a source without a part leads to.
         written = np.array([part.text is not None for part in self._parts] + [False], np.bool_)
@@ -341,8 +342,8 @@ def _all_below(part: _Part) -> Iterable[_Part]:
 def _next_groups(parts: Sequence[_Part]) -> list[int]:
     """The places of the next parts that give way to their parents, on the lowest level where there are any.
 
-    Leaves do so by and by, the oldest first. A higher level does all at once: then it is let alone for long, and what
-    is before it stays as it is. New segments give way only where nothing else is left.
+    Leaves do so by and by, the oldest first. A higher level does all at once: then it is let alone for long,
+    and what is before it stays as it is. New segments give way only where nothing else is left.
     """
     groups = [
         (parts[start].is_new, level, start)

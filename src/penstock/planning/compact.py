@@ -85,8 +85,8 @@ def limits_for_target(
 ) -> PlanLimits:
     """Limits for a named target, which bounds the whole list.
 
-    With its ceiling the tail takes up to a quarter of what the system prompt leaves, less where the target is a
-    small share of the conversation: there its tokens keep more as excerpts.
+    With its ceiling the tail takes up to a quarter of what the system prompt leaves, less where the target is
+    a small share of the conversation: there its tokens keep more as excerpts.
     """
     system_end = leading_system(transcript.messages)
     system = sum(transcript.tokens[:system_end])
@@ -205,7 +205,7 @@ def _is_merged(piece: object) -> bool:
 
 
 def _count_facts(transcript: Transcript, plan: Plan, written: Sequence[str]) -> tuple[int, int]:
-    """The numbers of distinct values that still stand in the view, and of those that stand only in the originals."""
+    """Counts the distinct values that still stand in the view, and those only in the originals."""
     index = transcript.index
     present = np.zeros(len(index.in_sources), np.bool_)  # one row per value
     verbatim = np.array(sorted(plan.kept_verbatim), np.int32)

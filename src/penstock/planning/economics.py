@@ -1,11 +1,13 @@
-"""Deciding whether a compaction pays: the price of breaking the provider's cache against that of carrying old tokens along.
+"""Deciding whether a compaction pays: the price of a broken cache against that of carrying old tokens.
 
-A rewrite of the prompt must be written to the cache again, and what it drops is no longer read on every later request.
-The rule needs no forecast: it compacts once carrying what could be dropped has cost as much as dropping it would. With
-its gate it also keeps the bill of a twin, which gets the same tokens at the same times and compacts only where it must,
-and allows a compaction only while our own bill stays at or under the twin's.
+A rewrite of the prompt must be written to the cache again, and what it drops is no longer read on every later
+request. The rule needs no forecast: it compacts once carrying what could be dropped has cost as much as
+dropping it would. With its gate it also keeps the bill of a twin, which gets the same tokens at the same
+times and compacts only where it must, and allows a compaction only while our own bill stays at or under the
+twin's.
 
-Amounts are in *units*, the price of one uncached input token. Everything is a value, and a request costs O(1).
+Amounts are in *units*, the price of one uncached input token. Everything is a value, and a request costs
+O(1).
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ LEAST_DROPPED_TOKENS = 5_000
 """A compaction that drops less is not worth the change to the conversation."""
 
 Caching: TypeAlias = Literal["5m", "1h", "automatic", "none"]
-"""The ways in which a prompt is cached: by marks, for five minutes or an hour; by the provider itself; not at all."""
+"""The ways to cache a prompt: by marks, for 5 minutes or an hour; by the provider itself; not at all.
+"""
 Mode: TypeAlias = Literal["off", "gated", "on"]
 
 _TTL_SECONDS = {"5m": 300.0, "1h": 3_600.0, "automatic": 300.0, "none": 0.0}
@@ -104,7 +107,7 @@ def terms_of(price: ModelPrice, caching: Caching, *, prompt_tokens: int = 0) -> 
 
 
 def caching_seen(usage: Usage, assumed: Caching) -> Caching:
-    """The caching that a response shows. What was read or written decides; silence says little of an automatic one."""
+    """Returns the caching that a response shows: reads and writes decide, silence says little."""
     if usage.cache_write_tokens:
         return "1h" if usage.cache_write_1h_tokens * 2 > usage.cache_write_tokens else "5m"
     if usage.cache_read_tokens:
@@ -115,9 +118,10 @@ def caching_seen(usage: Usage, assumed: Caching) -> Caching:
 class PricedRequest(msgspec.Struct, frozen=True, gc=False):
     """A request that is about to be sent.
 
-    `view_tokens` is all of it, `appended_tokens` what was not in the one before, `static_tokens` the system prompt and
-    the tools, which a compaction leaves alone, and `kept_tokens` what it would keep of the rest: handoff and tail.
-    `summary_tokens` is how much of the handoff a model would write, 0 for an extractive one.
+    `view_tokens` is all of it, `appended_tokens` what was not in the one before, `static_tokens` the system
+    prompt and the tools, which a compaction leaves alone, and `kept_tokens` what it would keep of the rest:
+    handoff and tail. `summary_tokens` is how much of the handoff a model would write, 0 for an extractive
+    one.
     """
 
     view_tokens: int
@@ -129,7 +133,7 @@ class PricedRequest(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def droppable_tokens(self) -> int:
-        """The tokens that a compaction would take out of this request; negative where there is less than it keeps."""
+        """The tokens that a compaction would drop; negative where there are fewer than it keeps."""
         return self.view_tokens - self.static_tokens - self.kept_tokens
 
 
@@ -156,9 +160,9 @@ _COMPACTING = frozenset((Why.LIMIT, Why.PAYS, Why.FREE))
 class Weighed(msgspec.Struct, frozen=True, gc=False):
     """A decision and what it rests on, in units: for the receipt, and by `reason` for people.
 
-    `cost` is what compacting now adds to the bill of this request (below 0: what it takes off it), `carried` what
-    carrying droppable tokens has cost since the last compaction, `room` how far our bill may rise to reach the
-    twin's. `summary_tokens` is what a model may write for it, 0 where none may be asked.
+    `cost` is what compacting now adds to the bill of this request (below 0: what it takes off it), `carried`
+    what carrying droppable tokens has cost since the last compaction, `room` how far our bill may rise to
+    reach the twin's. `summary_tokens` is what a model may write for it, 0 where none may be asked.
     """
 
     why: Why
@@ -233,8 +237,9 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
 class Books(msgspec.Struct, frozen=True, gc=False):
     """The state of one conversation with one model; a new model or a resumed conversation opens new books.
 
-    From `limit_tokens` on (the threshold) a compaction always runs. `carried` is what carrying droppable tokens has
-    cost since the last compaction; `bill` and `twin_bill` are all prompts and summaries so far, ours and the twin's.
+    From `limit_tokens` on (the threshold) a compaction always runs. `carried` is what carrying droppable
+    tokens has cost since the last compaction; `bill` and `twin_bill` are all prompts and summaries so far,
+    ours and the twin's.
     """
 
     terms: PriceTerms
@@ -266,7 +271,7 @@ def step(books: Books, request: PricedRequest) -> tuple[Books, Weighed]:
 
 
 def weigh(books: Books, request: PricedRequest) -> Weighed:
-    """Decides whether to compact before this request, and says why. Below the limit, `gated` asks no model for a summary."""
+    """Decides whether to compact before this request. Below the limit, `gated` asks no model."""
     terms, warm, dropped = books.terms, request.warm, request.droppable_tokens
     at_limit = request.view_tokens >= books.limit_tokens
     own = terms.prompt(request.view_tokens, request.appended_tokens, warm=warm)
@@ -324,7 +329,8 @@ def book(
 def settle(books: Books, usage: Usage) -> Books:
     """The books after the response: whether the cache was warm is taken from what the provider reports.
 
-    Where it was as assumed, nothing changes. Where not, the last request is booked again, ours and the twin's.
+    Where it was as assumed, nothing changes. Where not, the last request is booked again, ours and the
+    twin's.
     """
     entry = books.last
     if entry is None:
@@ -349,13 +355,13 @@ def settle(books: Books, usage: Usage) -> Books:
 
 
 def _price_compacted(terms: PriceTerms, after_tokens: int, request: PricedRequest) -> float:
-    """Returns the price of the prompt once it is compacted: the static prefix is still cached, the rest is new."""
+    """Returns the price of the compacted prompt: its static prefix is still cached, the rest is new."""
     fresh = after_tokens - request.static_tokens
     return terms.prompt(after_tokens, fresh, warm=request.warm)
 
 
 def _twin(books: Books, request: PricedRequest) -> tuple[float, int]:
-    """Returns the price of this request for the twin, and the tokens of its view: it compacts at the limit and nowhere else."""
+    """Returns the price of this request for the twin, which compacts only at the limit, and its tokens."""
     terms, warm = books.terms, request.warm
     begins = not books.twin_tokens  # the twin begins as we are
     view = request.view_tokens if begins else books.twin_tokens + request.appended_tokens

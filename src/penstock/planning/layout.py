@@ -144,7 +144,7 @@ class LayoutMaker:
         )
 
     def tokens_by_part(self, layout: Layout) -> dict[str, int]:
-        """Returns the tokens of each part of the layout, for the error that lists them; empty parts are left out."""
+        """Returns the tokens of each part of the layout that has any, for the error that lists them."""
         parts: dict[str, int] = {}
         for place in layout.positions(len(self._transcript.messages)):
             if place < self.system_end:
@@ -163,7 +163,7 @@ class LayoutMaker:
         return {name: tokens for name, tokens in parts.items() if tokens}
 
     def _first_handoff(self) -> int:
-        """The position of the first earlier handoff: the head ends before it, so that the new one takes it up."""
+        """The position of the first earlier handoff: the head ends before it, and the new one replaces it."""
         return next(iter(self._transcript.handoffs), len(self._transcript.messages))
 
     def _islands(self, head_end: int, tail_start: int) -> tuple[int, ...]:
@@ -176,7 +176,7 @@ class LayoutMaker:
         return tuple(sorted(place for place in islands if head_end <= place < tail_start))
 
     def _fit_tail(self, start: int, limit: int) -> tuple[int, dict[int, dict[int, Part]]]:
-        """The tail from `start` within the limit: results, then arguments, then texts give way, then its start."""
+        """The tail from `start` within the limit: results give way, then arguments, texts, its start."""
         while True:
             rewritten = self._shrink(start, limit)
             if self._tokens(range(start, len(self._transcript.messages)), rewritten) <= limit:

@@ -1,11 +1,11 @@
 """Deciding what a compaction will do, before anything is done.
 
-`make_plan` is pure and complete. It decides for every message whether it is kept, elided or summarised, and why; it has
-the handoff written; and it knows the tokens of the result. Whatever the content, the plan fits the target, or one error
-says which parts take how many tokens.
+`make_plan` is pure and complete. It decides for every message whether it is kept, elided or summarised, and
+why; it has the handoff written; and it knows the tokens of the result. Whatever the content, the plan fits
+the target, or one error says which parts take how many tokens.
 
-If eliding old results alone gets well below the target, nothing is summarised, and the room that is left goes to the
-most needed lines of the results that were elided. Otherwise a handoff takes the place of the middle.
+If eliding old results alone gets well below the target, nothing is summarised, and the room that is left goes
+to the most needed lines of the results that were elided. Otherwise a handoff takes the place of the middle.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def _reason(place: int, standing: KeptReasons, fate: Fate, grown: bool) -> str:
 def make_plan(
     transcript: Transcript, limits: PlanLimits, order: CompactionOrder, prose: Checked | None = None
 ) -> Planned:
-    """Returns the plan, or why there is nothing to do. Raises TargetTooSmall if what must stay exceeds the target.
+    """Returns the plan, or why there is nothing to do. Raises TargetTooSmall if too much must stay.
 
     `prose` is a model's part of the handoff, already checked against the conversation.
     """

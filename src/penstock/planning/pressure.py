@@ -38,8 +38,9 @@ class Pressure(msgspec.Struct, frozen=True, kw_only=True):
     """The levels that have been said and not yet cleared, and the size from which automatic compaction fires.
 
     A level is said when the prompt reaches its limit and cleared when the prompt falls below it. A
-    conversation too dense to shrink (still at or over the threshold after a compaction) keeps its warning, and
-    `fires_from_tokens` lies 10 % of the threshold above it, until the prompt has been below the threshold.
+    conversation too dense to shrink (still at or over the threshold after a compaction) keeps its warning,
+    and `fires_from_tokens` lies 10 % of the threshold above it, until the prompt has been below the
+    threshold.
     """
 
     budgets: Budgets
@@ -50,7 +51,7 @@ class Pressure(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, budgets: Budgets, settings: PressureSettings, *, automatic: bool = True) -> Pressure:
-        """No pressure yet. `automatic` is the setting `compression.enabled`: notices promise nothing without it."""
+        """No pressure yet. `automatic` is `compression.enabled`: without it notices promise nothing."""
         return cls(
             budgets=budgets,
             settings=settings,

@@ -1,16 +1,17 @@
-"""Choosing the excerpts of a handoff: first how likely each value is needed again, then which excerpts cover most.
+"""Choosing the excerpts of a handoff: how likely each value is needed, then which excerpts cover most.
 
-**How likely** is a logistic rule with few weights. In order of what they do: how recently and how often a value was
-mentioned, whether anyone but a tool said it, how much it has to do with the live request, and how crowded the least
-crowded place was that it stood in (one of forty items of a listing is rarely the one). Keys of JSON name values and are
-seldom wanted themselves. The weights were fitted once on several kinds of recorded sessions at several budgets; see
-docs/adr/0004-importance.md.
+**How likely** is a logistic rule with few weights. In order of what they do: how recently and how often a
+value was mentioned, whether anyone but a tool said it, how much it has to do with the live request, and how
+crowded the least crowded place was that it stood in (one of forty items of a listing is rarely the one). Keys
+of JSON name values and are seldom wanted themselves. The weights were fitted once on several kinds of
+recorded sessions at several budgets; see docs/adr/0004-importance.md.
 
-**Which excerpts** is a greedy cover within a budget. The next excerpt is always the one that adds the most per token,
-given what is covered already: a value that stands in the view, in the tail or in an excerpt chosen before adds nothing.
-A value counts in full only with plain words beside it, its own or those of a neighbouring excerpt that is chosen too;
-bare it counts for less. The first excerpt of a message also pays for the message's header. What an excerpt could add at
-most is worked out for all of them at once; what it adds now only for those that come to the top of the heap.
+**Which excerpts** is a greedy cover within a budget. The next excerpt is always the one that adds the most
+per token, given what is covered already: a value that stands in the view, in the tail or in an excerpt chosen
+before adds nothing. A value counts in full only with plain words beside it, its own or those of a
+neighbouring excerpt that is chosen too; bare it counts for less. The first excerpt of a message also pays for
+the message's header. What an excerpt could add at most is worked out for all of them at once; what it adds
+now only for those that come to the top of the heap.
 
 Excerpts, sources and values are numbers here: those of the `Index`, whose arrays say what belongs to what.
 """
@@ -87,7 +88,7 @@ def begin_choice(
     tokenizer: Tokenizer,
     header: Callable[[int], str] | None = None,
 ) -> ExcerptChoice:
-    """Returns an empty choice among all excerpts, which knows how likely each value is needed for the live request.
+    """Returns an empty choice, which knows how likely each value is needed for the live request.
 
     `request` is the position of the request; `header` is as in `ExcerptChoice`.
     """
@@ -107,8 +108,9 @@ def score_values(index: Index, live: Live, tokens_after: NDArray[np.int64]) -> N
 
     `tokens_after[m]` is how many tokens of the conversation come after message m.
     """
-    # All arrays below have one row per value, those of the index too. The vocabulary may have met more values than this
-    # index (it serves every conversation of a notebook), so what it gives is cut to the first `count`.
+    # All arrays below have one row per value, those of the index too. The vocabulary may have met more values
+    # than this index (it serves every conversation of a notebook), so what it gives is cut to the first
+    # `count`.
     vocabulary = index.vocabulary
     count = len(index.in_sources)
     mentioned = _log(np.maximum(index.in_sources, 1))
@@ -140,8 +142,8 @@ def _log(numbers: NDArray[np.int32] | NDArray[np.int64]) -> NDArray[np.float32]:
 class ExcerptChoice:
     """The excerpts chosen so far and the values that they cover.
 
-    `weights` has one row per value. `header` gives the line that stands above the excerpts of a source; None where they
-    need no header.
+    `weights` has one row per value. `header` gives the line that stands above the excerpts of a source; None
+    where they need no header.
     """
 
     def __init__(
@@ -157,8 +159,9 @@ class ExcerptChoice:
         self._index = index
         self._tokenizer = tokenizer
         self._header_of = header
-        # By value: its weight, and how far it is covered, 0 to 1. The arrays serve passes over all excerpts, the
-        # dictionaries the look at single ones: reading one element of an array is slow. They always agree.
+        # By value: its weight, and how far it is covered, 0 to 1. The arrays serve passes over all excerpts,
+        # the dictionaries the look at single ones: reading one element of an array is slow. They always
+        # agree.
         self._weights = weights
         self._covered = np.zeros(len(weights), np.float32)
         self._weight_of: dict[int, float] = {}
@@ -167,12 +170,14 @@ class ExcerptChoice:
         self._cost: dict[int, int] = {}
         self._source: dict[int, int] = {}
         self._values: dict[int, list[int]] = {}
-        # By source: the tokens of its header, whether that is paid for, and its excerpts among the candidates.
+        # By source: the tokens of its header, whether that is paid for, and its excerpts among the
+        # candidates.
         self._header: dict[int, int] = {}
         self._opened: set[int] = set()
         self._siblings: dict[int, list[int]] = {}
-        # Candidates as (minus what one added per token when it was last looked at, excerpt). What one adds only falls
-        # while others are chosen, but for neighbours, which are put back; so a top that still holds is the best.
+        # Candidates as (minus what one added per token when it was last looked at, excerpt). What one adds
+        # only falls while others are chosen, but for neighbours, which are put back; so a top that still
+        # holds is the best.
         self._heap: list[tuple[float, int]] = []
 
     def cover(self, ids: NDArray[np.int32], *, bare: bool = False) -> None:
@@ -234,7 +239,8 @@ class ExcerptChoice:
 
     def _most_gain(self) -> NDArray[np.float32]:
         """For each excerpt, the sum of what its values lack, as if all of them stood beside plain words."""
-        # The values of the filled excerpts stand one after the other in `ids`; `reduceat` adds up each excerpt's run.
+        # The values of the filled excerpts stand one after the other in `ids`; `reduceat` adds up each
+        # excerpt's run.
         index = self._index
         still_open = self._weights * (1.0 - self._covered)
         gains = np.zeros(len(index.lengths), np.float32)
@@ -329,7 +335,7 @@ class ExcerptChoice:
         return self._cost[number] + (0 if source in self._opened else self._header[source])
 
     def _charge(self, number: int) -> float:
-        """The cost by which the excerpt is compared with others: of a header that is still to be paid, a share."""
+        """The cost by which excerpts are compared: of a header still to be paid, a share."""
         source = self._source[number]
         return self._cost[number] + (0.0 if source in self._opened else self._header[source] * _HEADER_SHARE)
 

@@ -108,7 +108,7 @@ class ExtractiveWriter:
     def _fit(
         self, entries: list[HandoffEntry], choice: ExcerptChoice, budget: int, measure: Measure
     ) -> tuple[str, list[HandoffEntry]]:
-        """The text of all of it within the budget, and the entries in it. Nothing where not even one line fits."""
+        """The text of all of it within the budget, and its entries. Empty where not one line fits."""
         text = self._render(entries, choice)
         for _ in range(_REFILLS):
             spare = budget - measure(text)

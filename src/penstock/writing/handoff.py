@@ -7,8 +7,8 @@
     DATABASE_PORT = 5433
 
 `parse_handoff` reads back what `render_handoff` wrote, so that a later compaction updates the last handoff
-and does not summarise a summary. An outline (see `outline`) is read as critical context: what stands directly below the
-header of a node are its notes.
+and does not summarise a summary. An outline (see `outline`) is read as critical context: what stands directly
+below the header of a node are its notes.
 """
 
 from __future__ import annotations

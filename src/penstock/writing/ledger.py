@@ -1,4 +1,4 @@
-"""The facts of a conversation, taken from the raw messages without a model: actions, errors, constraints, decisions.
+"""The facts of a conversation, without a model: actions, errors, constraints, decisions.
 
 `facts_in` reads one message; `Ledger.of` folds the facts of a conversation: a call meets its outcome, a file
 is listed once with all that was done to it, a command that was run again stands with its latest outcome, an

@@ -1,4 +1,4 @@
-"""The prompts for a model that writes a handoff. Pure text from values; the golden tests show every prompt whole.
+"""The prompts for a model that writes a handoff, from values; the golden tests show each whole.
 
 The reader of a handoff is another assistant, which has seen nothing. The writer is told that no one in the
 conversation speaks to it. What it reads is fenced off as data, and a fence inside the data cannot close it.

@@ -1,8 +1,8 @@
 """A model's handoff, read into the entries of ours.
 
-A model writes headings and lists in its own way. What stands under a heading that we know becomes entries of that
-section; what stands under another becomes part of the active state. Nothing here trusts the text: whether it says
-only what the conversation says is checked by `verify`.
+A model writes headings and lists in its own way. What stands under a heading that we know becomes entries of
+that section; what stands under another becomes part of the active state. Nothing here trusts the text:
+whether it says only what the conversation says is checked by `verify`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Reading each message once, into excerpts with the values in each, and all readings of a conversation as arrays.
+"""Reading each message once, into excerpts and values, and a conversation's readings as arrays.
 
-A `Reader` cuts what a message says into excerpts and gives every value in them a number, so that a `Reading` is a few
-slices of arrays. Texts are redacted first, part by part as a whole, so that no excerpt can hold half of a secret. Many
-messages are read together: their texts go through the vocabulary in blocks.
+A `Reader` cuts what a message says into excerpts and gives every value in them a number, so that a `Reading`
+is a few slices of arrays. Texts are redacted first, part by part as a whole, so that no excerpt can hold half
+of a secret. Many messages are read together: their texts go through the vocabulary in blocks.
 
-The `Index` joins the readings of a conversation: one row per source, one per excerpt, one per value, so that a long
-conversation is scored with array operations. It only grows. After k new messages it is brought up to date at a cost of
-O(k) reading and a copy of its arrays, and a second compaction of a long conversation does not read it again.
+The `Index` joins the readings of a conversation: one row per source, one per excerpt, one per value, so that
+a long conversation is scored with array operations. It only grows. After k new messages it is brought up to
+date at a cost of O(k) reading and a copy of its arrays, and a second compaction of a long conversation does
+not read it again.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class Speaker(IntEnum):
 class _Block(msgspec.Struct, frozen=True, eq=False):
     """The arrays of many sources, one after the other; each source knows its stretch of each of them."""
 
-    # One row per excerpt: its characters, where it would begin if all texts of the block stood in one (with one more
-    # row for the end), and how many distinct values it holds.
+    # One row per excerpt: its characters, where it would begin if all texts of the block stood in one (with
+    # one more row for the end), and how many distinct values it holds.
     lengths: NDArray[np.int32]
     offsets: array[int]
     counts: NDArray[np.int32]
@@ -220,8 +221,8 @@ class Reader:
         counts = np.diff(found.starts).astype(np.int32)
         sizes = np.array([len(draft.excerpts) for draft in block])
         ends = np.cumsum(sizes)
-        # For each value found the source it stands in; source and value in one number, so that one sort gives the
-        # distinct values of all sources, source by source.
+        # For each value found the source it stands in; source and value in one number, so that one sort gives
+        # the distinct values of all sources, source by source.
         source_of = np.repeat(np.repeat(np.arange(len(block)), sizes), counts)
         width = max(1, len(vocabulary))
         distinct = sorted_distinct(source_of * width + found.ids)
@@ -271,7 +272,7 @@ def _readable(text: str) -> str:
 
 
 def _voices(message: Message, entries: list[HandoffEntry]) -> Iterator[tuple[Speaker, str, str]]:
-    """Yields each voice of a message with its tag and its text. Entries of an older handoff are added to `entries`."""
+    """Yields each voice of a message with its tag and text; adds older handoffs to `entries`."""
     for part in message.parts:
         match part:
             case Text(text=text):
@@ -340,8 +341,8 @@ class Index:
         # Of the sources that were: number and label of the line above their excerpts, and its tokens.
         self.headings: dict[int, tuple[int, str]] = {}
         self.heading_costs: dict[int, int] = {}
-        # One row per value: in how many sources and excerpts it stands, the last message that mentions it, whether
-        # anyone but a tool said it, and how many values its least crowded source has.
+        # One row per value: in how many sources and excerpts it stands, the last message that mentions it,
+        # whether anyone but a tool said it, and how many values its least crowded source has.
         self.in_sources = np.zeros(0, np.int32)
         self.in_excerpts = np.zeros(0, np.int32)
         self.last_message = np.zeros(0, np.int32)
@@ -350,7 +351,7 @@ class Index:
         self.crowd = np.zeros(0, np.int32)
 
     def extend(self, readings: Sequence[Reading]) -> None:
-        """Add the readings of the messages that come next, some at a time: what that takes meanwhile stays small."""
+        """Add the readings of the next messages, some at a time, so that this takes little memory."""
         for start in range(0, len(readings), _INDEXED_AT_ONCE):
             self._add(readings[start : start + _INDEXED_AT_ONCE])
 

@@ -1,7 +1,7 @@
 """The sections of a handoff but the last: requests, constraints, actions and decisions, from the ledger.
 
-Where a model wrote prose, its entries take the place of ours, but for what the user asked and demanded: that stays in
-the user's own words.
+Where a model wrote prose, its entries take the place of ours, but for what the user asked and demanded: that
+stays in the user's own words.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Sections:
     ) -> tuple[list[HandoffEntry], int]:
         """Returns the entries within their share of the budget, and how many values had to be struck in them.
 
-        Constraints come first, then the task, then the history. `kept_verbatim` are the positions of messages that
-        stand whole in the view, `request` is that of the live request.
+        Constraints come first, then the task, then the history. `kept_verbatim` are the positions of messages
+        that stand whole in the view, `request` is that of the live request.
         """
         transcript = self._transcript
         facts = list(transcript.facts(self._redactor))
@@ -133,7 +133,7 @@ class Sections:
         return [*(entry for entry in entries if entry.section not in told), *taken]
 
     def take_most_needed(self, entries: Sequence[HandoffEntry], share: int) -> list[HandoffEntry]:
-        """Returns the entries that fit the share, in their order; where not all fit, those of the sections needed most."""
+        """Returns the entries that fit the share, in order; sections that are needed most go first."""
         costs = self._tokenizer.count_many([f"- m{entry.number} {entry.text}\n" for entry in entries])
         ranked = sorted(range(len(entries)), key=lambda place: (_NEED[entries[place].section], place))
         taken: set[int] = set()
@@ -147,8 +147,8 @@ class Sections:
     def _verify(self, entries: list[HandoffEntry]) -> tuple[list[HandoffEntry], int]:
         """The entries without values that the conversation does not hold, and how many those were.
 
-        Excerpts need no such check: they are the conversation. Entries of an older handoff were checked when it
-        was written, and what they were checked against may be gone.
+        Excerpts need no such check: they are the conversation. Entries of an older handoff were checked when
+        it was written, and what they were checked against may be gone.
         """
         known = self._transcript.index.vocabulary
         older = set(self._older())

@@ -59,8 +59,8 @@ def values_in(text: str) -> list[str]:
 def values_of_each(tokens: Iterable[str]) -> tuple[list[str], list[int]]:
     """The values of these tokens and phrases, one after the other, and how many each of them holds.
 
-    The same as `values_in_token` and `values_in_phrase` give one by one. Conversations have very many distinct
-    tokens, so the common cases are told apart here, without a call for each.
+    The same as `values_in_token` and `values_in_phrase` give one by one. Conversations have very many
+    distinct tokens, so the common cases are told apart here, without a call for each.
     """
     values: list[str] = []
     counts: list[int] = []

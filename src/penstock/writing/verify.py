@@ -1,8 +1,8 @@
 """Verifying that a handoff says only what the conversation says.
 
 Every value in the text must be a value of the conversation. One that is not is struck and counted. What was
-extracted holds none; the check stands in its way all the same. A model's text is held to more: to every number,
-quote and message that it names, and to the secrets that the conversation holds.
+extracted holds none; the check stands in its way all the same. A model's text is held to more: to every
+number, quote and message that it names, and to the secrets that the conversation holds.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 class KnownSource(msgspec.Struct, frozen=True, eq=False):
-    """The standard for a model's text: the values of the conversation, its texts, its messages and its secrets.
+    """The standard for a model's text: the values, texts, messages and secrets of the conversation.
 
     `texts` are looked through only for what is not among the values.
     """
@@ -96,8 +96,8 @@ class KnownSource(msgspec.Struct, frozen=True, eq=False):
 def strike_unknown(text: str, known: Container[str], *, phrases: bool = True) -> Verified:
     """The text with every value that is not known replaced; handles are ours and stay.
 
-    Longer values go first, so that none is cut. Without `phrases`, what stands between quotes is not looked at:
-    where a text was cut, its quotes no longer pair as they did.
+    Longer values go first, so that none is cut. Without `phrases`, what stands between quotes is not looked
+    at: where a text was cut, its quotes no longer pair as they did.
     """
     whole = _CUT.sub(" ", text)
     found = [value for token in tokens_of(whole) for value in values_in_token(token)]
@@ -109,8 +109,8 @@ def strike_unknown(text: str, known: Container[str], *, phrases: bool = True) ->
 def check_prose(prose: Prose, source: KnownSource, redactor: Redactor) -> Checked:
     """Returns what a model wrote, without what it invented and without secrets.
 
-    A value that the source does not hold is struck. An entry that loses half of what it claims, or more, goes as
-    a whole: what is left of it would say something else.
+    A value that the source does not hold is struck. An entry that loses half of what it claims, or more, goes
+    as a whole: what is left of it would say something else.
     """
     clean = [_without_secrets(entry, source.secrets, redactor) for entry in prose.entries]
     claims = [_claims(entry.text) for entry in clean]

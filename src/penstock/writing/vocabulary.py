@@ -7,8 +7,9 @@ The way of a text:
     kinds     what a new value looks like: a path, a flag, a number … (`Kind`)
     words     the words inside a new value, by which it is related to a request (`find_words`)
 
-After the first reading, finding the values of a megabyte of text is one look-up per token and a few array operations.
-Kinds and words come from passes over the bytes of all new values, laid side by side; no value is looked at by itself.
+After the first reading, finding the values of a megabyte of text is one look-up per token and a few array
+operations. Kinds and words come from passes over the bytes of all new values, laid side by side; no value is
+looked at by itself.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ class Vocabulary:
         # One row per value: its kind, and how many words it has (at least 1, since it divides).
         self._kinds = np.zeros(0, np.int8)
         self._word_count = np.zeros(0, np.int32)
-        # One row per word of every value: the word, and the value that it is in. They stand in pieces, each sorted by
-        # word, so that new values make a new piece and no large array is sorted again.
+        # One row per word of every value: the word, and the value that it is in. They stand in pieces, each
+        # sorted by word, so that new values make a new piece and no large array is sorted again.
         self._word: list[NDArray[np.uint16]] = [np.zeros(0, np.uint16)]
         self._owner: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
 
@@ -118,8 +119,9 @@ class Vocabulary:
         """
         codes = np.fromiter(map(self._tokens.__getitem__, tokens), np.int64, len(tokens))
         self._read_fresh()
-        # Token t holds counts[t] values from first[t] on. `places` are the indices of all of them in `held`: for each
-        # token the run first[t], first[t] + 1, …, made from one `arange` by shifting each token's part of it.
+        # Token t holds counts[t] values from first[t] on. `places` are the indices of all of them in `held`:
+        # for each token the run first[t], first[t] + 1, …, made from one `arange` by shifting each token's
+        # part of it.
         first = np.frombuffer(self._tokens.first, np.intc).astype(np.int64)
         counts = first[codes + 1] - first[codes]
         before = np.cumsum(counts) - counts
@@ -161,7 +163,8 @@ class Vocabulary:
         weights = np.array([weighed[one] for one in sorted(weighed)], np.float32)
         total = np.zeros(len(self), np.float32)
         for word_piece, owner_piece in zip(self._word, self._owner, strict=True):
-            # The rows of bucket b are first[b] to first[b] + counts[b]; `some` are the indices of all of them.
+            # The rows of bucket b are first[b] to first[b] + counts[b]; `some` are the indices of all of
+            # them.
             first = np.searchsorted(word_piece, buckets)
             counts = np.searchsorted(word_piece, buckets, "right") - first
             some = np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
@@ -191,9 +194,9 @@ class Vocabulary:
 class _Tokens(dict[str, int]):
     """A number for each token of late, and the values that each holds.
 
-    Looking up a new token gives it the next number, so that a whole text is looked up by one `map`; its values are
-    found afterwards, for all new tokens together. Token t holds the values `held[first[t] : first[t + 1]]`. Token 0 is
-    the end of a text and holds none.
+    Looking up a new token gives it the next number, so that a whole text is looked up by one `map`; its
+    values are found afterwards, for all new tokens together. Token t holds the values `held[first[t] :
+    first[t + 1]]`. Token 0 is the end of a text and holds none.
     """
 
     def __init__(self) -> None:
@@ -226,9 +229,9 @@ class Interned(NamedTuple):
 class Interner:
     """Numbers for very many distinct texts, without keeping the texts. It only grows.
 
-    A text is known by its 64-bit hash. The hashes stand in one sorted array, so that half a million of them take six
-    megabytes where a table of objects takes sixty, and many are looked up at once. Numbers are given in the order in
-    which texts are met, so that they do not depend on what the hashes happen to be.
+    A text is known by its 64-bit hash. The hashes stand in one sorted array, so that half a million of them
+    take six megabytes where a table of objects takes sixty, and many are looked up at once. Numbers are given
+    in the order in which texts are met, so that they do not depend on what the hashes happen to be.
     """
 
     def __init__(self) -> None:
@@ -240,7 +243,7 @@ class Interner:
         return len(self._hashes)
 
     def intern(self, hashes: NDArray[np.int64]) -> Interned:
-        """Returns a number for each hash; new ones get the next free numbers, in the order in which they stand here."""
+        """Returns a number for each hash; new ones get the next free numbers, in the order given."""
         if not len(hashes):
             return Interned(np.zeros(0, np.int32), np.zeros(0, np.int64))
         # The distinct hashes in ascending order, and the first place at which each of them stands.
@@ -249,7 +252,8 @@ class Interner:
         first = np.ones(len(ordered), np.bool_)
         first[1:] = ordered[1:] != ordered[:-1]
         distinct, met_at = ordered[first], np.minimum.reduceat(order, np.flatnonzero(first))
-        # New ones are numbered by the place at which they were met, and put where they belong among the hashes.
+        # New ones are numbered by the place at which they were met, and put where they belong among the
+        # hashes.
         at = np.searchsorted(self._hashes, distinct)
         new = ~self._stands(distinct, at)
         by_meeting = np.argsort(met_at[new])
@@ -258,7 +262,7 @@ class Interner:
         fresh = met_at[new][by_meeting]
         self._hashes = np.insert(self._hashes, at[new], distinct[new])
         self._numbers = np.insert(self._numbers, at[new], numbers)
-        # Back from the distinct ones to all: the k-th of the ordered hashes is distinct one number cumsum(first) - 1.
+        # Back from the distinct hashes to all: the running sum says, for each ordered hash, which distinct one.
         numbers_of_distinct = self._numbers[np.searchsorted(self._hashes, distinct)]
         result = np.empty(len(hashes), np.int32)
         result[order] = numbers_of_distinct[np.cumsum(first) - 1]
@@ -368,10 +372,10 @@ def bucket(word: str) -> int:
 def find_words(joined: str) -> ValueWords:
     """Returns the words of all values in a text of which each line is one value and the last is empty.
 
-    A word is what `values.sub_words` finds, told by bytes: three or more letters or digits of one kind, a capital before
-    small letters included; of letters beyond ASCII, four or more bytes. It is known by a number below `BUCKETS`,
-    whatever its case. Two words may share a number. That makes a few values seem related that are not, and saves a table
-    of all words there are.
+    A word is what `values.sub_words` finds, told by bytes: three or more letters or digits of one kind, a
+    capital before small letters included; of letters beyond ASCII, four or more bytes. It is known by a
+    number below `BUCKETS`, whatever its case. Two words may share a number. That makes a few values seem
+    related that are not, and saves a table of all words there are.
     """
     data = np.frombuffer(joined.encode(errors="replace"), np.uint8)
     lowered = np.frombuffer(joined.lower().encode(errors="replace"), np.uint8)

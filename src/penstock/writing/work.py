@@ -1,7 +1,7 @@
 """The material of a summariser: the raw turns that a handoff will stand for, tool output included.
 
-Texts are redacted. Where even many requests could not hold all of it, tool output gives way first, line by line: the
-lines whose values are most likely needed stay, by the same choice that fills an extractive handoff.
+Texts are redacted. Where even many requests could not hold all of it, tool output gives way first, line by
+line: the lines whose values are most likely needed stay, by the same choice that fills an extractive handoff.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class WorkTurn(msgspec.Struct, frozen=True, gc=False):
 class Work(msgspec.Struct, frozen=True, eq=False):
     """Everything that a handoff is written from.
 
-    `previous` is the last handoff, which the new one updates. `asked` are the user's messages, by number, with their
-    first words. `prose_tokens` is what the model's part of the handoff may take.
+    `previous` is the last handoff, which the new one updates. `asked` are the user's messages, by number,
+    with their first words. `prose_tokens` is what the model's part of the handoff may take.
     """
 
     turns: tuple[WorkTurn, ...]

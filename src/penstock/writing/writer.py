@@ -1,7 +1,8 @@
 """The seam between planning and writing: the planner is handed a writer and asks it for a handoff that fits.
 
-`writing.extractive` quotes excerpts of the conversation; the engine `lossless` brings a second writer, whose handoffs are
-outlines of a tree. The planner knows neither: it decides where the handoff stands and how long it may be.
+`writing.extractive` quotes excerpts of the conversation; the engine `lossless` brings a second writer, whose
+handoffs are outlines of a tree. The planner knows neither: it decides where the handoff stands and how long
+it may be.
 """
 
 from __future__ import annotations
