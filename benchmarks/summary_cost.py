@@ -11,9 +11,8 @@ from benchmarks.report import Cell, Figure, Table
 from benchmarks.scripted_writers import WRITERS
 from benchmarks.speed import WINDOW_TOKENS, warm
 from penstock.conversation.dialects import dialect_named
-from penstock.engine.compress import new_notebook
-from penstock.planning.compact import CompactionResult, Goal, compact
-from penstock.planning.plan import Wishes
+from penstock.engine.compress import CompressRequest, new_notebook
+from penstock.planning.compact import CompactionResult, compact
 from penstock.settings import Settings
 from penstock.writing.notebook import Notebook, Opened
 from penstock.writing.prose import Prose, read_prose
@@ -72,15 +71,7 @@ def _written(session: list[dict[str, object]], tokens: int, name: str) -> str:
 
 
 def _planned(opened: Opened, book: Notebook, tokens: int, prose: Prose | None) -> CompactionResult:
-    return compact(
-        opened,
-        Goal(None, tokens),
-        Wishes(),
-        Settings().compression,
-        tokenizer=book.tokenizer,
-        redactor=book.redactor,
-        prose=prose,
-    )
+    return compact(opened, CompressRequest(context_length=tokens).order(book), prose)
 
 
 def _planner(opened: Opened, book: Notebook, tokens: int, prose: Prose) -> Callable[[], object]:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import pytest
 
 from penstock.conversation.handles import numbers_in
-from penstock.lossless import outliner
+from penstock.lossless import writer as outlines
 from penstock.lossless.engine import LosslessEngine
 from penstock.lossless.outline import NodeTexts, parse_outline
 
-NOTHING_KNOWN = NodeTexts(lambda key: None)
+OUTLINED = partial(outlines.OutlineWriter, known=NodeTexts(lambda key: None))
 
 
 @pytest.fixture(autouse=True, scope="module")
 def short_segments():
     """Segments of some hundred tokens, so that conversations that tests can afford have many."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(outliner, "_SIZES", (150, 300, 600))
-        patch.setattr(outliner, "_TOKENS_PER_SEGMENT", 60)
+        patch.setattr(outlines, "_SIZES", (150, 300, 600))
+        patch.setattr(outlines, "_TOKENS_PER_SEGMENT", 60)
         yield
 
 

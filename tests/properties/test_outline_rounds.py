@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from outline_claims import DialectEngine, numbers, outline, short_segments
 
 from penstock.errors import TargetTooSmall
-from penstock.lossless.segments import children_of
+from penstock.lossless.outline import children_of
 from penstock.planning.plan import Fate
 
 __all__ = ["short_segments"]

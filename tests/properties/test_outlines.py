@@ -6,13 +6,12 @@ import pytest
 from compaction_claims import NAMES, cases, claim, decoded, last_request, spoken, told_target
 from hypothesis import given
 from hypothesis import strategies as st
-from outline_claims import NOTHING_KNOWN, DialectEngine, numbers, outline, short_segments
+from outline_claims import OUTLINED, DialectEngine, numbers, outline, short_segments
 from tests.strategies.conversations import broken_conversations, conversations
 from tests.strategies.long_sessions import long_conversations
 
 from penstock.errors import TargetTooSmall
-from penstock.lossless.outline import parse_outline, render_outline
-from penstock.lossless.segments import children_of, spot_of
+from penstock.lossless.outline import children_of, parse_outline, render_outline, spot_of
 from penstock.planning.plan import Fate
 from penstock.writing.handoff import HandoffSection, parse_handoff
 
@@ -29,10 +28,10 @@ def test_a_result_is_legal_and_within_its_target_or_one_error_names_a_target_tha
     case = data.draw(cases(name, kind))
     target = case.target
     try:
-        seen = case.compress(nodes=NOTHING_KNOWN)
+        seen = case.compress(make_writer=OUTLINED)
     except TargetTooSmall as error:
         target = told_target(error)
-        seen = case.compress(target, nodes=NOTHING_KNOWN)
+        seen = case.compress(target, make_writer=OUTLINED)
     assert seen.tokens == seen.result.receipt.tokens_after <= target
     assert seen.breaches == set()
 
@@ -43,7 +42,7 @@ def test_a_result_is_legal_and_within_its_target_or_one_error_names_a_target_tha
 def test_the_last_request_stands_in_the_result_as_it_was_said(name, data):
     case = data.draw(cases(name, shares=(0.2, 0.9)))
     place = last_request(name, case.wires)
-    seen = case.fitting(nodes=NOTHING_KNOWN)
+    seen = case.fitting(make_writer=OUTLINED)
     verdict = seen.result.verdicts[place]
     if verdict.fate is Fate.KEPT:
         words = "\n".join(spoken(decoded(name, case.wires)[place]))
@@ -56,7 +55,7 @@ def test_the_last_request_stands_in_the_result_as_it_was_said(name, data):
 @claim(6)
 @given(data=st.data())
 def test_every_message_that_is_gone_is_below_one_node_of_the_outline(name, data):
-    seen = data.draw(cases(name)).fitting(nodes=NOTHING_KNOWN)
+    seen = data.draw(cases(name)).fitting(make_writer=OUTLINED)
     gone = [verdict.number for verdict in seen.result.verdicts if verdict.fate is Fate.SUMMARISED]
     if seen.summaries and "## Outline" in seen.text:
         told = [number for node in outline(seen) for number in numbers(node)]
@@ -68,7 +67,7 @@ def test_every_message_that_is_gone_is_below_one_node_of_the_outline(name, data)
 @given(data=st.data())
 def test_the_same_conversation_gives_the_same_outline_and_a_result_is_not_made_smaller_again(name, data):
     case = data.draw(cases(name))
-    first, second = (case.fitting(nodes=NOTHING_KNOWN).result for _ in range(2))
+    first, second = (case.fitting(make_writer=OUTLINED).result for _ in range(2))
     assert first.messages == second.messages
     again = DialectEngine(name).compact(first.messages, target_tokens=first.receipt.target_tokens)
     assert again.receipt.outcome == "nothing_to_do"
@@ -79,7 +78,7 @@ def test_the_same_conversation_gives_the_same_outline_and_a_result_is_not_made_s
 @claim(5)
 @given(data=st.data())
 def test_an_outline_reads_back_as_it_was_written(name, data):
-    seen = data.draw(cases(name)).fitting(nodes=NOTHING_KNOWN)
+    seen = data.draw(cases(name)).fitting(make_writer=OUTLINED)
     for summary in seen.summaries:
         nodes = parse_outline(summary.text)
         assert render_outline(nodes) in summary.text

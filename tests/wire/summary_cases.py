@@ -18,13 +18,12 @@ from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import Summary, ToolCall
 from penstock.conversation.rules import check
 from penstock.conversation.view import encode
-from penstock.engine.compress import new_notebook
+from penstock.engine.compress import CompressRequest, new_notebook
 from penstock.engine.summariser import Summariser
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import weigh
 from penstock.planning.compact import limits_for_target
-from penstock.planning.plan import Wishes
-from penstock.planning.planner import make_plan
+from penstock.planning.plan import make_plan
 from penstock.providers.retries import RetryPolicy
 from penstock.redaction import REDACTED
 from penstock.settings import Settings
@@ -231,10 +230,11 @@ def least_recall(talk):
         book = new_notebook(None, settings)
         transcript = book.open(talk.wires, DIALECTS[talk.dialect]).transcript
         limits = limits_for_target(transcript, talk.target, settings.compression)
-        whole = make_plan(transcript, limits, Wishes(), book.tokenizer, book.redactor)
+        order = CompressRequest(target_tokens=talk.target).order(book)
+        whole = make_plan(transcript, limits, order)
         room = talk.target - whole.tokens_after + whole.handoff_tokens
         facts = msgspec.structs.replace(limits, explicit=False, handoff_tokens=room - int(room * PROSE_SHARE))
-        least = make_plan(transcript, facts, Wishes(), book.tokenizer, book.redactor)
+        least = make_plan(transcript, facts, order)
         _LEAST[key] = recall(talk, encode(least.pieces, transcript, transcript.dialect))
     return _LEAST[key]
 

@@ -1,4 +1,14 @@
-"""`compress`: a conversation in, a smaller legal one out, with a receipt and every original at hand."""
+"""`compress`: a conversation in, a smaller legal one out, with a receipt and every original at hand.
+
+    open      a notebook decodes the list, links and repairs it, and weighs and reads what it has not seen before
+    plan      what stays, what is elided, how long the handoff may be (`planning.compact`, `planning.plan`)
+    write     the handoff: by excerpts, or as the writer of the request does it (`writing`)
+    assemble  the new list, as its dialect has it on the wire
+    check     by the rules of that dialect; then the receipt
+
+All of it runs without a model first. Where a model is to write, it is given the turns that the plan leaves
+out; then the list is compacted once more with its prose, after that was checked against the conversation.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +19,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -22,54 +32,51 @@ from penstock.engine.compressed import Compressed
 from penstock.engine.summariser import summariser_of
 from penstock.engine.threads import in_thread
 from penstock.errors import InputError, SettingsError
-from penstock.lossless.outline import NodeTexts  # noqa: TC001 - a struct's field types are read at run time
 from penstock.measure.prices import Money, Unknown
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import MESSAGE_FRAME, tools_tokens
 from penstock.measure.windows import resolve_window
-from penstock.planning.compact import CompactionResult, Goal, compact
-from penstock.planning.plan import Wishes
+from penstock.planning.compact import CompactionResult, compact
+from penstock.planning.layout import Wishes
+from penstock.planning.plan import CompactionOrder, Goal
 from penstock.planning.receipt import DEGRADED
 from penstock.redaction import Redactor
 from penstock.redaction.kingfisher import kingfisher
 from penstock.settings import Settings, settings_from
+from penstock.writing.extractive import ExtractiveWriter
 from penstock.writing.notebook import Notebook, Opened
 from penstock.writing.sections import PROSE_SHARE
-from penstock.writing.work import WorkMaker
+from penstock.writing.work import WorkMaker, WorkScope
 
 if TYPE_CHECKING:
     from penstock.conversation.document import Document
     from penstock.engine.summariser import Summariser, Written
     from penstock.measure.tokens import Tokenizer
     from penstock.planning.plan import Plan
-    from penstock.writing.prose import Prose
+    from penstock.writing.writer import MakeWriter
 
 __all__ = [
-    "Begun",
     "CompressRequest",
+    "FirstPass",
     "acompress",
-    "begin_list",
-    "compacted",
+    "begin",
     "compress",
     "compress_document",
     "compress_list",
-    "finished",
+    "deliver",
     "new_notebook",
-    "noted",
     "redactor_of_process",
     "run_sync",
     "summarise_document",
     "summarise_list",
-    "wishes_of",
 ]
 
 _T = TypeVar("_T")
-_Opening: TypeAlias = "tuple[Notebook, Callable[[], Opened]]"
 _LEAST_PROSE = 80  # tokens
 
 
 class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What `compress` was asked for, beside the messages. `recall_tool` reads originals, where the agent has such a tool."""
+    """Everything that `compress` is asked for, beside the messages."""
 
     target_tokens: int | None = None
     context_length: int | None = None
@@ -80,10 +87,14 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
     dialect: str = "auto"
     settings: Settings = Settings()
     pins: frozenset[int] = frozenset()
-    numbers: Sequence[int] | None = None  # of the messages given, where they are not to be counted
+    """Numbers of messages that stay as they came."""
+    numbers: Sequence[int] | None = None
+    """The numbers of the messages given, where they are not to be counted."""
     memory: WriterMemory = WriterMemory()
     recall_tool: str | None = None
-    nodes: NodeTexts | None = None  # makes the handoff an outline
+    """The tool by which the agent reads originals, where it has one."""
+    make_writer: MakeWriter = ExtractiveWriter
+    """Makes whoever writes the handoff."""
 
     def __post_init__(self) -> None:
         """Raises SettingsError for a value that cannot be meant."""
@@ -97,11 +108,22 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
                 raise SettingsError(f"{name} is {value!r}; give a text")
 
     def goal(self, tokenizer: Tokenizer) -> Goal:
-        """The target or window to aim at."""
+        """Returns the target or window to aim at."""
         configured = self.context_length or self.settings.model.window_of(self.model or "")
         window = configured if configured is not None else resolve_window(self.model).tokens
         outside = tools_tokens(self.tools, tokenizer) + _system_tokens(self.system, tokenizer)
         return Goal(self.target_tokens, window, outside)
+
+    def order(self, notebook: Notebook) -> CompactionOrder:
+        """Returns what the planner is told."""
+        return CompactionOrder(
+            goal=self.goal(notebook.tokenizer),
+            settings=self.settings.compression,
+            tokenizer=notebook.tokenizer,
+            redactor=notebook.redactor,
+            wishes=Wishes(focus=self.focus or "", pins=self.pins, recall_tool=self.recall_tool),
+            make_writer=self.make_writer,
+        )
 
 
 def compress(  # noqa: PLR0913  # the public signature
@@ -117,17 +139,18 @@ def compress(  # noqa: PLR0913  # the public signature
     summariser: Any = None,
     settings: Settings | Mapping[str, Any] | None = None,
 ) -> Compressed:
-    """Compress a conversation given as a list of wire messages (OpenAI Chat or Responses, Anthropic, ShareGPT).
+    """Compress a list of wire messages (OpenAI Chat or Responses, Anthropic, ShareGPT).
 
     `target_tokens` bounds the whole returned list. Without it the target follows from `context_length`, else
-    from the model's window. `tools` and `system` are what the request holds beside the list. `focus` is a topic
-    to keep in more detail. The input is never mutated.
+    from the model's window. `tools` and `system` are what the request holds beside the list. `focus` is a
+    topic to keep in more detail. The input is never mutated.
 
-    `summariser` has a model write the prose of the handoff: a `Summariser`, a model, or a function from a prompt to
-    a text. Whatever it does, every message stays reachable: where it fails, the receipt says `degraded`.
+    `summariser` has a model write the prose of the handoff: a `Summariser`, a model, or a function from a
+    prompt to a text. Whatever it does, every message stays reachable: where it fails, the receipt says
+    `degraded`.
 
-    Raises InputError for what is not a conversation, TargetTooSmall where what may not be dropped does not fit,
-    SettingsError for a wrong setting; all are PenstockError.
+    Raises InputError for what is not a conversation, TargetTooSmall where what may not be dropped does not
+    fit, SettingsError for a wrong setting; all are PenstockError.
     """
     return run_sync(
         acompress(
@@ -177,18 +200,13 @@ async def acompress(  # noqa: PLR0913  # the public signature
 def compress_list(
     messages: Sequence[Any], request: CompressRequest, notebook: Notebook | None = None
 ) -> Compressed:
-    """One compaction of a list of wire objects. A notebook makes a later one of the same conversation cheap."""
-    return finished(begin_list(messages, request, notebook))
-
-
-def begin_list(messages: Sequence[Any], request: CompressRequest, notebook: Notebook | None = None) -> Begun:
-    """The list opened, and compacted without a model: what a compaction with one begins with."""
-    return _begun(_listed(messages, request, notebook), request)
+    """Compact a list of wire objects. A notebook makes a later compaction of the same conversation cheap."""
+    return deliver(begin(messages, request, notebook))
 
 
 def compress_document(document: Document, request: CompressRequest) -> Compressed:
-    """One compaction of a document: `messages` of the result are the exact bytes of what was kept, and new objects."""
-    return finished(_begun(_documented(document, request), request))
+    """Compact a document: `messages` of the result are the exact bytes of what was kept, and new objects."""
+    return deliver(_begin_document(document, request))
 
 
 async def summarise_list(
@@ -198,9 +216,9 @@ async def summarise_list(
     notebook: Notebook | None = None,
     on_step: Callable[[str], None] | None = None,
 ) -> Compressed:
-    """As `compress_list`, with a model that writes the prose of the handoff. Says to `on_step` what it does."""
-    begun = await in_thread(begin_list, messages, request, notebook)
-    return await _with_model(begun, request, summariser, on_step)
+    """As `compress_list`, with a model that writes the prose of the handoff. `on_step` is told of each step."""
+    first = await in_thread(begin, messages, request, notebook)
+    return await _summarise(first, request, summariser, on_step)
 
 
 async def summarise_document(
@@ -210,72 +228,74 @@ async def summarise_document(
     on_step: Callable[[str], None] | None = None,
 ) -> Compressed:
     """As `compress_document`, with a model that writes the prose of the handoff."""
-    begun = await asyncio.to_thread(lambda: _begun(_documented(document, request), request))
-    return await _with_model(begun, request, summariser, on_step)
+    first = await asyncio.to_thread(_begin_document, document, request)
+    return await _summarise(first, request, summariser, on_step)
 
 
-class Begun(msgspec.Struct, frozen=True, eq=False):
-    """A conversation that was opened, and its compaction without a model."""
+class FirstPass(msgspec.Struct, frozen=True, eq=False):
+    """An opened conversation and its compaction without a model, which stands unless a model does better."""
 
     opened: Opened
-    book: Notebook
+    notebook: Notebook
     result: CompactionResult
     started: float
+    """The clock of the process when it began."""
     logged: bool = False
+    """True if the messages are those of a log, which then wants to know how they were read."""
 
 
-def _listed(messages: Sequence[Any], request: CompressRequest, notebook: Notebook | None) -> _Opening:
+def begin(
+    messages: Sequence[Any],
+    request: CompressRequest,
+    notebook: Notebook | None = None,
+    raws: Sequence[bytes] | None = None,
+) -> FirstPass:
+    """Open the list and compact it without a model. `raws` are the bytes it came as, if it came so."""
     if isinstance(messages, (str, bytes, Mapping)):
         raise InputError("messages must be a list of message objects, not one object or text")
+    started = time.perf_counter()
     wires = list(messages)
     dialect = detect(wires) if request.dialect == "auto" else dialect_named(request.dialect)
     book = notebook or new_notebook(request.model, request.settings)
-    return book, lambda: book.open(wires, dialect, numbers=request.numbers)
-
-
-def _documented(document: Document, request: CompressRequest) -> _Opening:
-    book = new_notebook(request.model, request.settings)
-    return book, lambda: book.open(document.wires, document.dialect, document.raws)
-
-
-def _begun(opening: _Opening, request: CompressRequest) -> Begun:
-    started = time.perf_counter()
-    book, open_it = opening
     with _no_collection():
-        opened = open_it()
-        result = compacted(opened, request, book)
-    return Begun(opened, book, result, started, logged=request.numbers is not None)
+        opened = book.open(wires, dialect, raws, request.numbers)  # decoded, linked, repaired, weighed, read
+        result = compact(opened, request.order(book))  # planned, written, assembled, checked
+    return FirstPass(opened, book, result, started, logged=request.numbers is not None)
 
 
-def finished(begun: Begun) -> Compressed:
-    """What callers get."""
-    seconds = time.perf_counter() - begun.started
-    return Compressed(begun.opened, begun.result, seconds, logged=begun.logged)
+def _begin_document(document: Document, request: CompressRequest) -> FirstPass:
+    request = msgspec.structs.replace(request, dialect=document.dialect.name)
+    return begin(document.wires, request, raws=document.raws)
 
 
-async def _with_model(
-    begun: Begun, request: CompressRequest, summariser: Summariser, on_step: Callable[[str], None] | None
+async def _summarise(
+    first: FirstPass,
+    request: CompressRequest,
+    summariser: Summariser,
+    on_step: Callable[[str], None] | None,
 ) -> Compressed:
-    """The compaction with a model's prose in its handoff, or the one without where there is none to be had."""
-    plan = begun.result.plan
+    """Compact again with a model's prose in the handoff; the first pass stands where there is none to be had."""
+    plan = first.result.plan
     if plan is None or not plan.handoff_tokens:
-        return finished(begun)
+        return deliver(first)
     prose_tokens = int(plan.handoff_room * PROSE_SHARE)
     if prose_tokens < _LEAST_PROSE:
         said = f"a handoff of at most {plan.handoff_room:,} tokens has no room for a model's words"
-        return finished(noted(begun, begun.result, reason=said))
-    job = await in_thread(_job, begun, plan, request, prose_tokens)
+        return deliver(first, reason=said)
+    job = await in_thread(_make_job, first, plan, request, prose_tokens)
     written = await summariser.write(job, on_step)
     if written.prose is None:
-        return finished(noted(begun, begun.result, written, outcome=DEGRADED, reason=written.reason))
-    result = await in_thread(compacted, begun.opened, request, begun.book, written.prose)
-    return finished(noted(begun, result, written))
+        return deliver(first, written=written, outcome=DEGRADED, reason=written.reason)
+    order = request.order(first.notebook)
+    result = await in_thread(compact, first.opened, order, written.prose)  # checks the prose
+    return deliver(first, result, written)
 
 
-def _job(begun: Begun, plan: Plan, request: CompressRequest, prose_tokens: int) -> WritingJob:
-    opened, book = begun.opened, begun.book
+def _make_job(first: FirstPass, plan: Plan, request: CompressRequest, prose_tokens: int) -> WritingJob:
+    opened, book = first.opened, first.notebook
     transcript = opened.transcript
-    maker = WorkMaker(transcript, plan, wishes_of(request), book.tokenizer, book.redactor)
+    scope = WorkScope(plan.standing.request, plan.kept_verbatim, request.focus or "")
+    maker = WorkMaker(transcript, scope, book.tokenizer, book.redactor)
     outside = request.goal(book.tokenizer).outside_tokens
     conversation = Conversation(
         messages=opened.came,
@@ -288,12 +308,18 @@ def _job(begun: Begun, plan: Plan, request: CompressRequest, prose_tokens: int) 
     )
     reusable = not opened.repairs and request.settings.model.cache_ttl != "off"
     return WritingJob(
-        maker.work(prose_tokens), maker.trimmed, conversation if reusable else None, request.memory
+        maker.make(prose_tokens), maker.trim, conversation if reusable else None, request.memory
     )
 
 
-def noted(begun: Begun, result: CompactionResult, written: Written | None = None, **changes: Any) -> Begun:
-    """With what the model did, in the receipt."""
+def deliver(
+    first: FirstPass, result: CompactionResult | None = None, written: Written | None = None, **changes: Any
+) -> Compressed:
+    """Returns what callers get: the result, or that of the first pass, with its receipt.
+
+    `written` is what the model did, which the receipt tells; `changes` are other fields of the receipt.
+    """
+    result = result or first.result
     if written is not None:
         usage, cost = written.usage, written.cost
         changes |= {
@@ -307,29 +333,10 @@ def noted(begun: Begun, result: CompactionResult, written: Written | None = None
             "attempts": tuple(attempt.to_dict() for attempt in written.attempts),
             "summary_limits": msgspec.to_builtins(written.limits),
         }
-    receipt = msgspec.structs.replace(result.receipt, **changes)
-    return msgspec.structs.replace(begun, result=msgspec.structs.replace(result, receipt=receipt))
-
-
-def compacted(
-    opened: Opened, request: CompressRequest, book: Notebook, prose: Prose | None = None
-) -> CompactionResult:
-    """One compaction of an opened conversation, as the request says."""
-    return compact(
-        opened,
-        request.goal(book.tokenizer),
-        wishes_of(request),
-        request.settings.compression,
-        tokenizer=book.tokenizer,
-        redactor=book.redactor,
-        prose=prose,
-        nodes=request.nodes,
-    )
-
-
-def wishes_of(request: CompressRequest) -> Wishes:
-    """What the planner is told of the request."""
-    return Wishes(focus=request.focus or "", pins=request.pins, recall_tool=request.recall_tool)
+    if changes:
+        receipt = msgspec.structs.replace(result.receipt, **changes)
+        result = msgspec.structs.replace(result, receipt=receipt)
+    return Compressed(first.opened, result, time.perf_counter() - first.started, logged=first.logged)
 
 
 @contextmanager

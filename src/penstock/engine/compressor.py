@@ -228,7 +228,7 @@ class ContextCompressor(ContextEngine):
             self._counted = self._reported_at = receipt.tokens_after
             self._observed = (0, 0)
             self.last_prompt_tokens = receipt.tokens_after + outside
-            self._pressure, notices = self._pressure.compacted(self.last_prompt_tokens)
+            self._pressure, notices = self._pressure.observe_compaction(self.last_prompt_tokens)
             self._say(notices)
 
     def original(self, handle: str) -> Any:

@@ -1,24 +1,17 @@
-"""The engine `lossless`: handoffs are outlines of a tree, and every node of it can be opened down to the messages."""
+"""The engine `lossless`: handoffs are outlines of a tree, and every node of it can be opened."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from penstock.conversation.handles import HandleKind, parse_handle
-from penstock.conversation.view import Handoff
-from penstock.engine.compress import begin_list, finished
 from penstock.engine.compressor import ContextCompressor
 from penstock.engine.recollection import Recollection
-from penstock.engine.threads import in_thread
 from penstock.errors import UnknownHandle, UnknownSession
-from penstock.lossless.history import NodeHistory
-from penstock.lossless.notes import with_notes
-from penstock.lossless.outline import NodeTexts, parse_outline
-from penstock.lossless.segments import spot_of
-from penstock.lossless.tree import NodeTree
+from penstock.lossless.compaction import compress_with_tree, summarise_with_tree, use_tree
+from penstock.lossless.outline import spot_of
+from penstock.lossless.tree import NodeHistory, NodeTree, nodes_in_view
 from penstock.recall.semantic import embedder_for
 from penstock.sessions.history import SessionHistory
 from penstock.stores.shelf import MemoryShelf, open_shelf
@@ -30,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.engine.compressed import Compressed
     from penstock.engine.summariser import Summariser
     from penstock.errors import StoreError
+    from penstock.lossless.outline import Node
     from penstock.recall.history import History
     from penstock.stores.shelf import Shelf
     from penstock.stores.store import Store
@@ -42,11 +36,13 @@ _log = logging.getLogger("penstock")
 class LosslessEngine(ContextCompressor):
     """The engine `lossless`.
 
-    It fires and cuts as `compressor` does, and takes the same options. What gives way is told in an outline of nodes
-    that are written once; the agent has the recall tools, and opens a node `n3` as it does a message `m12`.
+    It fires and cuts as `compressor` does, and takes the same options. What gives way is told in an outline
+    of nodes that are written once; the agent has the recall tools, and opens a node `n3` as it does a message
+    `m12`.
 
-    With a `store` the nodes of a session are kept beside it from `on_session_start` on: a process that was killed finds
-    them again, and asks no model twice. `shelf` keeps them anywhere else; without either they go with the process.
+    With a `store` the nodes of a session are kept beside it from `on_session_start` on: a process that was
+    killed finds them again, and asks no model twice. `shelf` keeps them anywhere else; without either they go
+    with the process.
     """
 
     def __init__(
@@ -60,7 +56,7 @@ class LosslessEngine(ContextCompressor):
     ) -> None:
         self._tree = NodeTree(shelf or MemoryShelf())
         self._stored: History | None = None
-        self._shown: tuple[int, ...] = ()
+        self._shown: tuple[Node, ...] = ()
         super().__init__(context_length, recall_tools=recall_tools, store=store, **options)
 
     @property
@@ -79,9 +75,10 @@ class LosslessEngine(ContextCompressor):
         return [self._originals[one] for one in numbers if one in self._originals]
 
     def get_status(self) -> dict[str, Any]:
-        """What a status line shows, with how many nodes stand in the outline, on how many levels."""
-        levels = 1 + max((spot_of(handle).level for handle in self._shown), default=-1)
-        return {**super().get_status(), "nodes": len(self._shown), "levels": levels}
+        """Returns what a status line shows, with how many nodes stand in the outline, on how many levels."""
+        handles = [handle for node in self._shown for handle in node.handles]
+        levels = 1 + max((spot_of(handle).level for handle in handles), default=-1)
+        return {**super().get_status(), "nodes": len(handles), "levels": levels}
 
     def on_session_start(self, session_id: str, **context: Any) -> None:
         """A session begins or is resumed; where the store knows it, its nodes are kept and found there."""
@@ -117,25 +114,21 @@ class LosslessEngine(ContextCompressor):
         )
 
     def _request(self, focus: str | None, target: int | None) -> CompressRequest:
-        return msgspec.structs.replace(super()._request(focus, target), nodes=NodeTexts(self._tree.text))
+        return use_tree(super()._request(focus, target), self._tree)
 
     def _extractive(self, messages: Sequence[dict[str, Any]], request: CompressRequest) -> Compressed:
-        return self._kept(finished(begin_list(messages, request, self._notebook)))
+        return self._take_note(compress_with_tree(messages, request, self._notebook, self._tree))
 
     async def _written(
         self, messages: Sequence[dict[str, Any]], request: CompressRequest, summariser: Summariser
     ) -> Compressed:
-        begun = await in_thread(begin_list, messages, request, self._notebook)
-        return self._kept(await with_notes(begun, request, summariser, self._tree))
+        result = await summarise_with_tree(messages, request, self._notebook, self._tree, summariser)
+        return self._take_note(result)
 
-    def _kept(self, result: Compressed) -> Compressed:
-        """The result; its nodes are on the shelf."""
+    def _take_note(self, result: Compressed) -> Compressed:
+        """The result; the engine knows which nodes stand in it."""
         if result.plan is not None:
-            self._tree.keep(result.plan.nodes)
-            texts = [piece.summary.text for piece in result.plan.pieces if isinstance(piece, Handoff)]
-            self._shown = tuple(
-                handle for text in texts for node in parse_outline(text) for handle in node.handles
-            )
+            self._shown = nodes_in_view(result.plan.pieces)
         return result
 
     def _new_recollection(self) -> Recollection:

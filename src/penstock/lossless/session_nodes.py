@@ -1,21 +1,16 @@
 """The nodes of a stored session that the engine `lossless` compacts: kept beside it, read back with it.
 
-They are read whatever engine compacts the session now: a handle that once stood in a view can always be opened.
+They are read whatever engine compacts the session now: a handle that once stood in a view can always be
+opened.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from penstock.conversation.view import Handoff
-from penstock.engine.compress import begin_list, finished
 from penstock.engine.threads import in_thread
-from penstock.lossless.history import NodeHistory
-from penstock.lossless.notes import with_notes
-from penstock.lossless.outline import NodeTexts, parse_outline
-from penstock.lossless.tree import NodeTree
+from penstock.lossless.compaction import compress_with_tree, summarise_with_tree
+from penstock.lossless.tree import NodeHistory, NodeTree, nodes_in_view
 from penstock.stores.shelf import open_shelf
 
 if TYPE_CHECKING:
@@ -45,23 +40,14 @@ class SessionNodes:
         notebook: Notebook,
         summariser: Summariser | None,
     ) -> Compressed:
-        """A compaction whose handoff is an outline; its nodes are kept."""
-        request = msgspec.structs.replace(request, nodes=NodeTexts(self._tree.text))
-        begun = await in_thread(begin_list, wires, request, notebook)
+        """Compact the list; the handoff is an outline, and its nodes are kept."""
         if summariser is None:
-            result = await in_thread(finished, begun)
-        else:
-            result = await with_notes(begun, request, summariser, self._tree)
-        if result.plan is not None:
-            self._tree.keep(result.plan.nodes)
-        return result
+            return await in_thread(compress_with_tree, wires, request, notebook, self._tree)
+        return await summarise_with_tree(wires, request, notebook, self._tree, summariser)
 
     def history(
         self, history: History, count: Callable[[str], int], newest: CompactionRow | None
     ) -> NodeHistory:
-        """The history with the nodes in it; those of the newest compaction stand in the view."""
-        pieces = newest.compaction.pieces if newest is not None else ()
-        texts = [piece.summary.text for piece in pieces if isinstance(piece, Handoff)]
-        told = [node for text in texts for node in parse_outline(text)]
-        shown = [handle for node in told for handle in node.handles]
-        return NodeHistory(history, self._tree, count, shown=shown, told=told)
+        """Returns the history with the nodes in it; those of the newest compaction stand in the view."""
+        shown = nodes_in_view(newest.compaction.pieces if newest is not None else ())
+        return NodeHistory(history, self._tree, count, shown=shown)

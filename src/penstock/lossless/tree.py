@@ -1,24 +1,35 @@
-"""The nodes of a conversation's outlines, by handle and by what they were made of, on a shelf."""
+"""The nodes of a conversation's outlines: kept on a shelf by handle and by key, and read again as a history.
+
+A history with nodes lets a handle such as `n3` be described and read: down to its children, then to the
+originals.
+"""
 
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from penstock.conversation.handles import Runs, join_runs, numbers_in
-from penstock.lossless.outline import Node
-from penstock.lossless.segments import children_of
+from penstock.conversation.handles import HandleKind, Runs, join_runs, numbers_in, parse_handle
+from penstock.conversation.view import Handoff
+from penstock.errors import UnknownHandle
+from penstock.lossless.outline import Node, children_of, header_of_node, parse_outline
+from penstock.recall.history import HistoryPlace
 from penstock.writing.handoff import HandoffEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from penstock.conversation.view import Piece
+    from penstock.recall.history import Finding, History
+    from penstock.recall.ranking import Wish
     from penstock.stores.shelf import Shelf
 
-__all__ = ["NodeTree"]
+__all__ = ["NodeHistory", "NodeTree", "nodes_in_view"]
 
+_T = TypeVar("_T")
+_BETWEEN = "\n\n"
 _MOST_NUMBERS = 100_000
 _NODE = msgspec.msgpack.Decoder(Node)
 _NOTES = msgspec.msgpack.Decoder(tuple[HandoffEntry, ...])
@@ -38,7 +49,7 @@ class NodeTree:
         return kept.decode(errors="surrogatepass") if kept is not None else None
 
     def notes(self, key: str) -> Sequence[HandoffEntry] | None:
-        """Returns what a model wrote for a key, or None."""
+        """Returns the notes of a model for a key, or None."""
         kept = self._shelf.get(f"notes-{key}")
         return _NOTES.decode(kept) if kept is not None else None
 
@@ -78,10 +89,7 @@ class NodeTree:
         return known if len(known) == len(found) else ()
 
     def runs(self, handle: int) -> Runs:
-        """Returns the numbers of all messages below a node, also of one that was never told.
-
-        There are none where the node is not known.
-        """
+        """The numbers of all messages below a node, even one that was never told; none if it is unknown."""
         node = self.node(handle)
         if node is not None:
             return node.runs
@@ -89,8 +97,117 @@ class NodeTree:
         return join_runs(below) if all(below) else ()
 
     def numbers(self, handle: int) -> tuple[int, ...]:
-        """Returns the same as `runs`, number by number.
+        """As `runs`, number by number; a handoff may come from anywhere, so there is an end to it."""
+        return _first_numbers(self.runs(handle))
 
-        A handoff may come from anywhere, so that there is a limit.
-        """
-        return tuple(islice(numbers_in(self.runs(handle)), _MOST_NUMBERS))
+
+def nodes_in_view(pieces: Iterable[Piece]) -> tuple[Node, ...]:
+    """Returns the nodes of the outlines that stand in a view, as the view tells them."""
+    texts = [piece.summary.text for piece in pieces if isinstance(piece, Handoff)]
+    return tuple(node for text in texts for node in parse_outline(text))
+
+
+class NodeHistory:
+    """A history with nodes. `behind` is a second one, which is asked for what the first does not know.
+
+    `shown` are the nodes that stand in the view. Their headers name the messages below them even where the
+    tree lacks the node, as that of a branch does whose conversation was deleted.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        tree: NodeTree,
+        count: Callable[[str], int],
+        *,
+        behind: History | None = None,
+        shown: Sequence[Node] = (),
+    ) -> None:
+        self._histories: list[History] = [history] if behind is None else [history, behind]
+        self._tree = tree
+        self._count = count
+        self._shown = shown
+
+    def search(self, query: str, wish: Wish) -> Sequence[Finding]:
+        """The best findings: messages, since nodes say only what messages say."""
+        found: list[Finding] = []
+        seen: set[str] = set()
+        for history in self._histories:
+            for finding in history.search(query, wish):
+                if not seen.intersection(finding.handles):
+                    found.append(finding)
+                    seen.update(finding.handles)
+        return found[: wish.hits]
+
+    def describe(self, handle: str) -> HistoryPlace:
+        """Returns what the handle stands for; inside a node are its children, inside a leaf its messages."""
+        node = parse_handle(handle)
+        if node.kind is not HandleKind.NODE:
+            return self._first(lambda history: history.describe(handle))
+        numbers = self._numbers(node.number)
+        text = self.text(handle)
+        children = self._tree.children(node.number)
+        inside = (
+            tuple(f"n{child.handles[0]}" for child in children)
+            if children
+            else tuple(f"m{message}" for message in numbers)
+        )
+        return HistoryPlace(
+            handle=node.text,
+            kind="segment",
+            turn=numbers[0],
+            role="",
+            title=f"segment of m{numbers[0]} to m{numbers[-1]}",
+            characters=len(text),
+            tokens=self._count(text),
+            in_view=any(node.number in shown.handles for shown in self._shown),
+            inside=inside,
+        )
+
+    def text(self, handle: str) -> str:
+        """Returns what is inside: the texts of a node's children, the originals of a leaf's messages."""
+        asked = parse_handle(handle)
+        if asked.kind is not HandleKind.NODE:
+            return self._first(lambda history: history.text(handle))
+        children = self._tree.children(asked.number)
+        if any(child.text for child in children):
+            return _BETWEEN.join(map(_with_header, children))
+        originals = list(self._originals(self._numbers(asked.number)))
+        if originals:
+            return _BETWEEN.join(originals)
+        node = self._tree.node(asked.number)
+        return node.text if node is not None else ""
+
+    def _originals(self, numbers: Sequence[int]) -> Iterator[str]:
+        for number in numbers:
+            try:
+                place, text = self.describe(f"m{number}"), self.text(f"m{number}")
+            except UnknownHandle:
+                continue  # it was gone before this history began
+            yield f"[m{number} {place.role}]\n{text}"
+
+    def _numbers(self, number: int) -> tuple[int, ...]:
+        numbers = self._tree.numbers(number) or next(
+            (_first_numbers(node.runs) for node in self._shown if number in node.handles), ()
+        )
+        if not numbers:
+            raise UnknownHandle(f"there is no node 'n{number}' in this conversation")
+        return numbers
+
+    def _first(self, ask: Callable[[History], _T]) -> _T:
+        for history in self._histories[:-1]:
+            try:
+                return ask(history)
+            except UnknownHandle:
+                continue
+        return ask(self._histories[-1])
+
+
+def _first_numbers(runs: Runs) -> tuple[int, ...]:
+    """The numbers of the runs, as many as a conversation may have: a handoff from anywhere may name far more."""
+    return tuple(islice(numbers_in(runs), _MOST_NUMBERS))
+
+
+def _with_header(node: Node) -> str:
+    header = header_of_node(node)
+    return f"{header}\n{node.text}" if node.text else header

@@ -1,4 +1,10 @@
-"""One compaction, from a notebook's transcript to the new list and its receipt. Pure but for the clock it is given."""
+"""One compaction: limits, plan, the new list, the last check, the receipt. Pure.
+
+limits_for_target / limits_for_window    how many tokens each part may take
+check_prose                              what a model wrote, held to the conversation
+make_plan                                what stays, what is elided, the handoff
+encode, _require_legal                   the list as it is sent, held to the rules of its dialect
+"""
 
 from __future__ import annotations
 
@@ -11,8 +17,8 @@ from penstock.conversation.message import leading_system
 from penstock.conversation.rules import check
 from penstock.conversation.view import Handoff, Kept, Rewritten, as_message, encode
 from penstock.errors import IllegalResult
-from penstock.planning.plan import NothingToDo, Plan, PlanLimits, Wishes
-from penstock.planning.planner import make_plan
+from penstock.planning.layout import PlanLimits
+from penstock.planning.plan import CompactionOrder, NothingToDo, Plan, make_plan
 from penstock.planning.policy import budgets, summary_budget, worth_it
 from penstock.planning.receipt import ALL_STRUCK, COMPACTED, DEGRADED, NOTHING_TO_DO, Receipt
 from penstock.redaction import REDACTED
@@ -22,24 +28,17 @@ from penstock.writing.work import source_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.lossless.outline import NodeTexts
-    from penstock.measure.tokens import Tokenizer
-    from penstock.redaction import Redactor
     from penstock.settings import CompressionSettings
     from penstock.writing.notebook import Opened
     from penstock.writing.prose import Prose
     from penstock.writing.transcript import Transcript
 
-__all__ = ["CompactionResult", "Goal", "compact", "limits_for_target", "limits_for_window"]
+__all__ = ["CompactionResult", "compact", "limits_for_target", "limits_for_window"]
 
-
-class Goal(msgspec.Struct, frozen=True):
-    """What a compaction aims at: a target for the list, or a window it shares with `outside_tokens`."""
-
-    target_tokens: int | None
-    window_tokens: int
-    outside_tokens: int = 0
-    forced: bool = False
+_HEAD_SHARE = 0.08
+_TAIL_LEAST = 0.02
+_TAIL_SLOPE = 0.45
+_TAIL_MOST = 0.16
 
 
 class CompactionResult(msgspec.Struct, frozen=True, eq=False):
@@ -50,146 +49,34 @@ class CompactionResult(msgspec.Struct, frozen=True, eq=False):
     receipt: Receipt
 
 
-def compact(  # noqa: PLR0913 - what one compaction needs, the last three by name
-    opened: Opened,
-    goal: Goal,
-    wishes: Wishes,
-    settings: CompressionSettings,
-    *,
-    tokenizer: Tokenizer,
-    redactor: Redactor,
-    prose: Prose | None = None,
-    nodes: NodeTexts | None = None,
-) -> CompactionResult:
+def compact(opened: Opened, order: CompactionOrder, prose: Prose | None = None) -> CompactionResult:
     """Compact the conversation. Raises TargetTooSmall, or IllegalResult where a rule would be broken.
 
-    `prose` is what a model wrote for the handoff; it is checked against the conversation here. With `nodes` the handoff
-    is an outline.
+    `prose` is what a model wrote for the handoff; it is checked against the conversation here.
     """
-    transcript = opened.transcript
+    transcript, goal = opened.transcript, order.goal
     limits = (
-        limits_for_target(transcript, goal.target_tokens, settings)
+        limits_for_target(transcript, goal.target_tokens, order.settings)
         if goal.target_tokens is not None
-        else limits_for_window(transcript, goal.window_tokens, settings, outside_tokens=goal.outside_tokens)
-    )
-    checked = check_prose(prose, source_of(transcript, redactor), redactor) if prose is not None else None
-    planned = make_plan(transcript, limits, wishes, tokenizer, redactor, nodes or checked)
-    if isinstance(planned, Plan):
-        forced = goal.forced or limits.explicit
-        if worth_it(transcript.total_tokens, planned.tokens_after, forced=forced):
-            result = _carried_out(opened, planned, limits, tokenizer)
-            return result if checked is None or checked.entries else _without_prose(result)
-        planned = NothingToDo(
-            f"{transcript.total_tokens:,} tokens would become {planned.tokens_after:,}: less than a tenth saved"
+        else limits_for_window(
+            transcript, goal.window_tokens, order.settings, outside_tokens=goal.outside_tokens
         )
-    return _unchanged(opened, planned.reason, limits, tokenizer)
-
-
-def _carried_out(opened: Opened, plan: Plan, limits: PlanLimits, tokenizer: Tokenizer) -> CompactionResult:
-    transcript = opened.transcript
-    encoded = encode(plan.pieces, transcript, transcript.dialect)
-    _require_legal(plan, transcript, encoded)
-    ours = {place for place, source in enumerate(opened.sources) if source is None}
-    standing, changed = plan.sizes.keys() - ours, plan.changed() - ours
-    written = _written(transcript, plan)
-    facts_kept, facts_reachable = _facts(transcript, plan, written)
-    receipt = Receipt(
-        outcome=COMPACTED,
-        tokens_before=transcript.total_tokens,
-        tokens_after=plan.tokens_after,
-        messages_before=len(opened.came),
-        messages_after=len(encoded),
-        target_tokens=limits.target_tokens,
-        kept=len(standing) - len(changed),
-        elided=len(changed),
-        summarised=len(transcript.messages) - len(ours) - len(standing),
-        facts_kept=facts_kept,
-        facts_reachable=facts_reachable,
-        facts_struck=plan.struck,
-        repaired=opened.repairs,
-        redacted=sum(text.count(REDACTED) for text in written),
-        handoff_tokens=plan.handoff_tokens,
-        tokenizer=tokenizer.name,
-        dialect=transcript.dialect.name,
     )
-    return CompactionResult(encoded, plan, receipt)
-
-
-def _without_prose(result: CompactionResult) -> CompactionResult:
-    """The result of a compaction whose model said nothing that the conversation says."""
+    checked = None
+    if prose is not None:
+        checked = check_prose(prose, source_of(transcript, order.redactor), order.redactor)
+    planned = make_plan(transcript, limits, order, checked)
+    if isinstance(planned, NothingToDo):
+        return _leave(opened, planned.reason, limits, order)
+    before, after = transcript.total_tokens, planned.tokens_after
+    if not worth_it(before, after, forced=goal.forced or limits.explicit):
+        reason = f"{before:,} tokens would become {after:,}: less than a tenth saved"
+        return _leave(opened, reason, limits, order)
+    result = _carry_out(opened, planned, limits, order)
+    if checked is None or checked.entries:
+        return result
     receipt = msgspec.structs.replace(result.receipt, outcome=DEGRADED, reason=ALL_STRUCK)
     return msgspec.structs.replace(result, receipt=receipt)
-
-
-def _unchanged(opened: Opened, reason: str, limits: PlanLimits, tokenizer: Tokenizer) -> CompactionResult:
-    transcript = opened.transcript
-    pieces = [Kept(place) for place in range(len(transcript.messages))]
-    encoded = encode(pieces, transcript, transcript.dialect) if opened.repairs else opened.came
-    total = transcript.total_tokens
-    receipt = Receipt(
-        outcome=NOTHING_TO_DO,
-        reason=reason,
-        tokens_before=total,
-        tokens_after=total,
-        messages_before=len(opened.came),
-        messages_after=len(encoded),
-        target_tokens=limits.target_tokens,
-        kept=len(encoded),
-        facts_kept=len(transcript.index.in_sources),
-        repaired=opened.repairs,
-        tokenizer=tokenizer.name,
-        dialect=transcript.dialect.name,
-    )
-    return CompactionResult(encoded, None, receipt)
-
-
-def _require_legal(plan: Plan, transcript: Transcript, encoded: list[Any]) -> None:
-    """The final check. Breaches that the input already had are not ours."""
-    result = [as_message(piece, transcript) for piece in plan.pieces if not _is_merged(piece)]
-    broken = check(result, transcript.dialect.rules)
-    if broken:
-        given = [transcript[place] for place in range(len(transcript.messages))]
-        had = {violation.rule for violation in check(given, transcript.dialect.rules)}
-        broken = [violation for violation in broken if violation.rule not in had]
-    if broken or len(encoded) != len(result):
-        first = broken[0] if broken else None
-        where = f"{first.rule} at message {first.index + 1}: {first.text}" if first else "its length"
-        raise IllegalResult(f"the compacted conversation breaks a rule of {transcript.dialect.name}: {where}")
-
-
-def _is_merged(piece: object) -> bool:
-    return isinstance(piece, Handoff) and piece.role is None
-
-
-def _facts(transcript: Transcript, plan: Plan, written: Sequence[str]) -> tuple[int, int]:
-    """How many distinct values still stand in the view, and how many only in the originals."""
-    index = transcript.index
-    present = np.zeros(len(index.in_sources), np.bool_)
-    whole = np.array(sorted(plan.sizes.keys() - plan.changed()), np.int32)
-    for source in np.flatnonzero(np.isin(index.message_of_source, whole)).tolist():
-        present[index.sources[source].distinct] = True
-    known = index.vocabulary.known_in(written)
-    present[known[known < len(present)]] = True
-    kept = int(present.sum())
-    return kept, len(present) - kept
-
-
-def _written(transcript: Transcript, plan: Plan) -> list[str]:
-    """The texts of the view that are not as they came."""
-    return [
-        getattr(part, "text", "") or getattr(part, "arguments", "")
-        for piece in plan.pieces
-        if isinstance(piece, (Handoff, Rewritten))
-        for part in as_message(piece, transcript).parts
-    ]
-
-
-# How many tokens each part of a result may take, for a target or for a window.
-
-_HEAD_SHARE = 0.08
-_TAIL_LEAST = 0.02
-_TAIL_SLOPE = 0.45
-_TAIL_MOST = 0.16
 
 
 def limits_for_target(
@@ -197,8 +84,8 @@ def limits_for_target(
 ) -> PlanLimits:
     """Limits for a named target, which bounds the whole list.
 
-    With its ceiling the tail takes up to a quarter of what the system prompt leaves, less where the target is a
-    small share of the conversation: there its tokens keep more as excerpts.
+    With its ceiling the tail takes up to a quarter of what the system prompt leaves, less where the target is
+    a small share of the conversation: there its tokens keep more as excerpts.
     """
     system_end = leading_system(transcript.messages)
     system = sum(transcript.tokens[:system_end])
@@ -242,3 +129,98 @@ def limits_for_window(
         protect_last_n=settings.protect_last_n,
         explicit=False,
     )
+
+
+def _carry_out(opened: Opened, plan: Plan, limits: PlanLimits, order: CompactionOrder) -> CompactionResult:
+    """The list that the plan makes, checked, with its receipt."""
+    transcript = opened.transcript
+    encoded = encode(plan.pieces, transcript, transcript.dialect)
+    _require_legal(plan, transcript, encoded)
+    ours = {place for place, source in enumerate(opened.sources) if source is None}
+    standing, rewritten = plan.sizes.keys() - ours, plan.rewritten - ours
+    written = _written_texts(transcript, plan)
+    facts_kept, facts_reachable = _count_facts(transcript, plan, written)
+    receipt = Receipt(
+        outcome=COMPACTED,
+        tokens_before=transcript.total_tokens,
+        tokens_after=plan.tokens_after,
+        messages_before=len(opened.came),
+        messages_after=len(encoded),
+        target_tokens=limits.target_tokens,
+        kept=len(standing) - len(rewritten),
+        elided=len(rewritten),
+        summarised=len(transcript.messages) - len(ours) - len(standing),
+        facts_kept=facts_kept,
+        facts_reachable=facts_reachable,
+        facts_struck=plan.handoff.struck,
+        repaired=opened.repairs,
+        redacted=sum(text.count(REDACTED) for text in written),
+        handoff_tokens=plan.handoff_tokens,
+        tokenizer=order.tokenizer.name,
+        dialect=transcript.dialect.name,
+    )
+    return CompactionResult(encoded, plan, receipt)
+
+
+def _leave(opened: Opened, reason: str, limits: PlanLimits, order: CompactionOrder) -> CompactionResult:
+    """The list as it came, but for what had to be repaired in it."""
+    transcript = opened.transcript
+    pieces = [Kept(place) for place in range(len(transcript.messages))]
+    encoded = encode(pieces, transcript, transcript.dialect) if opened.repairs else opened.came
+    total = transcript.total_tokens
+    receipt = Receipt(
+        outcome=NOTHING_TO_DO,
+        reason=reason,
+        tokens_before=total,
+        tokens_after=total,
+        messages_before=len(opened.came),
+        messages_after=len(encoded),
+        target_tokens=limits.target_tokens,
+        kept=len(encoded),
+        facts_kept=len(transcript.index.in_sources),
+        repaired=opened.repairs,
+        tokenizer=order.tokenizer.name,
+        dialect=transcript.dialect.name,
+    )
+    return CompactionResult(encoded, None, receipt)
+
+
+def _require_legal(plan: Plan, transcript: Transcript, encoded: list[Any]) -> None:
+    """The final check. Breaches that the input already had are not ours."""
+    result = [as_message(piece, transcript) for piece in plan.pieces if not _is_merged(piece)]
+    broken = check(result, transcript.dialect.rules)
+    if broken:
+        given = [transcript[place] for place in range(len(transcript.messages))]
+        had = {violation.rule for violation in check(given, transcript.dialect.rules)}
+        broken = [violation for violation in broken if violation.rule not in had]
+    if broken or len(encoded) != len(result):
+        first = broken[0] if broken else None
+        where = f"{first.rule} at message {first.index + 1}: {first.text}" if first else "its length"
+        raise IllegalResult(f"the compacted conversation breaks a rule of {transcript.dialect.name}: {where}")
+
+
+def _is_merged(piece: object) -> bool:
+    return isinstance(piece, Handoff) and piece.role is None
+
+
+def _count_facts(transcript: Transcript, plan: Plan, written: Sequence[str]) -> tuple[int, int]:
+    """Counts the distinct values that still stand in the view, and those only in the originals."""
+    index = transcript.index
+    present = np.zeros(len(index.in_sources), np.bool_)  # one row per value
+    verbatim = np.array(sorted(plan.kept_verbatim), np.int32)
+    for source in np.flatnonzero(np.isin(index.message_of_source, verbatim)).tolist():
+        present[index.sources[source].distinct] = True
+    known = index.vocabulary.known_in(written)
+    present[known[known < len(present)]] = True
+    kept = int(present.sum())
+    return kept, len(present) - kept
+
+
+def _written_texts(transcript: Transcript, plan: Plan) -> list[str]:
+    """The texts of the view that are not as they came."""
+    return [
+        getattr(part, "text", "") or getattr(part, "arguments", "")
+        for piece in plan.pieces
+        if isinstance(piece, (Handoff, Rewritten))
+        for part in as_message(piece, transcript).parts
+    ]

@@ -1,11 +1,13 @@
-"""When a compaction pays: the price of breaking the provider's cache against that of carrying old tokens along.
+"""Deciding whether a compaction pays: the price of a broken cache against that of carrying old tokens.
 
-A rewrite of the prompt must be written to the cache again, and what it drops is no longer read on every later request.
-The rule needs no forecast: it compacts once carrying what could be dropped has cost as much as dropping it would. With
-its gate it also keeps the bill of a twin, which gets the same tokens at the same times and compacts only where it must,
-and allows a compaction only while our own bill stays at or under the twin's.
+A rewrite of the prompt must be written to the cache again, and what it drops is no longer read on every later
+request. The rule needs no forecast: it compacts once carrying what could be dropped has cost as much as
+dropping it would. With its gate it also keeps the bill of a twin, which gets the same tokens at the same
+times and compacts only where it must, and allows a compaction only while our own bill stays at or under the
+twin's.
 
-Amounts are in *units*, the price of one uncached input token. Everything is a value, and a request costs O(1).
+Amounts are in *units*, the price of one uncached input token. Everything is a value, and a request costs
+O(1).
 """
 
 from __future__ import annotations
@@ -41,37 +43,38 @@ LEAST_DROPPED_TOKENS = 5_000
 """A compaction that drops less is not worth the change to the conversation."""
 
 Caching: TypeAlias = Literal["5m", "1h", "automatic", "none"]
-"""How a prompt is cached: by marks, for five minutes or an hour; by the provider itself; not at all."""
+"""The ways to cache a prompt: by marks, for 5 minutes or an hour; by the provider itself; not at all.
+"""
 Mode: TypeAlias = Literal["off", "gated", "on"]
 
 _TTL_SECONDS = {"5m": 300.0, "1h": 3_600.0, "automatic": 300.0, "none": 0.0}
 
 
 class PriceTerms(msgspec.Struct, frozen=True):
-    """What tokens cost, in units, and for how many seconds a prefix stays cached.
-
-    `write` is what a token costs that was not in the cache, `output` one that the model writes. `unit_usd` is what a
-    unit is worth, None where that is not known.
-    """
+    """The prices of tokens, in units, and the seconds for which a prefix stays cached."""
 
     read: float
+    """For a token that is read from the cache."""
     write: float
+    """For a token that was not in the cache."""
     output: float
+    """For a token that the model writes."""
     ttl_seconds: float
     unit_usd: float | None = None
+    """The worth of a unit; None where that is not known."""
 
     def warm(self, gap_seconds: float) -> bool:
-        """Whether the last prompt is still cached so long after it was sent."""
+        """True if the last prompt is still cached so long after it was sent."""
         return gap_seconds <= self.ttl_seconds
 
     def prompt(self, view_tokens: float, appended_tokens: float, *, warm: bool) -> float:
-        """What a prompt costs of which all but the appended tokens were sent before."""
+        """Returns the price of a prompt of which all but the appended tokens were sent before."""
         if not warm:
             return self.write * view_tokens
         return self.read * (view_tokens - appended_tokens) + self.write * appended_tokens
 
     def summary(self, view_tokens: float, summary_tokens: int, *, warm: bool) -> float:
-        """What it costs to have a model write a summary of that many tokens; nothing where none is asked."""
+        """Returns the price of a summary of that many tokens by a model; nothing where none is asked."""
         if not summary_tokens:
             return 0.0
         return (self.read if warm else 1.0) * view_tokens + self.output * summary_tokens
@@ -104,7 +107,7 @@ def terms_of(price: ModelPrice, caching: Caching, *, prompt_tokens: int = 0) -> 
 
 
 def caching_seen(usage: Usage, assumed: Caching) -> Caching:
-    """The caching that a response shows. What was read or written decides; silence says little of an automatic one."""
+    """Returns the caching that a response shows: reads and writes decide, silence says little."""
     if usage.cache_write_tokens:
         return "1h" if usage.cache_write_1h_tokens * 2 > usage.cache_write_tokens else "5m"
     if usage.cache_read_tokens:
@@ -115,9 +118,10 @@ def caching_seen(usage: Usage, assumed: Caching) -> Caching:
 class PricedRequest(msgspec.Struct, frozen=True, gc=False):
     """A request that is about to be sent.
 
-    `view_tokens` is all of it, `appended_tokens` what was not in the one before, `static_tokens` the system prompt and
-    the tools, which a compaction leaves alone, and `kept_tokens` what it would keep of the rest: handoff and tail.
-    `summary_tokens` is how much of the handoff a model would write, 0 for an extractive one.
+    `view_tokens` is all of it, `appended_tokens` what was not in the one before, `static_tokens` the system
+    prompt and the tools, which a compaction leaves alone, and `kept_tokens` what it would keep of the rest:
+    handoff and tail. `summary_tokens` is how much of the handoff a model would write, 0 for an extractive
+    one.
     """
 
     view_tokens: int
@@ -129,12 +133,12 @@ class PricedRequest(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def droppable_tokens(self) -> int:
-        """What a compaction would take out of this request; negative where there is less than it keeps."""
+        """The tokens that a compaction would drop; negative where there are fewer than it keeps."""
         return self.view_tokens - self.static_tokens - self.kept_tokens
 
 
 class Why(StrEnum):
-    """What decided."""
+    """The reason for which the rule decided."""
 
     LIMIT = "limit"  # compact: the threshold is reached
     PAYS = "pays"  # compact: carrying on has cost as much as compacting will
@@ -146,7 +150,7 @@ class Why(StrEnum):
 
     @property
     def compacts(self) -> bool:
-        """Whether this is a reason to compact."""
+        """True for a reason to compact."""
         return self in _COMPACTING
 
 
@@ -156,9 +160,9 @@ _COMPACTING = frozenset((Why.LIMIT, Why.PAYS, Why.FREE))
 class Weighed(msgspec.Struct, frozen=True, gc=False):
     """A decision and what it rests on, in units: for the receipt, and by `reason` for people.
 
-    `cost` is what compacting now adds to the bill of this request (below 0: what it takes off it), `carried` what
-    carrying droppable tokens has cost since the last compaction, `room` how far our bill may rise to reach the
-    twin's. `summary_tokens` is what a model may write for it, 0 where none may be asked.
+    `cost` is what compacting now adds to the bill of this request (below 0: what it takes off it), `carried`
+    what carrying droppable tokens has cost since the last compaction, `room` how far our bill may rise to
+    reach the twin's. `summary_tokens` is what a model may write for it, 0 where none may be asked.
     """
 
     why: Why
@@ -171,19 +175,19 @@ class Weighed(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def compact(self) -> bool:
-        """Whether to compact before this request."""
+        """True if the conversation is to be compacted before this request."""
         return self.why.compacts
 
     @property
     def approach(self) -> float:
-        """How near the rule is to compacting, from 0 to 1: the moment to prepare a summary is before 1."""
+        """The nearness of the next compaction, from 0 to 1: the moment to prepare a summary is before 1."""
         if self.why is Why.LITTLE or self.why is Why.OFF:
             return 0.0
         return 1.0 if self.cost <= self.carried else max(0.0, self.carried / self.cost)
 
     @property
     def reason(self) -> str:
-        """Why, in a sentence for people."""
+        """The reason, in a sentence for people."""
         dropped, cost, carried = f"{self.droppable_tokens:,} tokens", _units(self.cost), _units(self.carried)
         match self.why:
             case Why.LIMIT:
@@ -233,8 +237,9 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
 class Books(msgspec.Struct, frozen=True, gc=False):
     """The state of one conversation with one model; a new model or a resumed conversation opens new books.
 
-    From `limit_tokens` on (the threshold) a compaction always runs. `carried` is what carrying droppable tokens has
-    cost since the last compaction; `bill` and `twin_bill` are all prompts and summaries so far, ours and the twin's.
+    From `limit_tokens` on (the threshold) a compaction always runs. `carried` is what carrying droppable
+    tokens has cost since the last compaction; `bill` and `twin_bill` are all prompts and summaries so far,
+    ours and the twin's.
     """
 
     terms: PriceTerms
@@ -249,7 +254,7 @@ class Books(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def saved(self) -> float:
-        """What compacting has saved so far, in units; below 0 where it has not paid yet."""
+        """The units that compacting has saved so far; below 0 where it has not paid yet."""
         return self.twin_bill - self.bill
 
     @property
@@ -266,13 +271,13 @@ def step(books: Books, request: PricedRequest) -> tuple[Books, Weighed]:
 
 
 def weigh(books: Books, request: PricedRequest) -> Weighed:
-    """Whether to compact before this request, and why. Below the limit, `gated` asks no model for a summary."""
+    """Decides whether to compact before this request. Below the limit, `gated` asks no model."""
     terms, warm, dropped = books.terms, request.warm, request.droppable_tokens
     at_limit = request.view_tokens >= books.limit_tokens
     own = terms.prompt(request.view_tokens, request.appended_tokens, warm=warm)
     kept = request.static_tokens + request.kept_tokens
     asked = 0 if books.mode == "gated" and not at_limit else request.summary_tokens
-    cost = _compacted(terms, kept, request) + terms.summary(request.view_tokens, asked, warm=warm) - own
+    cost = _price_compacted(terms, kept, request) + terms.summary(request.view_tokens, asked, warm=warm) - own
     twin, _ = _twin(books, request)
     room = books.twin_bill + twin - books.bill - own
     if at_limit and dropped > 0:
@@ -304,7 +309,7 @@ def book(
         carried = (terms.read if warm else terms.write) * max(0, request.droppable_tokens)
         total = books.carried + carried
     else:
-        own = _compacted(terms, after_tokens, request)
+        own = _price_compacted(terms, after_tokens, request)
         own += terms.summary(request.view_tokens, summary_tokens, warm=warm)
         carried = total = 0.0
     entry = _Entry(request, own, twin, carried, books.twin_tokens, after_tokens, summary_tokens)
@@ -324,7 +329,8 @@ def book(
 def settle(books: Books, usage: Usage) -> Books:
     """The books after the response: whether the cache was warm is taken from what the provider reports.
 
-    Where it was as assumed, nothing changes. Where not, the last request is booked again, ours and the twin's.
+    Where it was as assumed, nothing changes. Where not, the last request is booked again, ours and the
+    twin's.
     """
     entry = books.last
     if entry is None:
@@ -348,14 +354,14 @@ def settle(books: Books, usage: Usage) -> Books:
     return book(undone, again, entry.after_tokens, summary_tokens=entry.summary_tokens)
 
 
-def _compacted(terms: PriceTerms, after_tokens: int, request: PricedRequest) -> float:
-    """What the prompt costs once it is compacted: the static prefix is still cached, the rest is new."""
+def _price_compacted(terms: PriceTerms, after_tokens: int, request: PricedRequest) -> float:
+    """Returns the price of the compacted prompt: its static prefix is still cached, the rest is new."""
     fresh = after_tokens - request.static_tokens
     return terms.prompt(after_tokens, fresh, warm=request.warm)
 
 
 def _twin(books: Books, request: PricedRequest) -> tuple[float, int]:
-    """What this request costs the twin, and the tokens of its view: it compacts at the limit and nowhere else."""
+    """Returns the price of this request for the twin, which compacts only at the limit, and its tokens."""
     terms, warm = books.terms, request.warm
     begins = not books.twin_tokens  # the twin begins as we are
     view = request.view_tokens if begins else books.twin_tokens + request.appended_tokens
@@ -363,7 +369,7 @@ def _twin(books: Books, request: PricedRequest) -> tuple[float, int]:
     if view < books.limit_tokens or view <= kept:
         return terms.prompt(view, request.appended_tokens, warm=warm), view
     summary = terms.summary(view, request.summary_tokens, warm=warm)
-    return _compacted(terms, kept, request) + summary, kept
+    return _price_compacted(terms, kept, request) + summary, kept
 
 
 def _units(amount: float) -> str:

@@ -41,7 +41,9 @@ class Elider:
         pictures = f", {len(result.images)} images" if result.images else ""
         return f"{line}{pictures} ({handle(number)}{self._recall})"
 
-    def results(self, message: Message, number: int, *, smallest: int = _SMALLEST_RESULT) -> dict[int, Part]:
+    def elide_results(
+        self, message: Message, number: int, *, smallest: int = _SMALLEST_RESULT
+    ) -> dict[int, Part]:
         """Results over `smallest` characters as stubs, images as a line. Empty when nothing gets smaller."""
         parts: dict[int, Part] = {}
         for place, part in enumerate(message.parts):
@@ -53,12 +55,12 @@ class Elider:
                 parts[place] = Text(f"[image, {part.size_bytes:,} bytes ({handle(number)}{self._recall})]")
         return parts
 
-    def arguments(self, message: Message, number: int) -> dict[int, Part]:
+    def shorten_arguments(self, message: Message, number: int) -> dict[int, Part]:
         """Calls whose long string arguments are shortened; the JSON stays valid."""
         parts: dict[int, Part] = {}
         for place, part in enumerate(message.parts):
             if isinstance(part, ToolCall) and len(part.arguments) > _LONGEST_LEAF:
-                shorter = self._shorten_arguments(part.arguments, number)
+                shorter = self._shorten_json(part.arguments, number)
                 if shorter is not None:
                     parts[place] = msgspec.structs.replace(part, arguments=shorter)
         return parts
@@ -67,7 +69,7 @@ class Elider:
         """The text within `limit` tokens, its head and its tail. What we write again is redacted."""
         return clip(self._redactor.redact(text), limit, count, f"all of it: {handle(number)}{self._recall}")
 
-    def _shorten_arguments(self, arguments: str, number: int) -> str | None:
+    def _shorten_json(self, arguments: str, number: int) -> str | None:
         """The arguments with their long texts shortened; None where they have none.
 
         What is written again is redacted, as a whole: a secret is often told by the key it stands under.

@@ -1,4 +1,4 @@
-"""Which messages stay in the view beside the handoff, and in which form.
+"""Laying out a view: which messages stay beside the handoff, and in which form.
 
 When not all of it fits, parts give way in a fixed order: first the head, then the tail down to its last
 segment, then the middle of the user's last request.
@@ -20,18 +20,42 @@ if TYPE_CHECKING:
     from penstock.conversation.cuts import Cuts
     from penstock.measure.tokens import Tokenizer
     from penstock.planning.elide import Elider
-    from penstock.planning.plan import PlanLimits, Wishes
     from penstock.writing.transcript import Transcript
 
-__all__ = ["Layout", "LayoutMaker", "Sacrifice"]
+__all__ = ["Layout", "LayoutMaker", "PlanLimits", "Sacrifice", "Wishes"]
 
 _SHORT_TEXT = 60  # tokens: an assistant's text in the tail is not clipped below this
 _LEAST_REQUEST = 24
 _ROOM_FOR_HANDOFF = 150  # tokens: a request that must be clipped leaves them for constraints and the mark
 
 
+class PlanLimits(msgspec.Struct, frozen=True):
+    """The tokens that each part of the result may take."""
+
+    target_tokens: int
+    tail_tokens: int
+    tail_ceiling_tokens: int
+    head_tokens: int
+    handoff_tokens: int
+    protect_first_n: int
+    protect_last_n: int
+    explicit: bool
+    """True if the caller named the target."""
+
+
+class Wishes(msgspec.Struct, frozen=True):
+    """The caller's wishes beside a smaller list."""
+
+    focus: str = ""
+    """A topic to keep in more detail."""
+    pins: frozenset[int] = frozenset()
+    """Numbers of messages that stay as they came."""
+    recall_tool: str | None = None
+    """The tool by which the agent reads originals, where it has one."""
+
+
 class Sacrifice(IntEnum):
-    """What has been given up so that the rest fits."""
+    """The last part of the view that was given up so that the rest fits."""
 
     NOTHING = 0
     HEAD = 1
@@ -74,7 +98,7 @@ class LayoutMaker:
         self.open = open_calls(transcript.messages)
         self.pins = _places_of(wishes.pins, transcript)
 
-    def layout(self, sacrifice: Sacrifice, spare: int = 0) -> Layout:
+    def lay_out(self, sacrifice: Sacrifice, spare: int = 0) -> Layout:
         """The layout after this sacrifice; `spare` tokens may go to the tail beyond its ceiling."""
         limits = self._limits
         length = len(self._transcript.messages)
@@ -110,7 +134,7 @@ class LayoutMaker:
         tokens = self._tokens((*range(head_end), *islands, *range(start, length)), rewritten)
         return Layout(head_end, islands, start, rewritten, tokens)
 
-    def with_head(self, layout: Layout, head_end: int) -> Layout:
+    def shorten_head(self, layout: Layout, head_end: int) -> Layout:
         """The layout with a shorter head."""
         islands = self._islands(head_end, layout.tail_start)
         length = len(self._transcript.messages)
@@ -119,8 +143,8 @@ class LayoutMaker:
             head_end, islands, layout.tail_start, layout.rewritten, self._tokens(places, layout.rewritten)
         )
 
-    def parts_of(self, layout: Layout) -> dict[str, int]:
-        """What each part of the layout takes, for the error that says so; parts of nothing are left out."""
+    def tokens_by_part(self, layout: Layout) -> dict[str, int]:
+        """Returns the tokens of each part of the layout that has any, for the error that lists them."""
         parts: dict[str, int] = {}
         for place in layout.positions(len(self._transcript.messages)):
             if place < self.system_end:
@@ -139,7 +163,7 @@ class LayoutMaker:
         return {name: tokens for name, tokens in parts.items() if tokens}
 
     def _first_handoff(self) -> int:
-        """Where an earlier handoff stands: the head ends before it, so that the new one takes it up."""
+        """The position of the first earlier handoff: the head ends before it, and the new one replaces it."""
         return next(iter(self._transcript.handoffs), len(self._transcript.messages))
 
     def _islands(self, head_end: int, tail_start: int) -> tuple[int, ...]:
@@ -152,7 +176,7 @@ class LayoutMaker:
         return tuple(sorted(place for place in islands if head_end <= place < tail_start))
 
     def _fit_tail(self, start: int, limit: int) -> tuple[int, dict[int, dict[int, Part]]]:
-        """The tail from `start` within the limit: results, then arguments, then texts give way, then its start."""
+        """The tail from `start` within the limit: results give way, then arguments, texts, its start."""
         while True:
             rewritten = self._shrink(start, limit)
             if self._tokens(range(start, len(self._transcript.messages)), rewritten) <= limit:
@@ -182,10 +206,12 @@ class LayoutMaker:
         return rewritten
 
     def _elide_results(self, place: int, _excess: int) -> dict[int, Part]:
-        return self._elider.results(self._transcript.messages[place], self._transcript.numbers[place])
+        return self._elider.elide_results(self._transcript.messages[place], self._transcript.numbers[place])
 
     def _shorten_arguments(self, place: int, _excess: int) -> dict[int, Part]:
-        return self._elider.arguments(self._transcript.messages[place], self._transcript.numbers[place])
+        return self._elider.shorten_arguments(
+            self._transcript.messages[place], self._transcript.numbers[place]
+        )
 
     def _clip_texts(self, place: int, excess: int) -> dict[int, Part]:
         """The assistant's longest text without the excess."""
@@ -207,7 +233,7 @@ class LayoutMaker:
             return {}
         message, number = self._transcript.messages[place], self._transcript.numbers[place]
         count = self._tokenizer.count
-        parts: dict[int, Part] = self._elider.results(message, number)
+        parts: dict[int, Part] = self._elider.elide_results(message, number)
         texts = [(count(part.text), at) for at, part in enumerate(message.parts) if isinstance(part, Text)]
         if texts:
             longest, at = max(texts)
@@ -230,7 +256,7 @@ class LayoutMaker:
 
 
 def _places_of(numbers: frozenset[int], transcript: Transcript) -> frozenset[int]:
-    """Where the messages with these numbers stand. A handoff's number is 0, and it is never meant."""
+    """The positions of the messages with these numbers. A handoff's number is 0, and it is never meant."""
     if not numbers:
         return frozenset()
     return frozenset(place for place, number in enumerate(transcript.numbers) if number and number in numbers)

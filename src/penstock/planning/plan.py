@@ -1,8 +1,11 @@
-"""What a compaction will do, decided before anything is done.
+"""Deciding what a compaction will do, before anything is done.
 
 `make_plan` is pure and complete. It decides for every message whether it is kept, elided or summarised, and
-why; it writes the handoff; and it knows the tokens of the result. Whatever the content, the plan fits the
-target, or one error says which parts take how many tokens.
+why; it has the handoff written; and it knows the tokens of the result. Whatever the content, the plan fits
+the target, or one error says which parts take how many tokens.
+
+If eliding old results alone gets well below the target, nothing is summarised, and the room that is left goes
+to the most needed lines of the results that were elided. Otherwise a handoff takes the place of the middle.
 """
 
 from __future__ import annotations
@@ -11,29 +14,83 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
+import numpy as np
 
-from penstock.conversation.view import Handoff, Piece, Rewritten
+from penstock.conversation import mark
+from penstock.conversation.handles import AFTER, handle, numbers_after
+from penstock.conversation.message import Message, Part, Role, Summary, Text, ToolResult
+from penstock.conversation.pairing import calls_by_id
+from penstock.conversation.rules import UserOpens
+from penstock.conversation.view import Handoff, Kept, Piece, Rewritten, as_message, encode, wire_text
+from penstock.errors import TargetTooSmall
+from penstock.measure.weigh import weigh
+from penstock.planning.elide import Elider
+from penstock.planning.layout import Layout, LayoutMaker, PlanLimits, Sacrifice, Wishes
+from penstock.writing.choice import begin_choice
+from penstock.writing.extractive import ExtractiveWriter
+from penstock.writing.reading import Speaker
+from penstock.writing.transcript import MODEL, WRITTEN_BY
+from penstock.writing.writer import HandoffMaterial, HandoffText, Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.lossless.outline import Node
+    from penstock.measure.tokens import Tokenizer
+    from penstock.redaction import Redactor
+    from penstock.settings import CompressionSettings
+    from penstock.writing.choice import ExcerptChoice
+    from penstock.writing.transcript import Transcript
+    from penstock.writing.verify import Checked
+    from penstock.writing.writer import HandoffWriter, MakeWriter
 
 __all__ = [
+    "CompactionOrder",
     "Fate",
+    "Goal",
     "KeptReasons",
     "NothingToDo",
     "Plan",
-    "PlanLimits",
     "Planned",
     "Verdict",
-    "Wishes",
+    "make_plan",
     "verdicts",
 ]
 
+SHORT_NOTE = "Earlier turns, for reference. Answer what comes after."
+_SHORT_NOTE_BELOW = 1_200  # tokens of handoff
+_LEAST_HANDOFF = 60
+_HANDOFF = -1  # the key of a handoff among the sizes
+_LEAST_ELIDED = 12  # tokens that a longer message keeps at least when it is elided
+_ELISION_SHARE = 0.5  # eliding alone must leave half of the target for the lines that are needed
+_LONG_RESULT = 200  # characters: of longer results that are alike, the newest stands for all
+
+_Rewrites: TypeAlias = "dict[int, dict[int, Part]]"
+"""Parts that replace others: by the position of the message, then by the place of the part in it."""
+
+
+class Goal(msgspec.Struct, frozen=True):
+    """The size to aim at: a target for the list, or a window that the list shares with `outside_tokens`."""
+
+    target_tokens: int | None
+    window_tokens: int
+    outside_tokens: int = 0
+    forced: bool = False
+
+
+class CompactionOrder(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Everything that one compaction is told, beside the conversation."""
+
+    goal: Goal
+    settings: CompressionSettings
+    tokenizer: Tokenizer
+    redactor: Redactor
+    wishes: Wishes = Wishes()
+    make_writer: MakeWriter = ExtractiveWriter
+    """Makes whoever writes the handoff, if there is to be one."""
+
 
 class Fate(StrEnum):
-    """What becomes of a message in the view."""
+    """The lot of a message in the view."""
 
     KEPT = "kept"
     ELIDED = "elided"
@@ -52,29 +109,8 @@ class Verdict(msgspec.Struct, frozen=True):
     tokens_after: int
 
 
-class PlanLimits(msgspec.Struct, frozen=True):
-    """How many tokens each part of the result may take. `explicit` when the caller named the target."""
-
-    target_tokens: int
-    tail_tokens: int
-    tail_ceiling_tokens: int
-    head_tokens: int
-    handoff_tokens: int
-    protect_first_n: int
-    protect_last_n: int
-    explicit: bool
-
-
-class Wishes(msgspec.Struct, frozen=True):
-    """What the caller wants beside a smaller list."""
-
-    focus: str = ""
-    pins: frozenset[int] = frozenset()
-    recall_tool: str | None = None
-
-
 class KeptReasons(msgspec.Struct, frozen=True):
-    """Why messages stay: what `verdicts` needs to say so."""
+    """The reasons for which messages stay, by position, so that `verdicts` can give them."""
 
     system_end: int
     head_end: int
@@ -86,25 +122,24 @@ class KeptReasons(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True, eq=False):
-    """The pieces of the new view and what they weigh.
-
-    `sizes` are the tokens of every message that stays, by position; `quoted` how many excerpts of a message
-    stand in the handoff. `tokens_after` is the whole of it, `handoff_tokens` the handoff's part, `handoff_room` what
-    the handoff might have taken. `nodes` are those of its outline, where it has one, and those they took the place of.
-    """
+    """The pieces of the new view, and their weight."""
 
     pieces: tuple[Piece, ...]
     sizes: dict[int, int]
-    quoted: dict[int, int]
+    """The tokens of every message that stays, by position."""
     standing: KeptReasons
     tokens_after: int
+    """The tokens of all pieces."""
+    handoff: HandoffText = HandoffText()
+    """The handoff as its writer gave it; empty where nothing is summarised."""
     handoff_tokens: int = 0
+    """The part of `tokens_after` that the handoff takes."""
     handoff_room: int = 0
-    struck: int = 0
-    nodes: tuple[Node, ...] = ()
+    """The most that the handoff could have taken."""
 
-    def changed(self) -> frozenset[int]:
-        """The positions of messages that stay but are not as they came: rewritten, or with the handoff in front."""
+    @property
+    def rewritten(self) -> frozenset[int]:
+        """Positions of messages that stay but not as they came: shortened, or with the handoff in front."""
         places: set[int] = set()
         merged = False
         for piece in self.pieces:
@@ -116,27 +151,41 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             merged = False
         return frozenset(places)
 
+    @property
+    def kept_verbatim(self) -> frozenset[int]:
+        """Positions of messages that stay as they came."""
+        return frozenset(self.sizes.keys() - self.rewritten)
+
+
+class NothingToDo(msgspec.Struct, frozen=True):
+    """No compaction is called for, and why."""
+
+    reason: str
+
+
+Planned: TypeAlias = Plan | NothingToDo
+
 
 def verdicts(plan: Plan, numbers: Sequence[int], tokens: Sequence[int]) -> tuple[Verdict, ...]:
-    """What becomes of each message, and why."""
-    changed = plan.changed()
+    """Returns the fate of each message and the reason, in the order of the messages."""
+    rewritten = plan.rewritten
     return tuple(
-        _verdict(place, number, before, plan, changed)
+        _verdict(place, number, before, plan, rewritten)
         for place, (number, before) in enumerate(zip(numbers, tokens, strict=True))
     )
 
 
-def _verdict(place: int, number: int, before: int, plan: Plan, changed: frozenset[int]) -> Verdict:
+def _verdict(place: int, number: int, before: int, plan: Plan, rewritten: frozenset[int]) -> Verdict:
     after = plan.sizes.get(place)
     if after is None:
-        lines = plan.quoted.get(place, 0)
+        lines = plan.handoff.quoted.get(place, 0)
         kept = (
             f"{lines} excerpt{'' if lines == 1 else 's'} in the handoff"
             if lines
             else "reachable by its handle"
         )
         return Verdict(place, number, Fate.SUMMARISED, f"older than the tail: {kept}", before, 0)
-    fate = Fate.ELIDED if place in changed else Fate.KEPT
+    fate = Fate.ELIDED if place in rewritten else Fate.KEPT
     return Verdict(place, number, fate, _reason(place, plan.standing, fate, before < after), before, after)
 
 
@@ -161,10 +210,335 @@ def _reason(place: int, standing: KeptReasons, fate: Fate, grown: bool) -> str:
     return "tail: recent" if place >= standing.tail_start else "small enough to stay"
 
 
-class NothingToDo(msgspec.Struct, frozen=True):
-    """No compaction is called for, and why."""
+def make_plan(
+    transcript: Transcript, limits: PlanLimits, order: CompactionOrder, prose: Checked | None = None
+) -> Planned:
+    """Returns the plan, or why there is nothing to do. Raises TargetTooSmall if too much must stay.
 
-    reason: str
+    `prose` is a model's part of the handoff, already checked against the conversation.
+    """
+    target = limits.target_tokens
+    if transcript.total_tokens <= target:
+        return NothingToDo(
+            f"the conversation has {transcript.total_tokens:,} tokens and the target is {target:,}"
+        )
+    planner = _Planner(transcript, limits, order, prose)
+    layouts = planner.layouts
+    first = layouts.lay_out(Sacrifice.NOTHING)
+    elided = planner.elide_only(first)
+    if elided is not None:
+        return planner.widen_tail(first, elided)
+    writer = order.make_writer(planner.material)
+    for sacrifice in Sacrifice:  # the head gives way first, then the tail, then the middle of the request
+        layout = first if sacrifice is Sacrifice.NOTHING else layouts.lay_out(sacrifice)
+        if layout.tokens + planner.least_handoff(layout, sacrifice) <= target:
+            plan = planner.summarise(layout, writer)
+            if plan.tokens_after <= target:
+                return plan
+    raise planner.too_small(layout)
 
 
-Planned: TypeAlias = Plan | NothingToDo
+class _Planner:
+    """The steps of `make_plan` for one conversation."""
+
+    def __init__(
+        self, transcript: Transcript, limits: PlanLimits, order: CompactionOrder, prose: Checked | None
+    ) -> None:
+        self._transcript = transcript
+        self._limits = limits
+        self._wishes = order.wishes
+        self._tokenizer = order.tokenizer
+        self.material = HandoffMaterial(
+            transcript,
+            calls_by_id(transcript.messages),
+            order.tokenizer,
+            order.redactor,
+            limits.handoff_tokens,
+            prose,
+        )
+        self._elider = Elider(self.material.calls, order.redactor, order.wishes.recall_tool)
+        self.layouts = LayoutMaker(transcript, limits, order.wishes, self._elider, order.tokenizer)
+
+    def least_handoff(self, layout: Layout, sacrifice: Sacrifice) -> int:
+        """The tokens that must be left for a handoff: in the end none, unless the list cannot begin without."""
+        if sacrifice < Sacrifice.REQUEST or self._needs_opening(layout):
+            return _LEAST_HANDOFF
+        return 0
+
+    def _needs_opening(self, layout: Layout) -> bool:
+        """True if what stays begins with a speaker who may not open a conversation of this dialect."""
+        if not any(isinstance(rule, UserOpens) for rule in self._transcript.dialect.rules):
+            return False
+        messages = self._transcript.messages
+        speakers = (messages[place].role for place in layout.positions(len(messages)))
+        return next((role for role in speakers if role is not Role.SYSTEM), Role.USER) is not Role.USER
+
+    def too_small(self, layout: Layout) -> TargetTooSmall:
+        """The error for a target that even the last layout exceeds: which parts take how much, what would do."""
+        target = self._limits.target_tokens
+        parts = self.layouts.tokens_by_part(layout)
+        listed = ", ".join(f"{name} {tokens:,}" for name, tokens in parts.items())
+        # A clipped request takes more of a larger target, so what surely works is room for all of it.
+        enough = min(
+            self.layouts.lay_out(Sacrifice.TAIL).tokens + 2 * _LEAST_HANDOFF, self._transcript.total_tokens
+        )
+        unpin = " or unpin messages" if self.layouts.pins else ""
+        return TargetTooSmall(
+            f"a target of {target:,} tokens is too small for what may not be dropped: {listed}; "
+            f"raise the target to at least {enough:,} tokens{unpin}",
+            target_tokens=target,
+            parts=parts,
+        )
+
+    # Eliding alone.
+
+    def elide_only(self, layout: Layout) -> Plan | None:
+        """Returns the plan that summarises nothing, or None when it does not reach the target."""
+        transcript, target = self._transcript, self._limits.target_tokens
+        messages, numbers = transcript.messages, transcript.numbers
+        least = np.minimum(np.array(transcript.tokens), _LEAST_ELIDED).sum()
+        if least > _ELISION_SHARE * target:
+            return None
+        if any(transcript.origins[place] is None for place in transcript.handoffs):
+            return None  # a handoff that was merged into a message cannot stand beside it
+        rewritten = dict(layout.rewritten)
+        islands = set(layout.islands)
+        newest = self._newest_copies()
+        for place in range(layout.head_end, layout.tail_start):
+            if place in islands:
+                continue
+            parts = self._elider.elide_results(messages[place], numbers[place])
+            parts |= self._elide_copies(place, newest)
+            parts |= self._elider.shorten_arguments(messages[place], numbers[place])
+            if parts:
+                rewritten[place] = parts
+        total = sum(self._sizes(rewritten))
+        if total > _ELISION_SHARE * target:
+            return None
+        rewritten = self._restore_lines(rewritten, target - total)
+        pieces = tuple(_piece(place, rewritten) for place in range(len(messages)))
+        return self._weigh(pieces, layout)
+
+    def widen_tail(self, layout: Layout, elided: Plan) -> Plan:
+        """Returns the plan with a larger tail, where the tail had to shrink and much room is left over."""
+        spare = int(_ELISION_SHARE * self._limits.target_tokens) - elided.tokens_after
+        if not layout.rewritten or spare <= 0:
+            return elided
+        return self.elide_only(self.layouts.lay_out(Sacrifice.NOTHING, spare)) or elided
+
+    def _newest_copies(self) -> dict[str, int]:
+        """For each long result the number of the newest message that holds it."""
+        return {
+            part.text: number
+            for message, number in zip(self._transcript.messages, self._transcript.numbers, strict=True)
+            for part in message.parts
+            if isinstance(part, ToolResult) and len(part.text) > _LONG_RESULT
+        }
+
+    def _elide_copies(self, place: int, newest: dict[str, int]) -> dict[int, Part]:
+        number = self._transcript.numbers[place]
+        parts: dict[int, Part] = {}
+        for at, part in enumerate(self._transcript.messages[place].parts):
+            if isinstance(part, ToolResult) and newest.get(part.text, number) != number:
+                stub = f"{self._elider.stub(part, number)}, the same as {handle(newest[part.text])}"
+                parts[at] = msgspec.structs.replace(part, text=stub, images=())
+        return parts
+
+    def _restore_lines(self, rewritten: _Rewrites, room: int) -> _Rewrites:
+        """Elided results with their most needed lines below the stub, as far as the room allows."""
+        index = self._transcript.index
+        choice = begin_choice(
+            self._transcript, self.layouts.request, self._wishes.focus, tokenizer=self._tokenizer
+        )
+        elided = np.isin(index.message_of_source, np.array(sorted(rewritten), np.int32))
+        for source in np.flatnonzero(~elided).tolist():
+            choice.cover(index.sources[source].distinct)
+        stubs = [
+            part.text
+            for parts in rewritten.values()
+            for part in parts.values()
+            if isinstance(part, ToolResult)
+        ]
+        choice.cover(index.vocabulary.known_in(stubs), bare=True)
+        results = index.speakers == Speaker.RESULT
+        choice.fill((elided & results)[index.source_of], room - 2)
+        while True:
+            restored = self._add_lines(rewritten, choice)
+            if sum(self._sizes(restored)) <= self._limits.target_tokens or not choice.drop_last():
+                return restored
+
+    def _add_lines(self, rewritten: _Rewrites, choice: ExcerptChoice) -> _Rewrites:
+        index = self._transcript.index
+        lines: dict[tuple[int, str], list[str]] = {}
+        for number in sorted(choice.chosen):
+            source = int(index.source_of[number])
+            key = (int(index.message_of_source[source]), index.tags[source])
+            lines.setdefault(key, []).append(index.excerpt(number))
+        restored = dict(rewritten)
+        for (place, call_id), chosen in lines.items():
+            parts = dict(restored[place])
+            for at, part in parts.items():
+                if isinstance(part, ToolResult) and part.call_id == call_id:
+                    parts[at] = msgspec.structs.replace(part, text="\n".join([part.text, *chosen]))
+                    break
+            restored[place] = parts
+        return restored
+
+    def _sizes(self, rewritten: _Rewrites) -> list[int]:
+        messages = self._transcript.messages
+        sizes = list(self._transcript.tokens)
+        places = sorted(rewritten)
+        shorter = [as_message(Rewritten(place, rewritten[place]), messages) for place in places]
+        for place, tokens in zip(places, weigh(shorter, self._tokenizer), strict=True):
+            sizes[place] = tokens
+        return sizes
+
+    # With a handoff.
+
+    def summarise(self, layout: Layout, writer: HandoffWriter) -> Plan:
+        """Returns the plan in which a handoff stands for all that the layout leaves out."""
+        transcript, limits = self._transcript, self._limits
+        role, layout = self._role(layout)
+        stays = layout.positions(len(transcript.messages))
+        at = layout.head_end if role is not None else self._next_speaker(layout)
+        room = limits.target_tokens - layout.tokens
+        budget = room if limits.explicit else min(room, limits.handoff_tokens)
+        beside = Surroundings(
+            request=self.layouts.request,
+            kept=frozenset(stays),
+            kept_verbatim=frozenset(place for place in stays if place not in layout.rewritten),
+            shown_texts=[_spoken(part) for parts in layout.rewritten.values() for part in parts.values()],
+            focus=self._wishes.focus,
+        )
+        gone = tuple(place for place in range(len(transcript.messages)) if place not in beside.kept)
+        after = [transcript.numbers[place] for place in stays[at:]]
+        attributes = {AFTER: numbers_after([n for n in after if n], max(transcript.numbers))}
+        if writer.has_prose:
+            attributes[WRITTEN_BY] = MODEL
+        kept = [_piece(place, layout.rewritten) for place in stays]
+        while (
+            True
+        ):  # what is written is weighed on the wire, so that a token too many is found and given back
+            note = self._note(budget, writer)
+
+            def measure(text: str, note: str = note) -> int:
+                wrapped = mark.wrap(f"{note}\n{text}", attributes, writer.mark_version)
+                return 4 + self._tokenizer.count(wrapped if role else wrapped + "\n\n")
+
+            fits = budget >= measure("") + 8
+            written = writer.write(budget, measure, beside) if fits else HandoffText()
+            pieces = kept
+            if written.text or self._needs_opening(layout):
+                summary = Summary(f"{note}\n{written.text}".rstrip(), writer.mark_version, attributes)
+                pieces = [*kept[:at], Handoff(summary, gone, role), *kept[at:]]
+            plan = self._weigh(tuple(pieces), layout, written, budget)
+            over = plan.tokens_after - limits.target_tokens
+            if over <= 0 or not written.text:
+                return plan
+            budget -= over + 1
+
+    def _note(self, budget: int, writer: HandoffWriter) -> str:
+        """The first line of a handoff of at most so many tokens."""
+        tool = self._wishes.recall_tool
+        if budget < _SHORT_NOTE_BELOW:
+            return f"{SHORT_NOTE} {tool} reads {writer.handles}." if tool else SHORT_NOTE
+        return f"{writer.note[:-1]}; {tool} reads them." if tool else writer.note
+
+    def _next_speaker(self, layout: Layout) -> int:
+        """The first place after the head, among what stays, where not the system speaks."""
+        messages = self._transcript.messages
+        stays = layout.positions(len(messages))
+        place = layout.head_end
+        while place < len(stays) and messages[stays[place]].role is Role.SYSTEM:
+            place += 1
+        return place
+
+    def _role(self, layout: Layout) -> tuple[Role | None, Layout]:
+        """A role under which the handoff may stand, and the layout for it.
+
+        Where neither role alternates with what is beside it, the head gives up its last messages if that
+        helps; else the role is None and the handoff is merged into the message that follows.
+        """
+        layouts = self.layouts
+        shorter = [cut for cut in layouts.cuts.legal if layouts.system_end <= cut < layout.head_end]
+        for head_end in (layout.head_end, *reversed(shorter)):
+            candidate = layout if head_end == layout.head_end else layouts.shorten_head(layout, head_end)
+            role = self._role_at(candidate)
+            if role is not None:
+                return role, candidate
+        return None, layout
+
+    def _role_at(self, layout: Layout) -> Role | None:
+        messages, dialect = self._transcript.messages, self._transcript.dialect
+        stays = layout.positions(len(messages))
+        at = self._next_speaker(layout)
+        spoken = [messages[place].role for place in stays[:at] if messages[place].role is not Role.SYSTEM]
+        before = spoken[-1] if spoken else (Role.SYSTEM if at else None)
+        after = messages[stays[at]].role if at < len(stays) else None
+        for role in (Role.USER, Role.ASSISTANT):
+            if dialect.can_follow(before, role) and (after is None or dialect.can_follow(role, after)):
+                return role
+        asks = at < len(stays) and stays[at] == self.layouts.request
+        if dialect.name == "chat" and asks and before in {None, Role.SYSTEM}:
+            return Role.ASSISTANT  # the API takes it, and merging would change the bytes of the request
+        return None
+
+    # Both ways.
+
+    def _weigh(
+        self,
+        pieces: tuple[Piece, ...],
+        layout: Layout,
+        written: HandoffText = HandoffText(),  # noqa: B008 - frozen
+        handoff_room: int = 0,
+    ) -> Plan:
+        """The plan with its exact size: what is new is weighed as it will stand on the wire."""
+        transcript = self._transcript
+        sizes: dict[int, int] = {}
+        made: list[Message] = []
+        places: list[int] = []
+        merged: Handoff | None = None
+        merged_tokens = 0
+        for piece in pieces:
+            if isinstance(piece, Kept) and merged is None:
+                sizes[piece.position] = transcript.tokens[piece.position]
+                continue
+            if isinstance(piece, Handoff) and piece.role is None:
+                merged = piece
+                merged_tokens = self._tokenizer.count(wire_text(piece.summary))
+                continue
+            joined: tuple[Piece, ...] = (piece,) if merged is None else (merged, piece)
+            merged = None
+            wire = encode(joined, transcript, transcript.dialect)[0]
+            made.append(transcript.dialect.decode(wire))
+            places.append(_HANDOFF if isinstance(piece, Handoff) else piece.position)
+        sizes.update(zip(places, weigh(made, self._tokenizer), strict=True))
+        total = sum(sizes.values())
+        handoff_tokens = sizes.pop(_HANDOFF, merged_tokens)
+        layouts = self.layouts
+        return Plan(
+            pieces=pieces,
+            sizes=sizes,
+            standing=KeptReasons(
+                system_end=layouts.system_end,
+                head_end=layout.head_end,
+                tail_start=layout.tail_start,
+                request=layouts.request,
+                pins=layouts.pins,
+                open=frozenset(layouts.open),
+                protect_first_n=self._limits.protect_first_n,
+            ),
+            tokens_after=total,
+            handoff=written,
+            handoff_tokens=handoff_tokens,
+            handoff_room=handoff_room,
+        )
+
+
+def _piece(place: int, rewritten: _Rewrites) -> Piece:
+    parts = rewritten.get(place)
+    return Rewritten(place, parts) if parts else Kept(place)
+
+
+def _spoken(part: Part) -> str:
+    return part.text if isinstance(part, (Text, ToolResult)) else ""

@@ -1,4 +1,4 @@
-"""When a conversation is compacted and how much room each part gets: one policy for every entry point.
+"""Deciding when to compact and how much room each part gets: one policy for every entry point.
 
 Everything is a value. The policy is asked before a request (`preflight`), after a response, by the gateway's
 safety net (`hygiene`), by a person (`manual`) and after a provider's refusal (`overflow`), and answers
@@ -53,7 +53,7 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     emergency_tokens: int
 
     def target_tokens(self, head_tokens: int) -> int:
-        """What a compaction aims at where no target was given: head, summary and tail at their ceilings."""
+        """Returns the target where the caller names none: head, summary and tail at their ceilings."""
         return min(self.window_tokens, head_tokens + self.summary_ceiling_tokens + self.tail_ceiling_tokens)
 
 
@@ -72,7 +72,7 @@ def budgets(
     """The budgets for a window. `emergency` is the setting `pressure.emergency`.
 
     Reserved output comes off the window first, but at most three quarters of it: a larger `max_tokens` is a
-    cap that nobody means to use up, and the prompt would be left with nothing. SettingsError for a window
+    cap that is not meant to be used up, and the prompt would be left with nothing. SettingsError for a window
     without room.
     """
     if window_tokens < 1:
@@ -92,7 +92,7 @@ def budgets(
 
 
 def summary_budget(settings: CompressionSettings, compacted_tokens: int, window_tokens: int) -> int:
-    """How long the summary of `compacted_tokens` may be, where no explicit target is given.
+    """Returns how long the summary of `compacted_tokens` may be where no explicit target is given.
 
     `flat` has a floor, `scaled` has none (its first band ends where the floor would begin); the ceiling binds
     both and wins over the floor.
@@ -105,13 +105,13 @@ def summary_budget(settings: CompressionSettings, compacted_tokens: int, window_
 
 
 def worth_it(tokens_before: int, predicted_after: int, *, forced: bool) -> bool:
-    """Whether a plan may run: it saves at least 10 %, or anything at all where it is forced."""
+    """True if a plan may run: it saves at least 10 %, or anything at all where it is forced."""
     saved = tokens_before - predicted_after
     return saved > 0 and (forced or saved * 10 >= tokens_before)
 
 
 class Trigger(StrEnum):
-    """What made a compaction run."""
+    """The occasion of a compaction."""
 
     PREFLIGHT = "preflight"
     RESPONSE = "response"
@@ -130,7 +130,7 @@ class Compact(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def may_call_model(self) -> bool:
-        """Whether a model may write the summary; an emergency takes the deterministic path."""
+        """True if a model may write the summary; an emergency takes the deterministic path."""
         return self.trigger is not Trigger.EMERGENCY
 
 
@@ -167,16 +167,16 @@ class Thrash(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def blocked(self, compressible_tokens: int) -> bool:
-        """Whether automatic compaction waits, given what is compressible now."""
+        """True if automatic compaction waits, given what is compressible now."""
         return self.ineffective >= INEFFECTIVE_PASSES and compressible_tokens < self.opens_at_tokens
 
     @property
     def opens_at_tokens(self) -> int:
-        """How much must be compressible for a closed guard to open."""
+        """The tokens that must be compressible for a closed guard to open."""
         return self.compressible_tokens + share(0.10, self.threshold_tokens)
 
     def reason(self, compressible_tokens: int) -> str:
-        """Why it waits, in words; empty where it does not."""
+        """Returns why it waits, in words; empty where it does not."""
         if not self.blocked(compressible_tokens):
             return ""
         return (
@@ -186,7 +186,7 @@ class Thrash(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True):
-    """What may hold automatic compaction back; the default holds nothing back.
+    """The reasons that hold automatic compaction back; the default has none.
 
     `compressible_tokens` is what could be shrunk now (everything but head, tail and pins). `fires_from_tokens`
     is what `Pressure` says: above the threshold after a pass that could not get below it.
@@ -197,7 +197,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
     fires_from_tokens: int = 0
 
     def objection(self, tokens: int) -> str:
-        """Why compaction at `tokens` has to wait, in words; empty where it need not."""
+        """Returns why compaction at `tokens` has to wait, in words; empty where it need not."""
         if tokens < self.fires_from_tokens:
             return f"too dense to shrink further; the next attempt is at {self.fires_from_tokens:,} tokens ({tokens:,} now)"
         return self.thrash.reason(self.compressible_tokens) if self.thrash is not None else ""

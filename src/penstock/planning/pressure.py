@@ -17,7 +17,7 @@ __all__ = ["Level", "Notice", "Pressure"]
 
 
 class Level(StrEnum):
-    """How full the context is, from the mildest level to the gravest."""
+    """The levels of pressure, from the mildest to the gravest."""
 
     LOG = "log"
     WARN = "warn"
@@ -35,11 +35,12 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pressure(msgspec.Struct, frozen=True, kw_only=True):
-    """Which levels have been said and not yet cleared, and from where automatic compaction fires.
+    """The levels that have been said and not yet cleared, and the size from which automatic compaction fires.
 
     A level is said when the prompt reaches its limit and cleared when the prompt falls below it. A
-    conversation too dense to shrink (still at or over the threshold after a compaction) keeps its warning, and
-    `fires_from_tokens` lies 10 % of the threshold above it, until the prompt has been below the threshold.
+    conversation too dense to shrink (still at or over the threshold after a compaction) keeps its warning,
+    and `fires_from_tokens` lies 10 % of the threshold above it, until the prompt has been below the
+    threshold.
     """
 
     budgets: Budgets
@@ -50,7 +51,7 @@ class Pressure(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, budgets: Budgets, settings: PressureSettings, *, automatic: bool = True) -> Pressure:
-        """No pressure yet. `automatic` is the setting `compression.enabled`: notices promise nothing without it."""
+        """No pressure yet. `automatic` is `compression.enabled`: without it notices promise nothing."""
         return cls(
             budgets=budgets,
             settings=settings,
@@ -66,7 +67,7 @@ class Pressure(msgspec.Struct, frozen=True, kw_only=True):
         fires_from = self.fires_from_tokens if prompt_tokens >= threshold else threshold
         return msgspec.structs.replace(self, said=reached, fires_from_tokens=fires_from), notices
 
-    def compacted(self, prompt_tokens: int) -> tuple[Pressure, tuple[Notice, ...]]:
+    def observe_compaction(self, prompt_tokens: int) -> tuple[Pressure, tuple[Notice, ...]]:
         """As `observe`, for the prompt that a compaction left; a dense one does not fire again at once."""
         after, notices = self.observe(prompt_tokens)
         threshold = self.budgets.threshold_tokens

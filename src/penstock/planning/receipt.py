@@ -1,4 +1,4 @@
-"""What a compaction did, for people and for programs."""
+"""The receipt of a compaction, for people and for programs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ALL_STRUCK = "all that the model wrote was struck; excerpts and facts stand in i
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Counts before and after, what became of the messages and of the facts in them, and what it cost.
 
-    A fact is a distinct value of the conversation: kept when it still stands in the view, reachable when
-    only its original holds it, struck when a summary invented it. `cost`, in US dollars, is None where no model was
-    called, and where `cost_note` says why it is not known. `attempts` are the models that were asked for the
-    handoff, in order, with what came of it; `summary_limits` what they might use in all.
+    A fact is a distinct value of the conversation: kept when it still stands in the view, reachable when only
+    its original holds it, struck when a summary invented it. `cost`, in US dollars, is None where no model
+    was called, and where `cost_note` says why it is not known. `attempts` are the models that were asked for
+    the handoff, in order, with what came of it; `summary_limits` what they might use in all.
     """
 
     outcome: Outcome

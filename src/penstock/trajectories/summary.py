@@ -17,12 +17,10 @@ from penstock.conversation.pairing import calls_by_id
 from penstock.measure.weigh import MESSAGE_FRAME
 from penstock.trajectories.needs import needed_values, texts_of
 from penstock.trajectories.sieve import sifted
-from penstock.writing.coverage import ExcerptChoice
+from penstock.writing.choice import ExcerptChoice, Live, score_values
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
-from penstock.writing.importance import Live, score_values
-from penstock.writing.index import Index
 from penstock.writing.ledger import Ledger, facts_in
-from penstock.writing.reading import Reader, Speaker
+from penstock.writing.reading import Index, Reader, Speaker
 from penstock.writing.stubs import clip
 from penstock.writing.transcript import MODEL, WRITTEN_BY
 

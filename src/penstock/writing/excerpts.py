@@ -100,7 +100,7 @@ def _long_line(line: str) -> Iterator[str]:
 
 
 def _last_break(line: str, start: int) -> int:
-    """Where the piece that begins at `start` ends best."""
+    """The best end for the piece that begins at `start`."""
     limit = start + _WISHED
     best = 0
     for match in _BREAK.finditer(line, start + _SLACK, limit):
@@ -116,7 +116,7 @@ def _last_break(line: str, start: int) -> int:
 
 
 def _last_joint(line: str, start: int, limit: int) -> int:
-    """Where a run without a space is best cut: behind a mark between its parts, so that no name loses its end."""
+    """The best cut in a run without a space: behind a mark between its parts, so that no name loses its end."""
     for at in range(limit, start + _SLACK, -1):
         if not line[at - 1].isalnum() and line[at - 1] not in "_-.":
             return at

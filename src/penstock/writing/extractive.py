@@ -9,82 +9,38 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
 from penstock.conversation import mark
-from penstock.writing.coverage import ExcerptChoice
+from penstock.writing.choice import begin_choice
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
-from penstock.writing.importance import Live, score_values
 from penstock.writing.reading import Speaker
-from penstock.writing.sections import Sections, words_of
+from penstock.writing.sections import Sections
 from penstock.writing.values import sub_words
+from penstock.writing.writer import HandoffText
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
     from numpy.typing import NDArray
 
-    from penstock.conversation.message import ToolCall
-    from penstock.lossless.outline import Node
-    from penstock.measure.tokens import Tokenizer
-    from penstock.redaction import Redactor
-    from penstock.writing.transcript import Transcript
-    from penstock.writing.verify import Checked
+    from penstock.writing.choice import ExcerptChoice
+    from penstock.writing.writer import HandoffMaterial, Surroundings
 
     Measure: TypeAlias = Callable[[str], int]
+    Flags: TypeAlias = NDArray[np.bool_]
 
-__all__ = ["Extract", "Extractor", "Surroundings", "live_of"]
+__all__ = ["ExtractiveWriter"]
 
 _PEOPLE_SHARE = 0.1
 _FOCUS_SHARE = 0.65
 _LONGEST_REQUEST = 600  # characters of one older user message that are quoted before coverage decides
 _REFILLS = 2
-_LIVE_MESSAGES = 3
-_LIVE_REQUEST = 3_000  # characters
-_LIVE_WORK = 6_000
 
 
-class Extract(msgspec.Struct, frozen=True, eq=False):
-    """A handoff text, and how many excerpts of which messages (by position) stand in it.
-
-    `nodes` are those of its outline, where it has one, and those that the new ones took the place of.
-    """
-
-    text: str
-    quoted: dict[int, int]
-    struck: int = 0
-    nodes: tuple[Node, ...] = ()
-
-
-class Surroundings(msgspec.Struct, frozen=True, eq=False):
-    """What the view holds beside the handoff.
-
-    `stays` are the positions that stand in it, `whole` those that stand as they came, and `visible` the texts of the
-    others (stubs, clipped texts). `request` is the position of the live request.
-    """
-
-    request: int | None
-    stays: frozenset[int]
-    whole: frozenset[int]
-    visible: Sequence[str]
-    focus: str = ""
-
-
-def live_of(transcript: Transcript, request: int | None, focus: str) -> Live:
-    """What the conversation is about now: the last request, and what the assistant said and called last."""
-    index = transcript.index
-    asked = words_of(transcript, request)[:_LIVE_REQUEST] if request is not None else ""
-    speaks = np.isin(index.speakers, (Speaker.ASSISTANT, Speaker.CALL))
-    latest = np.unique(index.message_of_source[speaks])[-_LIVE_MESSAGES:]
-    sources = np.flatnonzero(speaks & np.isin(index.message_of_source, latest)).tolist()
-    work = "\n".join(index.sources[source].text for source in sources)
-    return Live(request=f"{asked}\n{focus}", work=work[-_LIVE_WORK:])
-
-
-class Extractor:
-    """Writes extractive handoffs of one transcript."""
+class ExtractiveWriter:
+    """Writes extractive handoffs of one conversation."""
 
     mark_version = mark.VERSION
     handles = "m-numbers"
@@ -93,61 +49,48 @@ class Extractor:
         "Answer only what comes after. m-numbers name the originals."
     )
 
-    def __init__(
-        self,
-        transcript: Transcript,
-        calls: Mapping[str, ToolCall],
-        tokenizer: Tokenizer,
-        redactor: Redactor,
-        prose: Checked | None = None,
-    ) -> None:
-        self._transcript = transcript
-        self._calls = calls
-        self._tokenizer = tokenizer
-        self._redactor = redactor
-        self._sections = Sections(transcript, tokenizer, redactor, prose)
+    def __init__(self, material: HandoffMaterial) -> None:
+        self._transcript = material.transcript
+        self._calls = material.calls
+        self._tokenizer = material.tokenizer
+        self._sections = Sections(material)
 
     @property
     def has_prose(self) -> bool:
-        """Whether a model wrote sections of the handoff, now or in the one that it follows."""
+        """True if a model wrote sections of the handoff, now or in the one that it follows."""
         return self._sections.has_prose
 
-    def choice(self, live: Live, *, headers: bool = True) -> ExcerptChoice:
-        """An empty choice among all excerpts."""
-        index = self._transcript.index
-        weights = score_values(index, live, self._transcript.tokens_after())
-        return ExcerptChoice(index, weights, self._tokenizer, self._header if headers else None)
-
-    def write(self, budget: int, measure: Measure, beside: Surroundings) -> Extract:
-        """A handoff of at most `budget` tokens as `measure` counts them."""
-        entries, struck = self._sections.write(budget, beside.request, beside.whole)
-        choice = self._covered(entries, beside)
-        shut = self._of(beside.whole)
+    def write(self, budget: int, measure: Measure, beside: Surroundings) -> HandoffText:
+        """Returns a handoff of at most `budget` tokens as `measure` counts them."""
+        entries, struck = self._sections.write(budget, beside.request, beside.kept_verbatim)
+        choice = self._begin_choice(entries, beside)
         room = budget - measure(render_handoff(entries)) - 5
-        self._choose(choice, shut, room, entries, beside.focus)
-        text, entries = self._fitted(entries, choice, budget, measure)
-        return Extract(text, self._quoted(entries, choice), struck)
+        self._choose(choice, self._are_of(beside.kept_verbatim), room, entries, beside.focus)
+        text, entries = self._fit(entries, choice, budget, measure)
+        return HandoffText(text, self._count_quotes(entries, choice), struck)
 
-    def _covered(self, entries: Sequence[HandoffEntry], beside: Surroundings) -> ExcerptChoice:
+    def _begin_choice(self, entries: Sequence[HandoffEntry], beside: Surroundings) -> ExcerptChoice:
         """An empty choice that knows what stands in the view already."""
         index = self._transcript.index
-        choice = self.choice(live_of(self._transcript, beside.request, beside.focus))
-        for source in np.flatnonzero(self._of(beside.whole)).tolist():
+        choice = begin_choice(
+            self._transcript, beside.request, beside.focus, tokenizer=self._tokenizer, header=self._header
+        )
+        for source in np.flatnonzero(self._are_of(beside.kept_verbatim)).tolist():
             # What the live request names is not thereby told: lines about it are what it will need.
             is_request = index.message_of_source[source] == beside.request
             choice.cover(index.sources[source].distinct, bare=bool(is_request))
-        written = [*beside.visible, *(entry.text for entry in entries)]
+        written = [*beside.shown_texts, *(entry.text for entry in entries)]
         choice.cover(index.vocabulary.known_in(written), bare=True)
         return choice
 
-    def _of(self, places: frozenset[int]) -> NDArray[np.bool_]:
-        """Which sources are of the messages at these positions."""
+    def _are_of(self, places: frozenset[int]) -> Flags:
+        """For each source, True if it is of a message at one of these positions."""
         return np.isin(self._transcript.index.message_of_source, np.array(sorted(places), np.int32))
 
     def _choose(
         self,
         choice: ExcerptChoice,
-        shut: NDArray[np.bool_],
+        shut: Flags,
         room: int,
         entries: Sequence[HandoffEntry],
         focus: str,
@@ -162,10 +105,10 @@ class Extractor:
             choice.fill(allowed & self._about(focus), taken + int(left * _FOCUS_SHARE))
         choice.fill(allowed, room)
 
-    def _fitted(
+    def _fit(
         self, entries: list[HandoffEntry], choice: ExcerptChoice, budget: int, measure: Measure
     ) -> tuple[str, list[HandoffEntry]]:
-        """The text of all of it within the budget, and the entries in it. Nothing where not even one line fits."""
+        """The text of all of it within the budget, and its entries. Empty where not one line fits."""
         text = self._render(entries, choice)
         for _ in range(_REFILLS):
             spare = budget - measure(text)
@@ -181,9 +124,7 @@ class Extractor:
             text = self._render(entries, choice)
         return text, entries
 
-    # Excerpts.
-
-    def _people(self, shut: NDArray[np.bool_], share: int, quoted: set[int]) -> list[int]:
+    def _people(self, shut: Flags, share: int, quoted: set[int]) -> list[int]:
         """The beginnings of what people said, newest first, as many as could fit the share.
 
         `quoted` are the numbers of messages that stand in a section already.
@@ -201,13 +142,14 @@ class Extractor:
         return wanted
 
     def _beginning(self, source: int) -> list[int]:
+        """The first excerpts of a source, as many as have no more characters than a long request."""
         index = self._transcript.index
         first, after = index.first_excerpt[source], index.first_excerpt[source + 1]
         characters = np.cumsum(index.lengths[first:after])
         return list(range(first, first + int(np.searchsorted(characters, _LONGEST_REQUEST, side="right"))))
 
-    def _about(self, focus: str) -> NDArray[np.bool_]:
-        """The excerpts of sources that speak of the focus, or answer a call that does.
+    def _about(self, focus: str) -> Flags:
+        """For each excerpt, True if its source speaks of the focus, or answers a call that does.
 
         The topic counts as it was written; only where nothing names it so, its words count one by one.
         """
@@ -216,11 +158,11 @@ class Extractor:
         flags = self._speak_of({topic})
         if not flags.any():
             flags = self._speak_of(sub_words(focus))
-        result: NDArray[np.bool_] = flags[index.source_of]
+        result: Flags = flags[index.source_of]
         return result
 
-    def _speak_of(self, words: set[str]) -> NDArray[np.bool_]:
-        """Which sources hold one of the words."""
+    def _speak_of(self, words: set[str]) -> Flags:
+        """For each source, True if it holds one of the words."""
         index = self._transcript.index
         asked = {
             call_id
@@ -248,7 +190,8 @@ class Extractor:
         ]
         return render_handoff([*entries, *sorted(context, key=lambda entry: entry.number)])
 
-    def _quoted(self, entries: Sequence[HandoffEntry], choice: ExcerptChoice) -> dict[int, int]:
+    def _count_quotes(self, entries: Sequence[HandoffEntry], choice: ExcerptChoice) -> dict[int, int]:
+        """The number of entries and excerpts of each message, by position."""
         index = self._transcript.index
         place_of = {number: place for place, number in enumerate(self._transcript.numbers)}
         quoted: dict[int, int] = {}

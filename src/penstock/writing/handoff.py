@@ -7,8 +7,8 @@
     DATABASE_PORT = 5433
 
 `parse_handoff` reads back what `render_handoff` wrote, so that a later compaction updates the last handoff
-and does not summarise a summary. An outline (see `outline`) is read as critical context: what stands directly below the
-header of a node are its notes.
+and does not summarise a summary. An outline (see `outline`) is read as critical context: what stands directly
+below the header of a node are its notes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
     "OUTLINE",
     "HandoffEntry",
     "HandoffSection",
-    "escaped",
+    "escape",
     "header_of",
     "parse_handoff",
     "render_handoff",
@@ -90,7 +90,7 @@ def render_handoff(entries: Iterable[HandoffEntry]) -> str:
             item = 0
         if section is HandoffSection.CONTEXT:
             lines.append(header_of(entry.number, entry.label))
-            lines.append(escaped(entry.text))
+            lines.append(escape(entry.text))
         else:
             item += 1
             bullet = f"{item}." if section is HandoffSection.COMPLETED else "-"
@@ -136,6 +136,6 @@ def _entries(text: str) -> Iterator[HandoffEntry]:
         yield HandoffEntry(section, head[0], "\n".join(held), head[1])
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Text whose lines cannot be taken for ours."""
     return _SPECIAL.sub(_BACKSLASH, text)

@@ -1,4 +1,4 @@
-"""What happened and what was asked, taken from the raw messages without a model.
+"""The facts of a conversation, without a model: actions, errors, constraints, decisions.
 
 `facts_in` reads one message; `Ledger.of` folds the facts of a conversation: a call meets its outcome, a file
 is listed once with all that was done to it, a command that was run again stands with its latest outcome, an
@@ -26,7 +26,7 @@ __all__ = ["Fact", "FactKind", "Ledger", "facts_in", "sentences"]
 
 
 class FactKind(StrEnum):
-    """What a fact is about."""
+    """The kinds of facts."""
 
     CONSTRAINT = "constraint"
     CALL = "call"
@@ -91,10 +91,10 @@ def facts_in(message: Message, redactor: Redactor) -> tuple[Fact, ...]:
     for part in message.parts:
         match part:
             case Text(text=text) if message.role is Role.USER:
-                found += [Fact(FactKind.CONSTRAINT, s) for s in _stated(text, _CONSTRAINT, redactor)]
+                found += [Fact(FactKind.CONSTRAINT, s) for s in _find_statements(text, _CONSTRAINT, redactor)]
             case Text(text=text) if message.role is Role.ASSISTANT:
                 if any(map(text.lower().__contains__, _DECISION_HINTS)):
-                    found += [Fact(FactKind.DECISION, s) for s in _stated(text, _DECISION, redactor)]
+                    found += [Fact(FactKind.DECISION, s) for s in _find_statements(text, _DECISION, redactor)]
                 found += _question(text, redactor)
             case ToolCall():
                 found.append(_call(part, redactor))
@@ -141,7 +141,7 @@ class Ledger(msgspec.Struct, frozen=True):
         )
 
 
-def _stated(text: str, pattern: re.Pattern[str], redactor: Redactor) -> Iterator[str]:
+def _find_statements(text: str, pattern: re.Pattern[str], redactor: Redactor) -> Iterator[str]:
     if not pattern.search(text if len(text) <= _LONG_MESSAGE else text[:2_000] + text[-2_000:]):
         return
     for sentence in sentences(redactor.redact(text)):

@@ -17,8 +17,7 @@ from penstock.conversation.message import Message, Summary
 from penstock.conversation.opening import OpenedList, holds_handoff, open_list
 from penstock.errors import InputError
 from penstock.measure.weigh import weigh
-from penstock.writing.index import Index
-from penstock.writing.reading import Reader, Reading
+from penstock.writing.reading import Index, Reader, Reading
 from penstock.writing.transcript import Transcript
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """A model's handoff, read into the entries of ours.
 
-A model writes headings and lists in its own way. What stands under a heading that we know becomes entries of that
-section; what stands under another becomes part of the active state. Nothing here trusts the text: whether it says
-only what the conversation says is checked by `verify`.
+A model writes headings and lists in its own way. What stands under a heading that we know becomes entries of
+that section; what stands under another becomes part of the active state. Nothing here trusts the text:
+whether it says only what the conversation says is checked by `verify`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _NAMES: dict[str, HandoffSection] = {
 
 
 class Prose(msgspec.Struct, frozen=True):
-    """What a model wrote: entries by section, and the turns it named as unfulfilled requests.
+    """A model's words: entries by section, and the turns it named as unfulfilled requests.
 
     An entry's number is the turn that the model gave for it, 0 where it gave none.
     """

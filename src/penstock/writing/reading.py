@@ -1,9 +1,13 @@
-"""Each message read once: what it says, in excerpts, with the values in each.
+"""Reading each message once, into excerpts and values, and a conversation's readings as arrays.
 
-A `Reader` gives every value it meets a number, so that a reading is a few slices of arrays and a long
-conversation can be scored with array operations. What is read is redacted first, on the whole text of a part,
-so that no excerpt can hold half of a secret. Many messages are read together: their texts go through the
-vocabulary in blocks.
+A `Reader` cuts what a message says into excerpts and gives every value in them a number, so that a `Reading`
+is a few slices of arrays. Texts are redacted first, part by part as a whole, so that no excerpt can hold half
+of a secret. Many messages are read together: their texts go through the vocabulary in blocks.
+
+The `Index` joins the readings of a conversation: one row per source, one per excerpt, one per value, so that
+a long conversation is scored with array operations. It only grows. After k new messages it is brought up to
+date at a cost of O(k) reading and a copy of its arrays, and a second compaction of a long conversation does
+not read it again.
 """
 
 from __future__ import annotations
@@ -37,15 +41,18 @@ if TYPE_CHECKING:
 
     from penstock.redaction import Redactor
 
-__all__ = ["Reader", "Reading", "Speaker", "SpokenSource"]
+__all__ = ["Index", "Reader", "Reading", "Speaker", "SpokenSource"]
+
 
 _BLOCK = 1_000_000  # characters that go through the vocabulary together
 _TYPICAL_EXCERPT = 80
 _LONGEST_TEXT = 4_000_000  # characters: of a longer one, the middle is reachable by its handle only
+_NEVER = 1 << 30
+_INDEXED_AT_ONCE = 4_000  # messages
 
 
 class Speaker(IntEnum):
-    """Whose words a source holds."""
+    """The voice in a source."""
 
     USER = 0
     ASSISTANT = 1
@@ -56,12 +63,16 @@ class Speaker(IntEnum):
 
 
 class _Block(msgspec.Struct, frozen=True, eq=False):
-    """The arrays of many sources, one after the other."""
+    """The arrays of many sources, one after the other; each source knows its stretch of each of them."""
 
+    # One row per excerpt: its characters, where it would begin if all texts of the block stood in one (with
+    # one more row for the end), and how many distinct values it holds.
     lengths: NDArray[np.int32]
-    offsets: array[int]  # where each excerpt would begin if all texts of the block stood in one
+    offsets: array[int]
     counts: NDArray[np.int32]
+    # The values of excerpt 0, then those of excerpt 1, and so on: `counts[e]` of them for excerpt e.
     ids: NDArray[np.int32]
+    # The values of source 0, each once, then those of source 1, and so on.
     distinct: NDArray[np.int32]
 
 
@@ -74,11 +85,11 @@ class SpokenSource(msgspec.Struct, frozen=True, eq=False, gc=False):
     speaker: Speaker
     text: str
     block: _Block
-    first_excerpt: int
+    first_excerpt: int  # its rows in the block's `lengths`, `offsets` and `counts`
     end_excerpt: int
-    first_id: int
+    first_id: int  # its stretch of the block's `ids`
     end_id: int
-    first_distinct: int
+    first_distinct: int  # its stretch of the block's `distinct`
     end_distinct: int
 
     @property
@@ -88,7 +99,7 @@ class SpokenSource(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def counts(self) -> NDArray[np.int32]:
-        """How many distinct values each excerpt has."""
+        """The number of distinct values of each excerpt."""
         return self.block.counts[self.first_excerpt : self.end_excerpt]
 
     @property
@@ -109,7 +120,7 @@ class SpokenSource(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class Reading(msgspec.Struct, eq=False, gc=False):
-    """What one message says: its sources, each with a tag, and the entries of an older handoff.
+    """One message as it was read: its sources, each with a tag, and the entries of an older handoff.
 
     The tag of a call is the tool's name, that of a result the id of its call, and that of a source quoted
     from a handoff the number and the label of the entry; other sources have none.
@@ -146,7 +157,7 @@ class Reader:
         self._results: dict[str, _Draft] = {}
 
     def read(self, messages: Sequence[Message]) -> list[Reading]:
-        """What each message says."""
+        """Returns the reading of each message."""
         readings: list[Reading] = []
         block: list[tuple[Message, list[_Draft], tuple[str, ...], tuple[HandoffEntry, ...]]] = []
         characters = 0
@@ -155,12 +166,12 @@ class Reader:
             block.append((message, drafts, tags, entries))
             characters += sum(len(text) for draft in drafts for text in draft.excerpts)
             if characters > _BLOCK:
-                readings += self._finished(block)
+                readings += self._finish(block)
                 block, characters = [], 0
-        readings += self._finished(block)
+        readings += self._finish(block)
         return readings
 
-    def _finished(
+    def _finish(
         self, block: list[tuple[Message, list[_Draft], tuple[str, ...], tuple[HandoffEntry, ...]]]
     ) -> Iterator[Reading]:
         """The readings of a block of drafts, whose values are found together."""
@@ -202,7 +213,7 @@ class Reader:
         return draft
 
     def _find_values(self, block: list[_Draft]) -> None:
-        """Turn the drafts into sources."""
+        """Turn the drafts into sources of one block."""
         vocabulary = self.vocabulary
         texts = [text for draft in block for text in draft.excerpts]
         found = _find_in_pieces(vocabulary, texts)
@@ -210,6 +221,8 @@ class Reader:
         counts = np.diff(found.starts).astype(np.int32)
         sizes = np.array([len(draft.excerpts) for draft in block])
         ends = np.cumsum(sizes)
+        # For each value found the source it stands in; source and value in one number, so that one sort gives
+        # the distinct values of all sources, source by source.
         source_of = np.repeat(np.repeat(np.arange(len(block)), sizes), counts)
         width = max(1, len(vocabulary))
         distinct = sorted_distinct(source_of * width + found.ids)
@@ -218,6 +231,7 @@ class Reader:
         offsets = array("i", [0])
         offsets.frombytes(np.cumsum(lengths + 1, dtype=np.intc).tobytes())
         values = _Block(lengths, offsets, counts, found.ids, (distinct % width).astype(np.int32))
+        # Where the stretch of each source begins: in `distinct`, among the excerpts, in `ids`.
         edges = np.searchsorted(distinct, np.arange(len(block) + 1) * width).tolist()
         borders = [0, *ends.tolist()]
         spans = found.starts[borders].tolist()
@@ -258,7 +272,7 @@ def _readable(text: str) -> str:
 
 
 def _voices(message: Message, entries: list[HandoffEntry]) -> Iterator[tuple[Speaker, str, str]]:
-    """Who says what in a message, with the tag. Entries of an older handoff are added to `entries`."""
+    """Yields each voice of a message with its tag and text; adds older handoffs to `entries`."""
     for part in message.parts:
         match part:
             case Text(text=text):
@@ -286,3 +300,125 @@ _SPEAKERS: dict[Role, Speaker] = {
     Role.TOOL: Speaker.RESULT,
     Role.SYSTEM: Speaker.SYSTEM,
 }
+
+
+def spoken_text(message: Message) -> str:
+    """Returns what is said in a message, without calls and results."""
+    return "\n".join(part.text for part in message.parts if isinstance(part, Text))
+
+
+class Index:
+    """The sources, excerpts and values of a list of messages, each known by its number.
+
+    Message m has sources, source s has excerpts, excerpt e has values:
+
+        message_of_source[s]                        the message that source s is of
+        first_excerpt[s] : first_excerpt[s + 1]     the excerpts of source s
+        source_of[e]                                the source that excerpt e is of
+        ids[starts[e] : starts[e + 1]]              the distinct values of excerpt e
+
+    A value has the number that the vocabulary gave it.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self.messages = 0
+        # One row per source.
+        self.sources: list[SpokenSource] = []
+        self.tags: list[str] = []
+        self.message_of_source = np.zeros(0, np.int32)
+        self.speakers = np.zeros(0, np.int8)
+        self.first_excerpt: list[int] = [0]
+        # One row per excerpt: its source, its characters, where its values begin in `ids`.
+        self.source_of = np.zeros(0, np.int32)
+        self.lengths = np.zeros(0, np.int32)
+        self.ids = np.zeros(0, np.int32)
+        self.starts = np.zeros(1, np.int32)
+        self.filled = np.zeros(0, np.int64)  # the excerpts that hold a value
+        # Of the excerpts that were looked at more closely: their tokens and their plain words.
+        self.costs: dict[int, int] = {}
+        self.plain: dict[int, int] = {}
+        # Of the sources that were: number and label of the line above their excerpts, and its tokens.
+        self.headings: dict[int, tuple[int, str]] = {}
+        self.heading_costs: dict[int, int] = {}
+        # One row per value: in how many sources and excerpts it stands, the last message that mentions it,
+        # whether anyone but a tool said it, and how many values its least crowded source has.
+        self.in_sources = np.zeros(0, np.int32)
+        self.in_excerpts = np.zeros(0, np.int32)
+        self.last_message = np.zeros(0, np.int32)
+        self.said = np.zeros(0, np.bool_)
+        self.said_by_assistant = np.zeros(0, np.bool_)
+        self.crowd = np.zeros(0, np.int32)
+
+    def extend(self, readings: Sequence[Reading]) -> None:
+        """Add the readings of the next messages, some at a time, so that this takes little memory."""
+        for start in range(0, len(readings), _INDEXED_AT_ONCE):
+            self._add(readings[start : start + _INDEXED_AT_ONCE])
+
+    def _add(self, readings: Sequence[Reading]) -> None:
+        fresh: list[SpokenSource] = []
+        at: list[int] = []
+        for offset, reading in enumerate(readings):
+            fresh.extend(reading.sources)
+            self.tags.extend(reading.tags)
+            at.extend([self.messages + offset] * len(reading.sources))
+        self.messages += len(readings)
+        if fresh:
+            self._add_excerpts(fresh)
+            places = np.array(at, np.int32)
+            self._add_values(fresh, places)
+            self.sources += fresh
+            self.message_of_source = np.concatenate([self.message_of_source, places])
+            speakers = np.array([source.speaker for source in fresh], np.int8)
+            self.speakers = np.concatenate([self.speakers, speakers])
+
+    def excerpt(self, number: int) -> str:
+        """The text of an excerpt."""
+        source = int(self.source_of[number])
+        return self.sources[source].excerpt(number - self.first_excerpt[source])
+
+    def values_of(self, number: int) -> NDArray[np.int32]:
+        """The distinct values of an excerpt."""
+        return self.ids[self.starts[number] : self.starts[number + 1]]
+
+    def _add_excerpts(self, fresh: list[SpokenSource]) -> None:
+        sizes = [source.end_excerpt - source.first_excerpt for source in fresh]
+        first = len(self.sources)
+        self.source_of = np.concatenate(
+            [self.source_of, np.repeat(np.arange(first, first + len(fresh), dtype=np.int32), sizes)]
+        )
+        for size in sizes:
+            self.first_excerpt.append(self.first_excerpt[-1] + size)
+        self.lengths = np.concatenate([self.lengths, *(source.lengths for source in fresh)])
+        counts = np.concatenate([source.counts for source in fresh])
+        self.filled = np.concatenate([self.filled, len(self.starts) - 1 + np.flatnonzero(counts)])
+        self.ids = np.concatenate([self.ids, *(source.ids for source in fresh)])
+        self.starts = np.concatenate([self.starts, self.starts[-1] + np.cumsum(counts, dtype=np.int32)])
+
+    def _add_values(self, fresh: list[SpokenSource], at: NDArray[np.int32]) -> None:
+        self._grow(len(self.vocabulary))
+        total = len(self.in_sources)
+        sizes = np.array([source.end_distinct - source.first_distinct for source in fresh])
+        distinct = np.concatenate([source.distinct for source in fresh])
+        self.in_sources += np.bincount(distinct, minlength=total).astype(np.int32)
+        occurrences = np.concatenate([source.ids for source in fresh])
+        self.in_excerpts += np.bincount(occurrences, minlength=total).astype(np.int32)
+        self.last_message[distinct] = np.repeat(at, sizes)  # in order, so that the latest stays
+        np.minimum.at(self.crowd, distinct, np.repeat(sizes.astype(np.int32), sizes))
+        for source in fresh:
+            if source.speaker is not Speaker.RESULT:
+                self.said[source.distinct] = True
+                if source.speaker is Speaker.ASSISTANT:
+                    self.said_by_assistant[source.distinct] = True
+
+    def _grow(self, total: int) -> None:
+        """Make the rows of the values that the vocabulary met since."""
+        more = total - len(self.in_sources)
+        if more <= 0:
+            return
+        self.in_sources = np.concatenate([self.in_sources, np.zeros(more, np.int32)])
+        self.in_excerpts = np.concatenate([self.in_excerpts, np.zeros(more, np.int32)])
+        self.last_message = np.concatenate([self.last_message, np.zeros(more, np.int32)])
+        self.said = np.concatenate([self.said, np.zeros(more, np.bool_)])
+        self.said_by_assistant = np.concatenate([self.said_by_assistant, np.zeros(more, np.bool_)])
+        self.crowd = np.concatenate([self.crowd, np.full(more, _NEVER, np.int32)])

@@ -1,7 +1,7 @@
-"""The sections of a handoff but the last: what was asked, demanded, done and decided, from the ledger.
+"""The sections of a handoff but the last: requests, constraints, actions and decisions, from the ledger.
 
-Where a model wrote prose, its entries take the place of ours, but for what the user asked and demanded: that stays in
-the user's own words.
+Where a model wrote prose, its entries take the place of ours, but for what the user asked and demanded: that
+stays in the user's own words.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from penstock.conversation.message import Summary, Text
+from penstock.conversation.message import Summary
 from penstock.writing.handoff import HandoffEntry, HandoffSection
 from penstock.writing.ledger import Fact, Ledger
-from penstock.writing.reading import Speaker
+from penstock.writing.reading import Speaker, spoken_text
 from penstock.writing.stubs import clip
 from penstock.writing.transcript import MODEL, WRITTEN_BY
 from penstock.writing.verify import Checked, Verified, strike_unknown
@@ -23,11 +23,9 @@ from penstock.writing.verify import Checked, Verified, strike_unknown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.measure.tokens import Tokenizer
-    from penstock.redaction import Redactor
-    from penstock.writing.transcript import Transcript
+    from penstock.writing.writer import HandoffMaterial
 
-__all__ = ["PROSE_SHARE", "Sections", "words_of"]
+__all__ = ["PROSE_SHARE", "Sections"]
 
 _SECTIONS_FROM = 700  # tokens: a smaller handoff has no room for sections beside constraints and context
 _SECTIONS_SHARE = 0.06
@@ -65,35 +63,57 @@ _GO_ON = re.compile(
 
 
 class Sections:
-    """Writes the sections of one transcript. `prose` is what a model wrote; without it, what stands of a model's words in
-    the last handoff.
+    """Writes the sections of one conversation, with a model's words where there are any.
+
+    Without new ones, the model's words of the last handoff stay until a model brings them up to date.
     """
 
-    def __init__(
-        self, transcript: Transcript, tokenizer: Tokenizer, redactor: Redactor, prose: Checked | None = None
-    ) -> None:
-        self._transcript = transcript
-        self._tokenizer = tokenizer
-        self._redactor = redactor
-        self._prose = prose or self._carried()
+    def __init__(self, material: HandoffMaterial) -> None:
+        self._transcript = material.transcript
+        self._tokenizer = material.tokenizer
+        self._redactor = material.redactor
+        self._prose = material.prose or self._last_prose()
 
     @property
     def has_prose(self) -> bool:
-        """Whether a model wrote sections of the handoff, now or in the one that it follows."""
+        """True if a model wrote sections of the handoff, now or in the one that it follows."""
         return self._prose is not None and bool(self._prose.entries)
 
-    def write(self, budget: int, request: int | None, kept: frozenset[int]) -> tuple[list[HandoffEntry], int]:
-        """The entries within their share of the budget, and how many values had to be struck in them.
+    def write(
+        self, budget: int, request: int | None, kept_verbatim: frozenset[int]
+    ) -> tuple[list[HandoffEntry], int]:
+        """Returns the entries within their share of the budget, and how many values had to be struck in them.
 
-        `kept` are the positions of messages that stand whole in the view, `request` is that of the live request.
+        Constraints come first, then the task, then the history. `kept_verbatim` are the positions of messages
+        that stand whole in the view, `request` is that of the live request.
         """
-        entries, struck = self._verified(self._entries(budget, request, kept))
+        transcript = self._transcript
+        facts = list(transcript.facts(self._redactor))
+        ledger = Ledger.of(facts)
+        older = self._older()
+        gone = {n for place, n in enumerate(transcript.numbers) if place not in kept_verbatim}
+        constraints = [
+            *(entry for entry in older if entry.section is HandoffSection.CONSTRAINTS),
+            *(
+                HandoffEntry(HandoffSection.CONSTRAINTS, fact.number, _constraint(fact))
+                for fact in ledger.constraints
+                if fact.number in gone
+            ),
+        ]
+        share = max(int(budget * _CONSTRAINTS_SHARE), min(_CONSTRAINTS_LEAST, budget // 3))
+        entries = self._take(constraints, share)
+        if budget >= _SECTIONS_FROM:
+            share = int(budget * _SECTIONS_SHARE)
+            task_share = share // 2 if self._prose is None else budget // 8
+            entries += self._take(self._task(request, budget), task_share)
+            entries += self._take(self._history(ledger, older, gone, request), share)
+        entries, struck = self._verify(entries)
         if self._prose is not None:
-            entries, struck = self._with_prose(entries, budget), struck + self._prose.struck
+            entries, struck = self._add_prose(entries, self._prose, budget), struck + self._prose.struck
         return entries, struck
 
-    def _carried(self) -> Checked | None:
-        """What a model wrote into the last handoff: it stays until a model brings it up to date."""
+    def _last_prose(self) -> Checked | None:
+        """The entries that a model wrote into the last handoff."""
         handoffs = [self._transcript.messages[place] for place in self._transcript.handoffs]
         marks = [part.attributes for one in handoffs for part in one.parts if isinstance(part, Summary)]
         if not any(mark.get(WRITTEN_BY) == MODEL for mark in marks):
@@ -101,20 +121,19 @@ class Sections:
         ours = {HandoffSection.ACTIVE_TASK, HandoffSection.CONTEXT}
         return Checked(tuple(entry for entry in self._older() if entry.section not in ours), 0)
 
-    def _with_prose(self, entries: list[HandoffEntry], budget: int) -> list[HandoffEntry]:
+    def _add_prose(self, entries: list[HandoffEntry], prose: Checked, budget: int) -> list[HandoffEntry]:
         """A model's entries, within their share, in place of our own where it wrote a section.
 
         What the user asked and demanded stays in the user's own words, before the model's.
         """
-        prose = self._prose.entries if self._prose is not None else ()
         said = {(entry.section, entry.text) for entry in entries if entry.section in _IN_USERS_WORDS}
-        fresh = [entry for entry in prose if (entry.section, entry.text) not in said]
-        taken = self.fitting(fresh, int(budget * PROSE_SHARE))
+        fresh = [entry for entry in prose.entries if (entry.section, entry.text) not in said]
+        taken = self.take_most_needed(fresh, int(budget * PROSE_SHARE))
         told = {entry.section for entry in taken} - _IN_USERS_WORDS
         return [*(entry for entry in entries if entry.section not in told), *taken]
 
-    def fitting(self, entries: Sequence[HandoffEntry], share: int) -> list[HandoffEntry]:
-        """The entries that fit the share, in their order; where not all fit, the sections needed most come first."""
+    def take_most_needed(self, entries: Sequence[HandoffEntry], share: int) -> list[HandoffEntry]:
+        """Returns the entries that fit the share, in order; sections that are needed most go first."""
         costs = self._tokenizer.count_many([f"- m{entry.number} {entry.text}\n" for entry in entries])
         ranked = sorted(range(len(entries)), key=lambda place: (_NEED[entries[place].section], place))
         taken: set[int] = set()
@@ -125,11 +144,11 @@ class Sections:
                 share -= cost
         return [entries[place] for place in sorted(taken)]
 
-    def _verified(self, entries: list[HandoffEntry]) -> tuple[list[HandoffEntry], int]:
+    def _verify(self, entries: list[HandoffEntry]) -> tuple[list[HandoffEntry], int]:
         """The entries without values that the conversation does not hold, and how many those were.
 
-        Excerpts need no such check: they are the conversation. Entries of an older handoff were checked when it
-        was written, and what they were checked against may be gone.
+        Excerpts need no such check: they are the conversation. Entries of an older handoff were checked when
+        it was written, and what they were checked against may be gone.
         """
         known = self._transcript.index.vocabulary
         older = set(self._older())
@@ -142,29 +161,6 @@ class Sections:
             for entry, one in zip(entries, checked, strict=True)
         ]
         return clean, sum(len(one.struck) for one in checked)
-
-    def _entries(self, budget: int, request: int | None, kept: frozenset[int]) -> list[HandoffEntry]:
-        """The entries of all sections but the last, most needed first within their share."""
-        transcript = self._transcript
-        ledger = Ledger.of(transcript.facts(self._redactor))
-        older = self._older()
-        gone = {n for place, n in enumerate(transcript.numbers) if place not in kept}
-        constraints = [
-            *(entry for entry in older if entry.section is HandoffSection.CONSTRAINTS),
-            *(
-                HandoffEntry(HandoffSection.CONSTRAINTS, fact.number, _constraint(fact))
-                for fact in ledger.constraints
-                if fact.number in gone
-            ),
-        ]
-        share = max(int(budget * _CONSTRAINTS_SHARE), min(_CONSTRAINTS_LEAST, budget // 3))
-        taken = self._within(constraints, share)
-        if budget < _SECTIONS_FROM:
-            return taken
-        share = int(budget * _SECTIONS_SHARE)
-        taken += self._within(self._task(request, budget), share // 2 if self._prose is None else budget // 8)
-        taken += self._within(self._history(ledger, older, gone, request), share)
-        return taken
 
     def _older(self) -> list[HandoffEntry]:
         """The entries of earlier handoffs."""
@@ -183,7 +179,7 @@ class Sections:
             entries.append(self._quote(HandoffSection.ACTIVE_TASK, request, max(24, budget // 100)))
             earlier = [place for place in spoken[-20:] if place < request]
             entries += self._named_requests(spoken, request, budget)
-            if not entries[1:] and earlier and _GO_ON.match(words_of(transcript, request)):
+            if not entries[1:] and earlier and _GO_ON.match(spoken_text(transcript.messages[request])):
                 entries.append(self._quote(HandoffSection.ACTIVE_TASK, earlier[-1], max(60, budget // 12)))
         entries += [entry for entry in self._older() if entry.section is HandoffSection.GOAL]
         if spoken and spoken[0] != request and not transcript.handoffs:
@@ -199,7 +195,7 @@ class Sections:
         ]
 
     def _quote(self, section: HandoffSection, place: int, limit: int) -> HandoffEntry:
-        text = " ".join(self._redactor.redact(words_of(self._transcript, place)).split())
+        text = " ".join(self._redactor.redact(spoken_text(self._transcript.messages[place])).split())
         number = self._transcript.numbers[place]
         return HandoffEntry(
             section, number, clip(text, limit, self._tokenizer.count, f"m{number}").replace("\n", " ")
@@ -208,7 +204,7 @@ class Sections:
     def _history(
         self, ledger: Ledger, older: Sequence[HandoffEntry], gone: set[int], request: int | None
     ) -> list[HandoffEntry]:
-        """What was done, is broken, was decided and touched, the newest of each first."""
+        """Entries on what was done, is broken, was decided and touched, the newest of each first."""
         asked = self._transcript.numbers[request] if request is not None else 0
         done = ledger.actions[-8:]
         named = "\n".join(fact.text for fact in done)
@@ -233,7 +229,7 @@ class Sections:
         entries += [entry for entry in reversed(older) if entry.section in kept_sections]
         return entries
 
-    def _within(self, entries: Sequence[HandoffEntry], share: int) -> list[HandoffEntry]:
+    def _take(self, entries: Sequence[HandoffEntry], share: int) -> list[HandoffEntry]:
         """The first entries that fit the share, no text twice, in the order of their messages."""
         costs = self._tokenizer.count_many([f"- m{entry.number} {entry.text}\n" for entry in entries])
         taken: dict[str, HandoffEntry] = {}
@@ -247,8 +243,3 @@ class Sections:
 
 def _constraint(fact: Fact) -> str:
     return f"{fact.text} (changed in m{fact.superseded_by})" if fact.superseded_by else fact.text
-
-
-def words_of(transcript: Transcript, place: int) -> str:
-    """What is said in the message at this position, without calls and results."""
-    return "\n".join(part.text for part in transcript.messages[place].parts if isinstance(part, Text))

@@ -36,7 +36,7 @@ __all__ = [
 
 
 class ToolFamily(StrEnum):
-    """What a tool does, as far as its name tells."""
+    """The kinds of tools, as far as their names tell."""
 
     TERMINAL = "terminal"
     READ = "read"
@@ -78,7 +78,7 @@ _LONGEST_ARGUMENT = 120
 
 @lru_cache(maxsize=1_000)
 def tool_family(name: str) -> ToolFamily:
-    """What the tool does."""
+    """Returns the kind of the tool."""
     return next((family for family, pattern in _FAMILIES if pattern.search(name)), ToolFamily.OTHER)
 
 
@@ -94,7 +94,7 @@ def arguments_of(call: ToolCall) -> dict[str, Any]:
 
 
 def main_argument(family: ToolFamily, arguments: dict[str, Any]) -> str:
-    """What the call was about, on one line and whole, or the first arguments of an unknown tool."""
+    """Returns what the call was about, on one line and whole, or the first arguments of an unknown tool."""
     for key in _MAIN_KEYS.get(family, ()):
         value = arguments.get(key)
         if isinstance(value, list):

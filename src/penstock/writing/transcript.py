@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
     from penstock.conversation.dialects.base import Dialect
     from penstock.redaction import Redactor
-    from penstock.writing.index import Index
     from penstock.writing.ledger import Fact
-    from penstock.writing.reading import Reading
+    from penstock.writing.reading import Index, Reading
 
 __all__ = ["MODEL", "WRITTEN_BY", "Transcript"]
 

@@ -1,6 +1,6 @@
 """The values in a text, found the way a reader finds them.
 
-A value is a literal that somebody may have to repeat exactly: a path, an identifier, an id, a number with
+A value is a literal that a reader may have to repeat exactly: a path, an identifier, an id, a number with
 more than two digits, a URL, a flag, a name in capitals, a quoted phrase. Plain words are not values.
 
 A text is cut into tokens, runs of characters that can stand in a value; what is quoted is a token as well. A
@@ -59,8 +59,8 @@ def values_in(text: str) -> list[str]:
 def values_of_each(tokens: Iterable[str]) -> tuple[list[str], list[int]]:
     """The values of these tokens and phrases, one after the other, and how many each of them holds.
 
-    The same as `values_in_token` and `values_in_phrase` give one by one. Conversations have very many distinct
-    tokens, so the common cases are told apart here, without a call for each.
+    The same as `values_in_token` and `values_in_phrase` give one by one. Conversations have very many
+    distinct tokens, so the common cases are told apart here, without a call for each.
     """
     values: list[str] = []
     counts: list[int] = []
@@ -100,7 +100,7 @@ def values_in_token(token: str) -> list[str]:
 
 
 def is_plain_name(token: str) -> bool:
-    """Whether the token is a value and nothing in it is to be taken apart: the common case, told quickly."""
+    """True if the token is a value and nothing in it is to be taken apart: the common case, told quickly."""
     if not 2 < len(token) <= _LONGEST or not token.isascii():
         return False
     if token.isalpha():
@@ -132,7 +132,7 @@ def sub_words(text: str) -> set[str]:
 
 
 def plain_words(text: str) -> int:
-    """How many different ordinary words stand in the text, beside its names and numbers."""
+    """Returns how many different ordinary words stand in the text, beside its names and numbers."""
     return len(set(_PLAIN_WORD.findall(_NAME_LIKE.sub(" ", text).lower())))
 
 
@@ -145,5 +145,5 @@ def _in_path(path: str) -> list[str]:
 
 
 def _is_name(word: str) -> bool:
-    """Whether a reader would take the word for a name or a number rather than for plain language."""
+    """True if a reader would take the word for a name or a number rather than for plain language."""
     return ("-" in word and len(word) > 4) or _is_marked(word) is not None

@@ -1,8 +1,8 @@
-"""Whether a handoff says only what the conversation says.
+"""Verifying that a handoff says only what the conversation says.
 
 Every value in the text must be a value of the conversation. One that is not is struck and counted. What was
-extracted holds none; the check stands in its way all the same. A model's text is held to more: to every number,
-quote and message that it names, and to the secrets that the conversation holds.
+extracted holds none; the check stands in its way all the same. A model's text is held to more: to every
+number, quote and message that it names, and to the secrets that the conversation holds.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 class KnownSource(msgspec.Struct, frozen=True, eq=False):
-    """What a model's text is held to: the values of the conversation, its texts, its messages and its secrets.
+    """The standard for a model's text: the values, texts, messages and secrets of the conversation.
 
     `texts` are looked through only for what is not among the values.
     """
@@ -96,21 +96,21 @@ class KnownSource(msgspec.Struct, frozen=True, eq=False):
 def strike_unknown(text: str, known: Container[str], *, phrases: bool = True) -> Verified:
     """The text with every value that is not known replaced; handles are ours and stay.
 
-    Longer values go first, so that none is cut. Without `phrases`, what stands between quotes is not looked at:
-    where a text was cut, its quotes no longer pair as they did.
+    Longer values go first, so that none is cut. Without `phrases`, what stands between quotes is not looked
+    at: where a text was cut, its quotes no longer pair as they did.
     """
     whole = _CUT.sub(" ", text)
     found = [value for token in tokens_of(whole) for value in values_in_token(token)]
     if phrases:
         found += [value for phrase in PHRASE.findall(whole) for value in values_in_phrase(phrase)]
-    return _struck(text, {value for value in found if value not in known and not _HANDLE.fullmatch(value)})
+    return _strike(text, {value for value in found if value not in known and not _HANDLE.fullmatch(value)})
 
 
 def check_prose(prose: Prose, source: KnownSource, redactor: Redactor) -> Checked:
-    """What a model wrote, without what it invented and without secrets.
+    """Returns what a model wrote, without what it invented and without secrets.
 
-    A value that the source does not hold is struck. An entry that loses half of what it claims, or more, goes as
-    a whole: what is left of it would say something else.
+    A value that the source does not hold is struck. An entry that loses half of what it claims, or more, goes
+    as a whole: what is left of it would say something else.
     """
     clean = [_without_secrets(entry, source.secrets, redactor) for entry in prose.entries]
     claims = [_claims(entry.text) for entry in clean]
@@ -129,8 +129,10 @@ def check_prose(prose: Prose, source: KnownSource, redactor: Redactor) -> Checke
         if not lost:
             kept.append(entry)
         elif 2 * len(lost) < len(some):
-            kept.append(msgspec.structs.replace(entry, text=_struck(entry.text, lost).text))
-    return Checked(tuple(_numbered(entry, source.numbers) for entry in kept), struck, prose.open_turns)
+            kept.append(msgspec.structs.replace(entry, text=_strike(entry.text, lost).text))
+    return Checked(
+        tuple(_without_false_number(entry, source.numbers) for entry in kept), struck, prose.open_turns
+    )
 
 
 def _without_secrets(entry: HandoffEntry, secrets: frozenset[str], redactor: Redactor) -> HandoffEntry:
@@ -143,7 +145,7 @@ def _without_secrets(entry: HandoffEntry, secrets: frozenset[str], redactor: Red
 
 def _claims(text: str) -> set[str]:
     """Everything in the text that must stand in the source to be true."""
-    plain = _GROUPED.sub(_ungrouped, text.replace(REDACTED, " ").replace("…", " "))
+    plain = _GROUPED.sub(_ungroup, text.replace(REDACTED, " ").replace("…", " "))
     claims = {claim for token in tokens_of(plain) for claim in _claims_of(token)}
     claims.update(value for phrase in PHRASE.findall(plain) for value in values_in_phrase(phrase))
     claims.update(next(filter(None, groups)).strip() for groups in _QUOTED.findall(plain))
@@ -160,12 +162,12 @@ def _claims_of(token: str) -> set[str]:
     return claims or ({bare} if any(map(str.isdigit, bare)) else set())
 
 
-def _ungrouped(found: re.Match[str]) -> str:
+def _ungroup(found: re.Match[str]) -> str:
     return re.sub(r"\D", "", found[0])
 
 
 def _stands_in(claim: str, text: str) -> bool:
-    """Whether the claim stands in the text, not as a part of a longer word."""
+    """True if the claim stands in the text, not as a part of a longer word."""
     at = text.find(claim)
     while at >= 0:
         end = at + len(claim)
@@ -176,12 +178,12 @@ def _stands_in(claim: str, text: str) -> bool:
     return False
 
 
-def _struck(text: str, unknown: set[str]) -> Verified:
+def _strike(text: str, unknown: set[str]) -> Verified:
     """The text without these values; a token that holds one goes whole, and no other is touched."""
     struck: set[str] = set()
 
     def number(found: re.Match[str]) -> str:
-        value = _ungrouped(found)
+        value = _ungroup(found)
         struck.update({value} & unknown)
         return STRUCK if value in unknown else found[0]
 
@@ -214,6 +216,6 @@ def _without(token: str, lost: set[str]) -> str:
     return token
 
 
-def _numbered(entry: HandoffEntry, numbers: Container[int]) -> HandoffEntry:
+def _without_false_number(entry: HandoffEntry, numbers: Container[int]) -> HandoffEntry:
     """The entry without a number that names no message."""
     return entry if entry.number in numbers else msgspec.structs.replace(entry, number=0)

@@ -1,10 +1,15 @@
-"""A number for every value, which values stand in which text, and what all values look like.
+"""Numbers for values, so that a long conversation can be scored with array operations.
 
-Each distinct token is read once. After that, finding the values of a megabyte of text is one look-up per token
-and a few array operations.
+The way of a text:
 
-Values are laid side by side. What a value looks like (its kind) and how much of it is about something (the
-words that it shares with a text) come from passes over all of them; no value is looked at by itself.
+    tokens    runs of characters that can stand in a value (`values`); each distinct one is read once (`_Tokens`)
+    values    each gets the next free number, by its hash, when it is first met (`Interner`)
+    kinds     what a new value looks like: a path, a flag, a number … (`Kind`)
+    words     the words inside a new value, by which it is related to a request (`find_words`)
+
+After the first reading, finding the values of a megabyte of text is one look-up per token and a few array
+operations. Kinds and words come from passes over the bytes of all new values, laid side by side; no value is
+looked at by itself.
 """
 
 from __future__ import annotations
@@ -35,13 +40,13 @@ __all__ = [
     "ValueWords",
     "Vocabulary",
     "bucket",
+    "find_words",
     "sorted_distinct",
-    "words_of",
 ]
 
 
 class Kind(IntEnum):
-    """What a value looks like."""
+    """The looks of a value."""
 
     NAME = 0
     PATH = 1
@@ -53,58 +58,13 @@ class Kind(IntEnum):
     PHRASE = 7
 
 
-_SPACE, _SLASH, _DIGIT, _LETTER, _UNDERSCORE, _NOT_HEX, _NOT_NUMBER, _DOT = (1 << bit for bit in range(8))
-_SHORTEST_HEX = 7
-
-
-def _classes() -> NDArray[np.uint8]:
-    """For each byte the classes it belongs to."""
-    table = np.zeros(256, np.uint8)
-    for byte in range(256):
-        character = chr(byte)
-        table[byte] = (
-            _SPACE * (character == " ")
-            | _SLASH * (character in "/\\")
-            | _DIGIT * (character in "0123456789")
-            | _LETTER * (byte >= 128 or character.isalpha())
-            | _UNDERSCORE * (character == "_")
-            | _NOT_HEX * (character not in "0123456789abcdef")
-            | _NOT_NUMBER * (character not in "0123456789.,%")
-            | _DOT * (character == ".")
-        )
-    return table
-
-
-_CLASSES = _classes()
-_END = "\x00"
-_REMEMBERED = 100_000  # tokens
-_SMALL_PIECE = 10_000  # words
+UNKNOWN = -1
+_END = "\x00"  # the token between two texts that go through the vocabulary as one
+_REMEMBERED = 100_000  # tokens: with more, all are forgotten
+_SMALL_PIECE = 10_000  # words: a smaller piece is joined with the next
 _END_OF_TEXT = "\n\x00\n"
 _SEPARATORS_BUT_END = {code: space for code, space in SEPARATORS.items() if code != ord(_END)}
 _PHRASE_OR_END = re.compile(r"\x00|" + PHRASE.pattern)
-
-
-class _Tokens(dict[str, int]):
-    """A number for each token of late, and the numbers of the values that each holds, one token after the other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fresh: list[str] = []  # tokens that have a number and were not read yet
-        self.held = array("i")
-        self.first = array("i")  # token t holds held[first[t]:first[t + 1]]
-        self.forget()
-
-    def forget(self) -> None:
-        """Start anew: tokens are cheap to read again and many to remember."""
-        self.clear()
-        self[_END] = 0
-        del self.held[:]
-        self.first[:] = array("i", [0, 0])
-
-    def __missing__(self, token: str) -> int:
-        number = self[token] = len(self)
-        self.fresh.append(token)
-        return number
 
 
 class FoundValues(msgspec.Struct, frozen=True, eq=False):
@@ -118,12 +78,14 @@ class Vocabulary:
     """The values met so far, each with a number, in the order of meeting. It only grows."""
 
     def __init__(self) -> None:
-        self.keys: set[int] = set()  # the values that name other values in JSON
+        self.keys: set[int] = set()  # the values that name others in JSON
         self._interner = Interner()
         self._tokens = _Tokens()
+        # One row per value: its kind, and how many words it has (at least 1, since it divides).
         self._kinds = np.zeros(0, np.int8)
         self._word_count = np.zeros(0, np.int32)
-        # Every word of every value, and the value it is of; in pieces, the words of each in order.
+        # One row per word of every value: the word, and the value that it is in. They stand in pieces, each
+        # sorted by word, so that new values make a new piece and no large array is sorted again.
         self._word: list[NDArray[np.uint16]] = [np.zeros(0, np.uint16)]
         self._owner: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
 
@@ -134,7 +96,7 @@ class Vocabulary:
         return isinstance(value, str) and len(self.numbers_of([value])) > 0
 
     def find(self, texts: Sequence[str]) -> FoundValues:
-        """The values of each text. New ones get numbers."""
+        """Returns the values of each text. New ones get numbers."""
         if len(self._tokens) > _REMEMBERED:
             self._tokens.forget()
         joined = _END_OF_TEXT.join([*texts, ""])
@@ -144,15 +106,22 @@ class Vocabulary:
         if any(quote in joined for quote in QUOTES):
             phrases_of, phrases = self._values_of(_PHRASE_OR_END.findall(joined))
             texts_of, numbers = np.concatenate([texts_of, phrases_of]), np.concatenate([numbers, phrases])
+        # Text and value in one number: one sort, and the values of each text stand together, each once.
         size = max(1, len(self))
         distinct = sorted_distinct(texts_of * size + numbers)
         per_text = np.bincount(distinct // size, minlength=len(texts))[: len(texts)]
         return FoundValues((distinct % size).astype(np.int32), np.concatenate([[0], np.cumsum(per_text)]))
 
     def _values_of(self, tokens: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """The numbers of the tokens' values, each with the text it is of; an end token leads to the next text."""
+        """The values of all tokens, one token after the other, each with the text it is of.
+
+        An end token leads to the next text.
+        """
         codes = np.fromiter(map(self._tokens.__getitem__, tokens), np.int64, len(tokens))
         self._read_fresh()
+        # Token t holds counts[t] values from first[t] on. `places` are the indices of all of them in `held`:
+        # for each token the run first[t], first[t] + 1, …, made from one `arange` by shifting each token's
+        # part of it.
         first = np.frombuffer(self._tokens.first, np.intc).astype(np.int64)
         counts = first[codes + 1] - first[codes]
         before = np.cumsum(counts) - counts
@@ -172,21 +141,21 @@ class Vocabulary:
             self._look_at([values[place] for place in interned.fresh.tolist()])
 
     def numbers_of(self, values: Iterable[str]) -> NDArray[np.int32]:
-        """The numbers of those values that were met before, in order. None gets a number."""
+        """Returns the numbers of those values that were met before, sorted. No value gets a new number."""
         hashes = np.fromiter(map(hash, values), np.int64)
         numbers = self._interner.look_up(hashes)
         return np.sort(numbers[numbers != UNKNOWN])
 
     def known_in(self, texts: Iterable[str]) -> NDArray[np.int32]:
-        """The values that stand in these texts and were met before."""
+        """Returns the numbers of the values that stand in these texts and were met before, sorted."""
         return self.numbers_of({value for text in texts for value in values_in(text)})
 
     def kinds(self) -> NDArray[np.int8]:
-        """What each value looks like, as a `Kind`."""
+        """Returns the `Kind` of each value, by its number."""
         return self._kinds
 
     def relation(self, words: Mapping[str, float]) -> NDArray[np.float32]:
-        """For each value the mean weight of its words; words are lower case, and others weigh nothing."""
+        """Returns for each value the mean weight of its words. `words` are lower case; others weigh nothing."""
         weighed: dict[int, float] = {}
         for word, weight in words.items():
             weighed[bucket(word)] = weighed.get(bucket(word), 0.0) + weight
@@ -194,6 +163,8 @@ class Vocabulary:
         weights = np.array([weighed[one] for one in sorted(weighed)], np.float32)
         total = np.zeros(len(self), np.float32)
         for word_piece, owner_piece in zip(self._word, self._owner, strict=True):
+            # The rows of bucket b are first[b] to first[b] + counts[b]; `some` are the indices of all of
+            # them.
             first = np.searchsorted(word_piece, buckets)
             counts = np.searchsorted(word_piece, buckets, "right") - first
             some = np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
@@ -204,7 +175,7 @@ class Vocabulary:
     def _look_at(self, fresh: list[str]) -> None:
         """Work out kinds and words of values that were just met."""
         joined = "\n".join([*fresh, ""])
-        words = words_of(joined)
+        words = find_words(joined)
         count = np.bincount(words.owners, minlength=len(fresh))
         self._word_count = np.concatenate([self._word_count, np.maximum(count, 1).astype(np.int32)])
         self._add_words(words.buckets, words.owners + np.int32(len(self._kinds)))
@@ -220,16 +191,127 @@ class Vocabulary:
         self._owner.append(owner[order])
 
 
-def sorted_distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Each number once, in order. Sorting beats `np.unique` by far on lists with many repeats."""
-    ordered = np.sort(numbers)
-    fresh = np.ones(len(ordered), np.bool_)
-    fresh[1:] = ordered[1:] != ordered[:-1]
-    return ordered[fresh]
+class _Tokens(dict[str, int]):
+    """A number for each token of late, and the values that each holds.
+
+    Looking up a new token gives it the next number, so that a whole text is looked up by one `map`; its
+    values are found afterwards, for all new tokens together. Token t holds the values `held[first[t] :
+    first[t + 1]]`. Token 0 is the end of a text and holds none.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fresh: list[str] = []  # tokens that have a number and were not read yet
+        self.held = array("i")
+        self.first = array("i")
+        self.forget()
+
+    def forget(self) -> None:
+        """Start anew: tokens are cheap to read again and many to remember."""
+        self.clear()
+        self[_END] = 0
+        del self.held[:]
+        self.first[:] = array("i", [0, 0])
+
+    def __missing__(self, token: str) -> int:
+        number = self[token] = len(self)
+        self.fresh.append(token)
+        return number
+
+
+class Interned(NamedTuple):
+    """The number of each hash that was given, and the places of the new ones, in the order of their numbers."""
+
+    numbers: NDArray[np.int32]
+    fresh: NDArray[np.int64]
+
+
+class Interner:
+    """Numbers for very many distinct texts, without keeping the texts. It only grows.
+
+    A text is known by its 64-bit hash. The hashes stand in one sorted array, so that half a million of them
+    take six megabytes where a table of objects takes sixty, and many are looked up at once. Numbers are given
+    in the order in which texts are met, so that they do not depend on what the hashes happen to be.
+    """
+
+    def __init__(self) -> None:
+        # Row by row: a hash, in ascending order, and the number that it has.
+        self._hashes = np.zeros(0, np.int64)
+        self._numbers = np.zeros(0, np.int32)
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def intern(self, hashes: NDArray[np.int64]) -> Interned:
+        """Returns a number for each hash; new ones get the next free numbers, in the order given."""
+        if not len(hashes):
+            return Interned(np.zeros(0, np.int32), np.zeros(0, np.int64))
+        # The distinct hashes in ascending order, and the first place at which each of them stands.
+        order = np.argsort(hashes)
+        ordered = hashes[order]
+        first = np.ones(len(ordered), np.bool_)
+        first[1:] = ordered[1:] != ordered[:-1]
+        distinct, met_at = ordered[first], np.minimum.reduceat(order, np.flatnonzero(first))
+        # New ones are numbered by the place at which they were met, and put where they belong among the
+        # hashes.
+        at = np.searchsorted(self._hashes, distinct)
+        new = ~self._stands(distinct, at)
+        by_meeting = np.argsort(met_at[new])
+        numbers = np.empty(len(by_meeting), np.int32)
+        numbers[by_meeting] = np.arange(len(self), len(self) + len(by_meeting), dtype=np.int32)
+        fresh = met_at[new][by_meeting]
+        self._hashes = np.insert(self._hashes, at[new], distinct[new])
+        self._numbers = np.insert(self._numbers, at[new], numbers)
+        # Back from the distinct hashes to all: the running sum says, for each ordered hash, which distinct one.
+        numbers_of_distinct = self._numbers[np.searchsorted(self._hashes, distinct)]
+        result = np.empty(len(hashes), np.int32)
+        result[order] = numbers_of_distinct[np.cumsum(first) - 1]
+        return Interned(result, fresh)
+
+    def look_up(self, hashes: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Returns the number of each hash, UNKNOWN for one that was never met."""
+        at = np.searchsorted(self._hashes, hashes)
+        known = self._stands(hashes, at)
+        numbers = np.full(len(hashes), UNKNOWN, np.int32)
+        numbers[known] = self._numbers[at[known]]
+        return numbers
+
+    def _stands(self, hashes: NDArray[np.int64], at: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """For each hash, True if it is the one at this place among those that were met."""
+        inside = at < len(self._hashes)
+        known = np.zeros(len(hashes), np.bool_)
+        known[inside] = self._hashes[at[inside]] == hashes[inside]
+        return known
+
+
+_SPACE, _SLASH, _DIGIT, _LETTER, _UNDERSCORE, _NOT_HEX, _NOT_NUMBER, _DOT = (1 << bit for bit in range(8))
+_SHORTEST_HEX = 7
+
+
+def _classes_of_bytes() -> NDArray[np.uint8]:
+    """For each byte the classes it belongs to, as bits."""
+    table = np.zeros(256, np.uint8)
+    for byte in range(256):
+        character = chr(byte)
+        table[byte] = (
+            _SPACE * (character == " ")
+            | _SLASH * (character in "/\\")
+            | _DIGIT * (character in "0123456789")
+            | _LETTER * (byte >= 128 or character.isalpha())
+            | _UNDERSCORE * (character == "_")
+            | _NOT_HEX * (character not in "0123456789abcdef")
+            | _NOT_NUMBER * (character not in "0123456789.,%")
+            | _DOT * (character == ".")
+        )
+    return table
+
+
+_CLASSES = _classes_of_bytes()
 
 
 def _kinds(data: NDArray[np.uint8]) -> NDArray[np.int8]:
-    """The kind of each value; every value ends with a line break."""
+    """The kind of each value. `data` are the bytes of all of them, each with a line break at its end."""
+    # starts[v] is where value v begins; has[v] are the classes of all its bytes but the line break.
     starts = np.concatenate([[0], np.flatnonzero(data == ord("\n")) + 1])
     classes = _CLASSES[data]
     classes[starts[1:] - 1] = 0
@@ -252,76 +334,6 @@ def _kinds(data: NDArray[np.uint8]) -> NDArray[np.int8]:
     return kinds
 
 
-# Numbers for very many distinct texts, without keeping the texts.
-#
-# A text is known by its 64-bit hash. The hashes stand in one sorted array, so that half a million of them take six
-# megabytes where a table of objects takes sixty, and many are looked up at once. Numbers are given in the order in
-# which texts are met, so that they do not depend on what the hashes happen to be.
-
-UNKNOWN = -1
-
-
-class Interned(NamedTuple):
-    """The number of each hash, and where each new one stands first, in the order of their numbers."""
-
-    numbers: NDArray[np.int32]
-    fresh: NDArray[np.int64]
-
-
-class Interner:
-    """The hashes met so far. It only grows."""
-
-    def __init__(self) -> None:
-        self._hashes = np.zeros(0, np.int64)
-        self._numbers = np.zeros(0, np.int32)
-
-    def __len__(self) -> int:
-        return len(self._hashes)
-
-    def intern(self, hashes: NDArray[np.int64]) -> Interned:
-        """A number for each hash; new ones get the next free numbers, in the order in which they stand here."""
-        if not len(hashes):
-            return Interned(np.zeros(0, np.int32), np.zeros(0, np.int64))
-        order = np.argsort(hashes)
-        ordered = hashes[order]
-        first = np.ones(len(ordered), np.bool_)
-        first[1:] = ordered[1:] != ordered[:-1]
-        distinct, met_at = ordered[first], np.minimum.reduceat(order, np.flatnonzero(first))
-        at = np.searchsorted(self._hashes, distinct)
-        new = ~self._stands(distinct, at)
-        by_meeting = np.argsort(met_at[new])
-        numbers = np.empty(len(by_meeting), np.int32)
-        numbers[by_meeting] = np.arange(len(self), len(self) + len(by_meeting), dtype=np.int32)
-        fresh = met_at[new][by_meeting]
-        self._hashes = np.insert(self._hashes, at[new], distinct[new])
-        self._numbers = np.insert(self._numbers, at[new], numbers)
-        numbers_of_distinct = self._numbers[np.searchsorted(self._hashes, distinct)]
-        result = np.empty(len(hashes), np.int32)
-        result[order] = numbers_of_distinct[np.cumsum(first) - 1]
-        return Interned(result, fresh)
-
-    def look_up(self, hashes: NDArray[np.int64]) -> NDArray[np.int32]:
-        """The number of each hash, UNKNOWN for one that was never met."""
-        at = np.searchsorted(self._hashes, hashes)
-        known = self._stands(hashes, at)
-        numbers = np.full(len(hashes), UNKNOWN, np.int32)
-        numbers[known] = self._numbers[at[known]]
-        return numbers
-
-    def _stands(self, hashes: NDArray[np.int64], at: NDArray[np.intp]) -> NDArray[np.bool_]:
-        inside = at < len(self._hashes)
-        known = np.zeros(len(hashes), np.bool_)
-        known[inside] = self._hashes[at[inside]] == hashes[inside]
-        return known
-
-
-# The words inside very many values, found and hashed all at once.
-#
-# A word is what `values.sub_words` finds, told by bytes: three or more letters or digits of one kind, a capital
-# before small letters included; of letters beyond ASCII, four or more bytes. A word is known by a number below
-# `BUCKETS`, whatever its case. Two words may share a number. That makes a few values seem related that are not,
-# and saves a table of all words there are.
-
 BUCKETS = 1 << 16
 _OTHER, _UPPER, _LOWER, _NUMERAL, _HIGH = range(5)
 _LEAST_BYTES = np.array([1 << 30, 3, 3, 3, 4])  # of a run of each class, to be a word
@@ -331,7 +343,8 @@ _FACTORS = np.cumprod(
 )  # wraps, and is odd: every byte counts
 
 
-def _classes_of_characters() -> NDArray[np.uint8]:
+def _word_classes() -> NDArray[np.uint8]:
+    """For each byte the class whose runs may be words."""
     table = np.full(256, _OTHER, np.uint8)
     table[ord("A") : ord("Z") + 1] = _UPPER
     table[ord("a") : ord("z") + 1] = _LOWER
@@ -340,48 +353,64 @@ def _classes_of_characters() -> NDArray[np.uint8]:
     return table
 
 
-_CHARACTER_CLASSES = _classes_of_characters()
+_WORD_CLASSES = _word_classes()
 
 
 class ValueWords(NamedTuple):
-    """The number of each word, and the place of the value it is in."""
+    """Row by row: the number of a word, and the place of the value that it is in."""
 
     buckets: NDArray[np.uint16]
     owners: NDArray[np.int32]
 
 
 def bucket(word: str) -> int:
-    """The number of a word in lower case."""
+    """Returns the number of a word in lower case."""
     data = np.frombuffer(word.encode(errors="replace")[:_LONGEST], np.uint8)
-    return int(_numbers(data, np.zeros(1, np.int64), np.arange(len(data)))[0]) if len(data) else 0
+    return int(_hash_words(data, np.zeros(1, np.int64), np.arange(len(data)))[0]) if len(data) else 0
 
 
-def words_of(joined: str) -> ValueWords:
-    """The words of all values in a text of which each line is one value and the last is empty."""
+def find_words(joined: str) -> ValueWords:
+    """Returns the words of all values in a text of which each line is one value and the last is empty.
+
+    A word is what `values.sub_words` finds, told by bytes: three or more letters or digits of one kind, a
+    capital before small letters included; of letters beyond ASCII, four or more bytes. It is known by a
+    number below `BUCKETS`, whatever its case. Two words may share a number. That makes a few values seem
+    related that are not, and saves a table of all words there are.
+    """
     data = np.frombuffer(joined.encode(errors="replace"), np.uint8)
     lowered = np.frombuffer(joined.lower().encode(errors="replace"), np.uint8)
     if len(lowered) != len(data):  # a few letters have a small form of another length
         lowered = data
-    classes = _CHARACTER_CLASSES[data]
+    classes = _WORD_CLASSES[data]
     starts = np.concatenate([[0], np.flatnonzero(classes[1:] != classes[:-1]) + 1])
     lengths = np.diff(np.concatenate([starts, [len(data)]]))
-    kinds = classes[starts]
+    kinds = classes[starts]  # of each run of bytes of one class
     begins = starts.copy()
+    # A run of small letters takes along the capital before it, unless that ends a word of capitals.
     begins[1:] -= (kinds[1:] == _LOWER) & (kinds[:-1] == _UPPER) & (lengths[:-1] <= 2)
     wanted = np.flatnonzero(lengths >= _LEAST_BYTES[kinds])
     if not len(wanted):
         return ValueWords(np.zeros(0, np.uint16), np.zeros(0, np.int32))
     begins, ends = begins[wanted], starts[wanted] + lengths[wanted]
+    # The bytes of all words, one word after the other: word w has sizes[w] of them, from firsts[w] on.
     sizes = np.minimum(ends - begins, _LONGEST)
     firsts = np.cumsum(sizes) - sizes
     within = np.arange(int(sizes.sum())) - np.repeat(firsts, sizes)
     owners = np.searchsorted(np.flatnonzero(data == ord("\n")), begins).astype(np.int32)
-    return ValueWords(_numbers(lowered[np.repeat(begins, sizes) + within], firsts, within), owners)
+    return ValueWords(_hash_words(lowered[np.repeat(begins, sizes) + within], firsts, within), owners)
 
 
-def _numbers(
+def _hash_words(
     data: NDArray[np.uint8], firsts: NDArray[np.int64], within: NDArray[np.int64]
 ) -> NDArray[np.uint16]:
     """The numbers of words that stand one after the other; `within` is each byte's place in its word."""
     mixed = np.add.reduceat((data.astype(np.uint64) + np.uint64(1)) * _FACTORS[within], firsts)
     return (mixed >> np.uint64(48)).astype(np.uint16)
+
+
+def sorted_distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns each number once, in order. Sorting beats `np.unique` by far on lists with many repeats."""
+    ordered = np.sort(numbers)
+    fresh = np.ones(len(ordered), np.bool_)
+    fresh[1:] = ordered[1:] != ordered[:-1]
+    return ordered[fresh]

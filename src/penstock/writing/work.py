@@ -1,7 +1,7 @@
-"""What a summariser is given to read: the raw turns that a handoff will stand for, tool output included.
+"""The material of a summariser: the raw turns that a handoff will stand for, tool output included.
 
-Texts are redacted. Where even many requests could not hold all of it, tool output gives way first, line by line: the
-lines whose values are most likely needed stay, by the same choice that fills an extractive handoff.
+Texts are redacted. Where even many requests could not hold all of it, tool output gives way first, line by
+line: the lines whose values are most likely needed stay, by the same choice that fills an extractive handoff.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 
 from penstock.conversation.message import Image, Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 from penstock.conversation.pairing import calls_by_id
-from penstock.writing.extractive import Extractor, live_of
+from penstock.writing.choice import begin_choice
 from penstock.writing.handoff import header_of
-from penstock.writing.reading import Speaker
+from penstock.writing.reading import Speaker, spoken_text
 from penstock.writing.stubs import clip
 from penstock.writing.verify import KnownSource
 
@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 
     from penstock.conversation.message import Message, Part
     from penstock.measure.tokens import Tokenizer
-    from penstock.planning.plan import Plan, Wishes
     from penstock.redaction import Redactor
     from penstock.writing.transcript import Transcript
 
-__all__ = ["Work", "WorkMaker", "WorkTurn", "source_of"]
+__all__ = ["Work", "WorkMaker", "WorkScope", "WorkTurn", "source_of"]
 
 _FIRST_WORDS = 80  # characters of a user's message in the list of what was asked
 _MOST_ASKED = 40
@@ -48,8 +47,8 @@ class WorkTurn(msgspec.Struct, frozen=True, gc=False):
 class Work(msgspec.Struct, frozen=True, eq=False):
     """Everything that a handoff is written from.
 
-    `previous` is the last handoff, which the new one updates. `asked` are the user's messages, by number, with their
-    first words. `prose_tokens` is what the model's part of the handoff may take.
+    `previous` is the last handoff, which the new one updates. `asked` are the user's messages, by number,
+    with their first words. `prose_tokens` is what the model's part of the handoff may take.
     """
 
     turns: tuple[WorkTurn, ...]
@@ -65,54 +64,65 @@ class Work(msgspec.Struct, frozen=True, eq=False):
         return sum(turn.tokens for turn in self.turns)
 
 
+class WorkScope(msgspec.Struct, frozen=True, eq=False):
+    """The part of a plan that says what is to be summarised, and for what."""
+
+    request: int | None
+    """The position of the live request."""
+    kept_verbatim: Container[int]
+    """Positions of messages that stand in the view as they came."""
+    focus: str = ""
+
+
 class WorkMaker:
-    """Makes the work of one plan: from the messages that the plan's handoff stands for, or from those with `numbers`."""
+    """Makes the work of one handoff. `beside` says what stands in the view: all else is to be summarised.
+
+    With `numbers`, only the messages that have one of them are.
+    """
 
     def __init__(
         self,
         transcript: Transcript,
-        plan: Plan,
-        wishes: Wishes,
+        beside: WorkScope,
         tokenizer: Tokenizer,
         redactor: Redactor,
         numbers: Container[int] | None = None,
     ) -> None:
         self._transcript = transcript
-        self._wishes = wishes
+        self._focus = beside.focus
         self._tokenizer = tokenizer
         self._redactor = redactor
         self._calls = calls_by_id(transcript.messages)
-        self._request = plan.standing.request
-        whole = plan.sizes.keys() - plan.changed()
+        self._request = beside.request
         handoffs = set(transcript.handoffs)
         self._gone = [
             place
             for place in range(len(transcript.messages))
-            if place not in whole
+            if place not in beside.kept_verbatim
             and place not in handoffs
             and (numbers is None or transcript.numbers[place] in numbers)
         ]
 
-    def work(self, prose_tokens: int) -> Work:
-        """The work with every turn whole."""
+    def make(self, prose_tokens: int) -> Work:
+        """Returns the work with every turn whole."""
         return Work(
             turns=tuple(self._turns(self._parts)),
             previous=self._previous(),
             request=self._live_request(),
             asked=self._asked(),
-            focus=self._wishes.focus,
+            focus=self._focus,
             prose_tokens=prose_tokens,
         )
 
-    def trimmed(self, work: Work, room_tokens: int) -> Work:
-        """The work with turns that take at most `room_tokens`, which is less than they take whole."""
+    def trim(self, work: Work, room_tokens: int) -> Work:
+        """Returns the work with turns that take at most `room_tokens`, which is less than they take whole."""
         turns: list[WorkTurn] = []
         for limit in _PART_TOKENS:
-            turns = list(self._turns(partial(self._clipped, limit=limit, lines={})))
+            turns = list(self._turns(partial(self._clip_parts, limit=limit, lines={})))
             left = room_tokens - sum(turn.tokens for turn in turns)
             if left > 0:
                 lines = self._needed_lines(left)
-                turns = list(self._turns(partial(self._clipped, limit=limit, lines=lines)))
+                turns = list(self._turns(partial(self._clip_parts, limit=limit, lines=lines)))
                 break
         return msgspec.structs.replace(work, turns=_newest(turns, room_tokens))
 
@@ -130,7 +140,7 @@ class WorkMaker:
             if text.strip():
                 yield f"{header_of(number, label)}\n{self._redactor.redact(text)}"
 
-    def _clipped(self, place: int, limit: int, lines: dict[tuple[int, str], list[str]]) -> Iterator[str]:
+    def _clip_parts(self, place: int, limit: int, lines: dict[tuple[int, str], list[str]]) -> Iterator[str]:
         message, number = self._transcript.messages[place], self._transcript.numbers[place]
         for part in message.parts:
             label, text = self._said(message, part)
@@ -144,7 +154,7 @@ class WorkMaker:
                 yield f"{header_of(number, label)}\n{clip(clean, limit, self._tokenizer.count, f'm{number}')}"
 
     def _said(self, message: Message, part: Part) -> tuple[str, str]:
-        """Who or what speaks in a part, and what it says."""
+        """The speaker of a part, in words, and its text."""
         match part:
             case Text(text=text):
                 return message.role.value, text
@@ -166,9 +176,7 @@ class WorkMaker:
         """The most needed lines of the results, by message and call, within `room` tokens."""
         transcript = self._transcript
         index = transcript.index
-        extractor = Extractor(transcript, self._calls, self._tokenizer, self._redactor)
-        live = live_of(transcript, self._request, self._wishes.focus)
-        choice = extractor.choice(live, headers=False)
+        choice = begin_choice(transcript, self._request, self._focus, tokenizer=self._tokenizer)
         gone = np.isin(index.message_of_source, np.array(self._gone, np.int32))
         choice.fill((gone & (index.speakers == Speaker.RESULT))[index.source_of], room)
         lines: dict[tuple[int, str], list[str]] = {}
@@ -190,7 +198,7 @@ class WorkMaker:
     def _live_request(self) -> str:
         if self._request is None:
             return ""
-        text = self._redactor.redact(_text_of(self._transcript.messages[self._request]))
+        text = self._redactor.redact(spoken_text(self._transcript.messages[self._request]))
         number = self._transcript.numbers[self._request]
         return clip(text, _REQUEST_TOKENS, self._tokenizer.count, f"m{number}")
 
@@ -199,7 +207,7 @@ class WorkMaker:
         asked: list[tuple[int, str]] = []
         for place in range(len(transcript.messages) - 1, -1, -1):
             message = transcript.messages[place]
-            text = " ".join(_text_of(message).split()) if message.role is Role.USER else ""
+            text = " ".join(spoken_text(message).split()) if message.role is Role.USER else ""
             if text and transcript.numbers[place]:
                 asked.append((transcript.numbers[place], self._redactor.redact(text)[:_FIRST_WORDS]))
             if len(asked) == _MOST_ASKED:
@@ -208,7 +216,7 @@ class WorkMaker:
 
 
 def source_of(transcript: Transcript, redactor: Redactor) -> KnownSource:
-    """What a model's text is held to: the whole conversation, with the handoffs that stand in it."""
+    """Returns what a model's text is held to: the whole conversation, with the handoffs that stand in it."""
     raw = [
         text
         for message in transcript.messages
@@ -237,7 +245,3 @@ def _newest(turns: Sequence[WorkTurn], room: int) -> tuple[WorkTurn, ...]:
             break
         kept.append(turn)
     return tuple(reversed(kept))
-
-
-def _text_of(message: Message) -> str:
-    return "\n".join(part.text for part in message.parts if isinstance(part, Text))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 from tests.unit.engine.plugin_stage import LAST_TURNS, install, write_plugin
@@ -12,8 +14,10 @@ import penstock
 from penstock.config import plugins_folder
 from penstock.engine.registry import (
     BUILT_IN,
+    ENGINES,
     ENTRY_POINT,
     FILE,
+    GROUP,
     blaming,
     engine_named,
     offers,
@@ -23,6 +27,7 @@ from penstock.engine.registry import (
 from penstock.errors import EngineFailure, SettingsError
 from penstock.settings import settings_from
 
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 MINIMAL = """
 import penstock
 
@@ -73,6 +78,14 @@ def test_built_in_engines_come_first_and_are_made_without_looking_further(settin
     write_plugin(folder, "compressor.py", "raise RuntimeError('must not run')")
     assert type(engine_named("compressor", settings)) is penstock.ContextCompressor
     assert "taken by a built-in engine" in why(settings, "compressor", FILE)
+
+
+def test_lossless_is_declared_as_a_strangers_engine_is_and_offered_once(settings, site):
+    declared = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"][GROUP]
+    assert declared == {"lossless": ENGINES["lossless"]}
+    install(site, declared, text="", package="penstock_again", distribution="penstock")
+    assert kinds(settings) == [("compressor", BUILT_IN), ("lossless", BUILT_IN)]
+    assert type(engine_named("lossless", settings)) is penstock.LosslessEngine
 
 
 def test_a_file_is_an_engine_by_its_name(settings, folder):

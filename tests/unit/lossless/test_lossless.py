@@ -12,8 +12,7 @@ from penstock.engine.registry import engine_named
 from penstock.engine.summariser import SummaryLimits
 from penstock.errors import SettingsError, UnknownHandle
 from penstock.lossless.engine import LosslessEngine
-from penstock.lossless.outline import parse_outline
-from penstock.lossless.segments import spot_of
+from penstock.lossless.outline import parse_outline, spot_of
 from penstock.stores.shelf import MemoryShelf, open_shelf
 from penstock.stores.store import open_store
 from penstock.stores.values import NewSession

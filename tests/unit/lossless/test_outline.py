@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from penstock.conversation import mark
 from penstock.engine.compress import CompressRequest, compress_list
 from penstock.lossless.outline import Node, NodeTexts, parse_outline, render_outline
-from penstock.lossless.outliner import segment_size
+from penstock.lossless.writer import OutlineWriter, nodes_of, segment_size
 from penstock.testing.engine_contract import long_conversation
 from penstock.writing.handoff import HandoffEntry, HandoffSection, parse_handoff, render_handoff
 
@@ -58,7 +60,10 @@ def test_segments_are_as_long_as_the_handoff_allows():
 
 
 def outlined(messages, target, known=lambda key: None):
-    return compress_list(messages, CompressRequest(target_tokens=target, nodes=NodeTexts(known)))
+    return compress_list(
+        messages,
+        CompressRequest(target_tokens=target, make_writer=partial(OutlineWriter, known=NodeTexts(known))),
+    )
 
 
 def handoff_of(result):
@@ -68,17 +73,17 @@ def handoff_of(result):
 def test_what_is_known_of_a_node_is_used_letter_for_letter():
     messages = long_conversation(40)
     fresh = outlined(messages, 3_000)
-    key = fresh.plan.nodes[1].key
+    key = nodes_of(fresh.plan)[1].key
     told = outlined(messages, 3_000, {key: "[m40 user]\nkept words"}.get)
     assert "[m40 user]\nkept words\n[n" in handoff_of(told)
-    assert told.plan.nodes[1].fresh is False
+    assert nodes_of(told.plan)[1].fresh is False
     assert told.receipt.tokens_after <= 3_000
 
 
 @pytest.mark.outside
 def test_a_text_that_is_far_too_long_gives_way_to_its_header():
     messages = long_conversation(40)
-    keys = {node.key: "words " * 9_000 for node in outlined(messages, 3_000).plan.nodes}
+    keys = {node.key: "words " * 9_000 for node in nodes_of(outlined(messages, 3_000).plan)}
     result = outlined(messages, 3_000, keys.get)
     assert result.receipt.tokens_after <= 3_000
     covered = {n for node in parse_outline(handoff_of(result)) for a, b in node.runs for n in range(a, b + 1)}
@@ -114,5 +119,5 @@ def test_what_the_user_said_is_quoted_also_where_parents_are_told():
     more = long_conversation(30)[1:]
     more[4 * 28]["content"] = "The ledger of the harbour office must be balanced to the penny first."
     again = outlined(first.messages + more, 3_000)
-    assert any(not node.fresh for node in again.plan.nodes)
+    assert any(not node.fresh for node in nodes_of(again.plan))
     assert "harbour office" in handoff_of(again).split("## Active Task", maxsplit=1)[0]

@@ -12,11 +12,11 @@ from penstock.conversation.handles import (
     write_runs,
 )
 from penstock.engine.compress import new_notebook
-from penstock.lossless.segments import (
+from penstock.lossless.outline import (
     FAN,
     Spot,
     children_of,
-    collapsed,
+    collapse_handles,
     cut_segments,
     handle_of,
     segment_key,
@@ -62,10 +62,10 @@ def test_the_tree_of_many_leaves_is_low():
 
 
 def test_whole_groups_collapse_to_their_parent():
-    assert collapsed([1, 2]) == (3,)
-    assert collapsed([1, 2, 4, 5]) == (7,)
-    assert collapsed([2, 4, 5]) == (2, 6)
-    assert collapsed([3, 6, 8]) == (7, 8)
+    assert collapse_handles([1, 2]) == (3,)
+    assert collapse_handles([1, 2, 4, 5]) == (7,)
+    assert collapse_handles([2, 4, 5]) == (2, 6)
+    assert collapse_handles([3, 6, 8]) == (7, 8)
 
 
 def test_segments_hold_every_place_once_in_order(transcript):

@@ -29,38 +29,40 @@ READ = ToolCall("c1", "read_file", '{"path": "config.py"}')
 class TestResults:
     def test_a_long_result_becomes_one_line_with_its_handle(self):
         message = Message(Role.TOOL, (ToolResult("c1", "x" * 3_400),))
-        assert elider(READ).results(message, 7) == {
+        assert elider(READ).elide_results(message, 7) == {
             0: ToolResult("c1", "[read_file] config.py from line 1, 3,400 chars (m7)")
         }
 
     def test_a_short_result_stays(self):
-        assert elider(READ).results(Message(Role.TOOL, (ToolResult("c1", "x" * 200),)), 7) == {}
+        assert elider(READ).elide_results(Message(Role.TOOL, (ToolResult("c1", "x" * 200),)), 7) == {}
 
     def test_a_stub_names_the_recall_tool_only_where_there_is_one(self):
         message = Message(Role.TOOL, (ToolResult("c1", "x" * 3_400),))
         assert (
-            elider(READ, recall="history_expand").results(message, 7)[0].text.endswith("(m7, history_expand)")
+            elider(READ, recall="history_expand")
+            .elide_results(message, 7)[0]
+            .text.endswith("(m7, history_expand)")
         )
 
     def test_what_is_no_result_is_not_named(self):
         parts = (Text("words " * 100), ToolResult("c1", "x" * 3_400))
-        assert set(elider(READ).results(Message(Role.USER, parts), 7)) == {1}
+        assert set(elider(READ).elide_results(Message(Role.USER, parts), 7)) == {1}
 
     def test_images_become_a_line(self):
         picture = Image("image/png", 12_345, "d1", 640, 480)
         message = Message(Role.USER, (Text("look"), picture))
-        assert elider().results(message, 3) == {1: Text("[image, 12,345 bytes (m3)]")}
+        assert elider().elide_results(message, 3) == {1: Text("[image, 12,345 bytes (m3)]")}
 
     def test_images_in_a_result_are_counted_and_go(self):
         picture = Image("image/png", 12_345, "d1", 640, 480)
         message = Message(Role.TOOL, (ToolResult("c1", "a screenshot", images=(picture, picture)),))
-        stub = elider(READ).results(message, 3)[0]
+        stub = elider(READ).elide_results(message, 3)[0]
         assert stub.images == ()
         assert "2 images (m3)" in stub.text
 
     def test_a_failure_stays_a_failure(self):
         message = Message(Role.TOOL, (ToolResult("c1", "x" * 3_400, is_error=True),))
-        assert elider(READ).results(message, 7)[0].is_error
+        assert elider(READ).elide_results(message, 7)[0].is_error
 
 
 class TestArguments:
@@ -73,7 +75,7 @@ class TestArguments:
             "content": "line of code\n" * 100,
             "meta": {"lines": ["y" * 500, 3]},
         }
-        part = elider().arguments(self.message(json.dumps(given_arguments)), 5)[0]
+        part = elider().shorten_arguments(self.message(json.dumps(given_arguments)), 5)[0]
         arguments = json.loads(part.arguments)
         assert arguments["path"] == "a.py"
         assert arguments["content"].endswith("[1,300 chars, m5]")
@@ -84,17 +86,17 @@ class TestArguments:
 
     def test_a_call_without_a_long_leaf_stays_byte_for_byte(self):
         arguments = json.dumps({f"key {n}": "short é" for n in range(30)}, ensure_ascii=True, indent=2)
-        assert elider().arguments(self.message(arguments), 5) == {}
+        assert elider().shorten_arguments(self.message(arguments), 5) == {}
 
     def test_arguments_that_are_no_json_become_their_beginning(self):
-        part = elider().arguments(self.message("*** Begin Patch\n" + "+x = 1\n" * 100), 5)[0]
+        part = elider().shorten_arguments(self.message("*** Begin Patch\n" + "+x = 1\n" * 100), 5)[0]
         assert part.arguments.startswith("*** Begin Patch")
         assert part.arguments.endswith("[716 chars, m5]")
 
     def test_secrets_beside_a_long_leaf_are_redacted(self):
         token = "ghp" + "_" + "aB3dE5gH7jK9" * 3
         given_arguments = {"content": "x" * 500, "note": f"the token is {token}"}
-        part = elider().arguments(self.message(json.dumps(given_arguments)), 5)[0]
+        part = elider().shorten_arguments(self.message(json.dumps(given_arguments)), 5)[0]
         assert token not in part.arguments
         assert "[REDACTED]" in json.loads(part.arguments)["note"]
 
@@ -110,7 +112,7 @@ class TestArguments:
     @settings(max_examples=100, deadline=None, derandomize=True, database=None)
     def test_any_json_object_stays_one_with_the_same_keys(self, value):
         arguments = json.dumps({"value": value, "long": "z" * 250})
-        part = elider().arguments(self.message(arguments), 5)[0]
+        part = elider().shorten_arguments(self.message(arguments), 5)[0]
         assert _shape(json.loads(part.arguments)) == _shape(json.loads(arguments))
 
 

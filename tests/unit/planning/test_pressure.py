@@ -97,19 +97,19 @@ class TestNotices:
 class TestDense:
     def test_a_pass_that_gets_below_the_threshold_may_fire_there_again(self):
         pressure, _ = calm().observe(120_000)
-        pressure, notices = pressure.compacted(45_000)
+        pressure, notices = pressure.observe_compaction(45_000)
         assert (pressure.level, pressure.fires_from_tokens, notices) == (None, 100_000, ())
 
     def test_a_dense_conversation_below_the_threshold_keeps_its_warning(self):
         pressure, _ = calm().observe(120_000)
-        pressure, notices = pressure.compacted(90_000)
+        pressure, notices = pressure.observe_compaction(90_000)
         assert (pressure.level, notices) == (Level.WARN, ())
         assert said_over(pressure, [95_000, 100_000]) == [[], [Level.AUTOMATIC]]
 
     def test_a_dense_conversation_over_the_threshold_does_not_fire_again_until_it_has_grown(self):
         policy = Policy.of(CompressionSettings(), 200_000)
         pressure, _ = calm().observe(120_000)
-        pressure, notices = pressure.compacted(105_000)
+        pressure, notices = pressure.observe_compaction(105_000)
         assert (pressure.level, notices) == (Level.AUTOMATIC, ())
         for prompt_tokens, outcome in [(106_000, Wait), (114_999, Wait), (115_000, Compact)]:
             pressure, notices = pressure.observe(prompt_tokens)
@@ -118,7 +118,7 @@ class TestDense:
             assert isinstance(decision, outcome)
 
     def test_a_fall_below_the_threshold_lets_it_fire_there_again(self):
-        pressure, _ = calm().compacted(105_000)
+        pressure, _ = calm().observe_compaction(105_000)
         pressure, _ = pressure.observe(99_999)
         assert pressure.fires_from_tokens == 100_000
         assert said_over(pressure, [100_000]) == [[Level.AUTOMATIC]]
@@ -137,7 +137,9 @@ def test_a_notice_is_never_repeated_without_a_fall_and_never_missed(window, log,
     standing = set()
     for after_compaction, part in observed:
         prompt_tokens = int(part * window)
-        pressure, notices = (pressure.compacted if after_compaction else pressure.observe)(prompt_tokens)
+        pressure, notices = (pressure.observe_compaction if after_compaction else pressure.observe)(
+            prompt_tokens
+        )
         reached = {level for level in Level if prompt_tokens >= pressure.limit_tokens(level)}
         assert set(levels(notices)) == reached - standing
         assert len(notices) == len(set(levels(notices)))

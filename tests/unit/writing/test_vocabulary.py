@@ -1,4 +1,4 @@
-"""Words inside values, hashed by array operations, are the words that a reader of one value finds."""
+"""Numbers for values are given in the order of meeting, for good; words inside values are those a reader finds."""
 
 from __future__ import annotations
 
@@ -9,13 +9,39 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.writing.values import sub_words, tokens_of, values_in_token, values_of_each
-from penstock.writing.vocabulary import BUCKETS, bucket, words_of
+from penstock.writing.vocabulary import BUCKETS, UNKNOWN, Interner, bucket, find_words
+
+batches = st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=12), max_size=6)
+
+
+@given(batches)
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+def test_it_numbers_as_a_dict_would(given_batches):
+    interner, expected = Interner(), {}
+    for batch in given_batches:
+        before = len(expected)
+        interned = interner.intern(np.array(batch, np.int64))
+        for one in batch:
+            expected.setdefault(one, len(expected))
+        assert interned.numbers.tolist() == [expected[one] for one in batch]
+        assert [batch[place] for place in interned.fresh] == list(expected)[before:]
+        assert [batch.index(batch[place]) for place in interned.fresh] == interned.fresh.tolist()
+        assert len(interner) == len(expected)
+    assert interner.look_up(np.array(list(expected), np.int64)).tolist() == list(expected.values())
+
+
+def test_what_was_never_met_has_no_number():
+    interner = Interner()
+    assert interner.look_up(np.array([1, 2], np.int64)).tolist() == [UNKNOWN, UNKNOWN]
+    interner.intern(np.array([2], np.int64))
+    assert interner.look_up(np.array([1, 2, 3], np.int64)).tolist() == [UNKNOWN, 0, UNKNOWN]
+
 
 ASCII_VALUES = st.text(alphabet="abcXYZ019_-./ @", max_size=30)
 
 
 def found(values):
-    words = words_of("\n".join([*values, ""]))
+    words = find_words("\n".join([*values, ""]))
     return [set(words.buckets[words.owners == place].tolist()) for place in range(len(values))]
 
 
@@ -40,7 +66,7 @@ def test_words_beyond_ascii():
 
 
 def test_no_words_at_all():
-    words = words_of("a.b\n--\n")
+    words = find_words("a.b\n--\n")
     assert len(words.buckets) == len(words.owners) == 0
 
 

@@ -1,13 +1,19 @@
-"""Choosing excerpts by what they add.
+"""Choosing the excerpts of a handoff: how likely each value is needed, then which excerpts cover most.
 
-The aim is a set of excerpts within a budget that covers the most important values. The next excerpt is always
-the one that adds the most per token, given what is covered already: a value that stands in the view, in the
-tail or in an excerpt chosen before adds nothing. A value counts in full only with plain words beside it, its
-own or those of a neighbouring excerpt that is chosen too; bare it counts for less. The first excerpt of a
-message also pays for the message's header.
+**How likely** is a logistic rule with few weights. In order of what they do: how recently and how often a
+value was mentioned, whether anyone but a tool said it, how much it has to do with the live request, and how
+crowded the least crowded place was that it stood in (one of forty items of a listing is rarely the one). Keys
+of JSON name values and are seldom wanted themselves. The weights were fitted once on several kinds of
+recorded sessions at several budgets; see docs/adr/0004-importance.md.
 
-What an excerpt could add at most is worked out for all of them at once; what it adds now only for those that
-come to the top of the heap.
+**Which excerpts** is a greedy cover within a budget. The next excerpt is always the one that adds the most
+per token, given what is covered already: a value that stands in the view, in the tail or in an excerpt chosen
+before adds nothing. A value counts in full only with plain words beside it, its own or those of a
+neighbouring excerpt that is chosen too; bare it counts for less. The first excerpt of a message also pays for
+the message's header. What an excerpt could add at most is worked out for all of them at once; what it adds
+now only for those that come to the top of the heap.
+
+Excerpts, sources and values are numbers here: those of the `Index`, whose arrays say what belongs to what.
 """
 
 from __future__ import annotations
@@ -15,9 +21,12 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
-from penstock.writing.values import plain_words
+from penstock.writing.reading import Speaker, spoken_text
+from penstock.writing.values import plain_words, sub_words
+from penstock.writing.vocabulary import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,9 +34,34 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.measure.tokens import Tokenizer
-    from penstock.writing.index import Index
+    from penstock.writing.reading import Index
+    from penstock.writing.transcript import Transcript
 
-__all__ = ["ExcerptChoice"]
+__all__ = ["ExcerptChoice", "Live", "begin_choice", "score_values"]
+
+_LIVE_MESSAGES = 3
+_LIVE_REQUEST = 3_000  # characters
+_LIVE_WORK = 6_000
+_NEAR = 200  # tokens: mentions nearer than this to the end are alike
+
+BIAS = 0.4
+RECENCY = -0.28
+SOURCES = 0.56
+SAID = 0.8
+SAID_BY_ASSISTANT = 0.4
+RELATED_TO_REQUEST = 1.15
+RELATED_TO_WORK = 1.25
+CROWD = -0.8
+BURST = 0.14
+JSON_KEY = -1.2
+KIND_WEIGHTS: dict[Kind, float] = {
+    Kind.ID: 1.0,
+    Kind.FLAG: 0.6,
+    Kind.NUMBER: 0.1,
+    Kind.HEX: -0.6,
+    Kind.SNAKE: -0.55,
+    Kind.PHRASE: -0.3,
+}
 
 _BARE = 0.5  # what a value without plain words beside it is worth
 _WORDS = 2  # that many plain words make it usable
@@ -39,10 +73,77 @@ _NOTHING = 1e-9
 _AT_ONCE = 100_000  # excerpts
 
 
-class ExcerptChoice:
-    """Excerpts chosen so far, and what they cover. `order` is the order in which they were chosen.
+class Live(msgspec.Struct, frozen=True):
+    """The present subject of a conversation: the last request, and the assistant's latest words and calls."""
 
-    `header` gives the line that stands above the excerpts of a source; None where they need no header.
+    request: str
+    work: str
+
+
+def begin_choice(
+    transcript: Transcript,
+    request: int | None,
+    focus: str,
+    *,
+    tokenizer: Tokenizer,
+    header: Callable[[int], str] | None = None,
+) -> ExcerptChoice:
+    """Returns an empty choice, which knows how likely each value is needed for the live request.
+
+    `request` is the position of the request; `header` is as in `ExcerptChoice`.
+    """
+    index = transcript.index
+    asked = spoken_text(transcript.messages[request])[:_LIVE_REQUEST] if request is not None else ""
+    speaks = np.isin(index.speakers, (Speaker.ASSISTANT, Speaker.CALL))
+    latest = np.unique(index.message_of_source[speaks])[-_LIVE_MESSAGES:]
+    sources = np.flatnonzero(speaks & np.isin(index.message_of_source, latest)).tolist()
+    work = "\n".join(index.sources[source].text for source in sources)
+    live = Live(request=f"{asked}\n{focus}", work=work[-_LIVE_WORK:])
+    weights = score_values(index, live, transcript.tokens_after())
+    return ExcerptChoice(index, weights, tokenizer, header)
+
+
+def score_values(index: Index, live: Live, tokens_after: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Returns for each value, by its number, how likely it is needed again, between 0 and 1.
+
+    `tokens_after[m]` is how many tokens of the conversation come after message m.
+    """
+    # All arrays below have one row per value, those of the index too. The vocabulary may have met more values
+    # than this index (it serves every conversation of a notebook), so what it gives is cut to the first
+    # `count`.
+    vocabulary = index.vocabulary
+    count = len(index.in_sources)
+    mentioned = _log(np.maximum(index.in_sources, 1))
+    recency = _log(tokens_after + _NEAR)
+    score = RECENCY * recency[index.last_message] + np.float32(BIAS)
+    score += np.float32(SOURCES - BURST) * mentioned
+    score += np.float32(BURST) * _log(np.maximum(index.in_excerpts, 1))
+    score += np.float32(CROWD) * _log(np.maximum(index.crowd, 1))
+    score += np.float32(SAID) * index.said
+    score += np.float32(SAID_BY_ASSISTANT) * index.said_by_assistant
+    related = dict.fromkeys(sub_words(live.request), RELATED_TO_REQUEST)
+    for word in sub_words(live.work):
+        related[word] = related.get(word, 0.0) + RELATED_TO_WORK
+    score += vocabulary.relation(related)[:count]
+    weights = np.array([KIND_WEIGHTS.get(kind, 0.0) for kind in Kind], np.float32)
+    score += weights[vocabulary.kinds()[:count]]
+    keys = np.array([key for key in vocabulary.keys if key < count], np.int64)
+    score[keys] += np.float32(JSON_KEY)
+    result: NDArray[np.float32] = 1.0 / (1.0 + np.exp(-score))
+    return result
+
+
+def _log(numbers: NDArray[np.int32] | NDArray[np.int64]) -> NDArray[np.float32]:
+    """Logarithms in single precision: twice as quick, and far more exact than the rule."""
+    result: NDArray[np.float32] = np.log(numbers.astype(np.float32))
+    return result
+
+
+class ExcerptChoice:
+    """The excerpts chosen so far and the values that they cover.
+
+    `weights` has one row per value. `header` gives the line that stands above the excerpts of a source; None
+    where they need no header.
     """
 
     def __init__(
@@ -52,23 +153,32 @@ class ExcerptChoice:
         tokenizer: Tokenizer,
         header: Callable[[int], str] | None = None,
     ) -> None:
-        self.order: list[int] = []
+        self.order: list[int] = []  # the chosen excerpts, first chosen first
         self.chosen: set[int] = set()
-        self.tokens = 0
+        self.tokens = 0  # of the chosen excerpts and their headers
         self._index = index
-        self._weights = weights
-        self._covered = np.zeros(len(weights), np.float32)
-        self._weight_of: dict[int, float] = {}  # of the values of all excerpts that were looked at
-        self._level: dict[int, float] = {}
         self._tokenizer = tokenizer
         self._header_of = header
-        self._opened: set[int] = set()
-        self._header: dict[int, int] = {}
+        # By value: its weight, and how far it is covered, 0 to 1. The arrays serve passes over all excerpts,
+        # the dictionaries the look at single ones: reading one element of an array is slow. They always
+        # agree.
+        self._weights = weights
+        self._covered = np.zeros(len(weights), np.float32)
+        self._weight_of: dict[int, float] = {}
+        self._level: dict[int, float] = {}
+        # By excerpt, of those that were looked at: its tokens, its source, its values.
         self._cost: dict[int, int] = {}
         self._source: dict[int, int] = {}
         self._values: dict[int, list[int]] = {}
-        self._heap: list[tuple[float, int]] = []
+        # By source: the tokens of its header, whether that is paid for, and its excerpts among the
+        # candidates.
+        self._header: dict[int, int] = {}
+        self._opened: set[int] = set()
         self._siblings: dict[int, list[int]] = {}
+        # Candidates as (minus what one added per token when it was last looked at, excerpt). What one adds
+        # only falls while others are chosen, but for neighbours, which are put back; so a top that still
+        # holds is the best.
+        self._heap: list[tuple[float, int]] = []
 
     def cover(self, ids: NDArray[np.int32], *, bare: bool = False) -> None:
         """Count these values as present already; `bare` where they stand without the words around them."""
@@ -128,7 +238,9 @@ class ExcerptChoice:
         heapq.heapify(self._heap)
 
     def _most_gain(self) -> NDArray[np.float32]:
-        """What each excerpt would add if all its values stood beside plain words."""
+        """For each excerpt, the sum of what its values lack, as if all of them stood beside plain words."""
+        # The values of the filled excerpts stand one after the other in `ids`; `reduceat` adds up each
+        # excerpt's run.
         index = self._index
         still_open = self._weights * (1.0 - self._covered)
         gains = np.zeros(len(index.lengths), np.float32)
@@ -171,6 +283,7 @@ class ExcerptChoice:
         self._level.update(zip(new.tolist(), self._covered[new].tolist(), strict=True))
 
     def _greedy(self, budget: int) -> None:
+        """Choose from the heap until the budget is used or nothing adds anything."""
         heap, chosen, put_back = self._heap, self.chosen, []
         while heap and budget - self.tokens > _LEAST_ROOM:
             _, number = heapq.heappop(heap)
@@ -222,12 +335,12 @@ class ExcerptChoice:
         return self._cost[number] + (0 if source in self._opened else self._header[source])
 
     def _charge(self, number: int) -> float:
-        """What the excerpt costs when it is compared with others."""
+        """The cost by which excerpts are compared: of a header still to be paid, a share."""
         source = self._source[number]
         return self._cost[number] + (0.0 if source in self._opened else self._header[source] * _HEADER_SHARE)
 
     def _density(self, number: int) -> float:
-        """What the excerpt would add per token now."""
+        """The weight that the excerpt would add per token now."""
         levels, weights = self._level, self._weight_of
         full = 1.0 if self._words_around(number) >= _WORDS else _BARE
         gain = 0.0

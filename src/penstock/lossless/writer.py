@@ -1,10 +1,10 @@
-"""Handoffs whose critical context is an outline of nodes, each written once.
+"""The writer of the engine `lossless`: handoffs with an outline of nodes, each written once.
 
-Nodes of the last handoff stand in the new one as they are. What gave way since is cut into segments, and the lines for
-all of them are chosen together, so that the room goes where it covers most. Where the old nodes leave too little for
-the new ones, pairs of them give way to their parents, on the lowest level first, there the oldest: what was long ago is
-told coarsely, what was just now finely. A node that has no room for its text still stands there with its header, so
-that everything can be reached from the view.
+Nodes of the last handoff stand in the new one as they are. What gave way since is cut into segments, and the
+lines for all of them are chosen together, so that the room goes where it covers most. Where the old nodes
+leave too little for the new ones, pairs of them give way to their parents, on the lowest level first, there
+the oldest: what was long ago is told coarsely, what was just now finely. A node that has no room for its text
+still stands there with its header, so that everything can be reached from the view.
 """
 
 from __future__ import annotations
@@ -18,26 +18,36 @@ import numpy as np
 from penstock.conversation import mark
 from penstock.conversation.handles import Runs, gaps_between, join_runs, runs_of
 from penstock.conversation.message import Summary
-from penstock.lossless.outline import Node, header_of_node, parse_outline, render_outline
-from penstock.lossless.segments import FAN, Spot, children_of, cut_segments, handle_of, segment_key, spot_of
-from penstock.writing.extractive import Extract, Extractor
-from penstock.writing.handoff import HandoffEntry, HandoffSection, escaped, header_of, render_handoff
+from penstock.lossless.outline import (
+    FAN,
+    Node,
+    Spot,
+    children_of,
+    cut_segments,
+    handle_of,
+    header_of_node,
+    parse_outline,
+    render_outline,
+    segment_key,
+    spot_of,
+)
+from penstock.writing.extractive import ExtractiveWriter
+from penstock.writing.handoff import HandoffEntry, HandoffSection, escape, header_of, render_handoff
 from penstock.writing.reading import Speaker
+from penstock.writing.writer import HandoffText
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from penstock.conversation.message import ToolCall
     from penstock.lossless.outline import NodeTexts
-    from penstock.measure.tokens import Tokenizer
-    from penstock.redaction import Redactor
-    from penstock.writing.coverage import ExcerptChoice
-    from penstock.writing.extractive import Measure, Surroundings
-    from penstock.writing.transcript import Transcript
+    from penstock.planning.plan import Plan
+    from penstock.writing.choice import ExcerptChoice
+    from penstock.writing.extractive import Flags, Measure
+    from penstock.writing.writer import HandoffMaterial, Surroundings
 
-__all__ = ["Outliner", "segment_size"]
+__all__ = ["OutlineText", "OutlineWriter", "nodes_of", "segment_size"]
 
 _SIZES = (2_000, 4_000, 8_000)  # tokens of a segment,
 _SIZE_SHARE = 0.4  # about this share of the handoff
@@ -58,6 +68,17 @@ def segment_size(gone_tokens: int, handoff_tokens: int) -> int:
     return size
 
 
+class OutlineText(HandoffText, frozen=True, eq=False):
+    """A handoff with its nodes: those that stand in the outline, and those that they took the place of."""
+
+    nodes: tuple[Node, ...] = ()
+
+
+def nodes_of(plan: Plan | None) -> tuple[Node, ...]:
+    """Returns the nodes of a plan's handoff; none where it has no outline."""
+    return plan.handoff.nodes if plan is not None and isinstance(plan.handoff, OutlineText) else ()
+
+
 class _Part(msgspec.Struct, eq=False):
     """A node of the outline that is being written. Its text is None until its lines are chosen."""
 
@@ -73,28 +94,29 @@ class _Part(msgspec.Struct, eq=False):
 
     @property
     def fixed_tokens(self) -> int:
-        """What is written already."""
+        """The tokens that are written already."""
         return self.header_tokens + self.text_tokens
 
     @property
     def told_tokens(self) -> int:
-        """What its text takes, or may take where it is that of a parent; new segments share what is left."""
+        """The tokens of its text, or those that a parent may take; new segments share what is left."""
         if self.text is None and self.below:
             return int(_PARENT_SHARE * sum(one.told_tokens for one in self.below))
         return self.text_tokens
 
     @property
     def is_new(self) -> bool:
-        """Whether it is a new segment, or stands for nothing else."""
+        """True if it is a new segment, or stands for nothing else."""
         return self.text is None and all(one.is_new for one in self.below)
 
     def node(self, text: str | None = None) -> Node:
+        """Returns the part as a node, with the text that was just written for it, where it was."""
         made = self.text if text is None else text
         return Node(self.handles, self.runs, made or "", self.key, fresh=text is not None)
 
 
-class Outliner(Extractor):
-    """Writes handoffs with an outline. `nodes` say what is known of them, `segment_tokens` how long a segment is."""
+class OutlineWriter(ExtractiveWriter):
+    """Writes handoffs with an outline. `known` says which texts of nodes there are already."""
 
     mark_version = mark.STEADY_VERSION
     handles = "m- and n-numbers"
@@ -103,53 +125,46 @@ class Outliner(Extractor):
         "Answer only what comes after. m-numbers name the originals, n-numbers the parts of the outline."
     )
 
-    def __init__(
-        self,
-        transcript: Transcript,
-        calls: Mapping[str, ToolCall],
-        tokenizer: Tokenizer,
-        redactor: Redactor,
-        nodes: NodeTexts,
-        segment_tokens: int,
-    ) -> None:
-        super().__init__(transcript, calls, tokenizer, redactor)
-        self._nodes = nodes
-        self._segment_tokens = segment_tokens
+    def __init__(self, material: HandoffMaterial, known: NodeTexts) -> None:
+        super().__init__(material)
+        self._known = known
+        self._segment_tokens = segment_size(material.transcript.total_tokens, material.handoff_tokens)
         self._parts: list[_Part] = []
         self._part_of_source = np.zeros(0, np.int32)
         self._number_of_source = self._numbers_of_sources()
 
-    def write(self, budget: int, measure: Measure, beside: Surroundings) -> Extract:
-        """A handoff of at most `budget` tokens: the outline first, which stays, then the sections, which do not."""
-        entries, struck = self._sections.write(budget, beside.request, beside.whole)
-        everything = self._all_parts(beside.stays)
+    def write(self, budget: int, measure: Measure, beside: Surroundings) -> OutlineText:
+        """Returns a handoff of at most `budget` tokens: first the outline, which lasts, then the sections."""
+        entries, struck = self._sections.write(budget, beside.request, beside.kept_verbatim)
+        everything = self._all_parts(beside.kept)
         as_told = {part.handles: part.node() for part in everything if part.text}
         room = budget - measure(render_handoff(entries)) - 5
         whole = "\n".join([render_outline(part.node() for part in everything), render_handoff(entries)])
         told = all(part.text is not None for part in everything) and measure(whole) <= budget
-        self._parts = everything if told else self._fitting_parts(everything, room)
+        self._parts = everything if told else self._make_room(everything, room)
         self._part_of_source = self._parts_of_sources()
-        choice = self._covered(entries, beside)
+        choice = self._begin_choice(entries, beside)
         shut = self._shut(choice, beside)
         self._tell_parents(choice, shut)
         self._choose(choice, shut, room - self._fixed_tokens(), entries, beside.focus)
-        text, entries = self._fitted(entries, choice, budget, measure)
+        text, entries = self._fit(entries, choice, budget, measure)
         while not text and self._drop_text():
-            text, entries = self._fitted(entries, choice, budget, measure)
+            text, entries = self._fit(entries, choice, budget, measure)
         if not text:
-            return Extract("", {})
-        return Extract(text, self._quoted(entries, choice), struck, self._made(everything, as_told, choice))
+            return OutlineText()
+        nodes = self._all_nodes(everything, as_told, choice)
+        return OutlineText(text, self._count_quotes(entries, choice), struck, nodes)
 
-    # What the outline is made of.
+    # The parts of the outline.
 
-    def _all_parts(self, stays: frozenset[int]) -> list[_Part]:
-        """The nodes of the last outline, one for messages that nobody knows any more, and a leaf for each segment."""
+    def _all_parts(self, kept: frozenset[int]) -> list[_Part]:
+        """The nodes of the last outline, one for messages that no node knows, a leaf for each new segment."""
         transcript = self._transcript
-        parts = [_Part(node.handles, node.runs, node.text) for node in self._last_outline()]
+        parts = [_Part(node.handles, node.runs, node.text) for node in parse_outline(self._last_text())]
         leaves = max((spot_of(part.handles[-1]).leaves for part in parts), default=0)
         if lost := self._lost(parts):
             parts.append(_Part((), lost, None, _digest("lost", self._last_text())))
-        gone = [place for place, number in enumerate(transcript.numbers) if number and place not in stays]
+        gone = [place for place, number in enumerate(transcript.numbers) if number and place not in kept]
         for places in cut_segments(transcript, gone, self._segment_tokens):
             runs = runs_of(sorted(transcript.numbers[place] for place in places))
             tokens = sum(transcript.tokens[place] for place in places)
@@ -157,12 +172,9 @@ class Outliner(Extractor):
         for part in parts:
             if not part.handles:
                 part.handles = (handle_of(Spot(0, leaves)),)
-                part.text = self._nodes.known(part.key)
+                part.text = self._known.find_text(part.key)
                 leaves += 1
-        return self._weighed(parts)
-
-    def _last_outline(self) -> list[Node]:
-        return list(parse_outline(self._last_text()))
+        return self._weigh(parts)
 
     def _last_text(self) -> str:
         return "\n".join(
@@ -181,21 +193,21 @@ class Outliner(Extractor):
             join_runs([runs_of(sorted(numbers)), *(part.runs for part in parts)]), max(numbers)
         )
 
-    def _weighed(self, parts: list[_Part]) -> list[_Part]:
+    def _weigh(self, parts: list[_Part]) -> list[_Part]:
         headers = self._tokenizer.count_many([header_of_node(part.node()) for part in parts])
         texts = self._tokenizer.count_many([part.text or "" for part in parts])
         for part, header, text in zip(parts, headers, texts, strict=True):
             part.header_tokens = header + 1
             part.text_tokens = text + 1 if part.text else 0
-            notes = self._nodes.notes.get(part.key, ()) if part.text is None else ()
-            part.notes = tuple(self._sections.fitting(notes, self._nodes.notes_tokens))
+            notes = self._known.notes.get(part.key, ()) if part.text is None else ()
+            part.notes = tuple(self._sections.take_most_needed(notes, self._known.notes_tokens))
             if part.notes:
-                part.text_tokens = self._tokenizer.count(_noted(part.notes)) + 1
+                part.text_tokens = self._tokenizer.count(_render_notes(part.notes)) + 1
         return parts
 
-    # What fits.
+    # Making room.
 
-    def _fitting_parts(self, parts: list[_Part], room: int) -> list[_Part]:
+    def _make_room(self, parts: list[_Part], room: int) -> list[_Part]:
         """The parts, with parents in place of some, so that there is room for what is still to be told."""
         while True:
             headers = sum(part.header_tokens for part in parts)
@@ -225,10 +237,10 @@ class Outliner(Extractor):
             Spot(spot_of(group[0].handles[0]).level + 1, spot_of(group[0].handles[0]).ordinal // FAN)
         )
         key = _digest("parent", *(one.text if one.text is not None else one.key for one in group))
-        parent = _Part((handle,), join_runs(one.runs for one in group), self._nodes.known(key), key)
+        parent = _Part((handle,), join_runs(one.runs for one in group), self._known.find_text(key), key)
         parent.raw_tokens = sum(one.raw_tokens for one in group if one.text is None)
         parent.below = tuple(group)
-        return self._weighed([parent])[0]
+        return self._weigh([parent])[0]
 
     def _fixed_tokens(self) -> int:
         return sum(part.fixed_tokens for part in self._parts)
@@ -241,10 +253,10 @@ class Outliner(Extractor):
                 return True
         return False
 
-    # The lines of what is open.
+    # The lines of parts that have no text yet.
 
     def _numbers_of_sources(self) -> NDArray[np.int32]:
-        """For each source the number of the message that it is from, or that the handoff it stands in names for it."""
+        """For each source, the number of its message; inside a handoff, the number that stands there."""
         index = self._transcript.index
         numbers = np.array(self._transcript.numbers, np.int32)[index.message_of_source]
         for source in np.flatnonzero(index.speakers == Speaker.HANDOFF).tolist():
@@ -252,27 +264,30 @@ class Outliner(Extractor):
         return numbers
 
     def _parts_of_sources(self) -> NDArray[np.int32]:
-        """For each source the part that its message is below, -1 where it is below none."""
+        """For each source, the place of the part that its message is below; -1 where it is below none."""
+        # The runs of all parts in order, after one that no number is in, so that every number has a run
+        # before it.
         runs = sorted((*run, place) for place, part in enumerate(self._parts) for run in part.runs)
         firsts, lasts, places = (np.array(column, np.int64) for column in zip((0, 0, -1), *runs, strict=True))
         nearest = np.searchsorted(firsts, self._number_of_source, side="right") - 1
         inside = self._number_of_source <= lasts[nearest]
         return np.where(inside, places[nearest], -1).astype(np.int32)
 
-    def _shut(self, choice: ExcerptChoice, beside: Surroundings) -> NDArray[np.bool_]:
-        """The sources whose lines are not to be chosen: they stand in the view, or in a node that is written."""
+    def _shut(self, choice: ExcerptChoice, beside: Surroundings) -> Flags:
+        """For each source, True if its lines stand already, in the view or in a node with a text."""
         index = self._transcript.index
+        # One row per part, and one more that the -1 of a source without a part leads to.
         written = np.array([part.text is not None for part in self._parts] + [False], np.bool_)
-        in_written: NDArray[np.bool_] = written[self._part_of_source]
+        in_written: Flags = written[self._part_of_source]
         for source in np.flatnonzero(in_written & (index.speakers == Speaker.HANDOFF)).tolist():
             choice.cover(index.sources[source].distinct)
         found = [part.text for part in self._parts if part.key and part.text]
         choice.cover(index.vocabulary.known_in(found))
-        noted = [entry.text for part in self._parts for entry in part.notes]
-        choice.cover(index.vocabulary.known_in(noted), bare=True)
-        return in_written | self._of(beside.whole)
+        notes = [entry.text for part in self._parts for entry in part.notes]
+        choice.cover(index.vocabulary.known_in(notes), bare=True)
+        return in_written | self._are_of(beside.kept_verbatim)
 
-    def _tell_parents(self, choice: ExcerptChoice, shut: NDArray[np.bool_]) -> None:
+    def _tell_parents(self, choice: ExcerptChoice, shut: Flags) -> None:
         """Choose the lines of nodes that take the place of others, each within its share of what those took."""
         index = self._transcript.index
         for place, part in enumerate(self._parts):
@@ -284,11 +299,11 @@ class Outliner(Extractor):
     # The text.
 
     def _render(self, entries: Sequence[HandoffEntry], choice: ExcerptChoice) -> str:
-        nodes, loose = self._laid_out(choice)
+        nodes, loose = self._lay_out(choice)
         sections = render_handoff([*entries, *loose])
         return "\n".join(filter(None, [render_outline(nodes), sections]))
 
-    def _laid_out(self, choice: ExcerptChoice) -> tuple[list[Node], list[HandoffEntry]]:
+    def _lay_out(self, choice: ExcerptChoice) -> tuple[list[Node], list[HandoffEntry]]:
         """The nodes with their texts, and the lines of messages that stay, but not whole."""
         index = self._transcript.index
         lines: dict[int, dict[tuple[int, str], list[str]]] = {}
@@ -306,11 +321,11 @@ class Outliner(Extractor):
         ]
         return nodes, loose
 
-    def _made(
+    def _all_nodes(
         self, everything: Sequence[_Part], as_told: Mapping[tuple[int, ...], Node], choice: ExcerptChoice
     ) -> tuple[Node, ...]:
         """The nodes that stand in the outline, and all that others took the place of; none has lost its text."""
-        nodes, _ = self._laid_out(choice)
+        nodes, _ = self._lay_out(choice)
         nodes = [node if node.text else as_told.get(node.handles, node) for node in nodes]
         shown = {handle for part in self._parts for handle in part.handles}
         below = [one for part in self._parts for one in _all_below(part)]
@@ -325,10 +340,10 @@ def _all_below(part: _Part) -> Iterable[_Part]:
 
 
 def _next_groups(parts: Sequence[_Part]) -> list[int]:
-    """Where the next parts stand that give way to their parents, on the lowest level where there are any.
+    """The places of the next parts that give way to their parents, on the lowest level where there are any.
 
-    Leaves do so by and by, the oldest first. A higher level does all at once: then it is let alone for long, and what
-    is before it stays as it is. New segments give way only where nothing else is left.
+    Leaves do so by and by, the oldest first. A higher level does all at once: then it is let alone for long,
+    and what is before it stays as it is. New segments give way only where nothing else is left.
     """
     groups = [
         (parts[start].is_new, level, start)
@@ -353,13 +368,13 @@ def _level_of_group(parts: Sequence[_Part], start: int) -> int | None:
 
 def _text_of(notes: Sequence[HandoffEntry], lines: Mapping[tuple[int, str], Sequence[str]]) -> str:
     """The text of a node: a model's notes, then the lines of its messages, in their order."""
-    told = [_noted(notes)] if notes else []
+    told = [_render_notes(notes)] if notes else []
     for (number, label), some in sorted(lines.items()):
-        told += [header_of(number, label), escaped("\n".join(some))]
+        told += [header_of(number, label), escape("\n".join(some))]
     return "\n".join(told)
 
 
-def _noted(notes: Iterable[HandoffEntry]) -> str:
+def _render_notes(notes: Iterable[HandoffEntry]) -> str:
     return "\n".join(
         f"- {f'm{note.number} ' if note.number else ''}{' '.join(note.text.split())}" for note in notes
     )
