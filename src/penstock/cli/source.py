@@ -1,4 +1,4 @@
-"""What a command works on: the bytes, the conversation in them, the settings, and the request that follows."""
+"""The input of a command: the bytes, the conversation in them, the settings, and the request that follows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Given(msgspec.Struct, frozen=True, eq=False):
 
 
 def read_given(args: argparse.Namespace) -> Given:
-    """Read the file, or standard input for `-`. Raises InputError for what cannot be read, SettingsError."""
+    """Reads the file, or standard input for `-`. Raises InputError for what cannot be read, SettingsError."""
     settings = settings_of(args)
     with ProgressLine("reading"):
         data = read_bytes(args.file)
@@ -80,18 +80,18 @@ class RequestOverhead(NamedTuple):
 
 
 def beside_tokens(given: Given, tokenizer: Tokenizer) -> RequestOverhead:
-    """What stands beside the messages, weighed as the engine weighs it. Raises InputError for a schema that is no JSON."""
+    """Returns the tokens beside the messages, weighed as the engine weighs them. Raises InputError for a schema that is not JSON."""
     system = tokenizer.count(given.system) + MESSAGE_FRAME if given.system else 0
     return RequestOverhead(system, tools_tokens(given.tools, tokenizer))
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
-    """The settings with those of `--config` and `--set`."""
+    """Returns the settings with those of `--config` and `--set`."""
     return load_settings(Path(args.config) if args.config else None, flags=dict(args.settings))
 
 
 def read_bytes(name: str) -> bytes:
-    """The bytes of a file, or of standard input for `-`. Raises InputError."""
+    """Returns the bytes of a file, or of standard input for `-`. Raises InputError."""
     if name == "-":
         return _read_stdin()
     path = Path(name)

@@ -1,4 +1,4 @@
-"""Where a conversation is cut: a head that stays, a middle that gives way, a tail that stays.
+"""The cuts of a conversation: a head that stays, a middle that gives way, a tail that stays.
 
 Cuts are made only where every rule of the dialect allows one.
 """

@@ -53,7 +53,7 @@ _LONGEST_RUN = 100_000
 
 
 class HandleKind(StrEnum):
-    """What a handle names."""
+    """The kinds of things that a handle names."""
 
     MESSAGE = "m"
     NODE = "n"  # of the outline of a lossless handoff
@@ -98,12 +98,12 @@ def parse_message_handle(written: str) -> int:
 
 
 def handle(number: int) -> str:
-    """The name by which the original of a message can be asked for."""
+    """Returns the name by which the original of a message can be asked for."""
     return f"m{number}"
 
 
 def runs_of(numbers: Iterable[int]) -> Runs:
-    """The numbers, in the order given, as runs of such that follow each other."""
+    """Returns the numbers, in the order given, as runs of neighbours."""
     runs: list[tuple[int, int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:
@@ -114,7 +114,7 @@ def runs_of(numbers: Iterable[int]) -> Runs:
 
 
 def join_runs(several: Iterable[Runs]) -> Runs:
-    """All numbers of several runs, in order."""
+    """Returns all numbers of several runs, in order."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted(run for runs in several for run in runs):
         if joined and first <= joined[-1][1] + 1:
@@ -125,7 +125,7 @@ def join_runs(several: Iterable[Runs]) -> Runs:
 
 
 def gaps_between(runs: Runs, newest: int) -> Runs:
-    """What is missing in the runs, which are in order, of the numbers from 1 up to `newest`."""
+    """Returns the numbers from 1 up to `newest` that are missing in the runs, which are in order."""
     gaps: list[tuple[int, int]] = []
     upcoming = 1
     for first, last in (*runs, (newest + 1, newest + 1)):
@@ -138,18 +138,18 @@ def gaps_between(runs: Runs, newest: int) -> Runs:
 
 
 def numbers_in(runs: Runs) -> Iterator[int]:
-    """Every number, in order."""
+    """Yields every number, in order."""
     for first, last in runs:
         yield from range(first, last + 1)
 
 
 def write_runs(runs: Runs) -> str:
-    """The runs as text."""
+    """Returns the runs as text."""
     return " ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)
 
 
 def read_runs(text: str) -> Runs:
-    """The runs that a text of ours stands for; what is no run is left out."""
+    """Returns the runs that a text of ours stands for; other words are left out."""
     found = (_RUN.fullmatch(word) for word in text.split())
     runs = ((int(run[1]), int(run[2] or run[1])) for run in found if run is not None)
     return tuple((first, last) for first, last in runs if first <= last)
@@ -185,7 +185,7 @@ def numbers_after(numbers: Iterable[int], newest: int) -> str:
 
 
 def _expand(text: str, otherwise: Iterator[int]) -> Iterator[int]:
-    """The numbers that an attribute stands for; `otherwise` where it is not one of ours."""
+    """Returns the numbers that an attribute stands for; `otherwise` where it is not one of ours."""
     runs = [_RUN_AFTER.match(word) for word in text.split()]
     if not runs or any(run is None for run in runs):
         return otherwise

@@ -38,7 +38,7 @@ _CUT_FREELY = frozenset({"chat", "responses"})  # dialects without a rule about 
 
 
 class SoundPart(msgspec.Struct, frozen=True, eq=False):
-    """What a list that goes on from a sound one need not look at again.
+    """The beginning of a sound list, which a list that goes on from it need not look at again.
 
     `given` are the messages before they were linked, `end` is the last legal cut inside the list, `calls` and `results`
     are the ids of those before it.
@@ -127,7 +127,7 @@ def open_list(
 def _open_mended(
     linked: Sequence[Message], given: Sequence[Any], sources: Sequence[int | None], dialect: Dialect
 ) -> OpenedList:
-    """The whole list, mended in messages that know what was given.
+    """Returns the whole list, mended in messages that know what was given.
 
     The messages of a caller may hold no origin, or one of an earlier list that was equal.
     """
@@ -152,7 +152,7 @@ def _count(repaired: Repaired) -> int:
 
 
 def _link(messages: list[Message], start: int, dialect: Dialect) -> list[Message]:
-    """The messages with ids for calls and results that have none. Those before `start` all have them."""
+    """Returns the messages with ids for calls and results that have none. Those before `start` all have them."""
     if dialect.pairing is Pairing.ANYWHERE:
         return messages
     tail = messages[start:]
@@ -161,7 +161,7 @@ def _link(messages: list[Message], start: int, dialect: Dialect) -> list[Message
 
 
 def _sound_until(messages: Sequence[Message], dialect: Dialect, earlier: OpenedList | None) -> int:
-    """Up to where the list is the earlier one, and sound: a legal cut with every call before it answered."""
+    """Returns the end of what the list shares with the earlier one and is sound: a legal cut with all calls before it answered."""
     if earlier is None or earlier.sound is None or dialect.name != earlier.dialect:
         return 0
     sound = earlier.sound
@@ -179,7 +179,7 @@ def _sound_until(messages: Sequence[Message], dialect: Dialect, earlier: OpenedL
 def _settle(
     messages: list[Message], cuts: Sequence[int], start: int, earlier: OpenedList | None
 ) -> SoundPart:
-    """What the next list may rely on; the ids up to `start` are known from the earlier one."""
+    """Returns what the next list may rely on; the ids up to `start` are known from the earlier one."""
     end = cuts[max(0, bisect_left(cuts, len(messages)) - 1)]
     calls, results = _ids_in(messages[start:end])
     before = earlier.sound if earlier is not None and start else None

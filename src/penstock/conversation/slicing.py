@@ -27,7 +27,7 @@ _STEPS = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 
 
 class JsonSource(NamedTuple):
-    """Where a piece of JSON comes from, for the errors about it, and what counts as JSON there."""
+    """The source of a piece of JSON: its name and place for errors, and what counts as JSON there."""
 
     name: str = "the input"
     lines_before: int = 0

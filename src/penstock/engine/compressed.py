@@ -70,7 +70,7 @@ class Compressed:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """What became of each message of the input, and why, in the order of the input."""
+        """The fate of each message of the input and the reason for it, in the order of the input."""
         if self._plan is not None:
             judged = verdicts(self._plan, self._numbers, self._tokens)
         else:
@@ -99,7 +99,7 @@ class Compressed:
 
     @property
     def plan(self) -> Plan | None:
-        """What was done, by the positions of the mended list; None where nothing was."""
+        """The plan that was carried out, by positions of the opened list; None where nothing was done."""
         return self._plan
 
     @property

@@ -27,7 +27,7 @@ class JsonLine(NamedTuple):
 
 
 def read_lines(data: bytes) -> tuple[list[JsonLine], list[LineFault]]:
-    """The lines that hold an object, and what is wrong with those that do not. Blank lines are nothing."""
+    """Returns the lines that hold an object, and the faults of those that do not. Blank lines are skipped."""
     lines: list[JsonLine] = []
     faults: list[LineFault] = []
     for number, line in enumerate(data.removeprefix(_BOM).split(b"\n"), start=1):
@@ -42,17 +42,17 @@ def read_lines(data: bytes) -> tuple[list[JsonLine], list[LineFault]]:
         if isinstance(value, dict):
             lines.append(JsonLine(number, raw, value))
         else:
-            faults.append(LineFault(number, "it is no JSON object"))
+            faults.append(LineFault(number, "it is not a JSON object"))
     return lines, faults
 
 
 def text(value: Any) -> str:
-    """The value where it is a text, else an empty one."""
+    """Returns the value where it is a text, else an empty one."""
     return value if isinstance(value, str) else ""
 
 
 def moment_of(value: Any) -> float | None:
-    """Seconds since 1970 of an ISO time (UTC where it names no zone), or None where it is none."""
+    """Returns the seconds since 1970 of an ISO time (UTC where it names no zone), or None where it is none."""
     found = _ISO.match(value) if isinstance(value, str) else None
     if found is None:
         return None
