@@ -12,7 +12,7 @@ from penstock.cli.original import find_original, lines
 from penstock.cli.output import write_stdout
 from penstock.cli.progress import ProgressLine
 from penstock.cli.report import receipt_json, report_lines
-from penstock.cli.runs import OLDER, VerdictEntry, list_entries, group_entries
+from penstock.cli.runs import OLDER, VerdictEntry, group_entries, list_entries
 from penstock.cli.screen import Screen, screen_of
 from penstock.cli.source import read_given
 from penstock.planning.plan import Fate

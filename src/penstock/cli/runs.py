@@ -62,7 +62,10 @@ def _put_in(added: AddedMessage) -> VerdictEntry:
 
 
 def group_entries(entries: Sequence[VerdictEntry]) -> list[VerdictEntry]:
-    """Returns the same in few lines: what is notable on its own, long runs together. As few as fit a screen, if they can."""
+    """Returns the same in few lines: what is notable on its own, long runs together.
+
+    As few as fit a screen, if they can.
+    """
     lines = _runs(entries, _kind)
     if len(lines) > _SCREEN_ROWS:
         lines = _runs(entries, _coarse_kind)

@@ -66,7 +66,10 @@ def read_given(args: argparse.Namespace) -> Given:
 
 
 def _model(args: argparse.Namespace, named: str | None) -> str | None:
-    """The model that the conversation is for. One that writes the handoff counts only where no other is known."""
+    """The model that the conversation is for.
+
+    One that writes the handoff counts only where no other is known.
+    """
     if args.command == "compress":
         return args.for_model or named or args.model
     return args.model or named
@@ -80,7 +83,10 @@ class RequestOverhead(NamedTuple):
 
 
 def beside_tokens(given: Given, tokenizer: Tokenizer) -> RequestOverhead:
-    """Returns the tokens beside the messages, weighed as the engine weighs them. Raises InputError for a schema that is not JSON."""
+    """Returns the tokens beside the messages, weighed as the engine weighs them.
+
+    Raises InputError for a schema that is not JSON.
+    """
     system = tokenizer.count(given.system) + MESSAGE_FRAME if given.system else 0
     return RequestOverhead(system, tools_tokens(given.tools, tokenizer))
 
@@ -135,7 +141,10 @@ def _tools(value: Any) -> list[Any]:
 
 
 def target_tokens(wanted: int | Share | None, given: Given) -> int | None:
-    """Returns the typed target in tokens. A share is one of what a compaction counts: the opened list, and not what is beside it."""
+    """Returns the typed target in tokens.
+
+    A share is one of what a compaction counts: the opened list, and not what is beside it.
+    """
     if not isinstance(wanted, Share):
         return wanted
     document = given.document

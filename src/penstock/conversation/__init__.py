@@ -1,1 +1,1 @@
-"""Conversations: messages and their parts, dialects, rules, opening, handles, identity, documents, log and view."""
+"""Conversations: messages, dialects, rules, opening, handles, identity, documents, log and view."""

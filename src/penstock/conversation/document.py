@@ -49,7 +49,7 @@ class _Frame(msgspec.Struct, frozen=True):
 
 
 class _Line(NamedTuple):
-    """A line of the input: its number from 0, its offset in bytes, and its text without the blanks around it."""
+    """A line of the input: its number from 0, its offset in bytes, and its text without blanks around it."""
 
     number: int
     offset: int
@@ -80,7 +80,7 @@ class Document(msgspec.Struct, frozen=True):
         return self.frame.envelope
 
     def with_messages(self, encoded: Sequence[bytes | Mapping[str, Any]]) -> bytes:
-        """Returns the same document with these messages: bytes are put in exactly, objects as compact JSON."""
+        """Returns the same document with these messages: bytes as they are, objects as compact JSON."""
         slices = [item if isinstance(item, bytes) else encode_wire(item) for item in encoded]
         if self.shape is DocumentShape.LINES:
             # A line end inside a message can only be blank space between its tokens.
@@ -97,7 +97,10 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def read_document(data: bytes, dialect: str = "auto") -> Document:
-    """Returns the conversation in the bytes. Raises InputError with the position of what is wrong and the next step."""
+    """Returns the conversation in the bytes.
+
+    Raises InputError with the position of what is wrong and the next step.
+    """
     asked = None if dialect == "auto" else dialect_named(dialect)
     body = data.removeprefix(_BOM)
     source = JsonSource(bytes_before=len(data) - len(body))

@@ -1,8 +1,8 @@
 """Numbers of messages, and the handles by which readers name them.
 
-Numbers name messages to readers: m1 is the first message ever. A handoff from an earlier compaction stands for messages
-that are gone from the list; its mark says which numbers the messages after it have, so that a handle means the same
-message for good. Many numbers are written as runs: `3-17 21`.
+Numbers name messages to readers: m1 is the first message ever. A handoff from an earlier compaction stands
+for messages that are gone from the list; its mark says which numbers the messages after it have, so that a
+handle means the same message for good. Many numbers are written as runs: `3-17 21`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ class HandleKind(StrEnum):
 
 
 class Handle(NamedTuple):
-    """A handle as it was meant. `number` is that of a message, node or summary, else 0; `text` is how we write it."""
+    """A handle as it was meant.
+
+    `number` is that of a message, node or summary, else 0; `text` is how we write it.
+    """
 
     kind: HandleKind
     number: int
@@ -75,8 +78,8 @@ class Handle(NamedTuple):
 def parse_handle(written: str) -> Handle:
     """Returns the handle that a person or a model means: `M12`, `[m12]`, `(m012)` and `"m12"` are all m12.
 
-    Blanks, brackets, quotes and punctuation around it, case and leading zeros do not count. Refuses nothing: what is
-    no handle of ours, such as a bare number, is `OTHER`, as it was written between those.
+    Blanks, brackets, quotes and punctuation around it, case and leading zeros do not count. Refuses nothing:
+    what is no handle of ours, such as a bare number, is `OTHER`, as it was written between those.
     """
     text = written.strip(_AROUND)
     if numbered := _NUMBERED.fullmatch(text):

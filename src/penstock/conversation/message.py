@@ -38,7 +38,10 @@ __all__ = [
 
 
 class Role(StrEnum):
-    """The speaker of a message. `developer` is read as SYSTEM, ShareGPT's `human` as USER and `gpt` as ASSISTANT."""
+    """The speaker of a message.
+
+    `developer` is read as SYSTEM, ShareGPT's `human` as USER and `gpt` as ASSISTANT.
+    """
 
     SYSTEM = "system"
     USER = "user"
@@ -121,7 +124,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 def is_request(message: Message) -> bool:
-    """Returns whether a person speaks in the message: words of the user, not only results of tools or a handoff."""
+    """Returns whether the user speaks in the message: not only results of tools or a handoff."""
     if message.role is not Role.USER:
         return False
     if any(isinstance(part, Text) and part.text.strip() for part in message.parts):

@@ -1,8 +1,8 @@
 """Open a list of messages: make of what a caller gave a list that can be planned, cut and sent.
 
-`open_list` does three things, in this order. A handoff that an earlier compaction merged into a message is parted from it
-again. Calls and results without ids of their own are linked. What breaks a rule of the dialect is mended. The result
-says for every message where it stood in what was given, and what was mended and why.
+`open_list` does three things, in this order. A handoff that an earlier compaction merged into a message is
+parted from it again. Calls and results without ids of their own are linked. What breaks a rule of the dialect
+is mended. The result says for every message where it stood in what was given, and what was mended and why.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _CUT_FREELY = frozenset({"chat", "responses"})  # dialects without a rule about 
 class SoundPart(msgspec.Struct, frozen=True, eq=False):
     """The beginning of a sound list, which a list that goes on from it need not look at again.
 
-    `given` are the messages before they were linked, `end` is the last legal cut inside the list, `calls` and `results`
-    are the ids of those before it.
+    `given` are the messages before they were linked, `end` is the last legal cut inside the list, `calls` and
+    `results` are the ids of those before it.
     """
 
     given: list[Message]
@@ -53,9 +53,10 @@ class SoundPart(msgspec.Struct, frozen=True, eq=False):
 class OpenedList(msgspec.Struct, frozen=True, eq=False):
     """A list of messages that breaks no rule of its dialect.
 
-    `messages`, `origins` and `sources` run in parallel. An origin is what the message came as, None for one that is
-    ours; a source is its index in what was given, None for one that was not given as a message: a handoff that stood
-    inside another, or one that was added. The sources in `mends` are indices in what was given too.
+    `messages`, `origins` and `sources` run in parallel. An origin is what the message came as, None for one
+    that is ours; a source is its index in what was given, None for one that was not given as a message: a
+    handoff that stood inside another, or one that was added. The sources in `mends` are indices in what was
+    given too.
     """
 
     dialect: str
@@ -104,9 +105,10 @@ def open_list(
 ) -> OpenedList:
     """Returns the messages, which were decoded from the wires, as a list that breaks no rule of the dialect.
 
-    `origins` are the exact bytes of the wires, where they came as bytes. With `keep_merged` a handoff stays inside the
-    message that it was merged into, as in a list that is sent on. `earlier` changes nothing in the result: where the
-    list begins with the very messages of that one, what was found sound there is not looked at again.
+    `origins` are the exact bytes of the wires, where they came as bytes. With `keep_merged` a handoff stays
+    inside the message that it was merged into, as in a list that is sent on. `earlier` changes nothing in the
+    result: where the list begins with the very messages of that one, what was found sound there is not looked
+    at again.
     """
     given = wires if origins is None else origins
     sources: Sequence[int | None] = range(len(messages))
@@ -152,7 +154,10 @@ def _count(repaired: Repaired) -> int:
 
 
 def _link(messages: list[Message], start: int, dialect: Dialect) -> list[Message]:
-    """Returns the messages with ids for calls and results that have none. Those before `start` all have them."""
+    """Returns the messages with ids for calls and results that have none.
+
+    Those before `start` all have them.
+    """
     if dialect.pairing is Pairing.ANYWHERE:
         return messages
     tail = messages[start:]
@@ -161,7 +166,10 @@ def _link(messages: list[Message], start: int, dialect: Dialect) -> list[Message
 
 
 def _sound_until(messages: Sequence[Message], dialect: Dialect, earlier: OpenedList | None) -> int:
-    """Returns the end of what the list shares with the earlier one and is sound: a legal cut with all calls before it answered."""
+    """Returns the end of the sound part of the earlier list where this one begins with it, else 0.
+
+    It is a legal cut, and every call before it is answered.
+    """
     if earlier is None or earlier.sound is None or dialect.name != earlier.dialect:
         return 0
     sound = earlier.sound
@@ -201,12 +209,13 @@ def _ids_in(messages: Sequence[Message]) -> tuple[frozenset[str], frozenset[str]
     return frozenset(calls), frozenset(results)
 
 
-# A handoff merged into a message. Where no role of its own could stand, an earlier compaction put its handoff in front of
-# another message's text. The next compaction writes a new one, so it needs the message as it was before.
+# A handoff merged into a message. Where no role of its own could stand, an earlier compaction put its handoff
+# in front of another message's text. The next compaction writes a new one, so it needs the message as it was
+# before.
 
 
 class PartedList(NamedTuple):
-    """Messages, what each came as, and its index in what was given, None for a handoff that stood in the next one."""
+    """Messages, what each came as, and its index in what was given, None for a handoff that was parted."""
 
     messages: list[Message]
     origins: list[Any]
@@ -214,14 +223,14 @@ class PartedList(NamedTuple):
 
 
 def holds_handoff(message: Message) -> bool:
-    """Returns whether a handoff of an earlier compaction stands in the message, alone or before its own text."""
+    """Returns whether a handoff of an earlier compaction stands in the message, alone or before its text."""
     return any(isinstance(part, Summary) for part in message.parts)
 
 
 def part_handoffs(
     messages: Sequence[Message], wires: Sequence[Any], origins: Sequence[Any], dialect: Dialect
 ) -> PartedList:
-    """Returns the messages with each merged handoff as a message of its own, before the one that it stood in."""
+    """Returns the messages with each merged handoff as a message of its own, before the one it stood in."""
     parted = PartedList([], [], [])
     for index, (message, wire, origin) in enumerate(zip(messages, wires, origins, strict=True)):
         summary = next((part for part in message.parts if isinstance(part, Summary)), None)

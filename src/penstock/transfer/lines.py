@@ -52,7 +52,7 @@ def text(value: Any) -> str:
 
 
 def moment_of(value: Any) -> float | None:
-    """Returns the seconds since 1970 of an ISO time (UTC where it names no zone), or None where it is none."""
+    """Returns the seconds since 1970 of an ISO time, UTC where it names no zone; None for other values."""
     found = _ISO.match(value) if isinstance(value, str) else None
     if found is None:
         return None

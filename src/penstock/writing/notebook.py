@@ -107,11 +107,13 @@ class Notebook:
         origins: Sequence[bytes] | None = None,
         numbers: Sequence[int] | None = None,
     ) -> Opened:
-        """Returns the conversation as a transcript. Only what was not seen before is decoded, weighed and read.
+        """Returns the conversation as a transcript.
 
-        `origins` are the exact bytes of the wires, where they came as bytes. `numbers` are those of the messages, 0 for a
-        handoff, where the caller knows them; else they are counted, from what the marks of handoffs say. Raises
-        InputError with the number of the message that cannot be read.
+        Only what was not seen before is decoded, weighed and read.
+
+        `origins` are the exact bytes of the wires, where they came as bytes. `numbers` are those of the
+        messages, 0 for a handoff, where the caller knows them; else they are counted, from what the marks of
+        handoffs say. Raises InputError with the number of the message that cannot be read.
         """
         messages = self._decode(wires, dialect)
         came = list(wires) if origins is None else [msgspec.Raw(origin) for origin in origins]
@@ -146,12 +148,18 @@ class Notebook:
         return Opened(transcript, came, opened, dict(zip(removed, weights, strict=True)))
 
     def weigh(self, wires: Sequence[Any], dialect: Dialect) -> list[int]:
-        """Returns the tokens of each message, without planning anything. Only what was not seen before is weighed."""
+        """Returns the tokens of each message, without planning anything.
+
+        Only what was not seen before is weighed.
+        """
         messages = self._decode(wires, dialect)
         return [known.tokens for known in self._learn(messages, messages)]
 
     def _decode(self, wires: Sequence[Any], dialect: Dialect) -> list[Message]:
-        """Returns each wire object as a message that does not hold it. What is equal to the last list is not decoded."""
+        """Returns each wire object as a message that does not hold it.
+
+        What is equal to the last list is not decoded.
+        """
         seen = self._seen if self._seen.dialect is dialect else _Seen(dialect, [], [], [], [])
         same = seen.equal_until(wires)
         copies, messages = seen.copies[:same], seen.messages[:same]

@@ -1,4 +1,4 @@
-"""A conversation as the planner sees it: messages, what each weighs, its number, and the index of what is said."""
+"""A conversation as the planner sees it: messages with their weights and numbers, and an index of them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         return after
 
     def facts(self, redactor: Redactor) -> Iterator[Fact]:
-        """Yields the facts of the messages, with their numbers: all that the user stated, the rest of the newest."""
+        """Yields the facts of the messages with their numbers: all of the user, the rest of the newest."""
         recent = len(self.messages) - _FACTS_OF
         for place, message in enumerate(self.messages):
             if place >= recent or message.role is Role.USER:

@@ -82,7 +82,7 @@ class Dialect(Protocol):
         """A new plain message. Raises ValueError for TOOL, which needs a call."""
 
     def can_follow(self, previous: Role | None, role: Role) -> bool:
-        """Returns whether a plain text message of `role` may stand after one of `previous`, or first for None."""
+        """Returns whether a plain text of `role` may follow one of `previous`, or be first for None."""
 
 
 def wire_of(message: Message, dialect: Dialect) -> Mapping[str, Any]:
@@ -107,7 +107,10 @@ def require_object(wire: Any) -> Mapping[str, Any]:
 
 
 def is_one_of(value: Any, names: Container[str]) -> bool:
-    """Returns whether the value is a text and one of the names. A wire may hold anything, even values that cannot be hashed."""
+    """Returns whether the value is a text and one of the names.
+
+    A wire may hold anything, even values that cannot be hashed.
+    """
     return isinstance(value, str) and value in names
 
 

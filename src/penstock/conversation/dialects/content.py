@@ -38,7 +38,7 @@ _TEXT_FIELDS = {"text": "text", "input_text": "text", "output_text": "text", "re
 
 
 class Slot(NamedTuple):
-    """The place where a part was read: the block's index (None for a content string), and the segment within its text."""
+    """The place of a part: the index of its block, None for a content string, and its segment there."""
 
     block: int | None
     segment: int
