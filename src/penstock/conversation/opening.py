@@ -63,7 +63,7 @@ class OpenedList(msgspec.Struct, frozen=True, eq=False):
     messages: list[Message]
     origins: Sequence[Any]
     sources: Sequence[int | None]
-    cuts: tuple[int, ...]  # where the list may be cut: see `legal_cuts`
+    cuts: tuple[int, ...] = ()  # where the list may be cut, if that was asked for: see `legal_cuts`
     mends: tuple[Mend, ...] = ()
     repairs: int = 0  # how many calls or results were removed, stood in for, or given another id
     sound: SoundPart | None = None  # for the next list that goes on from this one
@@ -94,21 +94,22 @@ class OpenedList(msgspec.Struct, frozen=True, eq=False):
         }
 
 
-def open_list(
+def open_list(  # noqa: PLR0913 - three for the list, the others by name
     messages: list[Message],
     wires: Sequence[Any],
     dialect: Dialect,
     *,
     origins: Sequence[Any] | None = None,
     keep_merged: bool = False,
+    find_cuts: bool = False,
     earlier: OpenedList | None = None,
 ) -> OpenedList:
     """Returns the messages, which were decoded from the wires, as a list that breaks no rule of the dialect.
 
     `origins` are the exact bytes of the wires, where they came as bytes. With `keep_merged` a handoff stays
-    inside the message that it was merged into, as in a list that is sent on. `earlier` changes nothing in the
-    result: where the list begins with the very messages of that one, what was found sound there is not looked
-    at again.
+    inside the message that it was merged into, as in a list that is sent on. With `find_cuts` the result says
+    where the list may be cut. `earlier`, a result with cuts, changes nothing in this one: where the list begins
+    with the very messages of that one, what was found sound there is not looked at again.
     """
     given = wires if origins is None else origins
     sources: Sequence[int | None] = range(len(messages))
@@ -118,7 +119,9 @@ def open_list(
     linked = _link(messages, start, dialect)
     repaired = repair(linked[start:], dialect)
     if repaired.mends:
-        return _open_mended(linked, given, sources, dialect)
+        return _open_mended(linked, given, sources, dialect, find_cuts=find_cuts)
+    if not find_cuts:
+        return OpenedList(dialect.name, linked, given, sources)
     cuts = tuple(start + cut for cut in legal_cuts(linked[start:], dialect.rules))
     if earlier is not None and start:
         cuts = (*earlier.cuts[: bisect_left(earlier.cuts, start)], *cuts)
@@ -127,7 +130,12 @@ def open_list(
 
 
 def _open_mended(
-    linked: Sequence[Message], given: Sequence[Any], sources: Sequence[int | None], dialect: Dialect
+    linked: Sequence[Message],
+    given: Sequence[Any],
+    sources: Sequence[int | None],
+    dialect: Dialect,
+    *,
+    find_cuts: bool,
 ) -> OpenedList:
     """Returns the whole list, mended in messages that know what was given.
 
@@ -140,7 +148,7 @@ def _open_mended(
         messages=repaired.messages,
         origins=[message.origin for message in repaired.messages],
         sources=[None if index is None else sources[index] for index in repaired.sources],
-        cuts=tuple(legal_cuts(repaired.messages, dialect.rules)),
+        cuts=tuple(legal_cuts(repaired.messages, dialect.rules)) if find_cuts else (),
         mends=tuple(
             msgspec.structs.replace(mend, source=None if mend.source is None else sources[mend.source])
             for mend in repaired.mends

@@ -32,6 +32,8 @@ class Sent(NamedTuple):
 def sendable(wires: Sequence[Any], dialect: Dialect) -> list[Sent]:
     """Returns the messages as they can be sent; those that break no rule are the objects that were given."""
     opened = open_list(decode_all(dialect, wires, wires), wires, dialect, keep_merged=True)
+    if not opened.mends:
+        return [Sent(wire, place) for place, wire in enumerate(wires)]
     changed = opened.changed
     return [
         Sent(

@@ -123,6 +123,7 @@ class Notebook:
             dialect,
             origins=came,
             keep_merged=not self._seen.merged,
+            find_cuts=True,
             earlier=self._last,
         )
         # What is remembered holds no object of the caller, who may change it later.
