@@ -90,8 +90,9 @@ def test_an_earlier_list_changes_nothing(name, data):
     messages = [dialect.decode(wire) for wire in wires]
     earlier = None
     for end in sorted(data.draw(st.lists(st.integers(0, len(wires)), max_size=4))):
-        earlier = open_list(messages[:end], wires[:end], dialect, earlier=earlier)
-    mine, fresh = open_list(messages, wires, dialect, earlier=earlier), open_list(messages, wires, dialect)
+        earlier = open_list(messages[:end], wires[:end], dialect, find_cuts=True, earlier=earlier)
+    mine = open_list(messages, wires, dialect, find_cuts=True, earlier=earlier)
+    fresh = open_list(messages, wires, dialect, find_cuts=True)
     assert [(m.role, m.parts) for m in mine.messages] == [(m.role, m.parts) for m in fresh.messages]
     assert list(mine.origins) == list(fresh.origins)
     assert list(mine.sources) == list(fresh.sources)

@@ -1,4 +1,4 @@
-"""`penstock explain`: what would become of each message, and why; or one original. Nothing is written."""
+"""`penstock explain`: the fate of each message and the reason for it, or one original. Nothing is written."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def table(entries: Sequence[VerdictEntry], screen: Screen) -> Iterator[str]:
-    """One line for each entry, under a heading, then notes, and a blank line at the end of each."""
+    """Yields one line for each entry, under a heading, then notes, and a blank line at the end of each."""
     if not entries:
         return
     for cells, entry in zip(_cells(entries, screen), (None, *entries), strict=True):

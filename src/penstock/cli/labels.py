@@ -20,7 +20,7 @@ __all__ = ["Label", "NumberedInput", "label_messages", "number_input"]
 
 
 class Label(msgspec.Struct, frozen=True):
-    """`handle` is empty for a message that has none: a handoff and nothing else, or one that repair left out."""
+    """A message by name. `handle` is empty for a handoff and for a message that repair left out."""
 
     handle: str
     role: str
@@ -38,8 +38,8 @@ class Label(msgspec.Struct, frozen=True):
 class NumberedInput(msgspec.Struct, frozen=True, eq=False):
     """The numbers that a compaction gives the messages of its input.
 
-    `numbers` has that of each message of the input, 0 for a handoff, None for one that repair leaves out. `added` are
-    the numbers of the messages that repair puts in.
+    `numbers` has that of each message of the input, 0 for a handoff, None for one that repair leaves out.
+    `added` are the numbers of the messages that repair puts in.
     """
 
     numbers: list[int | None]

@@ -47,7 +47,7 @@ class Original:
 
 
 def find_original(given: Given, handle: str) -> Original:
-    """The message that a stub or a handoff made from this input names so. Raises UnknownHandle."""
+    """Returns the message that a stub or a handoff made from this input names so. Raises UnknownHandle."""
     document = given.document
     numbered = number_input(document)
     labels = label_messages(document.messages, numbered.numbers)
@@ -56,15 +56,15 @@ def find_original(given: Given, handle: str) -> Original:
     if number and number in numbered.numbers:
         place = numbered.numbers.index(number)
         return Original(given, place, labels[place])
-    raise UnknownHandle(_unknown(handle, number, numbered, labels))
+    raise UnknownHandle(_explain_unknown(handle, number, numbered, labels))
 
 
 def lines(original: Original, screen: Screen) -> Iterator[str]:
-    """Who speaks, and what: each part under a line that says what it is."""
+    """Yields the speaker, then each part under a line that names its kind."""
     label = original.label
     about = " · ".join(filter(None, (label.handle, label.role, label.tools_text)))
     yield screen.paint(about, "bold")
-    shown = [_shown(part) for part in original.message.parts]
+    shown = [_describe_part(part) for part in original.message.parts]
     if not any(kind or text for kind, text in shown):
         yield screen.paint("(empty)", "dim")
     for kind, text in shown:
@@ -73,8 +73,8 @@ def lines(original: Original, screen: Screen) -> Iterator[str]:
         yield from map(_visible, text.removesuffix("\n").split("\n") if text else ())
 
 
-def _unknown(handle: str, number: int, numbered: NumberedInput, labels: list[Label]) -> str:
-    """Why there is no such message, and which there are."""
+def _explain_unknown(handle: str, number: int, numbered: NumberedInput, labels: list[Label]) -> str:
+    """Returns why there is no such message, and which there are."""
     shown = handle if len(handle) <= _LONGEST_HANDLE else f"{handle[:_LONGEST_HANDLE]}…"
     if not any(numbered.numbers):
         return f"there is no original {shown!r}: the conversation has no messages"
@@ -107,15 +107,15 @@ def _run(first: int, last: int) -> str:
     return f"m{first}, m{last}" if last == first + 1 else f"m{first} to m{last}"
 
 
-def _shown(part: Part) -> tuple[str, str]:
-    """What a part is, empty for plain text, and its text."""
+def _describe_part(part: Part) -> tuple[str, str]:
+    """Returns the kind of a part, empty for plain text, and its text."""
     match part:
         case Text():
             return "", part.text
         case Reasoning():
             return "reasoning, sealed" if part.sealed else "reasoning", part.text
         case ToolCall():
-            return f"call {_visible(part.name)} ({_visible(part.call_id)})", _indented(part.arguments)
+            return f"call {_visible(part.name)} ({_visible(part.call_id)})", _indent(part.arguments)
         case ToolResult():
             failed = ", an error" if part.is_error else ""
             pictures = "".join(f"\n[{_picture(image)}]" for image in part.images)
@@ -133,7 +133,7 @@ def _picture(image: Image) -> str:
     return f"image {_visible(image.media_type)}{size}, {plural(image.size_bytes, 'byte')}"
 
 
-def _indented(arguments: str) -> str:
+def _indent(arguments: str) -> str:
     """JSON arguments with a line for each, so that long ones can be read; others as they are."""
     try:
         value = parse_json(arguments)

@@ -62,7 +62,10 @@ def _put_in(added: AddedMessage) -> VerdictEntry:
 
 
 def group_entries(entries: Sequence[VerdictEntry]) -> list[VerdictEntry]:
-    """The same in few lines: what is notable on its own, long runs together. As few as fit a screen, if they can."""
+    """Returns the same in few lines: what is notable on its own, long runs together.
+
+    As few as fit a screen, if they can.
+    """
     lines = _runs(entries, _kind)
     if len(lines) > _SCREEN_ROWS:
         lines = _runs(entries, _coarse_kind)
@@ -72,7 +75,7 @@ def group_entries(entries: Sequence[VerdictEntry]) -> list[VerdictEntry]:
 
 
 def _kind(entry: VerdictEntry) -> Hashable:
-    """What a run has in common; None for a message that stands alone."""
+    """Returns what a run has in common; None for a message that stands alone."""
     key = entry.reason.partition(":")[0]
     if entry.fate == Fate.SUMMARISED:
         return Fate.SUMMARISED, key
@@ -102,7 +105,7 @@ def _runs(entries: Sequence[VerdictEntry], kind: Callable[[VerdictEntry], Hashab
     lines: list[VerdictEntry] = []
     for key, same in groupby(enumerate(entries), lambda pair: _key(pair[0], pair[1], kind)):
         run = [entry for _, entry in same]
-        lines += [_joined(run)] if key[0] is not None and len(run) >= _SHORTEST_RUN else run
+        lines += [_join(run)] if key[0] is not None and len(run) >= _SHORTEST_RUN else run
     return lines
 
 
@@ -112,7 +115,7 @@ def _key(at: int, entry: VerdictEntry, kind: Callable[[VerdictEntry], Hashable])
     return found, (at - entry.number if found is not None and entry.number else at)
 
 
-def _joined(run: Sequence[VerdictEntry]) -> VerdictEntry:
+def _join(run: Sequence[VerdictEntry]) -> VerdictEntry:
     first, last = run[0], run[-1]
     fates = tuple(dict.fromkeys(entry.fate for entry in run))
     tools: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What a command works on: the bytes, the conversation in them, the settings, and the request that follows."""
+"""The input of a command: the bytes, the conversation in them, the settings, and the request that follows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Given(msgspec.Struct, frozen=True, eq=False):
 
 
 def read_given(args: argparse.Namespace) -> Given:
-    """Read the file, or standard input for `-`. Raises InputError for what cannot be read, SettingsError."""
+    """Reads the file, or standard input for `-`. Raises InputError for what cannot be read, SettingsError."""
     settings = settings_of(args)
     with ProgressLine("reading"):
         data = read_bytes(args.file)
@@ -66,7 +66,10 @@ def read_given(args: argparse.Namespace) -> Given:
 
 
 def _model(args: argparse.Namespace, named: str | None) -> str | None:
-    """The model that the conversation is for. One that writes the handoff counts only where no other is known."""
+    """The model that the conversation is for.
+
+    One that writes the handoff counts only where no other is known.
+    """
     if args.command == "compress":
         return args.for_model or named or args.model
     return args.model or named
@@ -80,18 +83,21 @@ class RequestOverhead(NamedTuple):
 
 
 def beside_tokens(given: Given, tokenizer: Tokenizer) -> RequestOverhead:
-    """What stands beside the messages, weighed as the engine weighs it. Raises InputError for a schema that is no JSON."""
+    """Returns the tokens beside the messages, weighed as the engine weighs them.
+
+    Raises InputError for a schema that is not JSON.
+    """
     system = tokenizer.count(given.system) + MESSAGE_FRAME if given.system else 0
     return RequestOverhead(system, tools_tokens(given.tools, tokenizer))
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
-    """The settings with those of `--config` and `--set`."""
+    """Returns the settings with those of `--config` and `--set`."""
     return load_settings(Path(args.config) if args.config else None, flags=dict(args.settings))
 
 
 def read_bytes(name: str) -> bytes:
-    """The bytes of a file, or of standard input for `-`. Raises InputError."""
+    """Returns the bytes of a file, or of standard input for `-`. Raises InputError."""
     if name == "-":
         return _read_stdin()
     path = Path(name)
@@ -135,7 +141,10 @@ def _tools(value: Any) -> list[Any]:
 
 
 def target_tokens(wanted: int | Share | None, given: Given) -> int | None:
-    """Returns the typed target in tokens. A share is one of what a compaction counts: the opened list, and not what is beside it."""
+    """Returns the typed target in tokens.
+
+    A share is one of what a compaction counts: the opened list, and not what is beside it.
+    """
     if not isinstance(wanted, Share):
         return wanted
     document = given.document

@@ -1,1 +1,1 @@
-"""What a conversation is: messages and their parts, dialects, rules, identity, documents."""
+"""Conversations: messages, dialects, rules, opening, handles, identity, documents, log and view."""

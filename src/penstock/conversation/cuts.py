@@ -1,4 +1,4 @@
-"""Where a conversation is cut: a head that stays, a middle that gives way, a tail that stays.
+"""The cuts of a conversation: a head that stays, a middle that gives way, a tail that stays.
 
 Cuts are made only where every rule of the dialect allows one.
 """
@@ -30,7 +30,7 @@ class Cuts(msgspec.Struct, frozen=True):
         return self.legal[after - 1], self.legal[after]
 
     def head_end(self, wished: int, limit: int, floor: int, ceiling: int) -> int:
-        """The end of a head of about `wished` messages within `limit` tokens, never under `floor` messages."""
+        """Returns the end of a head of about `wished` messages in `limit` tokens, at least `floor` of them."""
         best = floor
         for cut in self.legal:
             if cut > ceiling or cut < floor:

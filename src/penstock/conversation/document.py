@@ -30,7 +30,7 @@ _SPACE = b" \t\r\n"
 
 
 class DocumentShape(StrEnum):
-    """How the messages stand in the bytes."""
+    """The ways in which messages stand in the bytes."""
 
     ARRAY = "array"
     OBJECT = "object"
@@ -39,7 +39,7 @@ class DocumentShape(StrEnum):
 
 
 class _Frame(msgspec.Struct, frozen=True):
-    """What stands around the messages."""
+    """The rest of the document, around the messages."""
 
     shape: DocumentShape
     envelope: dict[str, Any] = {}
@@ -49,7 +49,7 @@ class _Frame(msgspec.Struct, frozen=True):
 
 
 class _Line(NamedTuple):
-    """A line of the input: its number from 0, its offset in bytes, and its text without the blanks around it."""
+    """A line of the input: its number from 0, its offset in bytes, and its text without blanks around it."""
 
     number: int
     offset: int
@@ -71,16 +71,16 @@ class Document(msgspec.Struct, frozen=True):
 
     @property
     def shape(self) -> DocumentShape:
-        """How the messages stood in the bytes."""
+        """The way in which the messages stood in the bytes."""
         return self.frame.shape
 
     @property
     def envelope(self) -> dict[str, Any]:
-        """What stood beside the messages (model, tools, system …), decoded."""
+        """The fields beside the messages (model, tools, system …), decoded."""
         return self.frame.envelope
 
     def with_messages(self, encoded: Sequence[bytes | Mapping[str, Any]]) -> bytes:
-        """The same document with these messages: bytes are put in exactly, objects as compact JSON."""
+        """Returns the same document with these messages: bytes as they are, objects as compact JSON."""
         slices = [item if isinstance(item, bytes) else encode_wire(item) for item in encoded]
         if self.shape is DocumentShape.LINES:
             # A line end inside a message can only be blank space between its tokens.
@@ -97,7 +97,10 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def read_document(data: bytes, dialect: str = "auto") -> Document:
-    """Read a conversation. Raises InputError with the position of what is wrong and the next step."""
+    """Returns the conversation in the bytes.
+
+    Raises InputError with the position of what is wrong and the next step.
+    """
     asked = None if dialect == "auto" else dialect_named(dialect)
     body = data.removeprefix(_BOM)
     source = JsonSource(bytes_before=len(data) - len(body))
@@ -147,7 +150,7 @@ def _read_braces(asked: Dialect | None, body: bytes, source: JsonSource) -> Docu
 
 
 def _list_key(fields: Mapping[str, bytes]) -> str | None:
-    """The field with the messages. An item has a `type` of its own, and may have an `input` too."""
+    """Returns the field with the messages. An item has a `type` of its own, and may have an `input` too."""
     for key in _LIST_KEYS:
         starts = (b"[", b'"') if key == "input" else (b"[",)
         if key in fields and fields[key][:1] in starts and not (key == "input" and "type" in fields):
@@ -172,7 +175,7 @@ def _envelope_value(name: str, raw: bytes) -> Any:
 
 
 def _lines(body: bytes, skipped: int) -> list[_Line]:
-    """The lines that are not blank."""
+    """Returns the lines that are not blank."""
     found: list[_Line] = []
     offset = skipped
     for number, line in enumerate(body.split(b"\n")):
@@ -184,7 +187,7 @@ def _lines(body: bytes, skipped: int) -> list[_Line]:
 
 
 def _is_object(text: bytes) -> bool:
-    """Whether the first line alone is JSON: then the file was meant as one message per line."""
+    """Returns whether the first line alone is JSON: then the file was meant as one message per line."""
     try:
         return isinstance(parse_json(text), dict)
     except ValueError:
@@ -209,13 +212,13 @@ def _read_lines(asked: Dialect | None, lines: list[_Line], frame: _Frame) -> Doc
 
 
 def _document(asked: Dialect | None, frame: _Frame, raws: list[bytes]) -> Document:
-    wires = [_decoded(raw, number) for number, raw in enumerate(raws, start=1)]
+    wires = [_decode(raw, number) for number, raw in enumerate(raws, start=1)]
     dialect = asked or _detect(wires, frame.envelope, frame.key)
     messages = decode_all(dialect, wires, raws)
     return Document(dialect, raws, wires, messages, frame)
 
 
-def _decoded(raw: bytes, number: int) -> Any:
+def _decode(raw: bytes, number: int) -> Any:
     try:
         return parse_json(raw)
     except UnicodeDecodeError:
@@ -225,7 +228,7 @@ def _decoded(raw: bytes, number: int) -> Any:
 
 
 def _detect(wires: Sequence[Any], envelope: Mapping[str, Any], key: str) -> Dialect:
-    """By the messages; where several dialects fit them, by what stands beside them."""
+    """Returns the dialect that the messages fit; where several do, the fields beside them decide."""
     fitting = candidates(wires)
     hint = _hint(envelope, key)
     return next((dialect for dialect in fitting if dialect.name == hint), fitting[0])

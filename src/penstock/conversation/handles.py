@@ -1,8 +1,8 @@
 """Numbers of messages, and the handles by which readers name them.
 
-Numbers name messages to readers: m1 is the first message ever. A handoff from an earlier compaction stands for messages
-that are gone from the list; its mark says which numbers the messages after it have, so that a handle means the same
-message for good. Many numbers are written as runs: `3-17 21`.
+Numbers name messages to readers: m1 is the first message ever. A handoff from an earlier compaction stands
+for messages that are gone from the list; its mark says which numbers the messages after it have, so that a
+handle means the same message for good. Many numbers are written as runs: `3-17 21`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _LONGEST_RUN = 100_000
 
 
 class HandleKind(StrEnum):
-    """What a handle names."""
+    """The kinds of things that a handle names."""
 
     MESSAGE = "m"
     NODE = "n"  # of the outline of a lossless handoff
@@ -65,7 +65,10 @@ class HandleKind(StrEnum):
 
 
 class Handle(NamedTuple):
-    """A handle as it was meant. `number` is that of a message, node or summary, else 0; `text` is how we write it."""
+    """A handle as it was meant.
+
+    `number` is that of a message, node or summary, else 0; `text` is how we write it.
+    """
 
     kind: HandleKind
     number: int
@@ -75,8 +78,8 @@ class Handle(NamedTuple):
 def parse_handle(written: str) -> Handle:
     """Returns the handle that a person or a model means: `M12`, `[m12]`, `(m012)` and `"m12"` are all m12.
 
-    Blanks, brackets, quotes and punctuation around it, case and leading zeros do not count. Refuses nothing: what is
-    no handle of ours, such as a bare number, is `OTHER`, as it was written between those.
+    Blanks, brackets, quotes and punctuation around it, case and leading zeros do not count. Refuses nothing:
+    what is no handle of ours, such as a bare number, is `OTHER`, as it was written between those.
     """
     text = written.strip(_AROUND)
     if numbered := _NUMBERED.fullmatch(text):
@@ -98,12 +101,12 @@ def parse_message_handle(written: str) -> int:
 
 
 def handle(number: int) -> str:
-    """The name by which the original of a message can be asked for."""
+    """Returns the name by which the original of a message can be asked for."""
     return f"m{number}"
 
 
 def runs_of(numbers: Iterable[int]) -> Runs:
-    """The numbers, in the order given, as runs of such that follow each other."""
+    """Returns the numbers, in the order given, as runs of neighbours."""
     runs: list[tuple[int, int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:
@@ -114,7 +117,7 @@ def runs_of(numbers: Iterable[int]) -> Runs:
 
 
 def join_runs(several: Iterable[Runs]) -> Runs:
-    """All numbers of several runs, in order."""
+    """Returns all numbers of several runs, in order."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted(run for runs in several for run in runs):
         if joined and first <= joined[-1][1] + 1:
@@ -125,7 +128,7 @@ def join_runs(several: Iterable[Runs]) -> Runs:
 
 
 def gaps_between(runs: Runs, newest: int) -> Runs:
-    """What is missing in the runs, which are in order, of the numbers from 1 up to `newest`."""
+    """Returns the numbers from 1 up to `newest` that are missing in the runs, which are in order."""
     gaps: list[tuple[int, int]] = []
     upcoming = 1
     for first, last in (*runs, (newest + 1, newest + 1)):
@@ -138,18 +141,18 @@ def gaps_between(runs: Runs, newest: int) -> Runs:
 
 
 def numbers_in(runs: Runs) -> Iterator[int]:
-    """Every number, in order."""
+    """Yields every number, in order."""
     for first, last in runs:
         yield from range(first, last + 1)
 
 
 def write_runs(runs: Runs) -> str:
-    """The runs as text."""
+    """Returns the runs as text."""
     return " ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)
 
 
 def read_runs(text: str) -> Runs:
-    """The runs that a text of ours stands for; what is no run is left out."""
+    """Returns the runs that a text of ours stands for; other words are left out."""
     found = (_RUN.fullmatch(word) for word in text.split())
     runs = ((int(run[1]), int(run[2] or run[1])) for run in found if run is not None)
     return tuple((first, last) for first, last in runs if first <= last)
@@ -185,7 +188,7 @@ def numbers_after(numbers: Iterable[int], newest: int) -> str:
 
 
 def _expand(text: str, otherwise: Iterator[int]) -> Iterator[int]:
-    """The numbers that an attribute stands for; `otherwise` where it is not one of ours."""
+    """Returns the numbers that an attribute stands for; `otherwise` where it is not one of ours."""
     runs = [_RUN_AFTER.match(word) for word in text.split()]
     if not runs or any(run is None for run in runs):
         return otherwise

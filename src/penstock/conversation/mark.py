@@ -4,11 +4,11 @@
     …text…
     </penstock-handoff>
 
-In log and store a handoff is known by its type; on the wire, where a stateless caller hands one back, by
-this mark. Whatever the text, `find(wrap(text, attributes))` gives both back.
+In log and store a handoff is known by its type; on the wire, where a stateless caller hands one back, by this
+mark. Whatever the text, `find(wrap(text, attributes))` gives both back.
 
-In version 2 the attributes stand in the closing tag, so that a handoff that goes on where the last one ended begins
-with the same bytes, and a provider's cache of them holds:
+In version 2 the attributes stand in the closing tag, so that a handoff that goes on where the last one ended
+begins with the same bytes, and a provider's cache of them holds:
 
     <penstock-handoff v="2">
     …text…

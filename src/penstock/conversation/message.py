@@ -38,7 +38,10 @@ __all__ = [
 
 
 class Role(StrEnum):
-    """Who speaks. `developer` is read as SYSTEM, ShareGPT's `human` as USER and `gpt` as ASSISTANT."""
+    """The speaker of a message.
+
+    `developer` is read as SYSTEM, ShareGPT's `human` as USER and `gpt` as ASSISTANT.
+    """
 
     SYSTEM = "system"
     USER = "user"
@@ -79,7 +82,7 @@ class Image(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class ToolResult(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """What a call returned: its text and the pictures in it."""
+    """The result of a call: its text and the pictures in it."""
 
     call_id: str
     text: str
@@ -121,7 +124,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 def is_request(message: Message) -> bool:
-    """Whether a person speaks in the message: words of the user, not only results of tools or a handoff."""
+    """Returns whether the user speaks in the message: not only results of tools or a handoff."""
     if message.role is not Role.USER:
         return False
     if any(isinstance(part, Text) and part.text.strip() for part in message.parts):
@@ -130,10 +133,10 @@ def is_request(message: Message) -> bool:
 
 
 def last_request(messages: Sequence[Message]) -> int | None:
-    """The position of the last message in which the user speaks."""
+    """Returns the position of the last message in which the user speaks, None where there is none."""
     return next((place for place in range(len(messages) - 1, -1, -1) if is_request(messages[place])), None)
 
 
 def leading_system(messages: Sequence[Message]) -> int:
-    """How many system messages the list begins with."""
+    """Returns the number of system messages that the list begins with."""
     return next((n for n, message in enumerate(messages) if message.role is not Role.SYSTEM), len(messages))

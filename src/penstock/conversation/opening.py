@@ -1,8 +1,8 @@
 """Open a list of messages: make of what a caller gave a list that can be planned, cut and sent.
 
-`open_list` does three things, in this order. A handoff that an earlier compaction merged into a message is parted from it
-again. Calls and results without ids of their own are linked. What breaks a rule of the dialect is mended. The result
-says for every message where it stood in what was given, and what was mended and why.
+`open_list` does three things, in this order. A handoff that an earlier compaction merged into a message is
+parted from it again. Calls and results without ids of their own are linked. What breaks a rule of the dialect
+is mended. The result says for every message where it stood in what was given, and what was mended and why.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _CUT_FREELY = frozenset({"chat", "responses"})  # dialects without a rule about 
 
 
 class SoundPart(msgspec.Struct, frozen=True, eq=False):
-    """What a list that goes on from a sound one need not look at again.
+    """The beginning of a sound list, which a list that goes on from it need not look at again.
 
-    `given` are the messages before they were linked, `end` is the last legal cut inside the list, `calls` and `results`
-    are the ids of those before it.
+    `given` are the messages before they were linked, `end` is the last legal cut inside the list, `calls` and
+    `results` are the ids of those before it.
     """
 
     given: list[Message]
@@ -53,16 +53,17 @@ class SoundPart(msgspec.Struct, frozen=True, eq=False):
 class OpenedList(msgspec.Struct, frozen=True, eq=False):
     """A list of messages that breaks no rule of its dialect.
 
-    `messages`, `origins` and `sources` run in parallel. An origin is what the message came as, None for one that is
-    ours; a source is its index in what was given, None for one that was not given as a message: a handoff that stood
-    inside another, or one that was added. The sources in `mends` are indices in what was given too.
+    `messages`, `origins` and `sources` run in parallel. An origin is what the message came as, None for one
+    that is ours; a source is its index in what was given, None for one that was not given as a message: a
+    handoff that stood inside another, or one that was added. The sources in `mends` are indices in what was
+    given too.
     """
 
     dialect: str
     messages: list[Message]
     origins: Sequence[Any]
     sources: Sequence[int | None]
-    cuts: tuple[int, ...]  # where the list may be cut: see `legal_cuts`
+    cuts: tuple[int, ...] = ()  # where the list may be cut, if that was asked for: see `legal_cuts`
     mends: tuple[Mend, ...] = ()
     repairs: int = 0  # how many calls or results were removed, stood in for, or given another id
     sound: SoundPart | None = None  # for the next list that goes on from this one
@@ -93,20 +94,22 @@ class OpenedList(msgspec.Struct, frozen=True, eq=False):
         }
 
 
-def open_list(
+def open_list(  # noqa: PLR0913 - three for the list, the others by name
     messages: list[Message],
     wires: Sequence[Any],
     dialect: Dialect,
     *,
     origins: Sequence[Any] | None = None,
     keep_merged: bool = False,
+    find_cuts: bool = False,
     earlier: OpenedList | None = None,
 ) -> OpenedList:
     """Returns the messages, which were decoded from the wires, as a list that breaks no rule of the dialect.
 
-    `origins` are the exact bytes of the wires, where they came as bytes. With `keep_merged` a handoff stays inside the
-    message that it was merged into, as in a list that is sent on. `earlier` changes nothing in the result: where the
-    list begins with the very messages of that one, what was found sound there is not looked at again.
+    `origins` are the exact bytes of the wires, where they came as bytes. With `keep_merged` a handoff stays
+    inside the message that it was merged into, as in a list that is sent on. With `find_cuts` the result says
+    where the list may be cut. `earlier`, a result with cuts, changes nothing in this one: where the list begins
+    with the very messages of that one, what was found sound there is not looked at again.
     """
     given = wires if origins is None else origins
     sources: Sequence[int | None] = range(len(messages))
@@ -116,7 +119,9 @@ def open_list(
     linked = _link(messages, start, dialect)
     repaired = repair(linked[start:], dialect)
     if repaired.mends:
-        return _open_mended(linked, given, sources, dialect)
+        return _open_mended(linked, given, sources, dialect, find_cuts=find_cuts)
+    if not find_cuts:
+        return OpenedList(dialect.name, linked, given, sources)
     cuts = tuple(start + cut for cut in legal_cuts(linked[start:], dialect.rules))
     if earlier is not None and start:
         cuts = (*earlier.cuts[: bisect_left(earlier.cuts, start)], *cuts)
@@ -125,9 +130,14 @@ def open_list(
 
 
 def _open_mended(
-    linked: Sequence[Message], given: Sequence[Any], sources: Sequence[int | None], dialect: Dialect
+    linked: Sequence[Message],
+    given: Sequence[Any],
+    sources: Sequence[int | None],
+    dialect: Dialect,
+    *,
+    find_cuts: bool,
 ) -> OpenedList:
-    """The whole list, mended in messages that know what was given.
+    """Returns the whole list, mended in messages that know what was given.
 
     The messages of a caller may hold no origin, or one of an earlier list that was equal.
     """
@@ -138,7 +148,7 @@ def _open_mended(
         messages=repaired.messages,
         origins=[message.origin for message in repaired.messages],
         sources=[None if index is None else sources[index] for index in repaired.sources],
-        cuts=tuple(legal_cuts(repaired.messages, dialect.rules)),
+        cuts=tuple(legal_cuts(repaired.messages, dialect.rules)) if find_cuts else (),
         mends=tuple(
             msgspec.structs.replace(mend, source=None if mend.source is None else sources[mend.source])
             for mend in repaired.mends
@@ -152,7 +162,10 @@ def _count(repaired: Repaired) -> int:
 
 
 def _link(messages: list[Message], start: int, dialect: Dialect) -> list[Message]:
-    """The messages with ids for calls and results that have none. Those before `start` all have them."""
+    """Returns the messages with ids for calls and results that have none.
+
+    Those before `start` all have them.
+    """
     if dialect.pairing is Pairing.ANYWHERE:
         return messages
     tail = messages[start:]
@@ -161,7 +174,10 @@ def _link(messages: list[Message], start: int, dialect: Dialect) -> list[Message
 
 
 def _sound_until(messages: Sequence[Message], dialect: Dialect, earlier: OpenedList | None) -> int:
-    """Up to where the list is the earlier one, and sound: a legal cut with every call before it answered."""
+    """Returns the end of the sound part of the earlier list where this one begins with it, else 0.
+
+    It is a legal cut, and every call before it is answered.
+    """
     if earlier is None or earlier.sound is None or dialect.name != earlier.dialect:
         return 0
     sound = earlier.sound
@@ -179,7 +195,7 @@ def _sound_until(messages: Sequence[Message], dialect: Dialect, earlier: OpenedL
 def _settle(
     messages: list[Message], cuts: Sequence[int], start: int, earlier: OpenedList | None
 ) -> SoundPart:
-    """What the next list may rely on; the ids up to `start` are known from the earlier one."""
+    """Returns what the next list may rely on; the ids up to `start` are known from the earlier one."""
     end = cuts[max(0, bisect_left(cuts, len(messages)) - 1)]
     calls, results = _ids_in(messages[start:end])
     before = earlier.sound if earlier is not None and start else None
@@ -201,12 +217,13 @@ def _ids_in(messages: Sequence[Message]) -> tuple[frozenset[str], frozenset[str]
     return frozenset(calls), frozenset(results)
 
 
-# A handoff merged into a message. Where no role of its own could stand, an earlier compaction put its handoff in front of
-# another message's text. The next compaction writes a new one, so it needs the message as it was before.
+# A handoff merged into a message. Where no role of its own could stand, an earlier compaction put its handoff
+# in front of another message's text. The next compaction writes a new one, so it needs the message as it was
+# before.
 
 
 class PartedList(NamedTuple):
-    """Messages, what each came as, and its index in what was given, None for a handoff that stood in the next one."""
+    """Messages, what each came as, and its index in what was given, None for a handoff that was parted."""
 
     messages: list[Message]
     origins: list[Any]
@@ -214,14 +231,14 @@ class PartedList(NamedTuple):
 
 
 def holds_handoff(message: Message) -> bool:
-    """Returns whether a handoff of an earlier compaction stands in the message, alone or before its own text."""
+    """Returns whether a handoff of an earlier compaction stands in the message, alone or before its text."""
     return any(isinstance(part, Summary) for part in message.parts)
 
 
 def part_handoffs(
     messages: Sequence[Message], wires: Sequence[Any], origins: Sequence[Any], dialect: Dialect
 ) -> PartedList:
-    """Returns the messages with each merged handoff as a message of its own, before the one that it stood in."""
+    """Returns the messages with each merged handoff as a message of its own, before the one it stood in."""
     parted = PartedList([], [], [])
     for index, (message, wire, origin) in enumerate(zip(messages, wires, origins, strict=True)):
         summary = next((part for part in message.parts if isinstance(part, Summary)), None)

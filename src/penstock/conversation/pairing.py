@@ -1,7 +1,7 @@
 """Pair results with the calls that they answer.
 
-The dialects differ in where the results of a batch of calls may stand; `Pairing` names the ways, `match` finds the pairs
-and what is left over. `link_calls` gives ids to calls and results that came without.
+The dialects differ in where the results of a batch of calls may stand; `Pairing` names the ways, `match`
+finds the pairs and what is left over. `link_calls` gives ids to calls and results that came without.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class PartPlace(NamedTuple):
 class Matching(NamedTuple):
     """The pairs of a conversation, and what has no partner.
 
-    `pairs` holds call and result; a result that belongs to a whole turn has part -1 for its call. `unanswered` calls have no result and are
-    followed by something else; `open` ones have none yet, at the end of the list. `repeated` calls bear an
-    id that a call they could be confused with bears already.
+    `pairs` holds call and result; a result that belongs to a whole turn has part -1 for its call.
+    `unanswered` calls have no result and are followed by something else; `open` ones have none yet, at the
+    end of the list. `repeated` calls bear an id that a call they could be confused with bears already.
     """
 
     pairs: list[tuple[PartPlace, PartPlace]]
@@ -85,7 +85,7 @@ def has_result(message: Message) -> bool:
 
 
 def trailing_start(messages: Sequence[Message]) -> int:
-    """Returns the start of the run of calls, results and bare reasoning at the end: what may still be under way."""
+    """Returns the start of the run of calls, results and bare reasoning at the end, which may still go on."""
     start = len(messages)
     while start and _under_way(messages[start - 1]):
         start -= 1
@@ -178,7 +178,7 @@ def _match_batches(messages: Sequence[Message], pairing: Pairing) -> Matching:
 
 
 def _batch_end(messages: Sequence[Message], index: int, pairing: Pairing) -> int:
-    """Returns the end of the calls that begin at `index`: neighbouring assistant messages may count as one."""
+    """Returns the end of the calls that begin at `index`: neighbours of the assistant may count as one."""
     end = index + 1
     if pairing is Pairing.MERGED and messages[index].role is Role.ASSISTANT:
         while end < len(messages) and messages[end].role is Role.ASSISTANT:
@@ -227,15 +227,16 @@ def calls_by_id(messages: Sequence[Message]) -> dict[str, ToolCall]:
     }
 
 
-# Ids for calls and results that the wire gives none. ShareGPT writes calls without ids, old Chat messages pair a function's
-# call and result by their order, and some local servers leave ids out. Such a call is named after its turn and its
-# place in it; a result without an id, or with one that only it knows, answers the first call before it that still waits.
+# Ids for calls and results that the wire gives none. ShareGPT writes calls without ids, old Chat messages
+# pair a function's call and result by their order, and some local servers leave ids out. Such a call is named
+# after its turn and its place in it; a result without an id, or with one that only it knows, answers the
+# first call before it that still waits.
 
 _PREFIX = "turn-"
 
 
 def link_calls(messages: Sequence[Message], before: Sequence[Message] = ()) -> list[Message]:
-    """Returns the messages with an id for every call and result that can have one; others are the same objects.
+    """Returns the messages with an id for every call and result that can have one; others are the same.
 
     `before` is the whole (already linked) conversation up to them. The cost does not grow with it.
     """

@@ -1,7 +1,8 @@
 """Mend what was already broken in the input, so that the result of a compaction can be legal.
 
-Messages that need no mending are the same objects. For the others `Repaired.mends` says what was done and why, and
-`Repaired.sources` says for every message where it stood before: neither has to be guessed from the two lists.
+Messages that need no mending are the same objects. For the others `Repaired.mends` says what was done and
+why, and `Repaired.sources` says for every message where it stood before: neither has to be guessed from the
+two lists.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ class MendAction(StrEnum):
 class Mend(msgspec.Struct, frozen=True):
     """One message that was removed, changed or added, and the fault that this mends.
 
-    `source` is its index in the list as it was, None for one that was added. `place` is its index in the mended list,
-    None for one that was removed.
+    `source` is its index in the list as it was, None for one that was added. `place` is its index in the
+    mended list, None for one that was removed.
     """
 
     action: MendAction
@@ -80,8 +81,8 @@ class Mend(msgspec.Struct, frozen=True):
 class Repaired(msgspec.Struct, frozen=True):
     """The mended list, and how many parts or messages were removed, stood in for, or given another id.
 
-    `sources` has for each message its index in the list as it was, None for one that was added. `mends` tells of those
-    that are not as they were: the removed ones first, then the others in their order.
+    `sources` has for each message its index in the list as it was, None for one that was added. `mends` tells
+    of those that are not as they were: the removed ones first, then the others in their order.
     """
 
     messages: list[Message]
@@ -133,8 +134,8 @@ def repair(messages: Sequence[Message], dialect: Dialect) -> Repaired:
 class _Mending:
     """The list while it is mended. Lives inside one call of `repair`.
 
-    `keys` runs beside `messages`: the index of a message in the list as it was, or a number under 0 for one that was
-    added, so that reasons can be noted for both.
+    `keys` runs beside `messages`: the index of a message in the list as it was, or a number under 0 for one
+    that was added, so that reasons can be noted for both.
     """
 
     def __init__(self, messages: list[Message], dialect: Dialect) -> None:
@@ -282,7 +283,7 @@ class _Mending:
         self._insert(stubs)
 
     def _batch_end(self, index: int) -> int:
-        """Returns the end of the batch of the message at `index`: after its calls and the results that follow them."""
+        """Returns the end of the batch of the message at `index`: after its calls and their results."""
         end = index + 1
         while end < len(self.messages) and self._continues(end):
             end += 1

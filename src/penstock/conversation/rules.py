@@ -1,9 +1,9 @@
 """The rules of the providers' APIs, and what follows from them for a list of messages.
 
-Each rule is an object that says two things of a list: where it may not be cut, and where it is broken as it stands. A
-dialect names the rules of its provider. The planner cuts only where all of them allow it, `repair` mends what breaks one,
-and every result is judged by the same rules before it leaves. The docstring of a rule says which provider has it and how
-that provider answers a request that breaks it.
+Each rule is an object that says two things of a list: where it may not be cut, and where it is broken as it
+stands. A dialect names the rules of its provider. The planner cuts only where all of them allow it, `repair`
+mends what breaks one, and every result is judged by the same rules before it leaves. The docstring of a rule
+says which provider has it and how that provider answers a request that breaks it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ class Rule(Protocol):
 
 
 def legal_cuts(messages: Sequence[Message], rules: Iterable[Rule]) -> list[int]:
-    """Returns the cuts that all rules allow, sorted: i is the cut before message i. 0 and len are always there."""
+    """Returns the cuts that all rules allow, sorted: i is the cut before message i.
+
+    0 and len are always there.
+    """
     illegal: set[int] = set()
     for rule in rules:
         illegal |= rule.illegal_cuts(messages)
@@ -82,10 +85,10 @@ class Pairs:
     """Every result has its call where the dialect wants it, every call its result unless it still runs.
 
     All providers have this rule and answer with status 400; where a result may stand differs: see `Pairing`.
-    Anthropic: "`tool_use` ids were found without `tool_result` blocks immediately after: …" and "unexpected `tool_use_id`
-    found in `tool_result` blocks: …". OpenAI Chat: "An assistant message with 'tool_calls' must be followed by tool
-    messages responding to each 'tool_call_id'". OpenAI Responses: "No tool output found for function call …" and
-    "No tool call found for function call output with call_id …".
+    Anthropic: "`tool_use` ids were found without `tool_result` blocks immediately after: …" and "unexpected
+    `tool_use_id` found in `tool_result` blocks: …". OpenAI Chat: "An assistant message with 'tool_calls' must
+    be followed by tool messages responding to each 'tool_call_id'". OpenAI Responses: "No tool output found
+    for function call …" and "No tool call found for function call output with call_id …".
     """
 
     name = "pairs"
@@ -98,7 +101,7 @@ class Pairs:
         return inside_spans(match(messages, self.pairing).spans, len(messages))
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
-        """Returns results without a call, calls without a result, ids used twice; a call at the end may still run."""
+        """Returns results without a call, calls without one unless they may still run, and repeated ids."""
         found = match(messages, self.pairing)
         return sorted(_describe(messages, found))
 
@@ -142,8 +145,8 @@ def _name(messages: Sequence[Message], place: PartPlace) -> str:
 class Batches:
     """Neighbouring messages that make calls belong to one batch, answered or still open.
 
-    No provider refuses a batch that was cut through, but each half of it would then lack what the model did in
-    parallel, and calls that still run would lose their place. So the rule only forbids cuts.
+    No provider refuses a batch that was cut through, but each half of it would then lack what the model did
+    in parallel, and calls that still run would lose their place. So the rule only forbids cuts.
     """
 
     name = "batches"
@@ -167,9 +170,10 @@ _ALTERNATING = (Role.USER, Role.ASSISTANT)
 class Alternation:
     """A plain message that we made, which has no origin, has no neighbour of its own role.
 
-    The chat templates of many open models refuse two turns of one role in a row: servers such as vLLM and llama.cpp
-    answer "Conversation roles must alternate user/assistant/user/assistant/…". OpenAI takes them, and Anthropic joins them
-    to one turn, so clients do send them, and what came in is left alone. We do not add to it.
+    The chat templates of many open models refuse two turns of one role in a row: servers such as vLLM and
+    llama.cpp answer "Conversation roles must alternate user/assistant/user/assistant/…". OpenAI takes them,
+    and Anthropic joins them to one turn, so clients do send them, and what came in is left alone. We do not
+    add to it.
     """
 
     name = "alternation"
@@ -208,9 +212,9 @@ def is_blank(part: Part) -> bool:
 class NonEmpty:
     """Every message but a last one of the assistant has content, and every text says something.
 
-    Anthropic has this rule and answers with status 400: "all messages must have non-empty content except for the
-    optional final assistant message" and "messages: text content blocks must be non-empty". It sends such blocks itself
-    beside a call, so every client that echoes an answer meets the rule.
+    Anthropic has this rule and answers with status 400: "all messages must have non-empty content except for
+    the optional final assistant message" and "messages: text content blocks must be non-empty". It sends such
+    blocks itself beside a call, so every client that echoes an answer meets the rule.
     """
 
     name = "nonempty"
@@ -249,8 +253,9 @@ def first_speaker(messages: Sequence[Message]) -> int:
 class UserOpens:
     """The first message beside the system's is the user's.
 
-    Anthropic has this rule and answers with status 400: "messages: first message must use the "user" role". A kept head is
-    therefore empty or reaches past that message. Where it is empty, the assembler must put a user message first.
+    Anthropic has this rule and answers with status 400: "messages: first message must use the "user" role". A
+    kept head is therefore empty or reaches past that message. Where it is empty, the assembler must put a
+    user message first.
     """
 
     name = "opening"
@@ -286,8 +291,9 @@ def has_late_thinking(message: Message) -> bool:
 class ThinkingFirst:
     """A message that holds thinking begins with it.
 
-    Anthropic has this rule and answers with status 400: "If an assistant message contains any thinking blocks, the first
-    block must be `thinking` or `redacted_thinking`. Found `text`". It says nothing about cuts: thinking is inside a message.
+    Anthropic has this rule and answers with status 400: "If an assistant message contains any thinking
+    blocks, the first block must be `thinking` or `redacted_thinking`. Found `text`". It says nothing about
+    cuts: thinking is inside a message.
     """
 
     name = "thinking"
@@ -312,11 +318,11 @@ _USES = ("server_tool_use", "mcp_tool_use")
 
 
 class ServerTools:
-    """The result of a tool that the provider runs itself has its use before it, and no cut comes between them.
+    """The result of a tool that the provider runs has its use before it, and no cut comes between them.
 
-    Anthropic has this rule and answers with status 400: "unexpected `tool_use_id` found in `web_search_tool_result`
-    blocks: …". Use and result are opaque to us but for their ids. They normally share one assistant message; after a
-    paused turn the result opens the next one.
+    Anthropic has this rule and answers with status 400: "unexpected `tool_use_id` found in
+    `web_search_tool_result` blocks: …". Use and result are opaque to us but for their ids. They normally
+    share one assistant message; after a paused turn the result opens the next one.
     """
 
     name = "server tools"
@@ -379,8 +385,8 @@ def is_reasoning_item(message: Message) -> bool:
 class ReasoningStays:
     """A reasoning item is followed by the assistant's item that it led to, and no cut comes between them.
 
-    OpenAI Responses has this rule and answers with status 400: "Item 'rs_…' of type 'reasoning' was provided without its
-    required following item".
+    OpenAI Responses has this rule and answers with status 400: "Item 'rs_…' of type 'reasoning' was provided
+    without its required following item".
     """
 
     name = "reasoning"
@@ -390,7 +396,10 @@ class ReasoningStays:
         return {index for index in range(1, len(messages)) if is_reasoning_item(messages[index - 1])}
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
-        """Returns the reasoning that another role's item follows. At the end of the list more may still come."""
+        """Returns the reasoning that another role's item follows.
+
+        At the end of the list more may still come.
+        """
         return [
             Violation(index, self.name, "a reasoning item is not followed by the item it belongs to")
             for index in range(len(messages) - 1)

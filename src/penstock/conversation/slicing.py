@@ -1,8 +1,8 @@
 """JSON by its exact bytes: the slices of an array or object, and where and why something is not JSON.
 
-`msgspec` slices fast. It takes neither lone surrogates nor NaN and Infinity, which Python writes where a reward is
-missing, and gives no position that a person can use. Where it fails, the standard library's scanner goes over the text
-once more.
+`msgspec` slices fast. It takes neither lone surrogates nor NaN and Infinity, which Python writes where a
+reward is missing, and gives no position that a person can use. Where it fails, the standard library's scanner
+goes over the text once more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STEPS = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 
 
 class JsonSource(NamedTuple):
-    """Where a piece of JSON comes from, for the errors about it, and what counts as JSON there."""
+    """The source of a piece of JSON: its name and place for errors, and what counts as JSON there."""
 
     name: str = "the input"
     lines_before: int = 0
@@ -48,7 +48,10 @@ _INPUT = JsonSource()
 
 
 def slice_array(data: bytes, source: JsonSource = _INPUT) -> list[bytes]:
-    """Returns the exact bytes of each element. Raises MalformedJSON, and InputError where the JSON is no array."""
+    """Returns the exact bytes of each element.
+
+    Raises MalformedJSON, and InputError where the JSON is no array.
+    """
     try:
         return [bytes(raw) for raw in _ARRAY.decode(data)]
     except msgspec.ValidationError:
@@ -75,7 +78,10 @@ def slice_object(data: bytes, source: JsonSource = _INPUT) -> dict[str, bytes]:
 
 
 def parse_value(data: bytes | str, source: JsonSource = _INPUT) -> Any:
-    """Returns the value that the JSON says. Raises MalformedJSON, and InputError where it is nested too deeply."""
+    """Returns the value that the JSON says.
+
+    Raises MalformedJSON, and InputError where it is nested too deeply.
+    """
     try:
         return _ANY.decode(data)
     except RecursionError:
@@ -90,13 +96,14 @@ def decode_utf8(data: bytes, source: JsonSource = _INPUT) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{source.name} is not UTF-8: byte 0x{data[error.start]:02x} cannot stand here; save the file as UTF-8",
+            f"{source.name} is not UTF-8: byte 0x{data[error.start]:02x} cannot stand here; "
+            "save the file as UTF-8",
             position=source.position(error.start, data.count(b"\n", 0, error.start) + 1),
         ) from None
 
 
 def too_deep(data: bytes, source: JsonSource = _INPUT) -> InputError:
-    """Returns the error for nesting that no reader here can follow, with the place where it passes the limit."""
+    """Returns the error for nesting that no reader can follow, with the place where it passes the limit."""
     depth = offset = 0
     for token in _BRACKETS_AND_STRINGS.finditer(data):
         depth += _STEPS.get(token[0], 0)

@@ -24,7 +24,10 @@ __all__ = ["AddedMessage", "Compressed"]
 
 
 class AddedMessage(NamedTuple):
-    """A message that repair added to the input: a stub for a lost result, or an opening. Its number is 0 in a log."""
+    """A message that repair added to the input: a stub for a lost result, or an opening.
+
+    Its number is 0 in a log.
+    """
 
     number: int
     role: str
@@ -70,7 +73,7 @@ class Compressed:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """What became of each message of the input, and why, in the order of the input."""
+        """The fate of each message of the input and the reason for it, in the order of the input."""
         if self._plan is not None:
             judged = verdicts(self._plan, self._numbers, self._tokens)
         else:
@@ -99,17 +102,17 @@ class Compressed:
 
     @property
     def plan(self) -> Plan | None:
-        """What was done, by the positions of the mended list; None where nothing was."""
+        """The plan that was carried out, by positions of the opened list; None where nothing was done."""
         return self._plan
 
     @property
     def transcript(self) -> Transcript | None:
-        """The input as it was read and mended; None unless the numbers of its messages were given, as those of a log."""
+        """The input as it was read and mended; None unless the caller gave numbers, as for a log."""
         return self._transcript
 
     @property
     def sources(self) -> Sequence[int | None]:
-        """For each message of the opened list, its index in what was given; None for one that was not given so."""
+        """The index in what was given of each message of the opened list; None for one that was not given."""
         return self._opened.sources
 
     @property
@@ -129,9 +132,10 @@ class Compressed:
         return (*names, HandleKind.HANDOFF.value) if self.receipt.summarised else names
 
     def original(self, handle: str) -> Any:
-        """Returns the message that a stub stands for, as it was given; for "handoff" the list of all it stands for.
+        """Returns the message that a stub stands for, as it was given.
 
-        Raises UnknownHandle for a handle that names nothing here.
+        For "handoff" it is the list of all messages that the handoff stands for. Raises UnknownHandle for a
+        handle that names nothing here.
         """
         asked = parse_handle(handle)
         if asked.kind is HandleKind.HANDOFF and self._plan is not None and self.receipt.summarised:
@@ -141,7 +145,7 @@ class Compressed:
                 if known == asked.number and origin is not None:
                     return origin
         raise UnknownHandle(
-            f"there is no original {handle!r} here; handles are m1, m2 and so on, or {HandleKind.HANDOFF.value!r}"
+            f"there is no original {handle!r} here; handles are m1, m2 and so on, or 'handoff'"
         )
 
 

@@ -1,8 +1,10 @@
-"""A view as a provider takes it. A log may be broken, as a killed process leaves it: calls that never got a result.
+"""A view as a provider takes it.
 
-The log stays as it is. What is broken is mended in what is sent, the same way every time, so that a provider's cache of
-it holds: a result without a call is left out, a call without a result gets a stub. Calls at the very end are left alone,
-since they may still run.
+A log may be broken, as a killed process leaves it: calls that never got a result.
+
+The log stays as it is. What is broken is mended in what is sent, the same way every time, so that a
+provider's cache of it holds: a result without a call is left out, a call without a result gets a stub. Calls
+at the very end are left alone, since they may still run.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ class Sent(NamedTuple):
 def sendable(wires: Sequence[Any], dialect: Dialect) -> list[Sent]:
     """Returns the messages as they can be sent; those that break no rule are the objects that were given."""
     opened = open_list(decode_all(dialect, wires, wires), wires, dialect, keep_merged=True)
+    if not opened.mends:
+        return [Sent(wire, place) for place, wire in enumerate(wires)]
     changed = opened.changed
     return [
         Sent(

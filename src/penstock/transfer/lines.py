@@ -27,10 +27,7 @@ class JsonLine(NamedTuple):
 
 
 def read_lines(data: bytes) -> tuple[list[JsonLine], list[LineFault]]:
-    """Returns the lines that hold an object, and what is wrong with those that do not.
-
-    Blank lines are skipped.
-    """
+    """Returns the lines that hold an object, and the faults of those that do not. Blank lines are skipped."""
     lines: list[JsonLine] = []
     faults: list[LineFault] = []
     for number, line in enumerate(data.removeprefix(_BOM).split(b"\n"), start=1):
@@ -55,7 +52,7 @@ def read_text(value: Any) -> str:
 
 
 def read_moment(value: Any) -> float | None:
-    """Returns seconds since 1970 of an ISO time (UTC where it names no zone), or None where it is none."""
+    """Returns the seconds since 1970 of an ISO time, UTC where it names no zone; None for other values."""
     found = _ISO.match(value) if isinstance(value, str) else None
     if found is None:
         return None

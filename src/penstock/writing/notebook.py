@@ -1,4 +1,4 @@
-"""What has been learned about messages, so that each is decoded, weighed and read once.
+"""A memory of messages, so that each is decoded, weighed and read once.
 
 A message is known by its content, not by the object that holds it: a caller may pass the same list again,
 a copy of it, or one parsed anew from JSON. One notebook serves one conversation at a time and is not safe to
@@ -31,7 +31,7 @@ __all__ = ["Notebook", "Opened"]
 
 
 class _Known(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """What is known of one message."""
+    """The weight and the reading of one message."""
 
     tokens: int
     reading: Reading
@@ -50,14 +50,14 @@ class _Seen(NamedTuple):
     merged: list[int]
 
     def equal_until(self, wires: Sequence[Any]) -> int:
-        """How many wires at the start are equal to those that were seen."""
+        """Returns the number of wires at the start that are equal to those that were seen."""
         length = min(len(self.copies), len(wires))
         try:
             if self.copies[:length] != list(wires[:length]):  # one quick look: mostly, all are equal
                 pairs = zip(self.copies, wires, strict=False)
                 length = next(place for place, (copy, wire) in enumerate(pairs) if copy != wire)
             mixed = (place for place in self.mixed if place < length)
-            unlike = (place for place in mixed if not _typed_alike(self.copies[place], wires[place]))
+            unlike = (place for place in mixed if not _is_written_alike(self.copies[place], wires[place]))
             return next(unlike, length)
         except RecursionError:
             return 0
@@ -78,7 +78,7 @@ class Opened(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def repairs(self) -> int:
-        """How many calls or results had to be mended."""
+        """The number of calls or results that had to be mended."""
         return self.opened.repairs
 
 
@@ -106,11 +106,13 @@ class Notebook:
         origins: Sequence[bytes] | None = None,
         numbers: Sequence[int] | None = None,
     ) -> Opened:
-        """The conversation as a transcript. Only what was not seen before is decoded, weighed and read.
+        """Returns the conversation as a transcript.
 
-        `origins` are the exact bytes of the wires, where they came as bytes. `numbers` are those of the messages, 0 for a
-        handoff, where the caller knows them; else they are counted, from what the marks of handoffs say. Raises
-        InputError with the number of the message that cannot be read.
+        Only what was not seen before is decoded, weighed and read.
+
+        `origins` are the exact bytes of the wires, where they came as bytes. `numbers` are those of the
+        messages, 0 for a handoff, where the caller knows them; else they are counted, from what the marks of
+        handoffs say. Raises InputError with the number of the message that cannot be read.
         """
         messages = self._decode(wires, dialect)
         came = list(wires) if origins is None else [msgspec.Raw(origin) for origin in origins]
@@ -120,6 +122,7 @@ class Notebook:
             dialect,
             origins=came,
             keep_merged=not self._seen.merged,
+            find_cuts=True,
             earlier=self._last,
         )
         # What is remembered holds no object of the caller, who may change it later.
@@ -145,12 +148,18 @@ class Notebook:
         return Opened(transcript, came, opened, dict(zip(removed, weights, strict=True)))
 
     def weigh(self, wires: Sequence[Any], dialect: Dialect) -> list[int]:
-        """Tokens of each message, without planning anything. Only what was not seen before is weighed."""
+        """Returns the tokens of each message, without planning anything.
+
+        Only what was not seen before is weighed.
+        """
         messages = self._decode(wires, dialect)
         return [known.tokens for known in self._learn(messages, messages)]
 
     def _decode(self, wires: Sequence[Any], dialect: Dialect) -> list[Message]:
-        """Each wire object as a message that does not hold it. What is equal to the last list is not decoded."""
+        """Returns each wire object as a message that does not hold it.
+
+        What is equal to the last list is not decoded.
+        """
         seen = self._seen if self._seen.dialect is dialect else _Seen(dialect, [], [], [], [])
         same = seen.equal_until(wires)
         copies, messages = seen.copies[:same], seen.messages[:same]
@@ -159,7 +168,7 @@ class Notebook:
         for place in range(same, len(wires)):
             try:
                 read = dialect.decode(wires[place])
-                copy = _copied(wires[place])
+                copy = _copy_json(wires[place])
             except InputError as error:
                 raise type(error)(str(error), position=f"message {place + 1}") from None
             except RecursionError:
@@ -168,7 +177,7 @@ class Notebook:
                 ) from None
             copies.append(copy)
             messages.append(Message(read.role, read.parts))
-            if not _only_texts(copy):
+            if not _holds_only_texts(copy):
                 mixed.append(place)
             if len(read.parts) > 1 and holds_handoff(read):
                 merged.append(place)
@@ -176,7 +185,7 @@ class Notebook:
         return messages
 
     def _learn(self, messages: Sequence[Message], decoded: Sequence[Message]) -> list[_Known]:
-        """Tokens and reading of each message; all texts that are new are weighed in one batch."""
+        """Returns tokens and reading of each message; all texts that are new are weighed in one batch."""
         held, (last, known) = self._by_object, self._learned
         same = _same_until(last, messages)
         found = known[:same] + [
@@ -196,7 +205,7 @@ class Notebook:
         return self._learned[1]
 
     def _remember(self, messages: Sequence[Message]) -> None:
-        """Weigh and read what is new, all of it together."""
+        """Weighs and reads what is new, all of it together."""
         fresh = {
             key: message for message in messages if (key := _content_key(message)) not in self._by_content
         }
@@ -205,7 +214,7 @@ class Notebook:
         self._by_content.update((key, _Known(tokens, reading)) for key, tokens, reading in read)
 
     def _index_of(self, readings: list[Reading]) -> Index:
-        """The index of these readings: the last one extended where they continue it."""
+        """Returns the index of these readings: the last one extended where they continue it."""
         done = len(self._indexed)
         if len(readings) < done or not all(map(is_, self._indexed, readings)):
             self._index = Index(self._reader.vocabulary)
@@ -216,42 +225,42 @@ class Notebook:
 
 
 def _same_until(one: Sequence[Message], other: Sequence[Message]) -> int:
-    """How many messages at the start are the same objects."""
+    """Returns the number of messages at the start that are the same objects."""
     if all(map(is_, one, other)):
         return min(len(one), len(other))
     return next(place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] is not pair[1])
 
 
 def _content_key(message: Message) -> Hashable:
-    """The content that tokens and reading depend on."""
+    """Returns the content that tokens and reading depend on."""
     return message.role, tuple(
         (part.text, part.version, tuple(part.attributes.items())) if isinstance(part, Summary) else part
         for part in message.parts
     )
 
 
-def _typed_alike(one: Any, other: Any) -> bool:
-    """Whether equal JSON is also equal as it is written: 1, 1.0 and True are equal to Python."""
+def _is_written_alike(one: Any, other: Any) -> bool:
+    """Returns whether equal JSON is also equal as it is written: 1, 1.0 and True are equal to Python."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
-        return all(type(value) is str or _typed_alike(value, other[key]) for key, value in one.items())
-    return not isinstance(one, list) or all(map(_typed_alike, one, other))
+        return all(type(value) is str or _is_written_alike(value, other[key]) for key, value in one.items())
+    return not isinstance(one, list) or all(map(_is_written_alike, one, other))
 
 
-def _only_texts(node: Any) -> bool:
-    """Whether all that stands in the JSON is text: then equal is equal."""
+def _holds_only_texts(node: Any) -> bool:
+    """Returns whether the JSON holds nothing but text: then equal values are written alike."""
     if isinstance(node, dict):
-        return all(type(value) is str or _only_texts(value) for value in node.values())
+        return all(type(value) is str or _holds_only_texts(value) for value in node.values())
     if isinstance(node, list):
-        return all(map(_only_texts, node))
+        return all(map(_holds_only_texts, node))
     return node is None or type(node) is str
 
 
-def _copied(node: Any) -> Any:
-    """A copy that its owner cannot change."""
+def _copy_json(node: Any) -> Any:
+    """Returns a copy that the caller cannot change."""
     if isinstance(node, dict):
-        return {key: value if type(value) is str else _copied(value) for key, value in node.items()}
+        return {key: value if type(value) is str else _copy_json(value) for key, value in node.items()}
     if isinstance(node, list):
-        return [_copied(value) for value in node]
+        return [_copy_json(value) for value in node]
     return node

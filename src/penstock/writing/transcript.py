@@ -1,4 +1,4 @@
-"""A conversation as the planner sees it: messages, what each weighs, its number, and the index of what is said."""
+"""A conversation as the planner sees it: messages with their weights and numbers, and an index of them."""
 
 from __future__ import annotations
 
@@ -51,23 +51,23 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         return sum(self.tokens)
 
     def __getitem__(self, place: int) -> Message:
-        """The message with its origin, for what is sent on."""
+        """Returns the message with its origin, to be sent on."""
         message = self.messages[place]
         return Message(message.role, message.parts, self.origins[place])
 
     def cuts(self) -> Cuts:
-        """Where the list may be cut."""
+        """Returns the places where the list may be cut."""
         before = [0, *np.cumsum(self.tokens, dtype=np.int64).tolist()]
         return Cuts(self.legal, tuple(before))
 
     def tokens_after(self) -> NDArray[np.int64]:
-        """For each message, the tokens of all that come after it."""
+        """Returns for each message the tokens of all that come after it."""
         sizes = np.array(self.tokens, np.int64)
         after: NDArray[np.int64] = sizes.sum() - np.cumsum(sizes)
         return after
 
     def facts(self, redactor: Redactor) -> Iterator[Fact]:
-        """The facts of the messages, with their numbers: all that the user stated, the rest of the newest."""
+        """Yields the facts of the messages with their numbers: all of the user, the rest of the newest."""
         recent = len(self.messages) - _FACTS_OF
         for place, message in enumerate(self.messages):
             if place >= recent or message.role is Role.USER:

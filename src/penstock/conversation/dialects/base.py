@@ -1,4 +1,4 @@
-"""What a dialect does: read one wire message, write one, change one, each without touching the rest."""
+"""The protocol of a dialect: read one wire message, write one, change one, each without touching the rest."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Dialect(Protocol):
 
     @property
     def pairing(self) -> Pairing:
-        """Where results stand after their calls."""
+        """The place of results after their calls."""
 
     @property
     def results_share(self) -> Role | None:
         """The role of the one message that holds all results of a batch; None where each has its own."""
 
     def recognises(self, wire: Mapping[str, Any]) -> bool:
-        """Whether the object could be a message of this dialect."""
+        """Returns whether the object could be a message of this dialect."""
 
     def decode(self, wire: Any, origin: Any = None) -> Message:
         """One wire object as a Message; `origin` is the wire object unless given.
@@ -82,7 +82,7 @@ class Dialect(Protocol):
         """A new plain message. Raises ValueError for TOOL, which needs a call."""
 
     def can_follow(self, previous: Role | None, role: Role) -> bool:
-        """Whether a plain text message of `role` may stand after one of `previous`, or first for None."""
+        """Returns whether a plain text of `role` may follow one of `previous`, or be first for None."""
 
 
 def wire_of(message: Message, dialect: Dialect) -> Mapping[str, Any]:
@@ -107,12 +107,15 @@ def require_object(wire: Any) -> Mapping[str, Any]:
 
 
 def is_one_of(value: Any, names: Container[str]) -> bool:
-    """Whether the value is a text and one of the names; a wire may hold anything, also what cannot be looked up."""
+    """Returns whether the value is a text and one of the names.
+
+    A wire may hold anything, even values that cannot be hashed.
+    """
     return isinstance(value, str) and value in names
 
 
 def unknown_role(field: str, role: Any, allowed: Sequence[str]) -> InputError:
-    """The error for a role nobody knows."""
+    """Returns the error for an unknown role."""
     names = ", ".join(allowed)
     if role is None:
         return InputError(f"the message has no {field}: give one of {names}")
@@ -120,7 +123,7 @@ def unknown_role(field: str, role: Any, allowed: Sequence[str]) -> InputError:
 
 
 def describe(value: Any) -> str:
-    """What a JSON value is, in words, without its content."""
+    """Returns a JSON value in words, without its content."""
     if isinstance(value, Mapping):
         keys = ", ".join(_short(key) for key in list(value)[:6])
         return f"an object with the keys {keys}" if keys else "an empty object"

@@ -57,7 +57,7 @@ _SOURCED_BLOCKS = frozenset(("image", "document"))
 
 
 class _Place(NamedTuple):
-    """Where a part stands: the field of the message, and the slot or index in it."""
+    """The place of a part: the field of the message, and the slot or index in it."""
 
     field: str
     slot: Slot = Slot(None, 0)

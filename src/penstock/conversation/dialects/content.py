@@ -38,7 +38,7 @@ _TEXT_FIELDS = {"text": "text", "input_text": "text", "output_text": "text", "re
 
 
 class Slot(NamedTuple):
-    """Where a part was read: the block's index (None for a content string), and the segment within its text."""
+    """The place of a part: the index of its block, None for a content string, and its segment there."""
 
     block: int | None
     segment: int
@@ -56,7 +56,7 @@ WriteBlock: TypeAlias = Callable[[Any, Part], Any]
 
 
 def opaque(value: Any, kind: str = "") -> Opaque:
-    """The part for what we do not understand."""
+    """Returns the part for a block that we do not understand."""
     if not kind and isinstance(value, Mapping) and isinstance(value.get("type"), str):
         kind = value["type"]
     return Opaque(kind or "unknown", json_text(value))

@@ -64,7 +64,7 @@ def replace_segments(text: str, segments: Iterable[Segment], written: Mapping[in
 
 
 def text_of(part: Part) -> str:
-    """How the part reads as plain text on the wire."""
+    """Returns the part as plain text on the wire. Raises TypeError for a part that is no text."""
     if isinstance(part, Summary):
         return mark.wrap(part.text, part.attributes, part.version)
     if isinstance(part, Text | ToolResult):

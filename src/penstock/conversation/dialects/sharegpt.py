@@ -166,7 +166,7 @@ def _read(wire: Mapping[str, Any], role: Role) -> list[Segment]:
     if not isinstance(value, str):
         return [] if value is None else [Segment(opaque(value, "value"), 0, 0)]
     if role is Role.TOOL:
-        tagged = _tagged(value, (_RESPONSE,), 0, len(value))
+        tagged = _find_tagged(value, (_RESPONSE,), 0, len(value))
         return tagged or [Segment(_read_response("", value), 0, len(value))]
     if role is not Role.ASSISTANT:
         return marked_segments(value)
@@ -190,13 +190,13 @@ def _read_assistant(value: str) -> list[Segment]:
 
 def _read_between(value: str, start: int, end: int) -> list[Segment]:
     found: list[Segment] = []
-    for segment in _tagged(value, (_THINK, _CALL), start, end):
+    for segment in _find_tagged(value, (_THINK, _CALL), start, end):
         found += [*text_segment(value, start, segment.start), segment]
         start = segment.end
     return found + text_segment(value, start, end)
 
 
-def _tagged(value: str, tags: Sequence[str], start: int, end: int) -> list[Segment]:
+def _find_tagged(value: str, tags: Sequence[str], start: int, end: int) -> list[Segment]:
     """The blocks with one of these tags, in order. A tag that is not closed is words."""
     found: list[Segment] = []
     at = start
@@ -206,7 +206,7 @@ def _tagged(value: str, tags: Sequence[str], start: int, end: int) -> list[Segme
         if tag is None:
             return found
         body_start = opened[tag] + len(tag) + 2
-        body_end = _closing(value, tag, body_start, end)
+        body_end = _find_closing(value, tag, body_start, end)
         if body_end < 0:
             opened[tag] = -1
             continue
@@ -217,8 +217,8 @@ def _tagged(value: str, tags: Sequence[str], start: int, end: int) -> list[Segme
         }
 
 
-def _closing(value: str, tag: str, start: int, limit: int) -> int:
-    """Where the closing tag of a block begins, or -1. One inside a JSON string does not close it."""
+def _find_closing(value: str, tag: str, start: int, limit: int) -> int:
+    """Returns the start of the closing tag of a block, or -1. One inside a JSON string does not close it."""
     closing = f"</{tag}>"
     first = value.find(closing, start, limit)
     if first < 0 or tag == _THINK or value.find(closing, first + 1, limit) < 0:
