@@ -9,10 +9,10 @@ import msgspec
 
 from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.agent.tools.list_files import ListFiles
-from penstock.agent.tools.toolbox import Toolbox
 from penstock.config import SecretText
 from penstock.loop.agent import TurnLimits
 from penstock.loop.events import ToolEnded
+from penstock.loop.tools import Toolbox
 from penstock.providers.connect import ConnectOptions, connect
 from penstock.providers.exchange import Answered, Called, Finish
 from penstock.settings import settings_from

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from penstock.agent.tools.patch import patched, why_not_found
 from penstock.agent.tools.read_file import LINE_CHARS, Start, page_of
 from penstock.agent.tools.readable import readable
-from penstock.agent.tools.toolbox import Toolbox, own_tools
+from penstock.agent.tools.toolbox import own_tools
 from penstock.errors import ToolFailure
 from penstock.loop.approvals import Approvals
 from penstock.loop.capping import HeadAndTail, capped
 from penstock.loop.globs import glob_regex
 from penstock.loop.memory import added, entries_of, removed, replaced
-from penstock.loop.tools import ToolContext
+from penstock.loop.tools import Toolbox, ToolContext
 from penstock.loop.workspace import Workspace
 
 few = st.text(st.sampled_from("ab \n\t"), max_size=30)

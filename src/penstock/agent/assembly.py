@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.agent.tools.toolbox import Toolbox, own_tools
+from penstock.agent.tools.toolbox import own_tools
 from penstock.config import command_environment, data_folder, named_variables
 from penstock.context.bookkeeping import books_for
 from penstock.context.hygiene import tidy
@@ -21,7 +21,7 @@ from penstock.loop.events import Noticed
 from penstock.loop.mcp import McpServers
 from penstock.loop.memory import MemoryFiles
 from penstock.loop.system_prompt import FrozenPrompt, PromptParts, Snapshot
-from penstock.loop.tools import ToolContext
+from penstock.loop.tools import Toolbox, ToolContext
 from penstock.loop.workspace import Workspace
 from penstock.providers.cache_marks import caching_for
 from penstock.recall.tools import EXPAND

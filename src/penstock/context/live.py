@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.context.compactions import CompactionWish, ListCompacted, Made, ended, list_receipt
+from penstock.context.events import Compacted, Compacting, Noticed
 from penstock.context.list_engine import ListEngine
 from penstock.context.list_view import (
     ListView,
@@ -28,7 +29,6 @@ from penstock.engine.compressed import Compressed  # noqa: TC001 - as above
 from penstock.engine.compressor import ContextCompressor
 from penstock.engine.threads import in_thread
 from penstock.errors import EngineFailure, PenstockError, StoreConflict
-from penstock.loop.events import Compacted, Compacting, Noticed
 from penstock.planning.economics import Weighed  # noqa: TC001 - a struct's field types are read at run time
 from penstock.sessions.drafts import CompactionDraft  # noqa: TC001 - as above
 from penstock.sessions.sendable import sendable
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.context.bookkeeping import Bookkeeper
+    from penstock.context.events import ContextEvent
     from penstock.engine.contract import ContextEngine
-    from penstock.loop.events import AgentEvent
     from penstock.measure.usage import Usage
     from penstock.sessions.session import Session
     from penstock.stores.values import NewFact
@@ -63,7 +63,7 @@ class Context:
     An engine that knows lists only has `listed`. Its view is kept beside the log (`list_view`), and the log keeps everything.
     """
 
-    def __init__(self, session: Session, engine: ContextEngine, tell: Callable[[AgentEvent], None]) -> None:
+    def __init__(self, session: Session, engine: ContextEngine, tell: Callable[[ContextEvent], None]) -> None:
         self.session = session
         self.engine = engine
         self.listed = (

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.agent.tools.toolbox import Toolbox
 from penstock.context.model_limits import reserve_output
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role, ToolCall, ToolResult
@@ -28,7 +27,10 @@ from penstock.loop.status import filling_of, status_of
 from penstock.loop.steering import compact, switch_model
 from penstock.loop.system_prompt import FrozenPrompt  # noqa: TC001 - a struct's field types are read at run time
 from penstock.loop.tool_offer import ToolUse
-from penstock.loop.tools import ToolContext  # noqa: TC001 - as above
+from penstock.loop.tools import (
+    Toolbox,
+    ToolContext,
+)
 from penstock.loop.wire import is_whole, results_in
 from penstock.providers.cache_marks import CachePlan  # noqa: TC001 - as above
 from penstock.providers.exchange import Finish

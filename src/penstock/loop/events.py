@@ -1,4 +1,7 @@
-"""What happens in a turn, for whoever shows it: plain values, in the order in which they happen."""
+"""What happens in a turn, for a host to show: plain values, in the order in which they happen.
+
+Those that a live context tells are in `context.events`, and are named here too, since a turn tells all of them.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from penstock.measure.usage import Usage  # noqa: TC001 - as above
-from penstock.planning.receipt import Receipt  # noqa: TC001 - a struct's field types are read at run time
+from penstock.context.events import Compacted, Compacting, ContextEvent, Noticed, Recovering
+from penstock.measure.usage import Usage  # noqa: TC001 - a struct's field types are read at run time
 
 __all__ = [
     "AgentEvent",
@@ -80,34 +83,6 @@ class Used(msgspec.Struct, frozen=True):
     window_tokens: int
 
 
-class Compacting(msgspec.Struct, frozen=True):
-    """A compaction begins that the turn has to wait for, and why now."""
-
-    reason: str
-
-
-class Compacted(msgspec.Struct, frozen=True):
-    """A compaction was made; `waited_seconds` is 0 where it had been prepared beside the work."""
-
-    receipt: Receipt
-    reason: str
-    waited_seconds: float
-
-
-class Recovering(msgspec.Struct, frozen=True):
-    """A provider's refusal is being dealt with: what it was, and what is done about it."""
-
-    what: str
-    step: str
-
-
-class Noticed(msgspec.Struct, frozen=True):
-    """Something a person should know: pressure, and why compaction rests. `level` as in `compaction.pressure`."""
-
-    level: str
-    text: str
-
-
 class TurnEnded(msgspec.Struct, frozen=True):
     """The turn is over: "done", "steps" (the limit was reached), "interrupted" or "failed"; then `what` says why."""
 
@@ -118,16 +93,5 @@ class TurnEnded(msgspec.Struct, frozen=True):
 
 
 AgentEvent: TypeAlias = (
-    Asked
-    | Said
-    | Thought
-    | ToolStarted
-    | ToolLine
-    | ToolEnded
-    | Used
-    | Compacting
-    | Compacted
-    | Recovering
-    | Noticed
-    | TurnEnded
+    Asked | Said | Thought | ToolStarted | ToolLine | ToolEnded | Used | TurnEnded | ContextEvent
 )

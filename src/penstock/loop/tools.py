@@ -6,7 +6,9 @@ outcomes that tell the model what to do. Only cancellation passes through.
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
+from collections.abc import Mapping  # noqa: TC003 - a struct's field types are read at run time
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
@@ -19,12 +21,12 @@ from penstock.writing.stubs import shorten
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable
 
     from penstock.loop.memory import MemoryFiles
     from penstock.loop.workspace import Workspace
 
-__all__ = ["OwnTool", "Tool", "ToolContext", "ToolOutcome", "failed", "function_schema", "refused"]
+__all__ = ["OwnTool", "Tool", "ToolContext", "ToolOutcome", "Toolbox", "failed", "function_schema", "refused"]
 
 _Arguments = TypeVar("_Arguments", bound=msgspec.Struct)
 
@@ -135,6 +137,32 @@ class OwnTool(ABC, Generic[_Arguments]):
         required = set(schema.get("required", ()))
         names = [name if name in required else f"{name}?" for name in schema["properties"]]
         return ", ".join(names)
+
+
+class Toolbox(msgspec.Struct, frozen=True):
+    """Tools by name, in the order in which they are offered."""
+
+    tools: Mapping[str, Tool]
+
+    @classmethod
+    def of(cls, tools: Iterable[Tool]) -> Toolbox:
+        """These tools. Raises ValueError where two have one name."""
+        named: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.name in named:
+                raise ValueError(f"there are two tools {tool.name}")
+            named[tool.name] = tool
+        return cls(named)
+
+    async def run(self, name: str, args: Any, context: ToolContext) -> ToolOutcome:
+        """Run a call of the model. Never raises for what it wrote; no arguments at all are an empty object."""
+        tool = self.tools.get(name)
+        if tool is None:
+            alike = difflib.get_close_matches(name, self.tools, n=3)
+            names = ", ".join(alike or self.tools)
+            return failed(f"there is no tool {name!r}; {'did you mean' if alike else 'there are'}: {names}")
+        nothing = args is None or (isinstance(args, str) and not args.strip())
+        return await tool.run({} if nothing else args, context)
 
 
 def failed(text: str, summary: str = "") -> ToolOutcome:
