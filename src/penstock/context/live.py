@@ -170,7 +170,7 @@ class Context:
         made = await self._result(reason, wish)
         waited = time.monotonic() - started
         result = made.result
-        self.engine.took(result, tokens)
+        self.engine.on_compaction(result.receipt, tokens)
         if made.draft is None:
             return None
         old_id = self.session.id

@@ -6,8 +6,6 @@ import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.engine.compress import CompressRequest, new_notebook
 from penstock.engine.learned import Learned
@@ -47,7 +45,7 @@ class Meter:
 
     def estimate(self, counted_tokens: int) -> int:
         """What the provider would report for a prompt of so many tokens as we count: the last report, and what came since."""
-        running = msgspec.structs.replace(self._running, counted_tokens=counted_tokens)
+        running = self._running.recount(counted_tokens)
         return running.tokens(self.learned.calibration(self.model, self.endpoint))
 
     def record(self, row: UsageRow, counted_tokens: int) -> None:
@@ -59,7 +57,7 @@ class Meter:
         self.learned.took_prompt(self.model, self.endpoint, reported)
         if counted_tokens > 0:
             self.learned.observe(self.model, self.endpoint, counted_tokens, reported)
-            self._running = RunningEstimate(counted_tokens, reported, counted_tokens)
+            self._running = RunningEstimate(counted_tokens).report(reported)
 
     def forget_report(self) -> None:
         """The prompt is another one than that of the last report."""

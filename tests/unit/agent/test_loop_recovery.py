@@ -54,6 +54,23 @@ def test_a_prompt_that_stays_too_long_ends_in_one_clear_error_each_try_smaller(s
     assert [event.what for event in events if isinstance(event, Recovering)]
 
 
+def test_off_means_off_when_a_provider_refuses_and_the_person_is_told_what_to_do(store, tmp_path):
+    script = Refusing()
+    agent, _, events = agent_of(script, store, tmp_path, values={"compression.enabled": False})
+    talked(agent)
+    script.sizes.clear()
+    script.refusals = [Reply.too_long(window=9_000, prompt=9_500)]
+    ended = run(agent, "go on")
+    assert ended.reason == "failed"
+    assert len(script.sizes) == 1
+    assert "compression.enabled" in ended.what
+    assert "/compress" in ended.what
+    assert not any(isinstance(event, (Compacted, Recovering)) for event in events)
+    assert not store.compactions(agent.session.id)
+    assert asyncio.run(agent.compact()) is not None  # by hand it goes
+    assert run(agent, "go on").reason == "done"
+
+
 def test_the_window_that_a_refusal_states_is_kept_for_the_next_session(store, tmp_path):
     script = Refusing()
     agent, model, _ = agent_of(script, store, tmp_path, name="unheard-of")
