@@ -76,7 +76,7 @@ def test_a_real_model_goes_through_a_whole_tool_turn(local_model, tmp_path, monk
         settings = settings_from({"model.context_length": local_model.context_tokens})
         place = AgentPlace(folder=work, store=store, tell=events.append, yes=True)
         agent = make_agent(place, Calling(model), settings)
-        agent.toolbox = Toolbox.of([ListFiles()])
+        agent.calls.toolbox = Toolbox.of([ListFiles()])
         agent.limits = TurnLimits(steps=3, max_output_tokens=96)
         ended = await agent.turn("Which files are here? Call list_files.")
         await agent.aclose()

@@ -15,6 +15,7 @@ import msgspec
 from penstock.conversation import mark
 from penstock.conversation.identity import chain_ids
 from penstock.conversation.message import Message, Part, Role, Summary, Text
+from penstock.conversation.wire import parse_json
 from penstock.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,11 +52,16 @@ class Rewritten(msgspec.Struct, frozen=True, tag=True):
 
 
 class Handoff(msgspec.Struct, frozen=True, tag=True):
-    """A summary in place of messages. `role` is None where it stands inside the piece that follows it."""
+    """A summary in place of messages. `role` is None where it stands inside the piece that follows it.
+
+    `written` is the JSON of a whole message that an engine of a third party wrote: it is sent as it stands, and `summary`
+    only holds its text.
+    """
 
     summary: Summary
     covers: tuple[int, ...]
     role: Role | None = Role.USER
+    written: str | None = None
 
 
 Piece: TypeAlias = Kept | Rewritten | Handoff
@@ -92,6 +98,8 @@ def encode(pieces: Sequence[Piece], messages: Messages, dialect: Dialect) -> lis
     waiting: Handoff | None = None
     for piece in pieces:
         match piece:
+            case Handoff(written=str() as written):
+                encoded.append(parse_json(written))
             case Handoff(role=None):
                 waiting = piece
             case Handoff(summary=summary, role=Role() as role):

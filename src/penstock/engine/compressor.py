@@ -68,7 +68,7 @@ class ContextCompressor(ContextEngine):
     protect_first_n = 3
     protect_last_n = 20
     works_in_background = True
-    reports_pressure = True
+    watches_pressure = True
 
     def __init__(  # noqa: PLR0913  # all but the first by name
         self,

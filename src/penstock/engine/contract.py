@@ -4,7 +4,7 @@ Lists are lists of OpenAI-format dicts. An engine never mutates what it is given
 
 An engine needs four members. All that a host does around a compaction is the same for every engine: it is decided on,
 committed to the session's log, opens a continuation session, is counted, can be undone and survives a restart. Optional
-members let an engine say more: that it may work in the background, how much it keeps, that it reports pressure itself.
+members let an engine say more: that it may work in the background, how much it keeps, that it watches the pressure itself.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ class ContextEngine(ABC):
     works_in_background: bool = False
     """True where `compress` may run in a thread while the host calls other methods, and is free of lasting effects: the
     host then prepares compactions beside the work, and tells `on_compaction` which of them it has put in place."""
-    reports_pressure: bool = False
-    """True where the engine itself tells a person how full the context is; else the host does."""
+    watches_pressure: bool = False
+    """True where the engine itself warns a person of pressure, and rests where compacting saves too little; else the host
+    does both."""
 
     @property
     @abstractmethod

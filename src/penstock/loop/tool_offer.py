@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.conversation.message import Message
     from penstock.measure.tokens import Tokenizer
 
-__all__ = ["LOAD_TOOLS", "ToolOffer", "ToolUse", "load_schema", "loaded_text", "make_offer"]
+__all__ = ["LOAD_TOOLS", "ToolOffer", "ToolUse", "answer_load", "load_schema", "make_offer"]
 
 LOAD_TOOLS = "load_tools"
 WINDOW_SHARE = 0.10
@@ -124,7 +124,7 @@ def load_schema(schemas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def loaded_text(args: Any, named: Iterable[str], known: Iterable[str]) -> tuple[str, bool]:
+def answer_load(args: Any, named: Iterable[str], known: Iterable[str]) -> tuple[str, bool]:
     """The answer to a call of `load_tools`, and whether it failed: `named` can be loaded, `known` are all tools.
 
     It fails, and loads nothing, where a name is unknown.

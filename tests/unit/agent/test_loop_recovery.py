@@ -14,9 +14,12 @@ from penstock.context.recovery import GiveUp, LowerCap, Shrink, next_step
 from penstock.errors import ErrorClass, ErrorKind
 from penstock.loop.agent import TurnLimits
 from penstock.loop.events import Compacted, Recovering
+from penstock.planning.policy import Policy
 from penstock.providers.connect import connect
-from penstock.settings import settings_from
+from penstock.settings import CompressionSettings, settings_from
 from penstock.testing import PromptCache, Reply, ScriptedProvider
+
+POLICY = Policy.of(CompressionSettings(), 200_000)
 
 
 def talked(agent, turns=6):
@@ -222,11 +225,16 @@ def test_requests_to_claude_are_marked_and_the_cache_is_read(store, tmp_path):
 def test_every_step_is_smaller_than_what_was_refused(attempt, sent, window):
     for kind in (ErrorKind.PROMPT_TOO_LONG, ErrorKind.PAYLOAD_TOO_LARGE):
         failure = ErrorClass(kind, window_tokens=window, prompt_tokens=sent)
-        step = next_step(failure, sent_tokens=sent, max_output_tokens=4_000, attempt=attempt, max_attempts=3)
+        step = next_step(failure, POLICY, sent_tokens=sent, max_output_tokens=4_000, attempt=attempt)
         assert isinstance(step, Shrink)
         assert 0 <= step.target_tokens < sent
     failure = ErrorClass(ErrorKind.OUTPUT_CAP_TOO_LARGE, window_tokens=window, prompt_tokens=sent)
-    step = next_step(failure, sent_tokens=sent, max_output_tokens=4_000, attempt=attempt, max_attempts=3)
+    step = next_step(failure, POLICY, sent_tokens=sent, max_output_tokens=4_000, attempt=attempt)
     assert (isinstance(step, LowerCap) and step.max_output_tokens < 4_000) or isinstance(step, Shrink)
-    late = next_step(failure, sent_tokens=sent, max_output_tokens=4_000, attempt=4, max_attempts=3)
+    late = next_step(failure, POLICY, sent_tokens=sent, max_output_tokens=4_000, attempt=4)
     assert isinstance(late, GiveUp)
+    off = Policy.of(CompressionSettings(enabled=False), 200_000)
+    for kind in (ErrorKind.PROMPT_TOO_LONG, ErrorKind.PAYLOAD_TOO_LARGE):
+        failure = ErrorClass(kind, window_tokens=window, prompt_tokens=sent)
+        step = next_step(failure, off, sent_tokens=sent, max_output_tokens=4_000, attempt=attempt)
+        assert isinstance(step, GiveUp)

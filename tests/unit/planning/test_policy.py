@@ -219,11 +219,28 @@ class TestDecisions:
             policy.after_response(199_000),
             policy.hygiene(199_000, 9),
             policy.overflow(1),
+            policy.due(199_000),
+            policy.economy("it pays", pays=True),
+            policy.background(199_000),
         )
         assert all(
             isinstance(decision, Wait) and "compression.enabled" in decision.reason for decision in closed
         )
         assert isinstance(policy.manual(), Compact)
+
+    def test_what_pays_asks_no_model_and_what_does_not_waits(self):
+        decision = self.policy.economy("it pays", pays=True)
+        assert isinstance(decision, Compact)
+        assert not decision.may_call_model
+        assert isinstance(self.policy.economy("not yet", pays=False), Wait)
+
+    def test_a_compaction_is_prepared_from_85_percent_of_the_threshold_on(self):
+        assert isinstance(self.policy.background(84_999), Wait)
+        assert isinstance(self.policy.background(85_000), Compact)
+
+    def test_an_engine_that_says_it_is_due_is_heeded_unless_a_guard_objects(self):
+        assert isinstance(self.policy.due(50_000), Compact)
+        assert isinstance(self.policy.due(50_000, Guard(fires_from_tokens=60_000)), Wait)
 
     def test_an_explicit_target_forces_a_manual_pass(self):
         assert not self.policy.manual().forced

@@ -1,6 +1,7 @@
-"""An engine that knows lists of OpenAI-format dicts alone, at work on a conversation in any dialect.
+"""An engine at work on a conversation in any dialect: it is shown lists of OpenAI-format dicts, as its contract says.
 
-Its code is not ours: what it raises comes out as EngineFailure, and a list that a provider would refuse is not taken.
+An engine's code may not be ours: what it raises comes out as EngineFailure, and a list that a provider would refuse is
+not taken.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from penstock.conversation.dialects.chat import CHAT
 from penstock.conversation.message import ToolCall
 from penstock.conversation.rules import check, legal_cuts
 from penstock.conversation.wire import encode_wire
-from penstock.engine.contract import ContextEngine
 from penstock.engine.registry import blaming
 from penstock.errors import EngineFailure, InputError
 from penstock.transfer.convert import convert
@@ -24,9 +24,12 @@ from penstock.writing.stubs import arguments_of
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
+    from penstock.engine.compressed import Compressed
+    from penstock.engine.contract import CompactionWish, ContextEngine
     from penstock.measure.usage import Usage
+    from penstock.planning.receipt import Receipt
 
-__all__ = ["ListEngine"]
+__all__ = ["EngineAdapter"]
 
 
 class _Unit(msgspec.Struct, frozen=True):
@@ -36,58 +39,58 @@ class _Unit(msgspec.Struct, frozen=True):
     chat: list[dict[str, Any]]
 
 
-class ListEngine:
-    """Such an engine, and the dialect of the conversation that it works on."""
+class EngineAdapter:
+    """An engine, and the dialect of the conversation that it works on. Every call may raise EngineFailure."""
 
     def __init__(self, engine: ContextEngine, dialect: str) -> None:
-        self._engine = engine
+        self.engine = engine
         self._dialect = dialect_named(dialect)
 
     def is_due(self, view: Sequence[Any], tokens: int) -> bool:
         """Whether the engine wants to compress a request of so many tokens, and finds something to compress in it."""
-        engine = self._engine
-        with blaming(engine.name):
-            if not engine.should_compress(tokens):
-                # Only an engine that decides by the messages is worth having them converted before each request.
-                if type(engine).should_compress_preflight is ContextEngine.should_compress_preflight:
-                    return False
-                if not engine.should_compress_preflight(self.seen(view)):
-                    return False
-            return bool(engine.has_content_to_compress(self.seen(view)))
+        with blaming(self.engine.name):
+            return bool(self.engine.is_due(tokens, lambda: self.show(view)))
+
+    async def compact_view(
+        self, view: Sequence[Any], numbers: Sequence[int], wish: CompactionWish
+    ) -> Compressed | None:
+        """A compaction with its plan; None where the engine knows lists only, and `compress` is to be asked."""
+        with blaming(self.engine.name):
+            return await self.engine.compact_view(view, numbers, wish)
 
     def compress(self, view: Sequence[Any], tokens: int, focus: str | None) -> list[Any]:
-        """What the engine makes of the view, in the dialect of the view; what it kept is what was there.
+        """The list that the engine makes of the view, in the dialect of the view; what it kept is what was there.
 
         Raises EngineFailure where that is no conversation that the provider would take.
         """
         units = list(self._units(view))
         given = [wire for unit in units for wire in unit.chat]
-        with blaming(self._engine.name):
-            made: Any = self._engine.compress(given, tokens, focus)
+        with blaming(self.engine.name):
+            made: Any = self.engine.compress(given, tokens, focus)
         if not isinstance(made, list) or not made or not all(isinstance(one, dict) for one in made):
-            raise self._refused("it is no list of messages")
+            raise self._refusal("it is no list of messages")
         try:
-            wires = made if self._dialect is CHAT else list(self._back(made, units))
+            wires = made if self._dialect is CHAT else list(self._restore(made, units))
             broken = check(decode_all(self._dialect, wires), self._dialect.rules)
         except InputError as error:
-            raise self._refused(str(error)) from error
+            raise self._refusal(str(error)) from error
         if broken:
-            raise self._refused(f"at message {broken[0].index + 1}, {broken[0].text}")
+            raise self._refusal(f"at message {broken[0].index + 1}, {broken[0].text}")
         return wires
 
     def tool_schemas(self, taken: Container[str]) -> list[dict[str, Any]]:
         """The tools that the engine has the host offer; those with a name that is taken are left out."""
-        with blaming(self._engine.name):
-            schemas = [one for one in self._engine.get_tool_schemas() if _is_function(one)]
+        with blaming(self.engine.name):
+            schemas = [one for one in self.engine.get_tool_schemas() if _is_function(one)]
         return [one for one in schemas if one["function"]["name"] not in taken]
 
     def call(self, name: str, arguments: str, view: Sequence[Any]) -> str:
         """The answer of one of those tools."""
         args = arguments_of(ToolCall("", name, arguments))
-        with blaming(self._engine.name):
-            return str(self._engine.handle_tool_call(name, args, messages=self.seen(view)))
+        with blaming(self.engine.name):
+            return str(self.engine.handle_tool_call(name, args, messages=self.show(view)))
 
-    def used(self, usage: Usage) -> None:
+    def report(self, usage: Usage) -> None:
         """Tell the engine what a provider reported, in the shape of OpenAI's chat API."""
         report = {
             "prompt_tokens": usage.prompt_tokens,
@@ -99,15 +102,40 @@ class ListEngine:
             },
             "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         }
-        with blaming(self._engine.name):
-            self._engine.update_from_response(report)
+        with blaming(self.engine.name):
+            self.engine.update_from_response(report)
+
+    def settle(self, receipt: Receipt, tokens: int) -> None:
+        """Tell the engine what became of a compaction. `tokens` is what the request took before."""
+        with blaming(self.engine.name):
+            self.engine.on_compaction(receipt, tokens)
+
+    def switch(self, old_id: str, new_id: str, reason: str) -> None:
+        """Tell the engine that the session goes on under another id."""
+        with blaming(self.engine.name):
+            self.engine.on_session_switch(old_id, new_id, reason)
+
+    def start(self, session_id: str) -> None:
+        """Tell the engine that the session begins anew, as after an undo."""
+        with blaming(self.engine.name):
+            self.engine.on_session_start(session_id)
+
+    def update_model(self, model: str, window_tokens: int, base_url: str, provider: str = "") -> None:
+        """Tell the engine of another model, or of another window of the same one."""
+        with blaming(self.engine.name):
+            self.engine.update_model(model, window_tokens, base_url=base_url, provider=provider)
+
+    def reserve_output(self, tokens: int) -> None:
+        """Tell the engine how long answers may be."""
+        with blaming(self.engine.name):
+            self.engine.reserve_output(tokens)
 
     def end(self, session_id: str, view: Sequence[Any]) -> None:
         """Tell the engine that the session is over."""
-        with blaming(self._engine.name):
-            self._engine.on_session_end(session_id, self.seen(view))
+        with blaming(self.engine.name):
+            self.engine.on_session_end(session_id, self.show(view))
 
-    def seen(self, view: Sequence[Any]) -> list[dict[str, Any]]:
+    def show(self, view: Sequence[Any]) -> list[dict[str, Any]]:
         """The view as the engine sees it."""
         return (
             list(view) if self._dialect is CHAT else [one for unit in self._units(view) for one in unit.chat]
@@ -122,15 +150,21 @@ class ListEngine:
             chat = convert(messages[start:end], self._dialect, CHAT).wires
             yield _Unit(list(view[start:end]), chat)
 
-    def _back(self, made: list[dict[str, Any]], units: Sequence[_Unit]) -> Iterator[Any]:
-        """The list in the conversation's own dialect: units that came back whole as they were, the rest converted."""
+    def _restore(self, made: list[dict[str, Any]], units: Sequence[_Unit]) -> Iterator[Any]:
+        """The list in the conversation's own dialect: units that came back whole as they were, the rest converted.
+
+        Two units may look the same to the engine. Most engines keep the newest messages, so the end is matched first.
+        """
+        last, end = len(units), len(made)
+        while last and (chat := units[last - 1].chat) and made[max(0, end - len(chat)) : end] == chat:
+            last, end = last - 1, end - len(chat)
         places: dict[bytes, list[int]] = {}
-        for place, unit in enumerate(units):
+        for place, unit in enumerate(units[:last]):
             if unit.chat:
                 places.setdefault(encode_wire(unit.chat[0]), []).append(place)
         new: list[dict[str, Any]] = []
         at = first = 0
-        while at < len(made):
+        while at < end:
             found = next(
                 (
                     place
@@ -139,22 +173,24 @@ class ListEngine:
                 ),
                 None,
             )
-            if found is None:
+            if found is None or at + len(units[found].chat) > end:
                 new.append(made[at])
                 at += 1
                 continue
-            yield from self._converted(new)
+            yield from self._convert_back(new)
             new = []
             yield from units[found].wires
             at, first = at + len(units[found].chat), found + 1
-        yield from self._converted(new)
+        yield from self._convert_back(new)
+        for unit in units[last:]:
+            yield from unit.wires
 
-    def _converted(self, chat: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _convert_back(self, chat: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return convert(decode_all(CHAT, chat), CHAT, self._dialect).wires if chat else []
 
-    def _refused(self, why: str) -> EngineFailure:
+    def _refusal(self, why: str) -> EngineFailure:
         return EngineFailure(
-            f"the engine {self._engine.name!r} made a list that the provider would refuse ({why}); it was not taken"
+            f"the engine {self.engine.name!r} made a list that the provider would refuse ({why}); it was not taken"
         )
 
 
