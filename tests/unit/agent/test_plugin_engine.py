@@ -173,7 +173,7 @@ def test_it_has_what_the_built_in_engine_has(store, tmp_path, plugins):
     assert levels.count("warn") >= 2
     assert agent.session.view() == agent.context.view
     found = json.loads(agent.calls.recall("history_search", '{"query": "pelican noon"}'))["found"]
-    assert found[0]["handle"] == "m1"
+    assert "pelican" in json.dumps(found[0])
     assert json.loads(agent.calls.recall("history_describe", '{"handle": "s1"}'))["kind"] == "summary"
     assert rows[-1].receipt["decision"]["reason"]
     for left in range(len(rows) - 1, -1, -1):
