@@ -49,7 +49,7 @@ class PreparedCompaction(msgspec.Struct, frozen=True, eq=False):
     view_tokens: int
     """Tokens of the view that it gives, as we count them."""
     log_length: int
-    """How many messages the log had when it was made."""
+    """Length of the log when it was made."""
     pins: frozenset[int]
     """Positions of the messages that were pinned then."""
 
@@ -141,7 +141,7 @@ def record_list(
 
 
 def _places_of(made: Sequence[Any], given: Sequence[Sent]) -> list[int | None]:
-    """Where in the view each message of the list stands, None for one that stands nowhere.
+    """The place in the view of each message of the list, None for one that is not in the view.
 
     Of messages that are equal, the last ones are meant where the lists end alike, else the first ones.
     """

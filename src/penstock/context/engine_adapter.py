@@ -47,7 +47,7 @@ class EngineAdapter:
         self._dialect = dialect_named(dialect)
 
     def is_due(self, view: Sequence[Any], tokens: int) -> bool:
-        """Whether the engine wants to compress a request of so many tokens, and finds something to compress in it."""
+        """True where the engine wants to compress a request of so many tokens, and finds something to compress in it."""
         with blaming(self.engine.name):
             return bool(self.engine.is_due(tokens, lambda: self.show(view)))
 

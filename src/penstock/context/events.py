@@ -1,4 +1,4 @@
-"""What a live context tells its host while it works: plain values, in the order in which they happen."""
+"""Events that a live context tells its host while it works: plain values, in the order in which they happen."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ _WORTH_A_LOOK = 4_000  # tokens: below, a small error of ours looks like a cut
 
 
 class Beside(msgspec.Struct, frozen=True):
-    """What a request holds beside its messages: it counts against the window, and is never compacted."""
+    """The parts of a request beside its messages: they count against the window, and are never compacted."""
 
     system: Any = None
     tools: Sequence[Any] = ()
@@ -168,15 +168,15 @@ class Context:
     def use_model(self, model: str, window_tokens: int, provider: str = "") -> None:
         """Keep inside the window of this model from now on. Raises EngineFailure."""
         self._adapter.update_model(model, window_tokens, self.session.endpoint, provider)
-        self._limits_changed()
+        self._follow_limits()
 
     def reserve_output(self, tokens: int) -> None:
         """Keep room for answers of so many tokens, where the engine knows of such room. Raises EngineFailure."""
         self._adapter.reserve_output(tokens)
         self._reserved_output_tokens = tokens
-        self._limits_changed()
+        self._follow_limits()
 
-    def _limits_changed(self) -> None:
+    def _follow_limits(self) -> None:
         self._pressure = self._new_pressure()
         if self.bookkeeper is not None:
             self.bookkeeper.limit(self.engine.threshold_tokens)
@@ -307,7 +307,7 @@ class Context:
         return self.bookkeeper.weigh(tokens, self.outside_tokens, kept)
 
     def _kept_where_it_pays(self) -> int | None:
-        """What a compaction leaves that is made because it pays: less than at the threshold of a large window."""
+        """Tokens that a compaction made for the price leaves: fewer than at the threshold of a large window."""
         kept = self.engine.kept_tokens
         return None if kept is None else min(_KEPT_TOKENS, kept)
 
@@ -439,7 +439,7 @@ class Context:
         return await make_compaction(self.session, self._adapter, wish, tokens)
 
     def _still_fits(self, made: PreparedCompaction) -> bool:
-        """Whether what was prepared is what would be made now: the same pins, and room enough for what came since."""
+        """True where what was prepared would be made so now: the same pins, and room enough for what came since."""
         if made.pins != self.session.store.pins(self.session.id):
             return False
         if made.draft is None:

@@ -46,7 +46,7 @@ class WindowQuestion:
 
 
 def _is_open(session: Session) -> bool:
-    """Whether the list has something to say: our own table is made of those that the large providers publish."""
+    """True where the list may know more than we do: our own table is made of those that large providers publish."""
     source = session.window.source
     if source in ("config", "learned", "listing"):
         return False

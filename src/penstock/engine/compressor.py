@@ -149,7 +149,7 @@ class ContextCompressor(ContextEngine):
         return self.should_compress(prompt_tokens)
 
     def has_content_to_compress(self, messages: Sequence[dict[str, Any]]) -> bool:
-        """Whether a compression would save a tenth."""
+        """True where a compression would save a tenth."""
         request = self._request(None, None)
         return compress_list(messages, request, self._notebook).receipt.outcome != NOTHING_TO_DO
 
@@ -191,8 +191,8 @@ class ContextCompressor(ContextEngine):
         request = msgspec.structs.replace(self._request(focus_topic, target_tokens), numbers=numbers)
         writer = self._writer(may_call_model=may_call_model)
         if writer is None:
-            return self._seen(self._extractive(messages, request))
-        return self._seen(run_sync(self._written(messages, request, writer)))
+            return self._remember(self._extractive(messages, request))
+        return self._remember(run_sync(self._written(messages, request, writer)))
 
     async def aprepare(
         self,
@@ -207,8 +207,8 @@ class ContextCompressor(ContextEngine):
         request = msgspec.structs.replace(self._request(focus_topic, target_tokens), numbers=numbers)
         writer = self._writer(may_call_model=may_call_model)
         if writer is None:
-            return self._seen(await in_thread(self._extractive, messages, request))
-        return self._seen(await self._written(messages, request, writer))
+            return self._remember(await in_thread(self._extractive, messages, request))
+        return self._remember(await self._written(messages, request, writer))
 
     async def compact_view(
         self, messages: Sequence[Any], numbers: Sequence[int], wish: CompactionWish
@@ -235,7 +235,7 @@ class ContextCompressor(ContextEngine):
             receipt.tokens_before, receipt.tokens_after, forced=False
         )
         compressible = max(0, receipt.tokens_before - self._policy.budgets.tail_tokens)
-        self._thrash = self._thrash.passed(effective=effective, compressible_tokens=compressible)
+        self._thrash = self._thrash.after_pass(effective=effective, compressible_tokens=compressible)
         self._passed_at, self._compressible = receipt.tokens_before + outside, compressible
         if reason := self._thrash.reason(compressible):
             limit = self._policy.budgets.threshold_tokens
@@ -341,7 +341,7 @@ class ContextCompressor(ContextEngine):
     def _writer(self, *, may_call_model: bool) -> Summariser | None:
         return self._summariser if may_call_model and not self._in_emergency() else None
 
-    def _seen(self, result: Compressed) -> Compressed:
+    def _remember(self, result: Compressed) -> Compressed:
         """The result; what it was made of can be recalled from now on."""
         for number, origin in result.originals:
             self._originals.setdefault(number, origin)
@@ -405,7 +405,7 @@ class ContextCompressor(ContextEngine):
             self._notes = notes_for(self._store, session_id, self._notebook.redactor.redact)
 
     def _in_emergency(self) -> bool:
-        """Whether there is no time for a model: the request is close to the end of the window."""
+        """True where there is no time for a model: the request is close to the end of the window."""
         return (
             self.last_prompt_tokens >= self.settings.pressure.emergency * self._policy.budgets.window_tokens
         )
@@ -426,7 +426,7 @@ class ContextCompressor(ContextEngine):
         self._compressible = self._passed_at = 0
 
     def _guard(self, tokens: int) -> Guard:
-        """What holds compaction back at this size: growth since the last pass is compressible."""
+        """The guard that holds compaction back at this size: growth since the last pass is compressible."""
         grown = max(0, tokens - self._passed_at) if self._passed_at else 0
         return Guard(
             thrash=self._thrash,

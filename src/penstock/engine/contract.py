@@ -25,7 +25,7 @@ __all__ = ["CompactionWish", "ContextEngine"]
 
 
 class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
-    """How a compaction is to be made."""
+    """The wishes for one compaction."""
 
     target_tokens: int | None = None
     """The most that the messages may take afterwards; None leaves it to the engine."""
@@ -38,12 +38,12 @@ class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_plain(self) -> bool:
-        """Whether a compaction that was prepared without any wish will do."""
+        """True where a compaction that was prepared without any wish will do."""
         return self.target_tokens is None and not self.focus and not self.pins
 
 
 class ContextEngine(ABC):
-    """What a host may call. The first four members are required; the rest have defaults.
+    """The members that a host may use. The first four members are required; the rest have defaults.
 
     The attributes are the engine's view of the last response and of its limits. A host may read them at any
     time and writes none of them.
@@ -87,7 +87,7 @@ class ContextEngine(ABC):
 
     @abstractmethod
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
-        """Whether to compress now; without a number, by the last reported prompt tokens."""
+        """True where it is time to compress; without a number, by the last reported prompt tokens."""
 
     @abstractmethod
     def compress(
@@ -99,15 +99,15 @@ class ContextEngine(ABC):
         """A smaller list, or the same messages where there is nothing to do."""
 
     def should_compress_preflight(self, messages: Sequence[dict[str, Any]]) -> bool:
-        """Whether to compress before a request with these messages is sent."""
+        """True where a request with these messages should be compressed before it is sent."""
         return False
 
     def has_content_to_compress(self, messages: Sequence[dict[str, Any]]) -> bool:
-        """Whether a compression of these messages could do anything."""
+        """True where a compression of these messages could do anything."""
         return True
 
     def is_due(self, prompt_tokens: int, messages: Callable[[], Sequence[dict[str, Any]]]) -> bool:
-        """Whether to compress before a request of so many tokens. `messages` gives its list, and may take time to.
+        """True where a request of so many tokens should be compressed first. `messages` gives its list, and may take time to.
 
         The default asks the methods above, and converts nothing for an engine that decides by the tokens alone.
         """
@@ -163,7 +163,7 @@ class ContextEngine(ABC):
         return json.dumps({"error": f"this engine has no tool {name!r}"})
 
     def get_status(self) -> dict[str, Any]:
-        """What a status line shows."""
+        """The figures of a status line."""
         used = 100.0 * self.last_prompt_tokens / self.context_length if self.context_length else 0.0
         return {
             "last_prompt_tokens": self.last_prompt_tokens,

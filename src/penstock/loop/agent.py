@@ -50,14 +50,14 @@ _GRACE_SECONDS = 3.0  # for a command that was interrupted to end, and to say ho
 
 
 class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How many requests a turn may take, and how many tokens an answer may have (None: the provider's own limit)."""
+    """The most requests of a turn, and the most tokens of an answer (None: the provider's own limit)."""
 
     steps: int = 200
     max_output_tokens: int | None = None
 
 
 class Equipment(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent works with beside its model: tools and what they are given, its prompt, and how prompts are cached."""
+    """All that an agent works with beside its model: tools and what they are given, its prompt, its plan for caching."""
 
     toolbox: Toolbox
     tools: ToolContext

@@ -143,7 +143,7 @@ class ToolCalls:
         return self._context.session.handle_tool_call(name, arguments, tokens=most)
 
     def _context_for(self, call: Called) -> ToolContext:
-        """What the host gives to tools, for this call: its lines are told, and time spent on asking a person is known."""
+        """The host's tool context for this call: lines of output are told, and the time spent on asking a person is known."""
         tool = self.toolbox.tools.get(call.name)
 
         async def approve(asked: Permission) -> Decision:

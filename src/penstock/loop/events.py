@@ -1,4 +1,4 @@
-"""What happens in a turn, for a host to show: plain values, in the order in which they happen.
+"""Events of a turn, for a host to show: plain values, in the order in which they happen.
 
 Those that a live context tells are in `context.events`, and are named here too, since a turn tells all of them.
 """
@@ -44,7 +44,7 @@ class Said(msgspec.Struct, frozen=True):
 
 
 class Thought(msgspec.Struct, frozen=True):
-    """More of what the model thinks aloud."""
+    """More of the model's reasoning."""
 
     text: str
 
@@ -75,7 +75,7 @@ class ToolEnded(msgspec.Struct, frozen=True):
 
 
 class Used(msgspec.Struct, frozen=True):
-    """What a request used and cost (None where the price is not known), and how full the window is now."""
+    """Usage and cost of a request (None where the price is not known), and how full the window is now."""
 
     usage: Usage
     cost: float | None

@@ -1,4 +1,4 @@
-"""Which tools a request offers in full, and which only by name. Pure.
+"""Chooses the tools that a request offers in full, and those that it only names. Pure.
 
 Where the schemas of all tools take more than a tenth of the window, those that are rarely used are named with one line
 each in the description of `load_tools`; a call of it loads them. What was loaded or used stays for the session. That
@@ -34,7 +34,7 @@ _LINE_CHARS = 120
 
 
 class ToolUse(msgspec.Struct, frozen=True):
-    """What a log says of tools: those that were loaded, in that order, and how often each was called."""
+    """The tools in a log: those that were loaded, in that order, and how often each was called."""
 
     loaded: tuple[str, ...] = ()
     calls: Mapping[str, int] = msgspec.field(default_factory=dict)

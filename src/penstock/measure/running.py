@@ -15,7 +15,7 @@ __all__ = ["RunningEstimate"]
 
 
 class RunningEstimate(msgspec.Struct, frozen=True):
-    """What the provider last reported, plus the calibrated count of what came since.
+    """The last report of a provider, plus the calibrated count of what came since.
 
     `counted_tokens` is our count of everything in the prompt so far, `reported_tokens` the last report (0 before
     the first) and `covered_tokens` our count of what that report covers. A compaction replaces the prompt, so

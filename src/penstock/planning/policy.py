@@ -57,7 +57,7 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     emergency_tokens: int
 
     def target_tokens(self, head_tokens: int) -> int:
-        """What a compaction aims at where no target was given: head, summary and tail at their ceilings."""
+        """The tokens that a compaction aims at where no target was given: head, summary and tail at their ceilings."""
         return min(self.window_tokens, head_tokens + self.summary_ceiling_tokens + self.tail_ceiling_tokens)
 
 
@@ -96,7 +96,7 @@ def budgets(
 
 
 def summary_budget(settings: CompressionSettings, compacted_tokens: int, window_tokens: int) -> int:
-    """How long the summary of `compacted_tokens` may be, where no explicit target is given.
+    """The most tokens of the summary of `compacted_tokens`, where no explicit target is given.
 
     `flat` has a floor, `scaled` has none (its first band ends where the floor would begin); the ceiling binds
     both and wins over the floor.
@@ -109,13 +109,13 @@ def summary_budget(settings: CompressionSettings, compacted_tokens: int, window_
 
 
 def worth_it(tokens_before: int, predicted_after: int, *, forced: bool) -> bool:
-    """Whether a plan may run: it saves at least 10 %, or anything at all where it is forced."""
+    """True where a plan may run: it saves at least 10 %, or anything at all where it is forced."""
     saved = tokens_before - predicted_after
     return saved > 0 and (forced or saved * 10 >= tokens_before)
 
 
 class Trigger(StrEnum):
-    """What made a compaction run."""
+    """The occasion of a compaction."""
 
     PREFLIGHT = "preflight"
     RESPONSE = "response"
@@ -136,7 +136,7 @@ class Compact(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def may_call_model(self) -> bool:
-        """Whether a model may write the summary.
+        """True where a model may write the summary.
 
         An emergency takes the deterministic path. So does a compaction that is made because it pays: the promise is that
         it never costs more than it saves.
@@ -166,7 +166,7 @@ class Thrash(msgspec.Struct, frozen=True, kw_only=True):
     ineffective: int = 0
     compressible_tokens: int = 0
 
-    def passed(self, *, effective: bool, compressible_tokens: int) -> Thrash:
+    def after_pass(self, *, effective: bool, compressible_tokens: int) -> Thrash:
         """The guard after a pass that found `compressible_tokens` it was allowed to shrink."""
         if effective:
             return Thrash(threshold_tokens=self.threshold_tokens)
@@ -177,12 +177,12 @@ class Thrash(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def blocked(self, compressible_tokens: int) -> bool:
-        """Whether automatic compaction waits, given what is compressible now."""
+        """True where automatic compaction waits, given what is compressible now."""
         return self.ineffective >= INEFFECTIVE_PASSES and compressible_tokens < self.opens_at_tokens
 
     @property
     def opens_at_tokens(self) -> int:
-        """How much must be compressible for a closed guard to open."""
+        """The compressible tokens at which a closed guard opens."""
         return self.compressible_tokens + share(0.10, self.threshold_tokens)
 
     def reason(self, compressible_tokens: int) -> str:
@@ -196,7 +196,7 @@ class Thrash(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True):
-    """What may hold automatic compaction back; the default holds nothing back.
+    """Holds automatic compaction back; the default holds nothing back.
 
     `compressible_tokens` is what could be shrunk now (everything but head, tail and pins). `fires_from_tokens`
     is what `Pressure` says: above the threshold after a pass that could not get below it.

@@ -35,7 +35,7 @@ def after(*ineffective_at, threshold=100_000):
     """The guard after passes that saved too little, each with what was compressible then."""
     guard = Thrash(threshold_tokens=threshold)
     for compressible in ineffective_at:
-        guard = guard.passed(effective=False, compressible_tokens=compressible)
+        guard = guard.after_pass(effective=False, compressible_tokens=compressible)
     return guard
 
 
@@ -278,7 +278,7 @@ class TestThrash:
         once = after(50_000)
         assert not once.blocked(50_000)
         assert once.reason(50_000) == ""
-        assert once.passed(effective=False, compressible_tokens=50_000).blocked(50_000)
+        assert once.after_pass(effective=False, compressible_tokens=50_000).blocked(50_000)
 
     def test_it_says_why_in_words_and_numbers(self):
         closed = after(50_000, 52_000)
@@ -300,8 +300,8 @@ class TestThrash:
     def test_an_effective_pass_starts_the_count_anew(self):
         guard = (
             after(50_000)
-            .passed(effective=True, compressible_tokens=50_000)
-            .passed(effective=False, compressible_tokens=50_000)
+            .after_pass(effective=True, compressible_tokens=50_000)
+            .after_pass(effective=False, compressible_tokens=50_000)
         )
         assert not guard.blocked(0)
 
@@ -310,6 +310,6 @@ class TestThrash:
     def test_it_is_closed_only_after_two_ineffective_passes_in_a_row(self, passes, now):
         guard = after()
         for effective, compressible in passes:
-            guard = guard.passed(effective=effective, compressible_tokens=compressible)
+            guard = guard.after_pass(effective=effective, compressible_tokens=compressible)
         in_a_row = len(passes) >= 2 and not passes[-1][0] and not passes[-2][0]
         assert guard.blocked(now) == (in_a_row and now < passes[-1][1] + 10_000)
