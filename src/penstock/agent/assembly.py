@@ -76,9 +76,8 @@ def make_agent(
     base_url = str(getattr(model, "base_url", ""))
     session = _session(place.store, model, settings, session_id)
     session.endpoint, session.recall_tool, session.listed_window = base_url, EXPAND, listed_window
-    if (
-        session_id is not None and settings.context.engine in ENGINES
-    ):  # others have a view, and a threshold, of their own
+    # `Session.compact` makes what the built-in engines make; others have a threshold of their own.
+    if session_id is not None and settings.context.engine in ENGINES:
         tidy(session, reported_tokens=_reported_tokens(session))
     engine = _engine(session, model, place, provider)
     context = Context(session, engine, place.tell)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from penstock.context.compactions import PreparedCompaction
     from penstock.context.live import Context
+    from penstock.conversation.dialects import Dialect
     from penstock.loop.events import AgentEvent
     from penstock.loop.status import Status
     from penstock.providers.exchange import Answer, StreamingModel
@@ -218,7 +219,7 @@ class Agent:
             self.log([self._dialect.text_message(Role.ASSISTANT, f"{''.join(said)}\n\n{note}".strip())])
 
     @property
-    def _dialect(self) -> Any:
+    def _dialect(self) -> Dialect:
         return dialect_named(self.session.row.dialect)
 
     # Interruptions.
