@@ -9,10 +9,10 @@ import msgspec
 
 from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.agent.tools.list_files import ListFiles
-from penstock.agent.tools.toolbox import Toolbox
 from penstock.config import SecretText
 from penstock.loop.agent import TurnLimits
 from penstock.loop.events import ToolEnded
+from penstock.loop.tools import Toolbox
 from penstock.providers.connect import ConnectOptions, connect
 from penstock.providers.exchange import Answered, Called, Finish
 from penstock.settings import settings_from
@@ -76,7 +76,7 @@ def test_a_real_model_goes_through_a_whole_tool_turn(local_model, tmp_path, monk
         settings = settings_from({"model.context_length": local_model.context_tokens})
         place = AgentPlace(folder=work, store=store, tell=events.append, yes=True)
         agent = make_agent(place, Calling(model), settings)
-        agent.toolbox = Toolbox.of([ListFiles()])
+        agent.calls.toolbox = Toolbox.of([ListFiles()])
         agent.limits = TurnLimits(steps=3, max_output_tokens=96)
         ended = await agent.turn("Which files are here? Call list_files.")
         await agent.aclose()

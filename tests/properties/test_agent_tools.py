@@ -12,16 +12,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from penstock.agent.tools.patch import patched, why_not_found
+from penstock.agent.tools.patch import patch_text, why_not_found
 from penstock.agent.tools.read_file import LINE_CHARS, Start, page_of
 from penstock.agent.tools.readable import readable
-from penstock.agent.tools.toolbox import Toolbox, own_tools
+from penstock.agent.tools.toolbox import own_tools
 from penstock.errors import ToolFailure
 from penstock.loop.approvals import Approvals
-from penstock.loop.capping import HeadAndTail, capped
+from penstock.loop.capping import HeadAndTail, cap_text
 from penstock.loop.globs import glob_regex
-from penstock.loop.memory import added, entries_of, removed, replaced
-from penstock.loop.tools import ToolContext
+from penstock.loop.memory import add_entry, entries_of, remove_entry, replace_entry
+from penstock.loop.tools import Toolbox, ToolContext
 from penstock.loop.workspace import Workspace
 
 few = st.text(st.sampled_from("ab \n\t"), max_size=30)
@@ -35,9 +35,9 @@ class TestPatch:
         found = text.count(old)
         if found == 0 or old == new or (found > 1 and not everywhere):
             with pytest.raises(ToolFailure):
-                patched(text, old, new, everywhere=everywhere)
+                patch_text(text, old, new, everywhere=everywhere)
             return
-        result = patched(text, old, new, everywhere=everywhere)
+        result = patch_text(text, old, new, everywhere=everywhere)
         assert result.text == text.replace(old, new)
         assert len(result.lines) == found
         lines = text.split("\n")
@@ -48,12 +48,12 @@ class TestPatch:
         windows = text.replace("\n", "\r\n")
         assume("\n" in text)
         try:
-            plain = patched(text, old, new, everywhere=True).text
+            plain = patch_text(text, old, new, everywhere=True).text
         except ToolFailure:
             with pytest.raises(ToolFailure):
-                patched(windows, old, new, everywhere=True)
+                patch_text(windows, old, new, everywhere=True)
             return
-        assert patched(windows, old, new, everywhere=True).text == plain.replace("\n", "\r\n")
+        assert patch_text(windows, old, new, everywhere=True).text == plain.replace("\n", "\r\n")
 
     @given(few | st.text(max_size=60), few | st.text(max_size=30))
     def test_a_reason_is_always_given(self, text, old):
@@ -109,7 +109,7 @@ class TestCapping:
         for piece in pieces:
             kept.add(piece)
         text = kept.text()
-        assert text == capped(whole, most_chars)
+        assert text == cap_text(whole, most_chars)
         if len(whole) <= most_chars:
             assert text == whole
             return
@@ -165,7 +165,7 @@ class TestTheFolder:
             return
         assert os.path.realpath(found) == str(found)
         assert os.path.commonpath([root, found]) == str(root)
-        assert (root / workspace.shown(found)) == found
+        assert (root / workspace.relative_name(found)) == found
 
     @given(path=paths, tool=st.sampled_from(["read_file", "write_file", "patch", "list_files"]))
     def test_tools_neither_show_nor_change_what_is_outside(self, folders, path, tool):
@@ -226,15 +226,15 @@ class TestMemory:
         count = 0
         for entry in wanted:
             try:
-                text = added(text, entry)
+                text = add_entry(text, entry)
             except ToolFailure:
                 continue
             count += 1
             assert len(entries_of(text)) == count
         for entry in entries_of(text):
-            changed = replaced(text, entry.text, "something else entirely")
+            changed = replace_entry(text, entry.text, "something else entirely")
             assert len(entries_of(changed)) == count
-            assert len(entries_of(removed(text, entry.text))) == count - 1
+            assert len(entries_of(remove_entry(text, entry.text))) == count - 1
 
 
 class TestGlobs:

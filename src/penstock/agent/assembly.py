@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.agent.tools.toolbox import Toolbox, own_tools
+from penstock.agent.tools.toolbox import own_tools
 from penstock.config import command_environment, data_folder, read_named_variables
 from penstock.context.bookkeeping import books_for
 from penstock.context.hygiene import tidy
@@ -21,7 +21,7 @@ from penstock.loop.events import Noticed
 from penstock.loop.mcp import McpServers
 from penstock.loop.memory import MemoryFiles
 from penstock.loop.system_prompt import FrozenPrompt, PromptParts, Snapshot
-from penstock.loop.tools import ToolContext
+from penstock.loop.tools import Toolbox, ToolContext
 from penstock.loop.workspace import Workspace
 from penstock.providers.cache_marks import caching_for
 from penstock.recall.tools import EXPAND
@@ -45,7 +45,7 @@ _PROMPT = "prompt"  # the name of the notes that hold frozen prompts
 
 
 class AgentPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an agent works and who watches: a folder, a store, how a person is asked (None: nobody), what hears events.
+    """The surroundings of an agent: a folder, a store, a way to ask a person (None: nobody), a listener for events.
 
     `before_compaction` is given the facts of the messages that are about to leave the view, so that memory can take what
     must outlive it: what it writes to the memory files is in the system prompt from then on.
@@ -77,15 +77,14 @@ def make_agent(
     base_url = str(getattr(model, "base_url", ""))
     session = _session(place.store, model, settings, session_id)
     session.endpoint, session.recall_tool, session.listed_window = base_url, EXPAND, listed_window
-    if (
-        session_id is not None and settings.context.engine in ENGINES
-    ):  # others have a view, and a threshold, of their own
-        tidy(session, reported_tokens=_reported(session))
+    # `Session.compact` makes what the built-in engines make; others have a threshold of their own.
+    if session_id is not None and settings.context.engine in ENGINES:
+        tidy(session, reported_tokens=_reported_tokens(session))
     engine = _engine(session, model, place, provider)
     context = Context(session, engine, place.tell)
     workspace = Workspace.at(place.folder)
     memory = MemoryFiles(data_folder() / "memory")
-    prompt = FrozenPrompt(PromptParts(workspace=workspace, memory=memory), _kept_prompt(session))
+    prompt = FrozenPrompt(PromptParts(workspace=workspace, memory=memory), _read_prompt(session))
     _keep_prompt(session, prompt.current)
 
     def renew() -> None:
@@ -124,8 +123,8 @@ def _session(store: Store, model: StreamingModel, settings: Settings, session_id
     return session
 
 
-def _reported(session: Session) -> int | None:
-    """What the provider reported for the last request of the present view and its answer; None where there was none.
+def _reported_tokens(session: Session) -> int | None:
+    """Tokens that the provider reported for the last request of the present view and its answer; None where there is none.
 
     Never less than what we count: tool results may have come since.
     """
@@ -185,7 +184,7 @@ def _servers(settings: Settings, workspace: Workspace) -> McpServers | None:
     return McpServers(servers, folder=workspace.root, variables=read_named_variables(names))
 
 
-def _kept_prompt(session: Session) -> Snapshot | None:
+def _read_prompt(session: Session) -> Snapshot | None:
     data = session.store.note(_PROMPT, session.row.conversation)
     return msgspec.json.decode(data, type=Snapshot) if data else None
 

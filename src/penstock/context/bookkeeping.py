@@ -1,4 +1,4 @@
-"""The bill of a session as it grows: whether a compaction would pay now, what each has cost, and what it has saved.
+"""The bill of a session as it grows: says when a compaction would pay, what each has cost, and what it has saved.
 
 Where the model's price is not known there are no books, and only the threshold decides.
 """
@@ -25,7 +25,7 @@ __all__ = ["Bookkeeper", "books_for"]
 
 
 def books_for(model: str, plan: CachePlan, limit_tokens: int, settings: Settings) -> Bookkeeper:
-    """Books for a model, as its prompts are cached: by our marks, else by the provider itself."""
+    """Open the books for a model, as its prompts are cached: by our marks, else by the provider itself."""
     caching: Caching = "1h" if plan.ttl == "1h" else "5m" if plan.on else "automatic"
     return Bookkeeper(model, caching, limit_tokens, settings)
 
@@ -50,10 +50,10 @@ class Bookkeeper:
         mode = settings.context.economics
         self.books = None if isinstance(terms, Unknown) else Books(terms, limit_tokens, mode)
 
-    def weighed(
+    def weigh(
         self, view_tokens: int, static_tokens: int, kept_tokens: int, summary_tokens: int = 0
     ) -> Weighed | None:
-        """Whether to compact before the next request; None where prices are not known."""
+        """Weigh a compaction before the next request by its price; None where prices are not known."""
         if self.books is None:
             return None
         now = self._clock()
@@ -65,24 +65,24 @@ class Bookkeeper:
         return weigh(self.books, self._pending)
 
     def sent(self, tokens: int, *, compacted: bool, summary_tokens: int = 0) -> None:
-        """The request goes out with so many tokens, after a compaction or as it was."""
+        """Book a request that goes out with so many tokens, after a compaction or as it was."""
         if self.books is not None and self._pending is not None:
             after = tokens if compacted else None
             self.books = book(self.books, self._pending, after, summary_tokens=summary_tokens)
         self._pending = None
         self._last, self._sent_tokens = self._clock(), tokens
 
-    def answered(self, usage: Usage) -> None:
-        """What the provider reports corrects what was taken for warm or cold."""
+    def settle(self, usage: Usage) -> None:
+        """Correct what was taken for warm or cold by what the provider reports."""
         if self.books is not None:
             self.books = settle(self.books, usage)
 
     def limit(self, tokens: int) -> None:
-        """From so many tokens on a compaction always runs: the window turned out to be another one."""
+        """Set from how many tokens on a compaction always runs: the window turned out to be another one."""
         if self.books is not None:
             self.books = msgspec.structs.replace(self.books, limit_tokens=tokens)
 
     @property
     def saved_usd(self) -> float | None:
-        """What compacting has saved so far; None where prices are not known."""
+        """US dollars that compacting has saved so far; None where prices are not known."""
         return None if self.books is None else self.books.saved_usd

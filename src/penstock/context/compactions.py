@@ -1,83 +1,194 @@
-"""Compactions as values: what is wanted, what was made and waits to be put in place, what an engine for lists has done."""
+"""Makes a compaction of a session's view with any engine, ready to be committed.
+
+Two kinds of engines, one record: an engine with a plan says what becomes of each message; of an engine that only returns
+a list, the messages that it kept are recorded by their positions in the log, and those that it wrote as they stand.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.conversation import mark
+from penstock.conversation.dialects import dialect_named
+from penstock.conversation.message import Summary
+from penstock.conversation.view import Compaction, Handoff
 from penstock.conversation.wire import encode_wire
-from penstock.engine.compressed import Compressed  # noqa: TC001 - as above
-from penstock.planning.economics import Weighed  # noqa: TC001 - a struct's field types are read at run time
-from penstock.planning.receipt import COMPACTED, Receipt
-from penstock.sessions.drafts import CompactionDraft  # noqa: TC001 - as above
+from penstock.engine.threads import in_thread
+from penstock.planning.receipt import COMPACTED, NOTHING_TO_DO, Receipt
+from penstock.recall.originals import write_original
+from penstock.sessions.drafts import CompactionDraft
+from penstock.sessions.pins import bring_back_pinned
+from penstock.sessions.sendable import sendable
+from penstock.sessions.stored_view import read_view
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from penstock.engine.contract import ContextEngine
+    from penstock.context.engine_adapter import EngineAdapter
+    from penstock.conversation.dialects import Dialect
+    from penstock.conversation.view import Piece
+    from penstock.engine.contract import CompactionWish
+    from penstock.sessions.drafts import ViewBase
+    from penstock.sessions.sendable import Sent
+    from penstock.sessions.session import Session
+    from penstock.sessions.stored_view import StoredView
 
-__all__ = ["CompactionWish", "ListCompacted", "Made", "ended", "list_receipt"]
-
-
-class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
-    """What a compaction is to be like: how small (messages only), about what, and which messages stay, by number."""
-
-    target_tokens: int | None = None
-    focus: str | None = None
-    pins: frozenset[int] = frozenset()
-    may_call_model: bool = True
-    decision: Weighed | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether what was prepared will do."""
-        return self.target_tokens is None and not self.focus and not self.pins
+__all__ = ["PreparedCompaction", "make_compaction", "record_list"]
 
 
-class Made(msgspec.Struct, frozen=True, eq=False):
-    """A compaction that was made and not yet put in place. Without a draft there was nothing to do.
+class PreparedCompaction(msgspec.Struct, frozen=True, eq=False):
+    """A compaction that was made and not yet put in place."""
 
-    `tokens` are those of the view that it gives, `length` that of the log it was made of, `pins` what was pinned in it.
-    """
-
-    result: Compressed
-    draft: CompactionDraft | None
-    tokens: int
-    length: int
-    pins: frozenset[int]
-
-
-class ListCompacted(msgspec.Struct, frozen=True, eq=False):
-    """What an engine for lists made of the view."""
-
-    messages: list[Any]
     receipt: Receipt
+    draft: CompactionDraft | None
+    """All that is to be committed; None where there was nothing to do."""
+    view_tokens: int
+    """Tokens of the view that it gives, as we count them."""
+    log_length: int
+    """Length of the log when it was made."""
+    pins: frozenset[int]
+    """Positions of the messages that were pinned then."""
 
 
-def list_receipt(
-    engine: ContextEngine, before: Sequence[Any], after: Sequence[Any], tokens: tuple[int, int]
-) -> Receipt:
-    """What an engine for lists has done: `tokens` are those before and after."""
-    standing = {encode_wire(wire) for wire in after}
-    kept = sum(encode_wire(wire) in standing for wire in before)
-    return Receipt(
-        outcome=COMPACTED,
-        reason=f"by the engine {engine.name}",
-        tokens_before=tokens[0],
-        tokens_after=tokens[1],
+async def make_compaction(
+    session: Session, adapter: EngineAdapter, wish: CompactionWish, request_tokens: int
+) -> PreparedCompaction:
+    """Compact the view as it stands now, beside the event loop. The store is read, and nothing is written.
+
+    Raises what the engine raises: TargetTooSmall for a target that cannot be met, EngineFailure where it fails.
+    """
+    pins = frozenset(session.store.pins(session.id))
+    wish = msgspec.structs.replace(wish, pins=wish.pins.union(position + 1 for position in pins))
+    base = await in_thread(session.standing, with_pins=True)
+    result = await adapter.compact_view(base.view.wires, base.view.numbers, wish)
+    if result is not None:
+
+        def draft() -> PreparedCompaction:
+            made = session.draft(base, result)
+            tokens = 0 if made is None else session.weigh(made.wires)
+            return PreparedCompaction(result.receipt, made, tokens, base.tip.length, pins)
+
+        return await in_thread(draft)
+    started = time.monotonic()
+    given = sendable(base.view.wires, dialect_named(session.row.dialect))
+    # A thread that cannot be ended: an engine of a third party may take as long as it likes, and a person may not wait.
+    made = await asyncio.to_thread(adapter.compress, [one.wire for one in given], request_tokens, wish.focus)
+    seconds = time.monotonic() - started
+    return await in_thread(_draft_list, session, adapter, base, given, made, wish, pins, seconds)
+
+
+def _draft_list(  # noqa: PLR0913, PLR0917  # one caller, beside it
+    session: Session,
+    adapter: EngineAdapter,
+    base: ViewBase,
+    given: Sequence[Sent],
+    made: Sequence[Any],
+    wish: CompactionWish,
+    pins: frozenset[int],
+    seconds: float,
+) -> PreparedCompaction:
+    """The draft of a list that an engine has made of the view."""
+    dialect, tip = dialect_named(session.row.dialect), base.tip
+    pieces = record_list(base.view, given, made, dialect)
+    recorded = Compaction(tip.id, tip.length, pieces)
+    # A list engine cannot be told what to keep: what is pinned comes back behind what it wrote.
+    kept = {number - 1 for number in wish.pins}
+    recorded = bring_back_pinned(recorded, kept, session.store, session.row) or recorded
+    compaction = Compaction(tip.id, tip.length, _cover(base.view, recorded.pieces))
+    view = read_view(session.store, session.row, compaction, tip.length)
+    before, after = [one.wire for one in given], [one.wire for one in sendable(view.wires, dialect)]
+    tokens_before, tokens_after = session.weigh(before), session.weigh(after)
+    smaller = after != before and tokens_after < tokens_before
+    kept_verbatim = sum(not isinstance(piece, Handoff) for piece in compaction.pieces)
+    receipt = Receipt(
+        outcome=COMPACTED if smaller else NOTHING_TO_DO,
+        reason=f"by the engine {adapter.engine.name}",
+        tokens_before=tokens_before,
+        tokens_after=tokens_after,
         messages_before=len(before),
         messages_after=len(after),
-        target_tokens=engine.threshold_tokens,
-        kept=kept,
-        summarised=len(before) - kept,
+        target_tokens=adapter.engine.threshold_tokens,
+        kept=kept_verbatim,
+        summarised=len(before) - kept_verbatim,
+        seconds=seconds,
+        dialect=session.row.dialect,
+    )
+    draft = CompactionDraft(base, compaction, receipt.to_dict(), [], after) if smaller else None
+    return PreparedCompaction(receipt, draft, tokens_after if smaller else 0, tip.length, pins)
+
+
+def record_list(
+    view: StoredView, given: Sequence[Sent], made: Sequence[Any], dialect: Dialect
+) -> tuple[Piece, ...]:
+    """The pieces of a list that an engine made of a view: those of the messages that it kept, in their order, and its own.
+
+    `given` is the view as the engine saw it. What was mended in it has no place in the view, and is recorded as written.
+    """
+    groups = list(_pieces_of_wires(view))
+    pieces: list[Piece] = []
+    for wire, place in zip(made, _places_of(made, given), strict=True):
+        if place is not None:
+            pieces += groups[place]
+            continue
+        message = dialect.decode(wire)
+        summary = Summary(write_original(message), mark.VERSION)
+        pieces.append(Handoff(summary, (), message.role, encode_wire(wire).decode()))
+    return tuple(pieces)
+
+
+def _places_of(made: Sequence[Any], given: Sequence[Sent]) -> list[int | None]:
+    """The place in the view of each message of the list, None for one that is not in the view.
+
+    Of messages that are equal, the last ones are meant where the lists end alike, else the first ones.
+    """
+    raws, known = [encode_wire(wire) for wire in made], [encode_wire(one.wire) for one in given]
+    same = 0
+    while same < min(len(raws), len(known)) and raws[-1 - same] == known[-1 - same]:
+        same += 1
+    earlier: dict[bytes, list[int]] = {}
+    for at, raw in enumerate(known[: len(known) - same]):
+        earlier.setdefault(raw, []).append(at)
+    found: list[int | None] = []
+    least = -1
+    for raw in raws[: len(raws) - same]:
+        at = next((at for at in earlier.get(raw, ()) if at > least), -1)
+        least = max(least, at)
+        found.append(given[at].place if at >= 0 else None)
+    return [*found, *(one.place for one in given[len(given) - same :])]
+
+
+def _pieces_of_wires(view: StoredView) -> Iterator[tuple[Piece, ...]]:
+    """The pieces that each wire of a view is made of: a handoff that is merged into a message is one with it."""
+    merged: tuple[Piece, ...] = ()
+    for piece in view.pieces:
+        if isinstance(piece, Handoff) and piece.role is None:
+            merged = (*merged, piece)
+            continue
+        yield (*merged, piece)
+        merged = ()
+
+
+def _cover(view: StoredView, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    """The pieces, with the first that the engine wrote standing for all that the view no longer has."""
+    standing, covered = _positions(pieces)
+    before, covered_before = _positions(view.pieces)
+    gone = tuple(sorted((before | covered_before) - standing - covered))
+    first = next(
+        (at for at, piece in enumerate(pieces) if isinstance(piece, Handoff) and piece.written), None
+    )
+    return tuple(
+        msgspec.structs.replace(piece, covers=(*piece.covers, *gone))
+        if at == first and isinstance(piece, Handoff)
+        else piece
+        for at, piece in enumerate(pieces)
     )
 
 
-async def ended(prepared: asyncio.Task[Made]) -> None:
-    """What was being prepared is not wanted any more, and is over: the next one reads in the same notebook."""
-    if prepared.cancel():
-        await asyncio.wait([prepared])
-    if not prepared.cancelled():
-        prepared.exception()  # nobody wants to hear of it any more
+def _positions(pieces: Sequence[Piece]) -> tuple[set[int], set[int]]:
+    """The positions of the messages that stand in a view, and of those that its handoffs stand for."""
+    standing = {piece.position for piece in pieces if not isinstance(piece, Handoff)}
+    return standing, {place for piece in pieces if isinstance(piece, Handoff) for place in piece.covers}

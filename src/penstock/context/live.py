@@ -1,8 +1,14 @@
-"""What the model is sent, kept inside its window: the view of a session, and when and how it is compacted.
+"""The live context of one session: what the model is sent, kept inside its window. Any host can use it.
+
+    context = Context(session, engine, tell)
+    context.append(messages)               # log them, and send them from now on
+    await context.fit(beside)              # before a request: compact where it is due or pays
+    context.used(usage, sent_tokens)       # after its answer
+    await context.recover(error, …)        # where the provider refused it as too large
 
 The view grows in memory with the log, so that a turn costs what it adds. A compaction is made of the view as it stood
 and committed over it, whatever was said meanwhile; so it can be prepared beside the work, from 85 % of the threshold
-on, and only be put in place when the threshold is reached.
+on, and only be put in place when the threshold is reached. Which engine makes it changes nothing about that.
 """
 
 from __future__ import annotations
@@ -13,94 +19,105 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.context.compactions import CompactionWish, ListCompacted, Made, ended, list_receipt
-from penstock.context.list_engine import ListEngine
-from penstock.context.list_view import (
-    ListView,
-    drop_list_view,
-    keep_list_view,
-    kept_list_view,
-    positions_after,
-)
-from penstock.conversation.dialects import dialect_named
+from penstock.context.compactions import make_compaction
+from penstock.context.engine_adapter import EngineAdapter
+from penstock.context.events import Compacted, Compacting, Noticed, Recovering
+from penstock.context.recovery import GiveUp, LowerCap, next_step
+from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.message import Role
 from penstock.conversation.wire import parse_json
-from penstock.engine.compressed import Compressed  # noqa: TC001 - as above
-from penstock.engine.compressor import ContextCompressor
-from penstock.engine.threads import in_thread
-from penstock.errors import EngineFailure, PenstockError, StoreConflict
-from penstock.loop.events import Compacted, Compacting, Noticed
-from penstock.planning.economics import Weighed  # noqa: TC001 - a struct's field types are read at run time
-from penstock.sessions.drafts import CompactionDraft  # noqa: TC001 - as above
+from penstock.engine.contract import CompactionWish
+from penstock.errors import EngineFailure, PenstockError, ProviderError, StoreConflict, TargetTooSmall
+from penstock.planning.policy import Compact, Guard, Policy, Trigger, Wait
+from penstock.planning.pressure import Pressure
 from penstock.sessions.sendable import sendable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.context.bookkeeping import Bookkeeper
+    from penstock.context.compactions import PreparedCompaction
+    from penstock.context.events import ContextEvent
     from penstock.engine.contract import ContextEngine
-    from penstock.loop.events import AgentEvent
     from penstock.measure.usage import Usage
+    from penstock.planning.economics import Weighed
+    from penstock.planning.policy import Decision
+    from penstock.planning.pressure import Notice
+    from penstock.sessions.drafts import CompactionDraft
     from penstock.sessions.session import Session
-    from penstock.stores.values import NewFact
+    from penstock.stores.values import NewFact, UsageRow
 
-__all__ = ["Context"]
+__all__ = ["Beside", "Context", "RefusedRequest"]
 
-_PREPARE_FROM = 0.85  # of the threshold
-_KEPT_TOKENS = (
-    30_000  # handoff and tail of a compaction that pays; keeping less saves more than a better moment does
-)
+_KEPT_TOKENS = 30_000  # of a compaction that pays; keeping less saves more than a better moment does
 _FITS = 0.9  # of the threshold: where what was prepared and what came since take more, all of it is compacted anew
-_REST = 1.1  # times the size at which an engine for lists could do nothing: then it is asked again
+_REST = 1.1  # times the size at which an engine failed or found nothing to do: then it is asked again
+_LEAST_BY_HAND = 1_000  # tokens: nobody gains from making less of it
+_TRUNCATED = 0.6  # of what we expect: a provider that reports less has cut the prompt without saying so
+_WORTH_A_LOOK = 4_000  # tokens: below, a small error of ours looks like a cut
 
 
-def _nothing(*_told: Any) -> None:
+class Beside(msgspec.Struct, frozen=True):
+    """The parts of a request beside its messages: they count against the window, and are never compacted."""
+
+    system: Any = None
+    tools: Sequence[Any] = ()
+
+
+class RefusedRequest(msgspec.Struct, frozen=True):
+    """A request that a provider refused: its size by our estimate, the answer it asked for, and which try it was."""
+
+    tokens: int
+    max_output_tokens: int | None
+    attempt: int
+
+
+def _do_nothing(*_told: Any) -> None:
     """For hosts that have nothing to do then."""
 
 
 class Context:
-    """The context of one session. `outside_tokens` is what stands beside the messages: system prompt and tools.
+    """The context of one session, compacted by any engine. Not safe to share between tasks.
 
-    An engine that knows lists only has `listed`. Its view is kept beside the log (`list_view`), and the log keeps everything.
+    A host may set `bookkeeper` (prices then decide below the threshold), `before_compaction` (given the facts of the
+    messages that are about to leave) and `on_boundary` (called after each compaction: the beginning of the prompt has
+    changed anyway). `outside_tokens` is what stands beside the messages, `compactions` counts those of this process.
     """
 
-    def __init__(self, session: Session, engine: ContextEngine, tell: Callable[[AgentEvent], None]) -> None:
+    def __init__(self, session: Session, engine: ContextEngine, tell: Callable[[ContextEvent], None]) -> None:
         self.session = session
         self.engine = engine
-        self.listed = (
-            None if isinstance(engine, ContextCompressor) else ListEngine(engine, session.row.dialect)
-        )
         self.outside_tokens = 0
         self.compactions = 0
-        self.listed_compactions = 0
         self.bookkeeper: Bookkeeper | None = None
-        self.before_compaction: Callable[[Sequence[NewFact]], None] = _nothing
-        self.on_boundary: Callable[[], None] = (
-            _nothing  # after a compaction: the prompt's beginning changed anyway
-        )
-        self._tell = tell
-        self._prepared: asyncio.Task[Made] | None = None
-        self._dropped: asyncio.Task[Made] | None = None  # one that is not wanted any more, and may still run
+        self.before_compaction: Callable[[Sequence[NewFact]], None] = _do_nothing
+        self.on_boundary: Callable[[], None] = _do_nothing
         self.view: list[Any] = []
-        self.prefix_end: int | None = None  # how many messages of it the last compaction has settled
-        self._positions: list[
-            int | None
-        ] = []  # where in the log the messages of the view stand, for such an engine
-        self._counted = 0
-        self._rests_below = 0
+        self.prefix_end: int | None = None  # how many messages of the view the last compaction has settled
+        self._tell = tell
+        self._adapter = EngineAdapter(engine, session.row.dialect)
+        self._counted = 0  # tokens of the view, as we count them
+        self._reserved_output_tokens = 0
+        self._rests_below = 0  # tokens at which an engine that failed is asked again
+        self._prepared: asyncio.Task[PreparedCompaction] | None = None
+        self._dropped: asyncio.Task[PreparedCompaction] | None = (
+            None  # not wanted any more, and may still run
+        )
+        self._pressure = self._new_pressure()
         self._load()
+
+    # What is sent, and how much it is.
 
     def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> list[str]:
         """Log messages, and send them from now on; their handles. Results that are too large are kept in the store."""
         given = self.session.keep_results(messages) if keep_results else list(messages)
-        first = len(self.session)
         handles = self.session.append(given)
         self.view += given
-        self._positions += range(first, len(self.session))
         self._counted += self.session.weigh(given)
         return handles
 
     def catch_up(self) -> bool:
-        """Take in what another process has logged or compacted meanwhile; whether it has."""
+        """Take in what another process has logged or compacted meanwhile; False where there is nothing new."""
         if not self.session.is_behind():
             return False
         self._drop_prepared()
@@ -109,9 +126,9 @@ class Context:
         self._load()
         return True
 
-    def logged(self) -> list[Any]:
-        """Every message of the log, those too that a compaction took out of the view."""
-        if self.prefix_end is None and not self.listed_compactions:
+    def read_log(self) -> list[Any]:
+        """Every message of the log, also those that a compaction took out of the view."""
+        if self.prefix_end is None:
             return self.view
         entries = self.session.store.read_from(self.session.id, 0)
         return [parse_json(entry.raw) for entry in entries]
@@ -122,99 +139,256 @@ class Context:
         return self._counted + self.outside_tokens
 
     def tokens(self) -> int:
-        """What the provider would report for it: what it reported last, and what came since; before, as counted."""
+        """Tokens that the provider would report for it: what it reported last, and what came since."""
         return self.session.expected(self.counted)
 
-    async def fit(self) -> None:
-        """Before a request: compact where the threshold is reached or it pays, and begin to prepare where that is near."""
-        tokens = self.tokens()
-        limit = self.engine.threshold_tokens
-        weighed = self._weighed(tokens)
-        before = self.compactions
-        if self.listed is not None:
-            await self._fit_list(self.listed, tokens)
-        elif self.engine.should_compress(tokens):
-            reason = f"{tokens:,} tokens have reached the threshold of {limit:,}"
-            await self.compact(reason, tokens, CompactionWish(decision=weighed))
-        elif weighed is not None and weighed.compact and self._can_prepare():
-            # Below the threshold no model is asked: the promise is that it never costs more than it saves.
-            wish = CompactionWish(target_tokens=self._kept_tokens(), decision=weighed, may_call_model=False)
-            await self.compact(weighed.reason, tokens, wish)
-        elif self._prepared is None and tokens >= _PREPARE_FROM * limit:
-            self._prepare()
+    def weigh(self, beside: Beside) -> None:
+        """Count what stands beside the messages of the next request."""
+        self.outside_tokens = self.session.weigh_outside(tools=beside.tools, system=beside.system)
+
+    @property
+    def policy(self) -> Policy:
+        """Decides when to compact, for the window and the threshold of the engine in use."""
+        settings, engine = self.session.settings, self.engine
+        reserved, emergency = self._reserved_output_tokens, settings.pressure.emergency
+        window = engine.context_length or self.session.window.tokens
+        policy = Policy.of(settings.compression, window, reserved, emergency=emergency)
+        if not engine.threshold_tokens:
+            return policy
+        budgets = msgspec.structs.replace(policy.budgets, threshold_tokens=engine.threshold_tokens)
+        return msgspec.structs.replace(policy, budgets=budgets)
+
+    # The model and its limits.
+
+    def fit_window(self, tokens: int) -> None:
+        """Keep inside a window of so many tokens from now on. Raises EngineFailure."""
+        if tokens != self.engine.context_length:
+            self.use_model(self.session.row.model, tokens)
+
+    def use_model(self, model: str, window_tokens: int, provider: str = "") -> None:
+        """Keep inside the window of this model from now on. Raises EngineFailure."""
+        self._adapter.update_model(model, window_tokens, self.session.endpoint, provider)
+        self._follow_limits()
+
+    def reserve_output(self, tokens: int) -> None:
+        """Keep room for answers of so many tokens, where the engine knows of such room. Raises EngineFailure."""
+        self._adapter.reserve_output(tokens)
+        self._reserved_output_tokens = tokens
+        self._follow_limits()
+
+    def _follow_limits(self) -> None:
+        self._pressure = self._new_pressure()
+        if self.bookkeeper is not None:
+            self.bookkeeper.limit(self.engine.threshold_tokens)
+
+    # Before a request, after its answer, and where it was refused.
+
+    async def fit(self, beside: Beside | None = None) -> None:
+        """Before a request: compact where it is due or pays, and begin to prepare where that is near.
+
+        An engine that fails, or has nothing to give, rests until there is more; the person is told of a failure.
+        """
+        if beside is not None:
+            self.weigh(beside)
+        tokens, before = self.tokens(), self.compactions
+        weighed = self._weigh_prices(tokens)
+        try:
+            decision = self._decide(tokens, weighed)
+            if isinstance(decision, Compact):
+                made = await self.compact(decision.reason, tokens, self._wish_for(decision), weighed)
+                if made is None and not self.engine.watches_pressure:
+                    self._rests_below = int(tokens * _REST)
+            elif self._may_prepare(tokens):
+                self._prepare()
+        except EngineFailure as error:
+            self._rests_below = int(tokens * _REST)
+            self._tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
         if self.bookkeeper is not None:
             self.bookkeeper.sent(self.tokens(), compacted=self.compactions > before)
 
-    def _weighed(self, tokens: int) -> Weighed | None:
-        if self.bookkeeper is None or not isinstance(self.engine, ContextCompressor):
-            return None
-        return self.bookkeeper.weighed(tokens, self.outside_tokens, self._kept_tokens())
+    def used(self, usage: Usage, sent_tokens: int) -> UsageRow:
+        """After an answer: book what it used, and learn from it. `sent_tokens` is what we expected of the request."""
+        row = self.session.record_usage(usage, self.counted)
+        reported = usage.prompt_tokens
+        if not reported:
+            return row
+        if self.bookkeeper is not None:
+            self.bookkeeper.settle(usage)
+        self._try_to_tell(lambda: self._adapter.report(usage))
+        if not self.engine.watches_pressure:
+            self._pressure, notices = self._pressure.observe(reported)
+            self._say(notices)
+        if sent_tokens > _WORTH_A_LOOK and reported < _TRUNCATED * sent_tokens:
+            self._tell(
+                Noticed(
+                    "warn",
+                    f"the provider read {reported:,} tokens where about {sent_tokens:,} were sent: it may cut long "
+                    "prompts without saying so; set model.context_length to its real window",
+                )
+            )
+        return row
 
-    def _kept_tokens(self) -> int:
-        """What a compaction leaves that is made because it pays: less than at the threshold of a large window."""
-        engine = self.engine
-        most = engine.kept_tokens if isinstance(engine, ContextCompressor) else _KEPT_TOKENS
-        return min(_KEPT_TOKENS, most)
+    async def recover(
+        self, error: ProviderError, refused: RefusedRequest, beside: Callable[[], Beside]
+    ) -> int | None:
+        """Make a refused request smaller; the cap of the answer to ask for in the next try.
+
+        `beside` gives what stands beside the messages in the next try: a window that turned out to be small may have room
+        for less. Raises ProviderError where nothing helps, or where compacting is not allowed: its text says what to do.
+        """
+        session, kind = self.session, str(error.failure.kind)
+        step = next_step(
+            error.failure,
+            self.policy,
+            sent_tokens=refused.tokens,
+            max_output_tokens=refused.max_output_tokens,
+            attempt=refused.attempt,
+        )
+        if isinstance(step, GiveUp):
+            if not step.why:
+                raise error
+            raise ProviderError(step.why, failure=error.failure, requests=error.requests) from error
+        if isinstance(step, LowerCap):
+            self._tell(Recovering(kind, f"asking for at most {step.max_output_tokens:,} tokens of answer"))
+            session.learn_output_cap(error.failure)
+            return step.max_output_tokens
+        if session.learn_window(error.failure):
+            self.fit_window(session.window.tokens)
+            self.weigh(beside())
+        target = max(1, step.target_tokens - self.outside_tokens)
+        self._tell(Recovering(kind, f"compacting to {step.target_tokens:,} tokens, then asking again"))
+        try:
+            done = await self.compact(step.reason, refused.tokens, CompactionWish(target_tokens=target))
+        except TargetTooSmall as small:
+            raise self._too_large(error, small.parts, beside()) from error
+        if done is None and self.tokens() >= refused.tokens:  # the same request would be refused again
+            raise self._too_large(error, {}, beside())
+        self.weigh(beside())
+        return refused.max_output_tokens
+
+    def _too_large(self, error: ProviderError, parts: Mapping[str, int], beside: Beside) -> ProviderError:
+        """The error for a request that cannot be made smaller: which part of it takes how many tokens."""
+        outside = {
+            "system prompt": self.session.weigh_outside(system=beside.system),
+            "tools": self.session.weigh_outside(tools=beside.tools),
+        }
+        listed = ", ".join(f"{name} {tokens:,}" for name, tokens in {**outside, **parts}.items() if tokens)
+        text = f"{str(error).rstrip('.')}; no more of the request can give way: it has {listed} tokens"
+        return ProviderError(text, failure=error.failure, requests=error.requests)
+
+    # Deciding.
+
+    def _decide(self, tokens: int, weighed: Weighed | None) -> Decision:
+        """The policy's word before a request. The engine is only asked where the policy would let it."""
+        policy = self.policy
+        due = policy.due(tokens, Guard(fires_from_tokens=self._rests_below))
+        if isinstance(due, Compact) and self._adapter.is_due(self.view, tokens):
+            return due
+        if weighed is not None:
+            return policy.economy(weighed.reason, pays=weighed.compact)
+        return Wait(reason="the engine finds nothing to do")
+
+    def _may_prepare(self, tokens: int) -> bool:
+        if self._prepared is not None or not self.engine.works_in_background or tokens < self._rests_below:
+            return False
+        return isinstance(self.policy.background(tokens), Compact)
+
+    def _wish_for(self, decision: Compact) -> CompactionWish:
+        if decision.trigger is Trigger.ECONOMY:
+            return CompactionWish(
+                target_tokens=self._kept_where_it_pays(), may_call_model=decision.may_call_model
+            )
+        return CompactionWish(may_call_model=decision.may_call_model)
+
+    def _weigh_prices(self, tokens: int) -> Weighed | None:
+        kept = self._kept_where_it_pays()
+        if self.bookkeeper is None or kept is None:
+            return None
+        return self.bookkeeper.weigh(tokens, self.outside_tokens, kept)
+
+    def _kept_where_it_pays(self) -> int | None:
+        """Tokens that a compaction made for the price leaves: fewer than at the threshold of a large window."""
+        kept = self.engine.kept_tokens
+        return None if kept is None else min(_KEPT_TOKENS, kept)
+
+    # Compacting.
 
     async def compact(
-        self, reason: str, tokens: int, wish: CompactionWish | None = None
-    ) -> Compressed | ListCompacted | None:
-        """Compact now; None where there was nothing to do. Raises TargetTooSmall for a target that cannot be.
+        self,
+        reason: str,
+        tokens: int,
+        wish: CompactionWish | None = None,
+        weighed: Weighed | None = None,
+    ) -> PreparedCompaction | None:
+        """Compact now; None where there was nothing to do. `tokens` is what the request takes now.
 
-        An engine for lists knows neither targets nor pins. Where it fails, EngineFailure is raised and the view stays.
+        Raises TargetTooSmall for a target that cannot be met, EngineFailure where the engine fails: the view stays.
         """
         wish = wish or CompactionWish()
-        if not isinstance(self.engine, ContextCompressor):
-            return await self._compact_list(reason, tokens, wish.focus)
         started = time.monotonic()
-        made = await self._result(reason, wish)
+        made = await self._take_prepared(reason, wish, tokens)
         waited = time.monotonic() - started
-        result = made.result
-        self.engine.took(result, tokens)
+        self._try_to_tell(lambda: self._adapter.settle(made.receipt, tokens))
         if made.draft is None:
             return None
         old_id = self.session.id
         self._leave_to_memory(made.draft.facts)
         try:
-            decision = wish.decision.to_dict() if wish.decision is not None else {"reason": reason}
-            self.session.commit_draft(made.draft, decision)
+            why = weighed.to_dict() if weighed is not None else {"reason": reason}
+            self.session.commit_draft(made.draft, why)
         except StoreConflict:  # another process was quicker: its compaction is the view now
             self.session.refresh()
             self._load()
             return None
-        self.engine.on_session_switch(old_id, self.session.id, "compression")
-        self._take(made.draft, made.tokens)
+        self._try_to_tell(lambda: self._adapter.switch(old_id, self.session.id, "compression"))
+        self._take(made.draft, made.view_tokens)
         self.compactions += 1
+        self._rests_below = 0
+        if not self.engine.watches_pressure:
+            self._pressure, notices = self._pressure.observe_compaction(self.tokens())
+            self._say(notices)
         self.on_boundary()
-        self._tell(Compacted(result.receipt, reason, waited))
-        return result
+        self._tell(Compacted(made.receipt, reason, waited))
+        return made
 
-    def _leave_to_memory(self, facts: Sequence[NewFact]) -> None:
-        """What leaves the view may be kept in memory before it does; that this fails is no reason to keep it in the view."""
+    async def compact_by_hand(
+        self, focus: str | None = None, keep_exchanges: int | None = None
+    ) -> PreparedCompaction | None:
+        """Compact because a person asked: about a topic, or all but the last so many exchanges.
+
+        None where there is nothing to do. Raises EngineFailure where the engine fails.
+        """
+        reason = self.policy.manual().reason
+        wish = CompactionWish(focus=focus or None, pins=self._last_exchanges(keep_exchanges))
+        done = await self.compact(reason, self.tokens(), wish)
+        half = self._counted // 2
+        if done is not None or half < _LEAST_BY_HAND or self.engine.kept_tokens is None:
+            return done
+        # The conversation is smaller than what a full window is compacted to; a person who asks wants it smaller still.
         try:
-            self.before_compaction(facts)
-        except PenstockError as error:
-            self._tell(Noticed("warn", f"memory did not take what leaves the view: {error}"))
+            return await self.compact(
+                reason, self.tokens(), msgspec.structs.replace(wish, target_tokens=half)
+            )
+        except TargetTooSmall:
+            return None
 
-    def used(self, usage: Usage) -> None:
-        """Tell the engine what a provider reported for the last request."""
-        if self.listed is None:
-            self.engine.update_from_response(msgspec.structs.asdict(usage))
-        else:
-            self._or_tell(lambda listed: listed.used(usage))
+    def _last_exchanges(self, count: int | None) -> frozenset[int]:
+        """The numbers of the messages from the last so many requests on."""
+        if not count:
+            return frozenset()
+        view = self.session.standing().view
+        messages = decode_all(dialect_named(self.session.row.dialect), view.wires)
+        asked = [place for place, message in enumerate(messages) if message.role is Role.USER]
+        first = asked[-count] if len(asked) >= count else 0
+        return frozenset(number for number in view.numbers[first:] if number)
 
     def undo(self) -> bool:
-        """Take the last compaction back; False where there is none. Of an engine for lists, all of them."""
+        """Take the last compaction back; False where there is none."""
         self._drop_prepared()
-        if self.listed_compactions:
-            drop_list_view(self.session)
-            self.session.forget_report()
-            self._load()
-            return True
         done = self.session.undo()
         if done:
             self.session.refresh()
-            self.engine.on_session_start(self.session.id)
+            self._try_to_tell(lambda: self._adapter.start(self.session.id))
             self._load()
         return done
 
@@ -222,10 +396,25 @@ class Context:
         """End what is being prepared, and the session for its engine."""
         self._drop_prepared()
         if self._dropped is not None:
-            await ended(self._dropped)
-        self._or_tell(lambda listed: listed.end(self.session.id, self.view))
+            await _end(self._dropped)
+        self._try_to_tell(lambda: self._adapter.end(self.session.id, self.view))
 
-    async def _result(self, reason: str, wish: CompactionWish) -> Made:
+    # The engine's own tools.
+
+    def engine_tools(self, taken: set[str]) -> list[dict[str, Any]]:
+        """The tools that the engine has the host offer, but for those whose name is taken. Raises EngineFailure."""
+        return self._adapter.tool_schemas(taken)
+
+    def call_engine_tool(self, name: str, arguments: str) -> str:
+        """The answer of one of those tools. Raises EngineFailure."""
+        return self._adapter.call(name, arguments, self.view)
+
+    # Preparing.
+
+    def _prepare(self) -> None:
+        self._prepared = asyncio.ensure_future(self._make(CompactionWish(), self.tokens()))
+
+    async def _take_prepared(self, reason: str, wish: CompactionWish, tokens: int) -> PreparedCompaction:
         """The compaction that was prepared, where it is what is wanted now; else one that is made now."""
         prepared = self._prepared
         self._prepared = None
@@ -234,109 +423,37 @@ class Context:
                 self._tell(Compacting(reason))
             try:
                 made = await prepared
-                if self._still_does(made):
+                if self._still_fits(made):
                     return made
             except PenstockError as error:
                 self._tell(Noticed("warn", f"what was being prepared failed and is made anew: {error}"))
         elif prepared is not None:
             self._dropped = prepared
         self._tell(Compacting(reason))
-        return await self._made(wish)
+        return await self._make(wish, tokens)
 
-    def _still_does(self, made: Made) -> bool:
-        """Whether what was prepared is what would be made now: the same pins, and room enough for what came since."""
+    async def _make(self, wish: CompactionWish, tokens: int) -> PreparedCompaction:
+        if self._dropped is not None:
+            await _end(self._dropped)
+            self._dropped = None
+        return await make_compaction(self.session, self._adapter, wish, tokens)
+
+    def _still_fits(self, made: PreparedCompaction) -> bool:
+        """True where what was prepared would be made so now: the same pins, and room enough for what came since."""
         if made.pins != self.session.store.pins(self.session.id):
             return False
         if made.draft is None:
-            return len(self.session) == made.length
-        later = self.view[len(self.view) - (len(self.session) - made.length) :]
-        counted = made.tokens + self.session.weigh(later) + self.outside_tokens
+            return len(self.session) == made.log_length
+        later = self.view[len(self.view) - (len(self.session) - made.log_length) :]
+        counted = made.view_tokens + self.session.weigh(later) + self.outside_tokens
         return counted < _FITS * self.engine.threshold_tokens
-
-    async def _made(self, wish: CompactionWish) -> Made:
-        """A compaction of the view as it stands now, beside the event loop: all of it but what the store is told."""
-        engine, session = self.engine, self.session
-        assert isinstance(engine, ContextCompressor)  # noqa: S101 - the only callers have looked
-        if self._dropped is not None:
-            await ended(self._dropped)
-            self._dropped = None
-
-        pins = session.store.pins(session.id)
-        engine.pins = {position + 1 for position in pins}.union(wish.pins)
-        standing = await in_thread(session.standing, with_pins=True)
-        result = await engine.aprepare(
-            standing.view.wires,
-            wish.focus,
-            target_tokens=wish.target_tokens,
-            numbers=standing.view.numbers,
-            may_call_model=wish.may_call_model,
-        )
-
-        def drafted() -> Made:
-            draft = session.draft(standing, result)
-            tokens = 0 if draft is None else session.weigh(draft.wires)
-            return Made(result, draft, tokens, standing.tip.length, pins)
-
-        return await in_thread(drafted)
-
-    def _or_tell(self, action: Callable[[ListEngine], None]) -> None:
-        """What an engine for lists is told; that it fails at it is no reason to lose an answer."""
-        if self.listed is not None:
-            try:
-                action(self.listed)
-            except EngineFailure as error:
-                self._tell(Noticed("warn", str(error)))
-
-    async def _fit_list(self, listed: ListEngine, tokens: int) -> None:
-        """Compact where the engine wants to. One that fails, or has nothing to give, rests until there is more."""
-        if tokens < self._rests_below or not self.session.settings.compression.enabled:
-            return
-        try:
-            if not listed.is_due(self.view, tokens):
-                return
-            done = await self._compact_list(f"asked for at {tokens:,} tokens", tokens, None)
-        except EngineFailure as error:
-            done = None
-            self._tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
-        self._rests_below = 0 if done is not None else int(tokens * _REST)
-
-    async def _compact_list(self, reason: str, tokens: int, focus: str | None) -> ListCompacted | None:
-        assert self.listed is not None  # noqa: S101 - the only callers have looked
-        self._tell(Compacting(reason))
-        started, before = time.monotonic(), self.view
-        view = await asyncio.to_thread(self.listed.compress, before, tokens, focus)
-        counted = self.session.weigh(view)
-        if view == before or counted >= self._counted:
-            return None
-        receipt = list_receipt(self.engine, before, view, (self._counted, counted))
-        receipt = msgspec.structs.replace(
-            receipt, seconds=time.monotonic() - started, dialect=self.session.row.dialect
-        )
-        self._positions = positions_after(view, before, self._positions)
-        self.view, self._counted, self.prefix_end = view, counted, None
-        self.session.forget_report()
-        self.compactions += 1
-        self.listed_compactions += 1
-        keep_list_view(
-            self.session, self.engine.name, ListView(view, self._positions, self.listed_compactions)
-        )
-        self.on_boundary()
-        self._tell(Compacted(receipt, reason, receipt.seconds))
-        return ListCompacted(view, receipt)
-
-    def _can_prepare(self) -> bool:
-        engine = self.engine
-        return isinstance(engine, ContextCompressor) and engine.settings.compression.enabled
-
-    def _prepare(self) -> None:
-        if not self._can_prepare():
-            return
-        self._prepared = asyncio.ensure_future(self._made(CompactionWish()))
 
     def _drop_prepared(self) -> None:
         if self._prepared is not None:
             self._prepared.cancel()
             self._dropped, self._prepared = self._prepared, None
+
+    # The view in memory, and what others are told.
 
     def _take(self, draft: CompactionDraft, tokens: int) -> None:
         """The view of a compaction that was committed, and behind it what was said since it was begun."""
@@ -351,16 +468,40 @@ class Context:
         self.prefix_end = len(draft.wires)
 
     def _load(self) -> None:
-        kept = None if self.listed is None else kept_list_view(self.session, self.engine.name)
-        if kept is None:
-            standing = self.session.standing()
-            self.prefix_end = standing.prefix_end or None
-            # What a killed process left broken in the middle of the log is mended in the view, as in `Session.view`.
-            sent = sendable(standing.view.wires, dialect_named(self.session.row.dialect))
-            positions = standing.view.positions
-            kept = ListView(
-                [one.wire for one in sent],
-                [None if one.place is None else positions[one.place] for one in sent],
-            )
-        self.view, self._positions, self.listed_compactions = kept.wires, kept.positions, kept.compactions
+        standing = self.session.standing()
+        self.prefix_end = standing.prefix_end or None
+        # What a killed process left broken in the middle of the log is mended in the view, as in `Session.view`.
+        dialect = dialect_named(self.session.row.dialect)
+        self.view = [one.wire for one in sendable(standing.view.wires, dialect)]
         self._counted = self.session.weigh(self.view)
+
+    def _leave_to_memory(self, facts: Sequence[NewFact]) -> None:
+        """Let memory keep what leaves the view. That this fails is no reason to keep it in the view."""
+        try:
+            self.before_compaction(facts)
+        except PenstockError as error:
+            self._tell(Noticed("warn", f"memory did not take what leaves the view: {error}"))
+
+    def _try_to_tell(self, action: Callable[[], None]) -> None:
+        """Tell the engine something; that it fails at listening is no reason to lose an answer."""
+        try:
+            action()
+        except PenstockError as error:
+            self._tell(Noticed("warn", str(error)))
+
+    def _new_pressure(self) -> Pressure:
+        settings = self.session.settings
+        automatic = settings.compression.enabled
+        return Pressure.of(self.policy.budgets, settings.pressure, automatic=automatic)
+
+    def _say(self, notices: Sequence[Notice]) -> None:
+        for notice in notices:
+            self._tell(Noticed(str(notice.level), notice.text))
+
+
+async def _end(prepared: asyncio.Task[PreparedCompaction]) -> None:
+    """Wait for the end of a preparation that is not wanted any more: the next one reads in the same notebook."""
+    if prepared.cancel():
+        await asyncio.wait([prepared])
+    if not prepared.cancelled():
+        prepared.exception()  # nobody wants to hear of it any more

@@ -1,4 +1,6 @@
-"""What to do about a request that a provider refused. Pure: one refusal in, one step out.
+"""Chooses the step after a provider refused a request. Pure: one refusal in, one step out.
+
+Whether to compact is the policy's word; this module says how far.
 
 A prompt that is too long is compacted, strictly smaller each time; an answer cap that is too large is lowered for this
 call only, and nothing is compacted. Everything else is for the person: the transport has repeated what is worth
@@ -12,9 +14,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from penstock.errors import ErrorKind
+from penstock.planning.policy import Compact
 
 if TYPE_CHECKING:
     from penstock.errors import ErrorClass
+    from penstock.planning.policy import Policy
 
 __all__ = ["GiveUp", "LowerCap", "Shrink", "Step", "next_step"]
 
@@ -25,10 +29,10 @@ _LEAST_CAP = 256  # tokens of an answer: with less, the prompt is what is too lo
 
 
 class Shrink(msgspec.Struct, frozen=True):
-    """Compact to at most so many tokens, prompt and all, and ask again. `window_tokens` is a window that was told."""
+    """Compact to at most so many tokens, prompt and all, and ask again. `reason` is the policy's."""
 
     target_tokens: int
-    window_tokens: int | None = None
+    reason: str
 
 
 class LowerCap(msgspec.Struct, frozen=True):
@@ -38,37 +42,36 @@ class LowerCap(msgspec.Struct, frozen=True):
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """Tell the person."""
+    """Tell the person. `why` adds to what the provider says; empty where a smaller request would not help."""
 
-    why: str
+    why: str = ""
 
 
 Step: TypeAlias = Shrink | LowerCap | GiveUp
 
 
 def next_step(
-    failure: ErrorClass, *, sent_tokens: int, max_output_tokens: int | None, attempt: int, max_attempts: int
+    failure: ErrorClass, policy: Policy, *, sent_tokens: int, max_output_tokens: int | None, attempt: int
 ) -> Step:
     """The step after the `attempt`-th refusal (from 1) of a request that took `sent_tokens` by our estimate."""
     if failure.kind not in _TOO_LARGE:
-        return GiveUp(failure.message or str(failure.kind))
-    if attempt > max_attempts:
-        return GiveUp(
-            f"the request is still too large after {max_attempts} attempts (compression.max_attempts): "
-            f"{failure.message or failure.kind}"
-        )
-    if failure.kind is ErrorKind.OUTPUT_CAP_TOO_LARGE:
+        return GiveUp()
+    if failure.kind is ErrorKind.OUTPUT_CAP_TOO_LARGE and attempt <= policy.settings.max_attempts:
         cap = _cap(failure, sent_tokens, max_output_tokens)
         if cap >= _LEAST_CAP:
             return LowerCap(cap)
-    return Shrink(_target(failure, sent_tokens, max_output_tokens), failure.window_tokens)
+    decision = policy.overflow(attempt)
+    if isinstance(decision, Compact):
+        return Shrink(_target(failure, sent_tokens, max_output_tokens), decision.reason)
+    said = failure.message or str(failure.kind)
+    return GiveUp(f"{said.rstrip('.')}; {decision.reason}")
 
 
 _TOO_LARGE = (ErrorKind.PROMPT_TOO_LONG, ErrorKind.OUTPUT_CAP_TOO_LARGE, ErrorKind.PAYLOAD_TOO_LARGE)
 
 
 def _cap(failure: ErrorClass, sent_tokens: int, asked: int | None) -> int:
-    """What may be asked for: as told, else what the window leaves, else half."""
+    """The tokens of an answer that may be asked for: as told, else what the window leaves, else half."""
     if failure.output_cap_tokens:
         told = failure.output_cap_tokens
     elif failure.window_tokens:
@@ -79,7 +82,7 @@ def _cap(failure: ErrorClass, sent_tokens: int, asked: int | None) -> int:
 
 
 def _target(failure: ErrorClass, sent_tokens: int, reserved: int | None) -> int:
-    """By how much the provider says it was too long, in our own count; always less than what was sent."""
+    """The tokens to compact to, in our own count: as the provider says it; always less than what was sent."""
     if failure.kind is ErrorKind.PAYLOAD_TOO_LARGE:
         return int(sent_tokens * _MUCH_LESS)
     told = failure.window_tokens

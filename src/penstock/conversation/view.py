@@ -53,11 +53,16 @@ class Rewritten(msgspec.Struct, frozen=True, tag=True):
 
 
 class Handoff(msgspec.Struct, frozen=True, tag=True):
-    """A summary in place of messages. `role` is None where it stands inside the piece that follows it."""
+    """A summary in place of messages. `role` is None where it stands inside the piece that follows it.
+
+    `written` is the JSON of a whole message that an engine of a third party wrote: it is sent as it stands, and `summary`
+    only holds its text.
+    """
 
     summary: Summary
     covers: tuple[int, ...]
     role: Role | None = Role.USER
+    written: str | None = None
 
 
 Piece: TypeAlias = Kept | Rewritten | Handoff
@@ -132,6 +137,8 @@ def _write(
     waiting: Handoff | None = None  # a handoff without a role stands inside the piece that follows it
     for piece in pieces:
         match piece:
+            case Handoff(written=str() as written):
+                yield parse_json(written), None, False
             case Handoff(role=None):
                 waiting = piece
             case Handoff(summary=summary, role=Role() as role):

@@ -13,13 +13,14 @@ from penstock.conversation.handles import parse_message_handle
 from penstock.engine.attempt import WriterMemory
 from penstock.engine.auxiliary import provider_of, summariser_for
 from penstock.engine.compress import CompressRequest, compress_list, new_notebook, run_sync, summarise_list
-from penstock.engine.contract import ContextEngine
+from penstock.engine.contract import CompactionWish, ContextEngine
 from penstock.engine.learned import Learned, notes_for
 from penstock.engine.recollection import Recollection
 from penstock.engine.summariser import summariser_of
 from penstock.engine.threads import in_thread
 from penstock.errors import SettingsError, UnknownHandle
 from penstock.measure.calibration import Calibration
+from penstock.measure.running import RunningEstimate
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.usage import normalise_usage
 from penstock.planning.policy import Compact, Guard, Policy, Thrash, worth_it
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.engine.compressed import Compressed
     from penstock.engine.learned import PartNotes
     from penstock.engine.summariser import Summariser
+    from penstock.planning.receipt import Receipt
     from penstock.stores.store import Store
     from penstock.writing.notebook import Notebook
 
@@ -66,6 +68,8 @@ class ContextCompressor(ContextEngine):
     threshold_percent = 0.50
     protect_first_n = 3
     protect_last_n = 20
+    works_in_background = True
+    watches_pressure = True
 
     def __init__(  # noqa: PLR0913  # all but the first by name
         self,
@@ -113,7 +117,7 @@ class ContextCompressor(ContextEngine):
         self._thrash: Thrash
         self._pressure: Pressure
         self._compressible = self._passed_at = 0
-        self._counted = self._reported_at = 0
+        self._running = RunningEstimate()
         self._fit_window(context_length)
 
     @property
@@ -128,7 +132,7 @@ class ContextCompressor(ContextEngine):
         self.last_prompt_tokens = reported.prompt_tokens
         self.last_completion_tokens = reported.output_tokens
         self.last_total_tokens = reported.total_tokens
-        self._reported_at = self._counted
+        self._running = self._running.report(self.last_prompt_tokens)
         self._observe(self.last_prompt_tokens)
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
@@ -141,8 +145,12 @@ class ContextCompressor(ContextEngine):
         tokens = self.estimate(messages)
         return isinstance(self._policy.preflight(tokens, self._guard(tokens)), Compact)
 
+    def is_due(self, prompt_tokens: int, messages: Callable[[], Sequence[dict[str, Any]]]) -> bool:  # noqa: ARG002
+        """By the tokens alone: a host with a log weighs its view itself."""
+        return self.should_compress(prompt_tokens)
+
     def has_content_to_compress(self, messages: Sequence[dict[str, Any]]) -> bool:
-        """Whether a compression would save a tenth."""
+        """True where a compression would save a tenth."""
         request = self._request(None, None)
         return compress_list(messages, request, self._notebook).receipt.outcome != NOTHING_TO_DO
 
@@ -165,7 +173,7 @@ class ContextCompressor(ContextEngine):
     ) -> Compressed:
         """Compress and say what was done. `current_tokens` is what the whole request takes, where known."""
         result = self.prepare(messages, focus_topic, target_tokens=target_tokens)
-        self.took(result, current_tokens)
+        self.on_compaction(result.receipt, current_tokens)
         return result
 
     def prepare(
@@ -177,15 +185,15 @@ class ContextCompressor(ContextEngine):
         numbers: Sequence[int] | None = None,
         may_call_model: bool = True,
     ) -> Compressed:
-        """Compress for later: nothing counts as done before `took`. `numbers` name the messages, where a log does.
+        """Compress for later: nothing counts as done before `on_compaction`. `numbers` name the messages, where a log does.
 
         Without `may_call_model` the handoff is made of the conversation's own words.
         """
         request = msgspec.structs.replace(self._request(focus_topic, target_tokens), numbers=numbers)
         writer = self._writer(may_call_model=may_call_model)
         if writer is None:
-            return self._seen(self._extractive(messages, request))
-        return self._seen(run_sync(self._written(messages, request, writer)))
+            return self._remember(self._extractive(messages, request))
+        return self._remember(run_sync(self._written(messages, request, writer)))
 
     async def aprepare(
         self,
@@ -200,23 +208,35 @@ class ContextCompressor(ContextEngine):
         request = msgspec.structs.replace(self._request(focus_topic, target_tokens), numbers=numbers)
         writer = self._writer(may_call_model=may_call_model)
         if writer is None:
-            return self._seen(await in_thread(self._extractive, messages, request))
-        return self._seen(await self._written(messages, request, writer))
+            return self._remember(await in_thread(self._extractive, messages, request))
+        return self._remember(await self._written(messages, request, writer))
+
+    async def compact_view(
+        self, messages: Sequence[Any], numbers: Sequence[int], wish: CompactionWish
+    ) -> Compressed:
+        """As `aprepare`, for a host with a log; the pins are those of the wish from now on."""
+        self.pins = set(wish.pins)
+        return await self.aprepare(
+            messages,
+            wish.focus,
+            target_tokens=wish.target_tokens,
+            numbers=numbers,
+            may_call_model=wish.may_call_model,
+        )
 
     @property
     def kept_tokens(self) -> int:
-        """What a compaction leaves at most where no target is given: handoff and tail."""
+        """The most that a compaction without a target leaves: handoff and tail."""
         return self._policy.budgets.target_tokens(0)
 
-    def took(self, result: Compressed, current_tokens: int | None = None) -> None:
-        """What was prepared is the view from now on. `current_tokens` is what the request took before, where known."""
-        receipt = result.receipt
+    def on_compaction(self, receipt: Receipt, current_tokens: int | None = None) -> None:
+        """Count it, and rest where compactions save too little. `current_tokens` is what the request took before."""
         outside = max(0, (current_tokens or receipt.tokens_before) - receipt.tokens_before)
         effective = receipt.outcome != NOTHING_TO_DO and worth_it(
             receipt.tokens_before, receipt.tokens_after, forced=False
         )
         compressible = max(0, receipt.tokens_before - self._policy.budgets.tail_tokens)
-        self._thrash = self._thrash.passed(effective=effective, compressible_tokens=compressible)
+        self._thrash = self._thrash.after_pass(effective=effective, compressible_tokens=compressible)
         self._passed_at, self._compressible = receipt.tokens_before + outside, compressible
         if reason := self._thrash.reason(compressible):
             limit = self._policy.budgets.threshold_tokens
@@ -225,9 +245,9 @@ class ContextCompressor(ContextEngine):
             )
         if receipt.outcome != NOTHING_TO_DO:
             self.compression_count += 1
-            self._counted = self._reported_at = receipt.tokens_after
-            self._observed = (0, 0)
             self.last_prompt_tokens = receipt.tokens_after + outside
+            self._running = RunningEstimate(receipt.tokens_after).report(self.last_prompt_tokens)
+            self._observed = (0, 0)
             self._pressure, notices = self._pressure.observe_compaction(self.last_prompt_tokens)
             self._say(notices)
 
@@ -244,15 +264,10 @@ class ContextCompressor(ContextEngine):
         Only messages that were not seen before are counted. With a store, as the model was seen to count.
         """
         counted = sum(self._notebook.weigh(messages, detect(messages)))
-        self._counted = counted
+        self._running = self._running.recount(counted)
         if self._recollection is not None:
             self._recollection.see(messages)
-        calibration = self._calibration()
-        if not (self.last_prompt_tokens and self._reported_at):
-            return calibration.estimate(counted)
-        grown = counted - self._reported_at
-        since = calibration.estimate(grown) if grown > 0 else -calibration.estimate(-grown)
-        return max(0, self.last_prompt_tokens + since)
+        return self._running.tokens(self._calibration())
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """The recall tools, where they were asked for."""
@@ -277,7 +292,7 @@ class ContextCompressor(ContextEngine):
             self._recollection = self._new_recollection()
         self.pins.clear()
         self._fit_window(self.context_length)
-        self._counted = self._reported_at = 0
+        self._running = RunningEstimate()
         self._observed = (0, 0)
         self._notes = None
 
@@ -327,7 +342,7 @@ class ContextCompressor(ContextEngine):
     def _writer(self, *, may_call_model: bool) -> Summariser | None:
         return self._summariser if may_call_model and not self._in_emergency() else None
 
-    def _seen(self, result: Compressed) -> Compressed:
+    def _remember(self, result: Compressed) -> Compressed:
         """The result; what it was made of can be recalled from now on."""
         for number, origin in result.originals:
             self._originals.setdefault(number, origin)
@@ -381,16 +396,17 @@ class ContextCompressor(ContextEngine):
     def _learn(self, reported: int) -> None:
         """Learn how the model counts from what the prompt grew by: what stands beside the messages is in both reports."""
         counted, before = self._observed
-        self._observed = (self._counted, reported)
+        now = self._running.counted_tokens
+        self._observed = (now, reported)
         if self._learned is not None and self._model and counted and before:
-            self._learned.observe(self._model, self._endpoint, self._counted - counted, reported - before)
+            self._learned.observe(self._model, self._endpoint, now - counted, reported - before)
 
     def _keep_notes_of(self, session_id: str) -> None:
         if self._store is not None:
             self._notes = notes_for(self._store, session_id, self._notebook.redactor.redact)
 
     def _in_emergency(self) -> bool:
-        """Whether there is no time for a model: the request is close to the end of the window."""
+        """True where there is no time for a model: the request is close to the end of the window."""
         return (
             self.last_prompt_tokens >= self.settings.pressure.emergency * self._policy.budgets.window_tokens
         )
@@ -411,7 +427,7 @@ class ContextCompressor(ContextEngine):
         self._compressible = self._passed_at = 0
 
     def _guard(self, tokens: int) -> Guard:
-        """What holds compaction back at this size: growth since the last pass is compressible."""
+        """The guard that holds compaction back at this size: growth since the last pass is compressible."""
         grown = max(0, tokens - self._passed_at) if self._passed_at else 0
         return Guard(
             thrash=self._thrash,

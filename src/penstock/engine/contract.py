@@ -1,6 +1,10 @@
-"""`ContextEngine`: the contract between a host (an agent, a gateway) and whatever keeps its context small.
+"""`ContextEngine`: the contract between a host (an agent, a gateway) and the engine that keeps its context small.
 
 Lists are lists of OpenAI-format dicts. An engine never mutates what it is given.
+
+An engine needs four members. All that a host does around a compaction is the same for every engine: it is decided on,
+committed to the session's log, opens a continuation session, is counted, can be undone and survives a restart. Optional
+members let an engine say more: that it may work in the background, how much it keeps, that it watches the pressure itself.
 """
 
 from __future__ import annotations
@@ -9,14 +13,37 @@ import json
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+import msgspec
 
-__all__ = ["ContextEngine"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.engine.compressed import Compressed
+    from penstock.planning.receipt import Receipt
+
+__all__ = ["CompactionWish", "ContextEngine"]
+
+
+class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
+    """The wishes for one compaction."""
+
+    target_tokens: int | None = None
+    """The most that the messages may take afterwards; None leaves it to the engine."""
+    focus: str | None = None
+    """A topic that gets more room than the rest."""
+    pins: frozenset[int] = frozenset()
+    """Numbers of messages that stay whole."""
+    may_call_model: bool = True
+    """False where no model may be asked: there is no time for it, or it would cost more than it saves."""
+
+    @property
+    def is_plain(self) -> bool:
+        """True where a compaction that was prepared without any wish will do."""
+        return self.target_tokens is None and not self.focus and not self.pins
 
 
 class ContextEngine(ABC):
-    """What a host may call. The first four are required; the rest have defaults that do nothing.
+    """The members that a host may use. The first four members are required; the rest have defaults.
 
     The attributes are the engine's view of the last response and of its limits. A host may read them at any
     time and writes none of them.
@@ -33,10 +60,26 @@ class ContextEngine(ABC):
     protect_first_n: int = 3
     protect_last_n: int = 6
 
+    works_in_background: bool = False
+    """True where `compress` may run in a thread while the host calls other methods, and is free of lasting effects: the
+    host then prepares compactions beside the work, and tells `on_compaction` which of them it has put in place."""
+    watches_pressure: bool = False
+    """True where the engine itself warns a person of pressure, and rests where compacting saves too little; else the host
+    does both."""
+
     @property
     @abstractmethod
     def name(self) -> str:
         """The name by which `context.engine` chooses it."""
+
+    @property
+    def kept_tokens(self) -> int | None:
+        """The most tokens that a compaction without a target leaves; None where the engine cannot tell.
+
+        An engine that tells is also asked to compact below the threshold where prices make that worth it: to a target, and
+        without a model.
+        """
+        return None
 
     @abstractmethod
     def update_from_response(self, usage: Mapping[str, Any]) -> None:
@@ -44,7 +87,7 @@ class ContextEngine(ABC):
 
     @abstractmethod
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
-        """Whether to compress now; without a number, by the last reported prompt tokens."""
+        """True where it is time to compress; without a number, by the last reported prompt tokens."""
 
     @abstractmethod
     def compress(
@@ -56,12 +99,46 @@ class ContextEngine(ABC):
         """A smaller list, or the same messages where there is nothing to do."""
 
     def should_compress_preflight(self, messages: Sequence[dict[str, Any]]) -> bool:
-        """Whether to compress before a request with these messages is sent."""
+        """True where a request with these messages should be compressed before it is sent."""
         return False
 
     def has_content_to_compress(self, messages: Sequence[dict[str, Any]]) -> bool:
-        """Whether a compression of these messages could do anything."""
+        """True where a compression of these messages could do anything."""
         return True
+
+    def is_due(self, prompt_tokens: int, messages: Callable[[], Sequence[dict[str, Any]]]) -> bool:
+        """True where a request of so many tokens should be compressed first. `messages` gives its list, and may take time to.
+
+        The default asks the methods above, and converts nothing for an engine that decides by the tokens alone.
+        """
+        if not self.should_compress(prompt_tokens):
+            if type(self).should_compress_preflight is ContextEngine.should_compress_preflight:
+                return False
+            if not self.should_compress_preflight(messages()):
+                return False
+        return bool(self.has_content_to_compress(messages()))
+
+    async def compact_view(
+        self, messages: Sequence[Any], numbers: Sequence[int], wish: CompactionWish
+    ) -> Compressed | None:
+        """A compaction of the view of a log, with its plan. None from an engine that knows lists only: see `compress`.
+
+        `messages` are in the conversation's own dialect, `numbers` name them by their place in the log, 0 for those that
+        stand for others. Nothing counts as done before `on_compaction`. Engines that build on `ContextCompressor` have it.
+        """
+        return None
+
+    def on_compaction(self, receipt: Receipt, current_tokens: int | None = None) -> None:
+        """A compaction of this engine was put in place, or came to nothing: the receipt tells which.
+
+        `current_tokens` is what the whole request took before.
+        """
+
+    def reserve_output(self, tokens: int) -> None:
+        """Requests ask for answers of so many tokens from now on, which leave less of the window to the prompt."""
+
+    def use_summariser(self, summariser: Any) -> None:
+        """Another model writes summaries from now on; None leaves the choice to the settings."""
 
     def on_session_start(self, session_id: str, **context: Any) -> None:
         """A session begins or is resumed."""
@@ -86,7 +163,7 @@ class ContextEngine(ABC):
         return json.dumps({"error": f"this engine has no tool {name!r}"})
 
     def get_status(self) -> dict[str, Any]:
-        """What a status line shows."""
+        """The figures of a status line."""
         used = 100.0 * self.last_prompt_tokens / self.context_length if self.context_length else 0.0
         return {
             "last_prompt_tokens": self.last_prompt_tokens,

@@ -1,4 +1,4 @@
-"""Who may do what: reading is free; writes, commands and calls of foreign servers are allowed by a rule, by `--yes`, or
+"""Approvals: reading is free; writes, commands and calls of foreign servers are allowed by a rule, by `--yes`, or
 by a person who is asked.
 
     terminal                   every command
@@ -41,7 +41,7 @@ _CHAINS = re.compile(r"[;|&<>$`\n\r\\]|[({]")
 
 
 class Access(StrEnum):
-    """What a tool does to the world."""
+    """The effect of a tool on the world."""
 
     READ = "read"
     WRITE = "write"
@@ -49,7 +49,7 @@ class Access(StrEnum):
 
 
 class Permission(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call asks for.
+    """The permission that a call asks for.
 
     `subject` is what rules look at: the command, the path from the working folder on, the address. `detail` is what a
     person sees beside it, such as the difference that a write makes. `why` says why reading is not free here.
@@ -75,7 +75,7 @@ class ApprovalRule(msgspec.Struct, frozen=True):
     exact: bool = False
 
     def allows(self, asked: Permission) -> bool:
-        """Whether it is this tool and such a subject."""
+        """True for calls of this tool with such a subject."""
         if not glob_regex(self.tool).fullmatch(asked.tool):
             return False
         if self.pattern is None or self.pattern == asked.subject:
@@ -90,14 +90,14 @@ class ApprovalRule(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """Whether a call may be made, and why."""
+    """The answer to a call that asked for permission, and the reason."""
 
     allowed: bool
     reason: str
 
 
 class ApprovalReply(StrEnum):
-    """What a person says when asked."""
+    """A person's answer."""
 
     ONCE = "once"
     SESSION = "session"
@@ -118,7 +118,7 @@ def read_rule(text: str) -> ApprovalRule:
 
 
 def decide(asked: Permission, rules: tuple[ApprovalRule, ...], *, yes: bool = False) -> Decision | None:
-    """What can be decided without a person; None where one has to be asked."""
+    """Decide without a person; None where one has to be asked."""
     if asked.access is Access.READ and not asked.why:
         return Decision(allowed=True, reason="reading is free")
     for rule in rules:
@@ -146,7 +146,7 @@ class Approvals:
 
     async def approve(self, asked: Permission) -> Decision:
         """The decision; a person who answers `session` is not asked for the same again."""
-        if (decision := self._decided(asked)) is not None:
+        if (decision := self._decide(asked)) is not None:
             return decision
         if self._ask is None:
             return Decision(
@@ -156,18 +156,18 @@ class Approvals:
             )
         async with self._asking:
             # Whoever waited here may find that the answer was remembered meanwhile.
-            if (decision := self._decided(asked)) is not None:
+            if (decision := self._decide(asked)) is not None:
                 return decision
-            return self._taken(asked, await self._ask(asked))
+            return self._take_reply(asked, await self._ask(asked))
 
     def remember(self, rule: ApprovalRule) -> None:
         """Allow what the rule says from now on, in this session."""
         self.remembered = (*self.remembered, rule)
 
-    def _decided(self, asked: Permission) -> Decision | None:
+    def _decide(self, asked: Permission) -> Decision | None:
         return decide(asked, (*self.rules, *self.remembered), yes=self._yes)
 
-    def _taken(self, asked: Permission, reply: ApprovalReply) -> Decision:
+    def _take_reply(self, asked: Permission, reply: ApprovalReply) -> Decision:
         if reply is ApprovalReply.SESSION:
             self.remember(asked.rule)
             return Decision(allowed=True, reason="the user allowed it for this session")

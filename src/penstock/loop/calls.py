@@ -1,4 +1,7 @@
-"""One call of a tool, from its arguments to its outcome: ours, those of MCP servers, the recall tools, those of an engine."""
+"""The tools of one session: which the next request offers, and one call from its arguments to its outcome.
+
+There are four kinds: those handed in, those of MCP servers, the recall tools of the session, and those of its engine.
+"""
 
 from __future__ import annotations
 
@@ -8,126 +11,153 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import ToolCall
 from penstock.errors import EngineFailure
 from penstock.loop.events import ToolEnded, ToolLine, ToolStarted
-from penstock.loop.tool_offer import LOAD_TOOLS, loaded_text
-from penstock.loop.tools import ToolOutcome
-from penstock.lossless.engine import LosslessEngine
+from penstock.loop.tool_offer import LOAD_TOOLS, ToolUse, answer_load, make_offer
+from penstock.loop.tools import Toolbox, ToolOutcome, function_schema
+from penstock.loop.wire import tools_in
+from penstock.measure.tokens import tokenizer_for
 from penstock.recall.tools import TOOL_NAMES
 from penstock.writing.stubs import arguments_of, main_argument, tool_family
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
-    from penstock.context.list_engine import ListEngine
-    from penstock.loop.agent import Agent
+    from penstock.context.live import Context
     from penstock.loop.approvals import Decision, Permission
     from penstock.loop.events import AgentEvent
-    from penstock.loop.tools import ToolContext
+    from penstock.loop.tools import Tool, ToolContext
     from penstock.providers.exchange import Called
 
-__all__ = ["Calls"]
+__all__ = ["ToolCalls"]
 
+_ALWAYS = ("terminal", "read_file", "patch")  # are offered in full, however little room there is
 _CUT = ToolOutcome(
     "Not done: the answer reached its limit of tokens before this call was whole. Make it again in smaller parts.",
     is_error=True,
     summary="cut off: the answer reached its limit of tokens",
 )
 _LEAST_PAGE, _MOST_PAGE = 4_000, 50_000  # characters of a page of read_file
+_LEAST_RECALL, _MOST_RECALL = 400, 4_000  # tokens of an answer of a recall tool
 
 
-class Calls:
-    """Makes the calls of one agent, one at a time."""
+class ToolCalls:
+    """Offers the tools of a session, and makes its calls, one at a time."""
 
-    def __init__(self, agent: Agent, tools: ToolContext, tell: Callable[[AgentEvent], None]) -> None:
-        self._agent = agent
-        self._tools = tools
+    def __init__(
+        self,
+        context: Context,
+        toolbox: Toolbox,
+        given: ToolContext,
+        tell: Callable[[AgentEvent], None],
+    ) -> None:
+        self.toolbox = toolbox
+        self._context = context
+        self._given = given
         self._tell = tell
+        self._use = ToolUse()
         self._ends_itself = False
         self._asked_seconds = 0.0  # how long a person was asked during the call
 
-    def begin(self) -> None:
-        """A turn begins: what interrupted the one before is over."""
-        if self._tools.interrupt is not None:
-            self._tools.interrupt.clear()
+    def add(self, tools: Iterable[Tool]) -> None:
+        """Offer these from now on, too. Raises ValueError where two have one name."""
+        self.toolbox = Toolbox.of((*self.toolbox.tools.values(), *tools))
+
+    def note(self, wires: Sequence[Any]) -> None:
+        """Take note of logged messages: tools that they call or load are offered in full from now on."""
+        self._use = self._use.after(decode_all(dialect_named(self._context.session.row.dialect), wires))
+
+    def offer(self) -> list[Any]:
+        """The tools of the next request, in its dialect: all in full, or the rarely used ones by name."""
+        session = self._context.session
+        own = self._engine_schemas()
+        schemas = [
+            *map(function_schema, self.toolbox.tools.values()),
+            *session.get_tool_schemas(),
+            *own,
+        ]
+        offer = make_offer(
+            schemas,
+            self._use,
+            window_tokens=self._context.engine.context_length,
+            tokenizer=tokenizer_for(session.row.model),
+            always=(*_ALWAYS, *TOOL_NAMES, *(schema["function"]["name"] for schema in own)),
+        )
+        return tools_in(session.row.dialect, offer.schemas)
+
+    def begin_turn(self) -> None:
+        """Forget what interrupted the turn before."""
+        if self._given.interrupt is not None:
+            self._given.interrupt.clear()
 
     def interrupt(self) -> bool:
-        """Have the running tool end; whether it does so by itself, with an outcome that tells how far it came."""
-        if self._tools.interrupt is None:
+        """Have the running tool end; True where it does so by itself, with an outcome that tells how far it came."""
+        if self._given.interrupt is None:
             return False
-        self._tools.interrupt.set()
+        self._given.interrupt.set()
         return self._ends_itself
 
-    async def outcome_of(self, call: Called, *, cut: bool = False) -> ToolOutcome:
-        """What the call gave; beginning and end of it are told. One that was `cut` off is not made."""
+    async def run(self, call: Called, *, cut: bool = False) -> ToolOutcome:
+        """Make the call, and tell of its beginning and end. One that was `cut` off is not made."""
         about = main_argument(
             tool_family(call.name), arguments_of(ToolCall(call.id, call.name, call.arguments))
         )
         self._tell(ToolStarted(call.id, call.name, about))
         started, self._asked_seconds = time.monotonic(), 0.0
         try:
-            outcome = _CUT if cut else await self._outcome(call, self._context(call))
+            outcome = _CUT if cut else await self._run(call)
         finally:
             self._ends_itself = False
         seconds = time.monotonic() - started - self._asked_seconds
         self._tell(ToolEnded(call.id, call.name, outcome.summary, outcome.is_error, max(0.0, seconds)))
         return outcome
 
-    def _context(self, call: Called) -> ToolContext:
-        window = self._agent.context.engine.context_length
-        tool = self._agent.toolbox.tools.get(call.name)
+    async def _run(self, call: Called) -> ToolOutcome:
+        if call.name in TOOL_NAMES:
+            text = await asyncio.to_thread(self.recall, call.name, call.arguments)
+            summary = "searched the history" if "search" in call.name else "read the history"
+            return ToolOutcome(text, summary=summary)
+        if call.name == LOAD_TOOLS:
+            text, is_error = answer_load(call.arguments, self.toolbox.tools, self.toolbox.tools)
+            return ToolOutcome(text, is_error=is_error, summary=text.partition("\n")[0])
+        if any(call.name == schema["function"]["name"] for schema in self._engine_schemas()):
+            return await self._run_engine_tool(call)
+        return await self.toolbox.run(call.name, call.arguments, self._context_for(call))
+
+    async def _run_engine_tool(self, call: Called) -> ToolOutcome:
+        try:
+            text = await asyncio.to_thread(self._context.call_engine_tool, call.name, call.arguments)
+        except EngineFailure as error:
+            return ToolOutcome(str(error), is_error=True, summary=str(error))
+        return ToolOutcome(text, summary=f"answered by the engine {self._context.engine.name}")
+
+    def _engine_schemas(self) -> list[dict[str, Any]]:
+        """The tools of the engine; ours win where two have one name."""
+        return self._context.engine_tools({*self.toolbox.tools, *TOOL_NAMES, LOAD_TOOLS})
+
+    def recall(self, name: str, arguments: str) -> str:
+        """The answer of a recall tool, in a share of the window."""
+        most = max(_LEAST_RECALL, min(_MOST_RECALL, self._context.engine.context_length // 8))
+        return self._context.session.handle_tool_call(name, arguments, tokens=most)
+
+    def _context_for(self, call: Called) -> ToolContext:
+        """The host's tool context for this call: lines of output are told, and the time spent on asking a person is known."""
+        tool = self.toolbox.tools.get(call.name)
 
         async def approve(asked: Permission) -> Decision:
             started, self._ends_itself = time.monotonic(), False
             try:
-                return await self._tools.approve(asked)
+                return await self._given.approve(asked)
             finally:
                 self._asked_seconds += time.monotonic() - started
                 self._ends_itself = bool(getattr(tool, "ends_itself", False))
 
+        window = self._context.engine.context_length
         return msgspec.structs.replace(
-            self._tools,
+            self._given,
             approve=approve,
             on_line=lambda line: self._tell(ToolLine(call.id, line)),
             page_chars=max(_LEAST_PAGE, min(_MOST_PAGE, window // 2)),
         )
-
-    async def _outcome(self, call: Called, context: ToolContext) -> ToolOutcome:
-        agent = self._agent
-        if call.name in TOOL_NAMES:
-            text = await asyncio.to_thread(self.recall, call.name, call.arguments)
-            return ToolOutcome(
-                text, summary="searched the history" if "search" in call.name else "read the history"
-            )
-        if call.name == LOAD_TOOLS:
-            text, failed = loaded_text(call.arguments, agent.toolbox.tools, agent.toolbox.tools)
-            return ToolOutcome(text, is_error=failed, summary=text.partition("\n")[0])
-        listed = agent.context.listed
-        if listed is not None and any(
-            call.name == schema["function"]["name"] for schema in self.engine_schemas()
-        ):
-            return await self._engine_outcome(listed, call)
-        return await agent.toolbox.run(call.name, call.arguments, context)
-
-    async def _engine_outcome(self, listed: ListEngine, call: Called) -> ToolOutcome:
-        context = self._agent.context
-        try:
-            text = await asyncio.to_thread(listed.call, call.name, call.arguments, context.view)
-        except EngineFailure as error:
-            return ToolOutcome(str(error), is_error=True, summary=str(error))
-        return ToolOutcome(text, summary=f"answered by the engine {context.engine.name}")
-
-    def engine_schemas(self) -> list[dict[str, Any]]:
-        """The tools of an engine for lists; ours win where two have one name. The other engines' are the recall tools."""
-        agent = self._agent
-        listed = agent.context.listed
-        return [] if listed is None else listed.tool_schemas({*agent.toolbox.tools, *TOOL_NAMES, LOAD_TOOLS})
-
-    def recall(self, name: str, arguments: str) -> str:
-        """The answer of a recall tool: of the engine's own, where it has nodes, else of the session."""
-        engine, session = self._agent.context.engine, self._agent.session
-        if isinstance(engine, LosslessEngine):
-            return engine.handle_tool_call(name, arguments, messages=self._agent.context.view)
-        most = max(400, min(4_000, engine.context_length // 8))
-        return session.handle_tool_call(name, arguments, tokens=most)

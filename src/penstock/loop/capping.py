@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 
-__all__ = ["HeadAndTail", "capped"]
+__all__ = ["HeadAndTail", "cap_text"]
 
 _HEAD_SHARE = 0.4  # the end of an output tells how it went
 
 
-def capped(text: str, most_chars: int) -> str:
+def cap_text(text: str, most_chars: int) -> str:
     """The text in at most about `most_chars` characters: a line that says what is missing comes on top."""
     if len(text) <= most_chars:
         return text
@@ -51,7 +51,7 @@ class HeadAndTail:
             self._leave_out(oldest)
 
     def text(self) -> str:
-        """What is kept, cut between lines where the cut falls near one."""
+        """The text that is kept, cut between lines where the cut falls near one."""
         head, tail = "".join(self._head), "".join(self._tail)
         if not self._left_out_chars:
             return head + tail

@@ -1,4 +1,7 @@
-"""What happens in a turn, for whoever shows it: plain values, in the order in which they happen."""
+"""Events of a turn, for a host to show: plain values, in the order in which they happen.
+
+Those that a live context tells are in `context.events`, and are named here too, since a turn tells all of them.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from penstock.measure.usage import Usage  # noqa: TC001 - as above
-from penstock.planning.receipt import Receipt  # noqa: TC001 - a struct's field types are read at run time
+from penstock.context.events import Compacted, Compacting, ContextEvent, Noticed, Recovering
+from penstock.measure.usage import Usage  # noqa: TC001 - a struct's field types are read at run time
 
 __all__ = [
     "AgentEvent",
@@ -41,7 +44,7 @@ class Said(msgspec.Struct, frozen=True):
 
 
 class Thought(msgspec.Struct, frozen=True):
-    """More of what the model thinks aloud."""
+    """More of the model's reasoning."""
 
     text: str
 
@@ -72,40 +75,12 @@ class ToolEnded(msgspec.Struct, frozen=True):
 
 
 class Used(msgspec.Struct, frozen=True):
-    """What a request used and cost (None where the price is not known), and how full the window is now."""
+    """Usage and cost of a request (None where the price is not known), and how full the window is now."""
 
     usage: Usage
     cost: float | None
     prompt_tokens: int
     window_tokens: int
-
-
-class Compacting(msgspec.Struct, frozen=True):
-    """A compaction begins that the turn has to wait for, and why now."""
-
-    reason: str
-
-
-class Compacted(msgspec.Struct, frozen=True):
-    """A compaction was made; `waited_seconds` is 0 where it had been prepared beside the work."""
-
-    receipt: Receipt
-    reason: str
-    waited_seconds: float
-
-
-class Recovering(msgspec.Struct, frozen=True):
-    """A provider's refusal is being dealt with: what it was, and what is done about it."""
-
-    what: str
-    step: str
-
-
-class Noticed(msgspec.Struct, frozen=True):
-    """Something a person should know: pressure, and why compaction rests. `level` as in `compaction.pressure`."""
-
-    level: str
-    text: str
 
 
 class TurnEnded(msgspec.Struct, frozen=True):
@@ -118,16 +93,5 @@ class TurnEnded(msgspec.Struct, frozen=True):
 
 
 AgentEvent: TypeAlias = (
-    Asked
-    | Said
-    | Thought
-    | ToolStarted
-    | ToolLine
-    | ToolEnded
-    | Used
-    | Compacting
-    | Compacted
-    | Recovering
-    | Noticed
-    | TurnEnded
+    Asked | Said | Thought | ToolStarted | ToolLine | ToolEnded | Used | TurnEnded | ContextEvent
 )

@@ -17,9 +17,9 @@ import msgspec
 from penstock.conversation.wire import json_text
 from penstock.errors import InputError, ToolFailure
 from penstock.loop.approvals import Access, Permission
-from penstock.loop.capping import capped
-from penstock.loop.text_files import counted, size_in_words
-from penstock.loop.tools import Tool, ToolContext, ToolOutcome, failed, refused
+from penstock.loop.capping import cap_text
+from penstock.loop.text_files import count_in_words, size_in_words
+from penstock.loop.tools import Tool, ToolContext, ToolOutcome, fail, refuse
 from penstock.recall.tool_arguments import read_object
 from penstock.writing.stubs import shorten
 
@@ -106,20 +106,22 @@ class McpTool:
         try:
             given = read_object(args)
         except InputError as error:
-            return failed(str(error))
-        detail = capped(json_text(given), _DETAIL_CHARS)
+            return fail(str(error))
+        detail = cap_text(json_text(given), _DETAIL_CHARS)
         decision = await context.approve(
             Permission(tool=self.name, access=self.access, subject="", detail=detail)
         )
         if not decision.allowed:
-            return refused(decision)
+            return refuse(decision)
         try:
             text, is_error = await self._connection.call(self._foreign_name, given)
         except ToolFailure as error:
-            return failed(str(error))
-        text = text if self.most_chars is None else capped(text, self.most_chars)
+            return fail(str(error))
+        text = text if self.most_chars is None else cap_text(text, self.most_chars)
         lines = text.count("\n") + 1 if text else 0
-        summary = shorten(text.partition("\n")[0]) if is_error or lines == 1 else counted(lines, "line")
+        summary = (
+            shorten(text.partition("\n")[0]) if is_error or lines == 1 else count_in_words(lines, "line")
+        )
         return ToolOutcome(text or "[the tool gave nothing]", is_error, summary)
 
 
@@ -174,7 +176,7 @@ class McpConnection:
 
     async def list_tools(self) -> tuple[ForeignTool, ...]:
         """The tools that it has."""
-        client = await self._opened()
+        client = await self._open_client()
         found: list[ForeignTool] = []
         cursor: str | None = None
         with self._foreign_errors():
@@ -189,8 +191,8 @@ class McpConnection:
         return tuple(found)
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """What a tool gave, as text, and whether it says that it failed."""
-        client = await self._opened()
+        """The result of a tool as text, and whether it says that it failed."""
+        client = await self._open_client()
         with self._foreign_errors():
             result = await client.call_tool(tool, arguments)
         text = "\n".join(_as_text(block) for block in result.content)
@@ -208,7 +210,7 @@ class McpConnection:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    async def _opened(self) -> mcp.Client:
+    async def _open_client(self) -> mcp.Client:
         async with self._opening:
             if self._client is not None and self._task is not None and not self._task.done():
                 return self._client
@@ -236,11 +238,11 @@ class McpConnection:
                     await stop.wait()
         except ToolFailure as error:
             if not ready.done():
-                ready.set_exception(self._not_started(error, said.line))
+                ready.set_exception(self._failure_to_start(error, said.line))
         finally:
             ready.cancel()
 
-    def _not_started(self, error: ToolFailure, last_words: str) -> ToolFailure:
+    def _failure_to_start(self, error: ToolFailure, last_words: str) -> ToolFailure:
         text = (
             f"the MCP server {self.name} ended before it answered" if isinstance(error, _Gone) else str(error)
         )
@@ -291,7 +293,7 @@ class McpConnection:
 
     @contextlib.contextmanager
     def _foreign_errors(self) -> Iterator[None]:
-        """What the package and what it stands on raise, as ToolFailure. Its texts may quote what the server said."""
+        """Raises ToolFailure for errors of the package and of those below it. Its texts may quote the server."""
         try:
             import anyio  # noqa: PLC0415 - comes with mcp
             import httpx2  # noqa: PLC0415 - as above

@@ -18,11 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["MemoryEntry", "MemoryFiles", "MemoryName", "added", "entries_of", "removed", "replaced"]
+__all__ = [
+    "MemoryEntry",
+    "MemoryFiles",
+    "MemoryName",
+    "add_entry",
+    "entries_of",
+    "remove_entry",
+    "replace_entry",
+]
 
 
 class MemoryName(StrEnum):
-    """Which of the two."""
+    """Names one of the two memory files."""
 
     MEMORY = "memory"
     USER = "user"
@@ -44,15 +52,15 @@ class MemoryFiles(msgspec.Struct, frozen=True):
     user_chars: int = 2_000
 
     def path(self, name: MemoryName) -> Path:
-        """Where the file is."""
+        """The path of the file."""
         return self.folder / name.file_name
 
     def limit(self, name: MemoryName) -> int:
-        """How many characters it may have."""
+        """The most characters that it may have."""
         return self.memory_chars if name is MemoryName.MEMORY else self.user_chars
 
     def text(self, name: MemoryName) -> str:
-        """What stands in it; nothing where there is no file."""
+        """The text of the file; empty where there is none."""
         try:
             return self.path(name).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -133,30 +141,30 @@ def entries_of(text: str) -> tuple[MemoryEntry, ...]:
     return tuple(entries)
 
 
-def added(text: str, entry: str) -> str:
+def add_entry(text: str, entry: str) -> str:
     """The file with one more entry at its end. Raises ToolFailure for one that is there already, or is empty."""
     _refuse_known(entries_of(text), entry)
     before = text.rstrip("\n")
-    return f"{before}\n{_written(entry)}\n" if before else f"{_written(entry)}\n"
+    return f"{before}\n{_write_entry(entry)}\n" if before else f"{_write_entry(entry)}\n"
 
 
-def replaced(text: str, old: str, entry: str) -> str:
-    """The file with another entry in the place of the one that `old` names. Raises ToolFailure as `added` does."""
+def replace_entry(text: str, old: str, entry: str) -> str:
+    """The file with another entry in the place of the one that `old` names. Raises ToolFailure as `add_entry` does."""
     entries = entries_of(text)
-    found = _named(entries, old)
+    found = _find_entry(entries, old)
     _refuse_known([one for one in entries if one is not found], entry)
     lines = text.split("\n")
-    return "\n".join([*lines[: found.first], *_written(entry).split("\n"), *lines[found.end :]])
+    return "\n".join([*lines[: found.first], *_write_entry(entry).split("\n"), *lines[found.end :]])
 
 
-def removed(text: str, old: str) -> str:
+def remove_entry(text: str, old: str) -> str:
     """The file without the entry that `old` names."""
-    found = _named(entries_of(text), old)
+    found = _find_entry(entries_of(text), old)
     lines = text.split("\n")
     return "\n".join([*lines[: found.first], *lines[found.end :]])
 
 
-def _named(entries: tuple[MemoryEntry, ...], old: str) -> MemoryEntry:
+def _find_entry(entries: tuple[MemoryEntry, ...], old: str) -> MemoryEntry:
     """The one entry that is `old`, or else holds it. Raises ToolFailure where there is none, or more than one."""
     key = _key(old)
     if not key:
@@ -179,7 +187,7 @@ def _refuse_known(entries: tuple[MemoryEntry, ...] | list[MemoryEntry], entry: s
         raise ToolFailure("this very entry is there already; nothing was changed")
 
 
-def _written(entry: str) -> str:
+def _write_entry(entry: str) -> str:
     return "- " + "\n  ".join(_words_of(entry))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.loop.capping import capped
+from penstock.loop.capping import cap_text
 from penstock.loop.memory import MemoryName
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class PromptParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a snapshot is made of."""
+    """The sources of a snapshot."""
 
     workspace: Workspace
     memory: MemoryFiles | None = None
@@ -91,7 +91,7 @@ def take_snapshot(parts: PromptParts) -> Snapshot:
     room = _MOST_CHARS
     for path in instruction_files(parts.workspace.root):
         text = _beginning(path)
-        shown = capped(text, room) if room > 0 else ""
+        shown = cap_text(text, room) if room > 0 else ""
         if not shown:
             continue
         room -= len(shown)
@@ -100,7 +100,7 @@ def take_snapshot(parts: PromptParts) -> Snapshot:
     for name, title in _MEMORY_TITLES.items():
         text = parts.memory.text(name).strip() if parts.memory is not None else ""
         if text and parts.memory is not None:
-            shown = capped(text, 2 * parts.memory.limit(name))  # edited by hand, it may be over its limit
+            shown = cap_text(text, 2 * parts.memory.limit(name))  # edited by hand, it may be over its limit
             sources.append(PromptSource(str(parts.memory.path(name)), len(shown)))
             texts.append(_section(title, shown))
     whole = "\n\n".join(texts)

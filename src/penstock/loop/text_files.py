@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TextFile",
-    "counted",
+    "count_in_words",
     "difference",
     "line_count",
     "looks_binary",
@@ -62,7 +62,7 @@ def read_text(path: Path, shown: str) -> TextFile:
 
 
 def looks_binary(data: bytes) -> bool:
-    """Whether the beginning has a null byte, which no text has."""
+    """True where the beginning has a null byte, which no text has."""
     return b"\0" in data[:_SNIFFED_BYTES]
 
 
@@ -90,11 +90,11 @@ def replace_file(path: Path, text: str, mode: int = 0o666) -> int:
 
 
 def line_count(text: str) -> int:
-    """How many lines it has; a last one without an end counts."""
+    """The number of lines; a last one without an end counts."""
     return text.count("\n") + (1 if text and not text.endswith("\n") else 0)
 
 
-def counted(number: int, one: str, many: str = "") -> str:
+def count_in_words(number: int, one: str, many: str = "") -> str:
     """The number and what is counted: 1 line, 2 lines."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 

@@ -1,4 +1,4 @@
-"""Which tools a request offers in full, and which only by name. Pure.
+"""Chooses the tools that a request offers in full, and those that it only names. Pure.
 
 Where the schemas of all tools take more than a tenth of the window, those that are rarely used are named with one line
 each in the description of `load_tools`; a call of it loads them. What was loaded or used stays for the session. That
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.conversation.message import Message
     from penstock.measure.tokens import Tokenizer
 
-__all__ = ["LOAD_TOOLS", "ToolOffer", "ToolUse", "load_schema", "loaded_text", "make_offer"]
+__all__ = ["LOAD_TOOLS", "ToolOffer", "ToolUse", "answer_load", "load_schema", "make_offer"]
 
 LOAD_TOOLS = "load_tools"
 WINDOW_SHARE = 0.10
@@ -34,7 +34,7 @@ _LINE_CHARS = 120
 
 
 class ToolUse(msgspec.Struct, frozen=True):
-    """What a log says of tools: those that were loaded, in that order, and how often each was called."""
+    """The tools in a log: those that were loaded, in that order, and how often each was called."""
 
     loaded: tuple[str, ...] = ()
     calls: Mapping[str, int] = msgspec.field(default_factory=dict)
@@ -124,7 +124,7 @@ def load_schema(schemas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def loaded_text(args: Any, named: Iterable[str], known: Iterable[str]) -> tuple[str, bool]:
+def answer_load(args: Any, named: Iterable[str], known: Iterable[str]) -> tuple[str, bool]:
     """The answer to a call of `load_tools`, and whether it failed: `named` can be loaded, `known` are all tools.
 
     It fails, and loads nothing, where a name is unknown.

@@ -1,4 +1,4 @@
-"""What a tool is: a name, a line about it, a schema, what it does to the world, and a way to run it.
+"""Tools: a name, a line about it, a schema, its effect on the world, and a way to run it.
 
 `run` never raises for what a model sent or what the world did: wrong arguments, a missing file and a refusal are
 outcomes that tell the model what to do. Only cancellation passes through.
@@ -6,31 +6,33 @@ outcomes that tell the model what to do. Only cancellation passes through.
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
+from collections.abc import Mapping  # noqa: TC003 - a struct's field types are read at run time
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
 from penstock.errors import InputError, ToolFailure
 from penstock.loop.approvals import Access, Decision, Permission
-from penstock.loop.capping import capped
+from penstock.loop.capping import cap_text
 from penstock.recall.tool_arguments import read_arguments
 from penstock.writing.stubs import shorten
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable
 
     from penstock.loop.memory import MemoryFiles
     from penstock.loop.workspace import Workspace
 
-__all__ = ["OwnTool", "Tool", "ToolContext", "ToolOutcome", "failed", "function_schema", "refused"]
+__all__ = ["OwnTool", "Tool", "ToolContext", "ToolOutcome", "Toolbox", "fail", "function_schema", "refuse"]
 
 _Arguments = TypeVar("_Arguments", bound=msgspec.Struct)
 
 
 class ToolOutcome(msgspec.Struct, frozen=True):
-    """What a call gave: the text for the model, whether it failed, and one line for people."""
+    """The outcome of a call: a text for the model, a mark where it failed, and one line for people."""
 
     text: str
     is_error: bool = False
@@ -47,7 +49,7 @@ async def _nothing_stored(_handle: str) -> str | None:
 
 
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a host gives to the tools of a session.
+    """All that a host gives to the tools of a session.
 
     `approve` decides on what is not free. `environment` is that of commands, without secrets. `stored` reads a stored
     result by its handle. `on_line` hears the lines of a command as they come. `interrupt`, once set, ends the running
@@ -79,7 +81,7 @@ class Tool(Protocol):
 
     @property
     def description(self) -> str:
-        """What it does, for the model."""
+        """Tells the model what it does."""
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -87,11 +89,11 @@ class Tool(Protocol):
 
     @property
     def access(self) -> Access:
-        """What it does to the world."""
+        """Its effect on the world."""
 
     @property
     def most_chars(self) -> int | None:
-        """How long the text of an outcome may be."""
+        """The most characters of an outcome's text."""
 
     async def run(self, args: Any, context: ToolContext) -> ToolOutcome:
         """Do it. `args` is what the model wrote: an object, its JSON, or anything at all."""
@@ -118,12 +120,12 @@ class OwnTool(ABC, Generic[_Arguments]):
             _refuse_surrogates(wanted)
             outcome = await self.act(wanted, context)
         except InputError as error:
-            return failed(f"{error}; {self.name} takes {self._usage()}")
+            return fail(f"{error}; {self.name} takes {self._usage()}")
         except ToolFailure as error:
-            return failed(str(error))
+            return fail(str(error))
         except OSError as error:
-            return failed(_in_words(error, context))
-        text = outcome.text if self.most_chars is None else capped(outcome.text, self.most_chars)
+            return fail(_in_words(error, context))
+        text = outcome.text if self.most_chars is None else cap_text(outcome.text, self.most_chars)
         return ToolOutcome(_utf8(text), outcome.is_error, _utf8(outcome.summary))
 
     @abstractmethod
@@ -137,14 +139,40 @@ class OwnTool(ABC, Generic[_Arguments]):
         return ", ".join(names)
 
 
-def failed(text: str, summary: str = "") -> ToolOutcome:
+class Toolbox(msgspec.Struct, frozen=True):
+    """Tools by name, in the order in which they are offered."""
+
+    tools: Mapping[str, Tool]
+
+    @classmethod
+    def of(cls, tools: Iterable[Tool]) -> Toolbox:
+        """These tools. Raises ValueError where two have one name."""
+        named: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.name in named:
+                raise ValueError(f"there are two tools {tool.name}")
+            named[tool.name] = tool
+        return cls(named)
+
+    async def run(self, name: str, args: Any, context: ToolContext) -> ToolOutcome:
+        """Run a call of the model. Never raises for what it wrote; no arguments at all are an empty object."""
+        tool = self.tools.get(name)
+        if tool is None:
+            alike = difflib.get_close_matches(name, self.tools, n=3)
+            names = ", ".join(alike or self.tools)
+            return fail(f"there is no tool {name!r}; {'did you mean' if alike else 'there are'}: {names}")
+        nothing = args is None or (isinstance(args, str) and not args.strip())
+        return await tool.run({} if nothing else args, context)
+
+
+def fail(text: str, summary: str = "") -> ToolOutcome:
     """An outcome for what did not work; the first line is what people see."""
     return ToolOutcome(text, is_error=True, summary=shorten(summary or text.partition("\n")[0]))
 
 
-def refused(decision: Decision) -> ToolOutcome:
+def refuse(decision: Decision) -> ToolOutcome:
     """The outcome of a call that was not allowed."""
-    return failed(
+    return fail(
         f"Not done: {decision.reason}. Do not try the same again in another way; ask the user, or go on without it.",
         summary=f"refused: {decision.reason}",
     )

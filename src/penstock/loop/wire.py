@@ -56,7 +56,7 @@ def _sound(wire: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_whole(arguments: str) -> bool:
-    """Whether the arguments of a call are a JSON object, or nothing at all."""
+    """True where the arguments of a call are a JSON object, or nothing at all."""
     try:
         return not arguments.strip() or isinstance(parse_json(arguments), dict)
     except ValueError:

@@ -48,7 +48,7 @@ class Workspace(msgspec.Struct, frozen=True):
             raise ToolFailure(f"{text} is outside the working folder; {self._limits()}")
         return path
 
-    def shown(self, path: Path) -> str:
+    def relative_name(self, path: Path) -> str:
         """The path from the root on, as the model and people see it."""
         return path.relative_to(self.root).as_posix()
 

@@ -15,7 +15,7 @@ __all__ = ["RunningEstimate"]
 
 
 class RunningEstimate(msgspec.Struct, frozen=True):
-    """What the provider last reported, plus the calibrated count of what came since.
+    """The last report of a provider, plus the calibrated count of what came since.
 
     `counted_tokens` is our count of everything in the prompt so far, `reported_tokens` the last report (0 before
     the first) and `covered_tokens` our count of what that report covers. A compaction replaces the prompt, so
@@ -30,21 +30,24 @@ class RunningEstimate(msgspec.Struct, frozen=True):
         """The estimate with messages of these counted `weights` added."""
         return msgspec.structs.replace(self, counted_tokens=self.counted_tokens + sum(weights))
 
+    def recount(self, counted_tokens: int) -> RunningEstimate:
+        """The estimate for a prompt that we count so many tokens in now; it may have shrunk."""
+        return msgspec.structs.replace(self, counted_tokens=counted_tokens)
+
     def report(self, prompt_tokens: int, covered_tokens: int | None = None) -> RunningEstimate:
         """The estimate after the provider reported `prompt_tokens`.
 
         The report covers everything counted so far, or `covered_tokens` of it where messages were added while
-        the request was under way. A report that is not positive says nothing.
+        the request was under way. A report that is not positive, or of a prompt of which nothing was counted, says nothing.
         """
-        if prompt_tokens <= 0:
-            return self
         covered = self.counted_tokens if covered_tokens is None else covered_tokens
-        return msgspec.structs.replace(
-            self,
-            reported_tokens=prompt_tokens,
-            covered_tokens=min(max(0, covered), self.counted_tokens),
-        )
+        covered = min(max(0, covered), self.counted_tokens)
+        if prompt_tokens <= 0 or covered <= 0:
+            return self
+        return msgspec.structs.replace(self, reported_tokens=prompt_tokens, covered_tokens=covered)
 
     def tokens(self, calibration: Calibration) -> int:
-        """Prompt tokens of the next request: the report wins, only what came after it is estimated."""
-        return self.reported_tokens + calibration.estimate(self.counted_tokens - self.covered_tokens)
+        """Prompt tokens of the next request: the report wins, only what came or went after it is estimated."""
+        grown = self.counted_tokens - self.covered_tokens
+        since = calibration.estimate(grown) if grown >= 0 else -calibration.estimate(-grown)
+        return max(0, self.reported_tokens + since)

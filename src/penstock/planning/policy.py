@@ -1,9 +1,9 @@
 """Deciding when to compact and how much room each part gets: one policy for every entry point.
 
-Everything is a value. The policy is asked before a request (`preflight`), after a response, by the gateway's
-safety net (`hygiene`), by a person (`manual`) and after a provider's refusal (`overflow`), and answers
-`Compact` or `Wait`, each with the reason in words. What must be remembered between two questions the caller
-keeps and hands in as a `Guard`.
+Everything is a value. The policy is asked before a request (`preflight`, `due`, `economy`, `background`), after a
+response, by the safety net (`hygiene`), by a person (`manual`) and after a provider's refusal (`overflow`), and answers
+`Compact` or `Wait`, each with the reason in words. Nobody else decides. What must be remembered between two questions
+the caller keeps and hands in as a `Guard`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from penstock.errors import SettingsError
 from penstock.settings import CompressionSettings  # noqa: TC001 - a struct's field types are read at run time
 
 __all__ = [
+    "BY_HAND",
     "Budgets",
     "Compact",
     "Decision",
@@ -37,6 +38,9 @@ SUMMARY_FLOOR_TOKENS = 2_000
 SUMMARY_CEILING_TOKENS = 12_000
 HYGIENE_MESSAGES = 4
 INEFFECTIVE_PASSES = 2
+BACKGROUND_SHARE = 0.85
+"""Of the threshold: from here on a compaction is prepared beside the work."""
+BY_HAND = "asked for by hand"
 _BANDS = ((10_000, 0.20), (30_001, 0.15), (100_001, 0.10))
 _LAST_BAND = 0.05
 
@@ -119,6 +123,8 @@ class Trigger(StrEnum):
     MANUAL = "manual"
     OVERFLOW = "overflow"
     EMERGENCY = "emergency"
+    ECONOMY = "economy"
+    BACKGROUND = "background"
 
 
 class Compact(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,8 +136,12 @@ class Compact(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def may_call_model(self) -> bool:
-        """True if a model may write the summary; an emergency takes the deterministic path."""
-        return self.trigger is not Trigger.EMERGENCY
+        """True where a model may write the summary.
+
+        An emergency takes the deterministic path. So does a compaction that is made because it pays: the promise is that
+        it never costs more than it saves.
+        """
+        return self.trigger not in (Trigger.EMERGENCY, Trigger.ECONOMY)
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +166,7 @@ class Thrash(msgspec.Struct, frozen=True, kw_only=True):
     ineffective: int = 0
     compressible_tokens: int = 0
 
-    def passed(self, *, effective: bool, compressible_tokens: int) -> Thrash:
+    def after_pass(self, *, effective: bool, compressible_tokens: int) -> Thrash:
         """The guard after a pass that found `compressible_tokens` it was allowed to shrink."""
         if effective:
             return Thrash(threshold_tokens=self.threshold_tokens)
@@ -240,18 +250,50 @@ class Policy(msgspec.Struct, frozen=True):
 
     def manual(self, *, explicit_target: bool = False) -> Decision:
         """A person asked: neither switch nor guard stands in the way, and an explicit target forces the pass."""
-        return Compact(trigger=Trigger.MANUAL, forced=explicit_target, reason="asked for by hand")
+        return Compact(trigger=Trigger.MANUAL, forced=explicit_target, reason=BY_HAND)
 
-    def overflow(self, attempt: int) -> Decision:
-        """The provider refused the prompt as too long; `attempt` counts from 1 within a turn."""
+    def due(self, prompt_tokens: int, guard: Guard = _OPEN) -> Decision:
+        """Before a request for which the engine in use says that it is due, by its own guards and threshold."""
         if not self.settings.enabled:
             return _OFF
+        if objection := guard.objection(prompt_tokens):
+            return Wait(reason=objection)
+        limit = self.budgets.threshold_tokens
+        if prompt_tokens < limit:
+            reason = f"the engine asked for it at {prompt_tokens:,} tokens"
+        else:
+            reason = f"{prompt_tokens:,} tokens have reached the threshold of {limit:,}"
+        return Compact(trigger=Trigger.PREFLIGHT, reason=reason)
+
+    def economy(self, reason: str, *, pays: bool) -> Decision:
+        """Before a request below the threshold, where prices decide; `reason` is what the rule says."""
+        if not self.settings.enabled:
+            return _OFF
+        return Compact(trigger=Trigger.ECONOMY, reason=reason) if pays else Wait(reason=reason)
+
+    def background(self, prompt_tokens: int) -> Decision:
+        """Beside the work: the threshold is so near that a compaction is made ready for it."""
+        if not self.settings.enabled:
+            return _OFF
+        begin = BACKGROUND_SHARE * self.budgets.threshold_tokens
+        if prompt_tokens < begin:
+            return Wait(
+                reason=f"{prompt_tokens:,} tokens are below the {int(begin):,} from which one is prepared"
+            )
+        return Compact(trigger=Trigger.BACKGROUND, reason=f"{prompt_tokens:,} tokens are near the threshold")
+
+    def overflow(self, attempt: int) -> Decision:
+        """The provider refused the request as too large; `attempt` counts from 1 within a turn."""
+        if not self.settings.enabled:
+            return Wait(
+                reason=f"{_OFF.reason}: compact by hand (/compress), begin anew (/new), or turn it on"
+            )
         most = self.settings.max_attempts
         if attempt > most:
             return Wait(
-                reason=f"the prompt is still too long after {most} attempts (compression.max_attempts)"
+                reason=f"the request is still too large after {most} attempts (compression.max_attempts)"
             )
-        reason = f"the provider refused the prompt as too long (attempt {attempt} of {most})"
+        reason = f"the provider refused the request as too large (attempt {attempt} of {most})"
         return Compact(trigger=Trigger.OVERFLOW, forced=True, reason=reason)
 
     def _from(self, trigger: Trigger, tokens: int, limit: int, guard: Guard) -> Decision:

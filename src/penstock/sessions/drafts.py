@@ -156,7 +156,7 @@ def _uncover_what_stands(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     """The pieces, with no handoff standing for a message that stands beside it: one that was pinned and came back."""
     standing = {piece.position for piece in pieces if not isinstance(piece, Handoff)}
     return tuple(
-        Handoff(piece.summary, tuple(sorted(set(piece.covers) - standing)), piece.role)
+        msgspec.structs.replace(piece, covers=tuple(sorted(set(piece.covers) - standing)))
         if isinstance(piece, Handoff)
         else piece
         for piece in pieces

@@ -47,7 +47,7 @@ class Meter:
 
     def estimate(self, counted_tokens: int) -> int:
         """Returns what the provider would report for a prompt of so many tokens as we count: its last report, and what came since."""
-        running = msgspec.structs.replace(self._running, counted_tokens=counted_tokens)
+        running = self._running.recount(counted_tokens)
         return running.tokens(self.learned.calibration(self.model, self.endpoint))
 
     def record(self, row: UsageRow, counted_tokens: int) -> None:

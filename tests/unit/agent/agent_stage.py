@@ -7,10 +7,10 @@ import os
 
 import msgspec
 
-from penstock.agent.tools.toolbox import Toolbox, own_tools
+from penstock.agent.tools.toolbox import own_tools
 from penstock.loop.approvals import ApprovalReply, Approvals, Decision
 from penstock.loop.memory import MemoryFiles
-from penstock.loop.tools import ToolContext
+from penstock.loop.tools import Toolbox, ToolContext
 from penstock.loop.workspace import Workspace
 
 

@@ -11,7 +11,7 @@ import pytest
 from agent_talk import DIALECTS, TALK, agent_of, run
 
 from penstock.agent.assembly import AgentPlace, make_agent
-from penstock.context.compactions import CompactionWish
+from penstock.engine.contract import CompactionWish
 from penstock.errors import ErrorKind, SettingsError
 from penstock.loop.approvals import ApprovalReply as Answer
 from penstock.loop.events import Compacted, Compacting, Noticed, Recovering, Said, ToolEnded, ToolLine, Used
@@ -571,7 +571,7 @@ def test_tools_of_mcp_servers_in_the_settings_are_offered_run_and_closed(store, 
 
     async def go():
         ended = await agent.turn("Hello.")
-        names = [name for name in agent.toolbox.tools if name.startswith("desk__")]
+        names = [name for name in agent.calls.toolbox.tools if name.startswith("desk__")]
         await agent.aclose()
         return ended, names
 

@@ -14,9 +14,12 @@ from penstock.context.recovery import GiveUp, LowerCap, Shrink, next_step
 from penstock.errors import ErrorClass, ErrorKind
 from penstock.loop.agent import TurnLimits
 from penstock.loop.events import Compacted, Recovering
+from penstock.planning.policy import Policy
 from penstock.providers.connect import connect
-from penstock.settings import settings_from
+from penstock.settings import CompressionSettings, settings_from
 from penstock.testing import PromptCache, Reply, ScriptedProvider
+
+POLICY = Policy.of(CompressionSettings(), 200_000)
 
 
 def talked(agent, turns=6):
@@ -52,6 +55,23 @@ def test_a_prompt_that_stays_too_long_ends_in_one_clear_error_each_try_smaller(s
     script.refusals = []
     assert agent.session.view() == agent.context.view
     assert [event.what for event in events if isinstance(event, Recovering)]
+
+
+def test_off_means_off_when_a_provider_refuses_and_the_person_is_told_what_to_do(store, tmp_path):
+    script = Refusing()
+    agent, _, events = agent_of(script, store, tmp_path, values={"compression.enabled": False})
+    talked(agent)
+    script.sizes.clear()
+    script.refusals = [Reply.too_long(window=9_000, prompt=9_500)]
+    ended = run(agent, "go on")
+    assert ended.reason == "failed"
+    assert len(script.sizes) == 1
+    assert "compression.enabled" in ended.what
+    assert "/compress" in ended.what
+    assert not any(isinstance(event, (Compacted, Recovering)) for event in events)
+    assert not store.compactions(agent.session.id)
+    assert asyncio.run(agent.compact()) is not None  # by hand it goes
+    assert run(agent, "go on").reason == "done"
 
 
 def test_the_window_that_a_refusal_states_is_kept_for_the_next_session(store, tmp_path):
@@ -206,11 +226,16 @@ def test_requests_to_claude_are_marked_and_the_cache_is_read(store, tmp_path):
 def test_every_step_is_smaller_than_what_was_refused(attempt, sent, window):
     for kind in (ErrorKind.PROMPT_TOO_LONG, ErrorKind.PAYLOAD_TOO_LARGE):
         failure = ErrorClass(kind, window_tokens=window, prompt_tokens=sent)
-        step = next_step(failure, sent_tokens=sent, max_output_tokens=4_000, attempt=attempt, max_attempts=3)
+        step = next_step(failure, POLICY, sent_tokens=sent, max_output_tokens=4_000, attempt=attempt)
         assert isinstance(step, Shrink)
         assert 0 <= step.target_tokens < sent
     failure = ErrorClass(ErrorKind.OUTPUT_CAP_TOO_LARGE, window_tokens=window, prompt_tokens=sent)
-    step = next_step(failure, sent_tokens=sent, max_output_tokens=4_000, attempt=attempt, max_attempts=3)
+    step = next_step(failure, POLICY, sent_tokens=sent, max_output_tokens=4_000, attempt=attempt)
     assert (isinstance(step, LowerCap) and step.max_output_tokens < 4_000) or isinstance(step, Shrink)
-    late = next_step(failure, sent_tokens=sent, max_output_tokens=4_000, attempt=4, max_attempts=3)
+    late = next_step(failure, POLICY, sent_tokens=sent, max_output_tokens=4_000, attempt=4)
     assert isinstance(late, GiveUp)
+    off = Policy.of(CompressionSettings(enabled=False), 200_000)
+    for kind in (ErrorKind.PROMPT_TOO_LONG, ErrorKind.PAYLOAD_TOO_LARGE):
+        failure = ErrorClass(kind, window_tokens=window, prompt_tokens=sent)
+        step = next_step(failure, off, sent_tokens=sent, max_output_tokens=4_000, attempt=attempt)
+        assert isinstance(step, GiveUp)

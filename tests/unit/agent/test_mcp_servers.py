@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from agent_stage import refuse
 
-from penstock.agent.tools.toolbox import Toolbox
 from penstock.loop.approvals import ApprovalReply
 from penstock.loop.mcp import McpServers
+from penstock.loop.tools import Toolbox
 from penstock.settings import McpServer
 
 pytestmark = pytest.mark.outside

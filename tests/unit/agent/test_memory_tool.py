@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import ToolFailure
 from penstock.loop.approvals import Approvals
-from penstock.loop.memory import MemoryFiles, MemoryName, added, entries_of, removed, replaced
+from penstock.loop.memory import MemoryFiles, MemoryName, add_entry, entries_of, remove_entry, replace_entry
 
 BY_HAND = """# Project
 
@@ -36,26 +36,26 @@ class TestEntries:
         ]
 
     def test_what_is_not_named_stays_as_it_is(self):
-        assert replaced(BY_HAND, "make test", "Tests run with tox.") == BY_HAND.replace(
+        assert replace_entry(BY_HAND, "make test", "Tests run with tox.") == BY_HAND.replace(
             "Tests run with `make test`.", "Tests run with tox."
         )
-        assert removed(BY_HAND, "every second") == BY_HAND.replace(
+        assert remove_entry(BY_HAND, "every second") == BY_HAND.replace(
             "- Releases:\n  every second Tuesday\n", ""
         )
-        assert added(BY_HAND, "New") == BY_HAND + "- New\n"
+        assert add_entry(BY_HAND, "New") == BY_HAND + "- New\n"
 
     def test_an_entry_of_several_lines_stays_one(self):
-        text = added("", "# One\n\n- two\n  three")
+        text = add_entry("", "# One\n\n- two\n  three")
         assert texts(text) == ["One\ntwo\nthree"]
 
     @pytest.mark.parametrize("again", ["Ask about the port.", "- ask  about\nthe PORT."])
     def test_the_same_is_not_added_twice(self, again):
         with pytest.raises(ToolFailure, match="there already"):
-            added(BY_HAND, again)
+            add_entry(BY_HAND, again)
 
     def test_words_of_several_entries_are_not_enough(self):
         with pytest.raises(ToolFailure, match="2 entries have these words"):
-            removed(BY_HAND, "the")
+            remove_entry(BY_HAND, "the")
 
 
 class TestTool:
@@ -119,7 +119,7 @@ class TestTool:
 def add_some(folder, who):
     files = MemoryFiles(folder, memory_chars=100_000)
     for number in range(25):
-        files.change(MemoryName.MEMORY, lambda text, n=number: added(text, f"{who} noted {n}"))
+        files.change(MemoryName.MEMORY, lambda text, n=number: add_entry(text, f"{who} noted {n}"))
 
 
 @pytest.mark.outside

@@ -11,10 +11,9 @@ from agent_talk import DIALECTS
 from tests.unit.engine.plugin_stage import LAST_TURNS, install, write_plugin
 
 from penstock.agent.assembly import AgentPlace, make_agent
-from penstock.context.list_engine import ListEngine
+from penstock.context.engine_adapter import EngineAdapter
 from penstock.errors import EngineFailure, SettingsError
-from penstock.loop.events import Compacted, Noticed, ToolEnded
-from penstock.sessions.session import Session
+from penstock.loop.events import Compacted, Compacting, Noticed, ToolEnded
 from penstock.settings import settings_from
 from penstock.testing import Reply, ScriptedModel
 
@@ -44,6 +43,12 @@ def run(agent, *texts):
     return asyncio.run(all_turns())
 
 
+def troubles(events):
+    """What the person was told, but for how full the context is."""
+    told = [event.text for event in events if isinstance(event, Noticed)]
+    return [text for text in told if not text.startswith("The context")]
+
+
 def changed(old, new):
     assert old in LAST_TURNS
     return LAST_TURNS.replace(old, new)
@@ -62,7 +67,7 @@ def test_a_long_session_stays_inside_the_window_and_is_legal(store, tmp_path, pl
     assert all(receipt.tokens_after < receipt.tokens_before for receipt in made)
     assert all("last-turns" in receipt.reason for receipt in made)
     assert agent.status().compactions == len(made) == agent.context.engine.compression_count
-    assert not [event for event in events if isinstance(event, Noticed)]
+    assert not troubles(events)
     last = json.dumps(model.received[-1].body)
     assert "question 11" in last
     assert "question 1:" not in last
@@ -135,8 +140,74 @@ def test_a_compaction_by_hand_is_made_once_and_can_be_undone(store, tmp_path, pl
     assert agent.context.view == before
     assert agent.status().compactions == 0
     assert not agent.context.undo()
-    with pytest.raises(EngineFailure, match="which exchanges to keep"):
-        asyncio.run(agent.compact(keep_exchanges=1))
+
+
+def test_what_is_pinned_and_the_exchanges_to_keep_come_back_behind_what_it_wrote(store, tmp_path, plugins):
+    write_plugin(plugins)
+    agent, _, _ = agent_of([Reply(text="ok")], store, tmp_path)
+    run(agent, *(f"question {number}: {LONG[:3000]}" for number in range(6)))
+    agent.session.pin("m1")
+    assert asyncio.run(agent.compact(keep_exchanges=3)) is not None
+    asked = [one["content"][:10] for one in agent.context.view if one["role"] == "user"]
+    assert asked == ["[8 earlier", "question 0", "question 3", "question 4", "question 5"]
+    assert agent.session.view() == agent.context.view
+
+
+def test_it_has_what_the_built_in_engine_has(store, tmp_path, plugins):
+    """Continuation sessions, counts, warnings of pressure, search behind the view, and one undo for each compaction."""
+    text = LAST_TURNS + (
+        "\n    def on_session_switch(self, old_id, new_id, reason):\n"
+        '        self.sessions.append(("switch", old_id, new_id, reason))\n'
+    )
+    write_plugin(plugins, text=text)
+    agent, _, events = agent_of([Reply(text="ok")], store, tmp_path)
+    first = agent.session.id
+    run(agent, f"the pelican lands at noon: {LONG}", *(f"question {number}: {LONG}" for number in range(14)))
+    rows = store.compactions(agent.session.id)
+    engine = agent.context.engine
+    assert len(rows) == engine.compression_count == agent.status().compactions >= 2
+    switches = [one for one in engine.sessions if one[0] == "switch"]
+    assert (switches[0][1], switches[-1][2], switches[0][3]) == (first, agent.session.id, "compression")
+    assert store.tip(first).id == agent.session.id != first
+    levels = [event.level for event in events if isinstance(event, Noticed)]
+    assert levels.count("warn") >= 2
+    assert agent.session.view() == agent.context.view
+    found = json.loads(agent.calls.recall("history_search", '{"query": "pelican noon"}'))["found"]
+    assert "pelican" in json.dumps(found[0])
+    assert json.loads(agent.calls.recall("history_describe", '{"handle": "s1"}'))["kind"] == "summary"
+    assert rows[-1].receipt["decision"]["reason"]
+    for left in range(len(rows) - 1, -1, -1):
+        assert agent.context.undo()
+        assert agent.status().compactions == left
+        assert agent.session.view() == agent.context.view
+    assert len(agent.context.view) == 30
+
+
+def test_one_that_says_so_works_beside_the_turns(store, tmp_path, plugins):
+    text = LAST_TURNS.replace(
+        "class LastTurns(penstock.ContextEngine):",
+        "class LastTurns(penstock.ContextEngine):\n    works_in_background = True",
+    )
+    text = text.replace("        self.compression_count += 1\n", "") + (
+        "\n    def on_compaction(self, receipt, current_tokens=None):\n"
+        '        self.compression_count += receipt.outcome == "compacted"\n'
+    )
+    write_plugin(plugins, text=text)
+    agent, model, events = agent_of([Reply(text="ok")], store, tmp_path)
+
+    async def all_turns():
+        for number in range(60):
+            assert (await agent.turn(f"question {number}: {LONG[:1500]}")).reason == "done"
+            await asyncio.sleep(0.02)
+        await agent.aclose()
+
+    asyncio.run(all_turns())
+    made = [event for event in events if isinstance(event, Compacted)]
+    assert len(made) >= 2
+    assert not [event for event in events if isinstance(event, Compacting)], "no turn has waited"
+    assert agent.context.engine.compression_count == len(made) == agent.status().compactions
+    assert agent.session.view() == agent.context.view
+    assert model.violations == ()
 
 
 ILL = {
@@ -165,7 +236,7 @@ def test_an_engine_that_fails_leaves_the_conversation_as_it_was(store, tmp_path,
     ended = run(agent, *(f"pelican {number}: {LONG}" for number in range(6)))
     assert {turn.reason for turn in ended} == {"done"}
     assert model.violations == ()
-    notices = [event.text for event in events if isinstance(event, Noticed)]
+    notices = troubles(events)
     assert notices, "the person is told"
     assert all(reason in text and "last-turns" in text for text in notices)
     assert len(notices) <= 2, "and not before each request"
@@ -190,7 +261,7 @@ def test_an_engine_that_does_not_listen_loses_no_answer(store, tmp_path, plugins
     assert [turn.reason for turn in run(agent, "Hello.", "Hello again.")] == ["done", "done"]
     assert len(store.read_from(agent.session.id, 0)) == 4
     asyncio.run(agent.aclose())
-    told = [event.text for event in events if isinstance(event, Noticed)]
+    told = troubles(events)
     assert ["ValueError" in text for text in told] == [True, True, False]
     assert "OSError" in told[-1]
     assert model.violations == ()
@@ -211,7 +282,7 @@ def test_a_session_that_is_resumed_goes_on_with_the_view_it_had(store, tmp_path,
         [Reply.calling("list_files"), Reply(text="ok")] * 12, store, tmp_path, dialect=dialect
     )
     run(first, *(f"question {number}: {LONG}" for number in range(11)))
-    assert first.context.listed_compactions >= 2
+    assert first.status().compactions >= 2
     asyncio.run(first.aclose())
     again, model, _ = agent_of(
         [Reply(text="ok")], store, tmp_path, dialect=dialect, session_id=first.session.id
@@ -219,43 +290,38 @@ def test_a_session_that_is_resumed_goes_on_with_the_view_it_had(store, tmp_path,
     assert again.context.view == first.context.view
     assert again.context.counted == first.context.counted
     assert again.status().compactions == first.status().compactions
-    assert not store.compactions(first.session.id)
     run(again, "And now?", f"question 9: {LONG}", f"question 10: {LONG}")
     assert model.violations == ()
     third, _, _ = agent_of([Reply(text="ok")], store, tmp_path, dialect=dialect, session_id=first.session.id)
     assert third.context.view == again.context.view
-    assert third.context.undo()
+    while third.context.undo():
+        pass
     whole = [json.loads(entry.raw) for entry in store.read_from(first.session.id, 0)]
     assert third.context.view == whole
     fourth, _, _ = agent_of([Reply(text="ok")], store, tmp_path, dialect=dialect, session_id=first.session.id)
     assert fourth.context.view == whole
 
 
-def test_the_view_is_that_of_one_engine_and_of_one_state_of_the_conversation(store, tmp_path, plugins):
+def test_the_view_is_that_of_the_conversation_whatever_engine_goes_on_with_it(store, tmp_path, plugins):
     write_plugin(plugins)
     first, _, _ = agent_of([Reply(text="ok")], store, tmp_path)
     run(first, *(f"question {number}: {LONG[:3000]}" for number in range(5)))
     asyncio.run(first.compact())
-    assert len(first.context.view) == 5
     session_id = first.session.id
-    built_in, _, _ = agent_of([Reply(text="ok")], store, tmp_path, session_id=session_id, engine="compressor")
-    assert len(built_in.context.view) == 10
-    again, _, _ = agent_of([Reply(text="ok")], store, tmp_path, session_id=session_id)
-    assert len(again.context.view) == 5
-    Session.resume(store, session_id).compact(target_tokens=2_500)  # somebody else changes what it rests on
-    later, _, _ = agent_of([Reply(text="ok")], store, tmp_path, session_id=session_id)
-    assert later.context.view == later.session.view()
-    assert not later.context.listed_compactions
-
-
-@pytest.mark.parametrize("note", [b"{", b"[]", b'{"engine": "last-turns"}'])
-def test_a_view_that_another_version_kept_is_as_good_as_none(store, tmp_path, plugins, note):
-    write_plugin(plugins)
-    first, _, _ = agent_of([Reply(text="ok")], store, tmp_path)
-    run(first, "one", "two")
-    store.put_note("list view", first.session.row.conversation, note)
-    again, _, _ = agent_of([Reply(text="ok")], store, tmp_path, session_id=first.session.id)
-    assert len(again.context.view) == 4
+    built_in, model, _ = agent_of(
+        [Reply(text="ok")], store, tmp_path, session_id=session_id, engine="compressor"
+    )
+    assert built_in.context.view == first.context.view
+    run(built_in, *(f"question {number}: {LONG[:3000]}" for number in range(5, 9)))
+    made = asyncio.run(built_in.compact())
+    assert made is not None
+    assert "m0" not in json.dumps(built_in.context.view), "what another engine wrote has no number"
+    assert model.violations == ()
+    again, model, _ = agent_of([Reply(text="ok")], store, tmp_path, session_id=session_id)
+    assert again.context.view == built_in.context.view == again.session.view()
+    run(again, "And now?", *(f"question {number}: {LONG}" for number in range(9, 14)))
+    assert model.violations == ()
+    assert again.session.view() == again.context.view
 
 
 def test_an_engine_that_decides_by_the_messages_is_asked_before_a_request(store, tmp_path, plugins):
@@ -321,6 +387,6 @@ def test_what_is_kept_comes_back_as_it_was():
         {"role": "user", "content": [result]},
         {"role": "assistant", "content": [{"type": "text", "text": "Done.", "x": 1}]},
     ]
-    made = ListEngine(KeepsAll(), "anthropic").compress(view, 100, None)
+    made = EngineAdapter(KeepsAll(), "anthropic").compress(view, 100, None)
     assert made == [{"role": "user", "content": "A note."}, *view[1:]]
     assert all(one is other for one, other in zip(made[1:], view[1:], strict=True))

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.agent.tools.toolbox import own_tools
 from penstock.conversation.message import Message, Role, ToolCall, ToolResult
-from penstock.loop.tool_offer import LOAD_TOOLS, ToolUse, loaded_text, make_offer
+from penstock.loop.tool_offer import LOAD_TOOLS, ToolUse, answer_load, make_offer
 from penstock.loop.tools import function_schema
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import tools_tokens
@@ -122,16 +122,16 @@ class TestLoading:
 
     def test_the_answer_to_a_call(self):
         known = ["a", "b", "c"]
-        assert loaded_text({"names": ["a", "b"]}, ["a", "b"], known) == (
+        assert answer_load({"names": ["a", "b"]}, ["a", "b"], known) == (
             "Loaded: a, b. They can be called from now on.",
             False,
         )
-        assert loaded_text('{"names": "c"}', ["a"], known)[1] is False  # it is there already
-        assert loaded_text({"names": ["a", "x"]}, ["a"], known) == (
+        assert answer_load('{"names": "c"}', ["a"], known)[1] is False  # it is there already
+        assert answer_load({"names": ["a", "x"]}, ["a"], known) == (
             "there is no tool x; load_tools names those that there are",
             True,
         )
-        assert loaded_text("nonsense", ["a"], known)[1]
+        assert answer_load("nonsense", ["a"], known)[1]
 
 
 def test_it_is_found_again_after_a_compaction_of_a_stored_session():

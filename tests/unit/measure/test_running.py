@@ -31,6 +31,17 @@ def test_an_empty_report_says_nothing():
     assert estimate.report(-3) == estimate
 
 
+def test_a_prompt_that_shrank_is_estimated_smaller_and_never_below_nothing():
+    estimate = RunningEstimate(1_000).report(1_200)
+    assert estimate.recount(900).tokens(DOUBLE) == 1_000
+    assert estimate.recount(0).tokens(DOUBLE) == 0
+
+
+def test_a_report_of_a_prompt_that_was_not_counted_says_nothing():
+    assert RunningEstimate().report(500) == RunningEstimate()
+    assert RunningEstimate().report(500).recount(300).tokens(Calibration()) == 300
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 10_000), max_size=5), max_size=20))
 def test_appending_step_by_step_or_at_once_is_the_same(steps):

@@ -35,7 +35,7 @@ def after(*ineffective_at, threshold=100_000):
     """The guard after passes that saved too little, each with what was compressible then."""
     guard = Thrash(threshold_tokens=threshold)
     for compressible in ineffective_at:
-        guard = guard.passed(effective=False, compressible_tokens=compressible)
+        guard = guard.after_pass(effective=False, compressible_tokens=compressible)
     return guard
 
 
@@ -219,11 +219,28 @@ class TestDecisions:
             policy.after_response(199_000),
             policy.hygiene(199_000, 9),
             policy.overflow(1),
+            policy.due(199_000),
+            policy.economy("it pays", pays=True),
+            policy.background(199_000),
         )
         assert all(
             isinstance(decision, Wait) and "compression.enabled" in decision.reason for decision in closed
         )
         assert isinstance(policy.manual(), Compact)
+
+    def test_what_pays_asks_no_model_and_what_does_not_waits(self):
+        decision = self.policy.economy("it pays", pays=True)
+        assert isinstance(decision, Compact)
+        assert not decision.may_call_model
+        assert isinstance(self.policy.economy("not yet", pays=False), Wait)
+
+    def test_a_compaction_is_prepared_from_85_percent_of_the_threshold_on(self):
+        assert isinstance(self.policy.background(84_999), Wait)
+        assert isinstance(self.policy.background(85_000), Compact)
+
+    def test_an_engine_that_says_it_is_due_is_heeded_unless_a_guard_objects(self):
+        assert isinstance(self.policy.due(50_000), Compact)
+        assert isinstance(self.policy.due(50_000, Guard(fires_from_tokens=60_000)), Wait)
 
     def test_an_explicit_target_forces_a_manual_pass(self):
         assert not self.policy.manual().forced
@@ -261,7 +278,7 @@ class TestThrash:
         once = after(50_000)
         assert not once.blocked(50_000)
         assert once.reason(50_000) == ""
-        assert once.passed(effective=False, compressible_tokens=50_000).blocked(50_000)
+        assert once.after_pass(effective=False, compressible_tokens=50_000).blocked(50_000)
 
     def test_it_says_why_in_words_and_numbers(self):
         closed = after(50_000, 52_000)
@@ -283,8 +300,8 @@ class TestThrash:
     def test_an_effective_pass_starts_the_count_anew(self):
         guard = (
             after(50_000)
-            .passed(effective=True, compressible_tokens=50_000)
-            .passed(effective=False, compressible_tokens=50_000)
+            .after_pass(effective=True, compressible_tokens=50_000)
+            .after_pass(effective=False, compressible_tokens=50_000)
         )
         assert not guard.blocked(0)
 
@@ -293,6 +310,6 @@ class TestThrash:
     def test_it_is_closed_only_after_two_ineffective_passes_in_a_row(self, passes, now):
         guard = after()
         for effective, compressible in passes:
-            guard = guard.passed(effective=effective, compressible_tokens=compressible)
+            guard = guard.after_pass(effective=effective, compressible_tokens=compressible)
         in_a_row = len(passes) >= 2 and not passes[-1][0] and not passes[-2][0]
         assert guard.blocked(now) == (in_a_row and now < passes[-1][1] + 10_000)

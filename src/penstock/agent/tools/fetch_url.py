@@ -15,7 +15,7 @@ from penstock.agent.tools.readable import readable
 from penstock.errors import ToolFailure
 from penstock.loop.approvals import Access, Permission
 from penstock.loop.text_files import looks_binary, size_in_words
-from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome, failed, refused
+from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome, fail, refuse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -63,9 +63,9 @@ class FetchUrl(OwnTool[FetchArguments]):
                 origins: set[yarl.URL] = set()  # that were asked for: their addresses are pinned
                 for _ in range(_REDIRECTS + 1):
                     if url.origin() not in origins:
-                        decision = await self._approved(url, pins, context)
+                        decision = await self._ask_approval(url, pins, context)
                         if not decision.allowed:
-                            return refused(decision)
+                            return refuse(decision)
                         origins.add(url.origin())
                     async with session.get(url, allow_redirects=False) as response:
                         onward = _onward(response)
@@ -74,7 +74,7 @@ class FetchUrl(OwnTool[FetchArguments]):
                         url = onward
         raise ToolFailure(f"{wanted.url} redirects more than {_REDIRECTS} times")
 
-    async def _approved(self, url: yarl.URL, pins: PinnedAddresses, context: ToolContext) -> Decision:
+    async def _ask_approval(self, url: yarl.URL, pins: PinnedAddresses, context: ToolContext) -> Decision:
         """The decision on where a request goes, and the addresses that it may go to."""
         host = url.host or ""
         async with asyncio.timeout(_SECONDS):
@@ -95,10 +95,10 @@ def _address(text: str) -> yarl.URL:
         url = yarl.URL(text.strip())
     except ValueError as error:
         raise ToolFailure(f"{text} is no address: {error}") from None
-    return _checked(url)
+    return _check_url(url)
 
 
-def _checked(url: yarl.URL) -> yarl.URL:
+def _check_url(url: yarl.URL) -> yarl.URL:
     if url.scheme not in {"http", "https"} or not url.host:
         raise ToolFailure(
             f"{url} is not fetched: only http:// and https:// addresses are; read_file reads files"
@@ -109,14 +109,14 @@ def _checked(url: yarl.URL) -> yarl.URL:
 
 
 def _onward(response: aiohttp.ClientResponse) -> yarl.URL | None:
-    """Where a redirect leads; None where the response is none."""
+    """The target of a redirect; None where the response is none."""
     location = response.headers.get("Location")
     if response.status not in {301, 302, 303, 307, 308} or not location:
         return None
     import yarl  # noqa: PLC0415 - as above
 
     try:
-        return _checked(response.url.join(yarl.URL(location)))
+        return _check_url(response.url.join(yarl.URL(location)))
     except ValueError as error:
         raise ToolFailure(f"{response.url} redirects to what is no address: {error}") from None
 
@@ -133,7 +133,7 @@ async def _outcome(response: aiohttp.ClientResponse) -> ToolOutcome:
         text = readable(text, str(response.url))
     if response.status >= 400:
         said = f"{response.url} answered {response.status} {response.reason or ''}".rstrip()
-        return failed(f"{said}\n{text[:_ERROR_CHARS]}".rstrip(), summary=said)
+        return fail(f"{said}\n{text[:_ERROR_CHARS]}".rstrip(), summary=said)
     note = "" if whole else f"\n[more than {size_in_words(_MOST_BYTES)}: the rest was not fetched]"
     about = f"{response.status}, {kind}, {len(text):,} characters"
     return ToolOutcome(f"[{response.url}: {about}]\n{text}{note}", summary=about)
@@ -182,7 +182,7 @@ async def _session() -> AsyncIterator[tuple[aiohttp.ClientSession, PinnedAddress
 
 @contextlib.contextmanager
 def _foreign_errors(url: str) -> Iterator[None]:
-    """What the network and its library raise, as ToolFailure."""
+    """Raises ToolFailure for errors of the network and its library."""
     import aiohttp  # noqa: PLC0415 - as above
 
     try:
@@ -199,7 +199,7 @@ def _foreign_errors(url: str) -> Iterator[None]:
 
 
 def is_public(address: str) -> bool:
-    """Whether it is an address of the internet: not of this machine, its network, or anything reserved."""
+    """True for addresses of the internet: not of this machine, its network, or anything reserved."""
     known = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(known, ipaddress.IPv6Address):
         inner = known.ipv4_mapped or known.sixtofour or _nat64(known)
@@ -240,7 +240,7 @@ class PinnedAddresses:
             ) -> list[ResolveResult]:
                 if host not in pins:
                     raise OSError(f"{host} was not looked up")
-                found = [_resolved(host, address, port) for address in pins[host]]
+                found = [_resolve_result(host, address, port) for address in pins[host]]
                 return [one for one in found if family in {socket.AF_UNSPEC, one["family"]}]
 
             async def close(self) -> None:
@@ -249,7 +249,7 @@ class PinnedAddresses:
         return Pinned()
 
 
-def _resolved(host: str, address: str, port: int) -> ResolveResult:
+def _resolve_result(host: str, address: str, port: int) -> ResolveResult:
     return {
         "hostname": host,
         "host": address,

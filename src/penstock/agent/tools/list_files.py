@@ -12,7 +12,7 @@ from msgspec import Meta
 from penstock.agent.tools.walking import FolderEntry, levels_below
 from penstock.errors import ToolFailure
 from penstock.loop.globs import path_matcher
-from penstock.loop.text_files import counted
+from penstock.loop.text_files import count_in_words
 from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ class ListFiles(OwnTool[ListArguments]):
         if not start.is_dir():
             what = "is a file; read_file reads it" if start.exists() else "does not exist"
             raise ToolFailure(f"{wanted.path} {what}")
-        folder = "" if start == root else context.workspace.shown(start)
+        folder = "" if start == root else context.workspace.relative_name(start)
         found, complete = await asyncio.to_thread(_found, root, folder, wanted)
-        lines = list(_drawn(found, folder))
+        lines = list(_draw(found, folder))
         if not lines:
             nothing = f"no file like {wanted.glob}" if wanted.glob else "nothing"
             lines = [f"[{nothing} to list in {wanted.path}]"]
@@ -59,7 +59,7 @@ class ListFiles(OwnTool[ListArguments]):
             lines.append(
                 f"[more than {len(found):,} entries: these are the nearest; list a folder by itself for more]"
             )
-        entries = counted(len(found), "entry", "entries")
+        entries = count_in_words(len(found), "entry", "entries")
         return ToolOutcome("\n".join(lines), summary=entries if complete else f"{entries} and more")
 
 
@@ -92,7 +92,7 @@ def _folders_of(files: Iterable[FolderEntry], prefix: str) -> Iterator[FolderEnt
     return (FolderEntry(path, is_folder=True) for path in paths)
 
 
-def _drawn(entries: Iterable[FolderEntry], folder: str) -> Iterator[str]:
+def _draw(entries: Iterable[FolderEntry], folder: str) -> Iterator[str]:
     """A line for each, indented below its folder."""
     base = folder.count("/") + 1 if folder else 0
     for entry in sorted(entries, key=lambda entry: entry.path.split("/")):

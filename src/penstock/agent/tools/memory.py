@@ -11,9 +11,9 @@ from msgspec import Meta
 
 from penstock.errors import ToolFailure
 from penstock.loop.approvals import Access, Permission
-from penstock.loop.memory import MemoryName, added, entries_of, removed, replaced
-from penstock.loop.text_files import counted, difference
-from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome, refused
+from penstock.loop.memory import MemoryName, add_entry, entries_of, remove_entry, replace_entry
+from penstock.loop.text_files import count_in_words, difference
+from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,10 +61,10 @@ class MemoryTool(OwnTool[MemoryArguments]):
         )
         decision = await context.approve(asked)
         if not decision.allowed:
-            return refused(decision)
+            return refuse(decision)
         after = await asyncio.to_thread(files.change, name, how)
         said = (
-            f"{name.file_name}: {_DONE[wanted.action]}; {counted(len(entries_of(after)), 'entry', 'entries')}, "
+            f"{name.file_name}: {_DONE[wanted.action]}; {count_in_words(len(entries_of(after)), 'entry', 'entries')}, "
             f"{len(after):,} of {files.limit(name):,} characters"
         )
         return ToolOutcome(
@@ -76,14 +76,14 @@ _DONE = {"add": "entry added", "replace": "entry replaced", "remove": "entry rem
 
 
 def _change(wanted: MemoryArguments) -> Callable[[str], str]:
-    """What is to be done to the text of the file. Raises ToolFailure where an argument is missing."""
+    """The change to make to the text of the file. Raises ToolFailure where an argument is missing."""
     text, old = wanted.text or "", wanted.old or ""
     if wanted.action != "remove" and not text:
         raise ToolFailure(f"{wanted.action} needs text, the entry")
     if wanted.action != "add" and not old:
         raise ToolFailure(f"{wanted.action} needs old, the entry that is meant")
     if wanted.action == "add":
-        return partial(added, entry=text)
+        return partial(add_entry, entry=text)
     if wanted.action == "replace":
-        return partial(replaced, old=old, entry=text)
-    return partial(removed, old=old)
+        return partial(replace_entry, old=old, entry=text)
+    return partial(remove_entry, old=old)

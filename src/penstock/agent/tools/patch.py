@@ -12,9 +12,9 @@ from msgspec import Meta
 from penstock.errors import ToolFailure
 from penstock.loop.approvals import Access, Permission
 from penstock.loop.text_files import difference, read_text, replace_file
-from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome, refused
+from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome, refuse
 
-__all__ = ["Patch", "Patched", "patched", "why_not_found"]
+__all__ = ["Patch", "Patched", "patch_text", "why_not_found"]
 
 
 _MOST_NAMED = 10  # places that are named
@@ -47,7 +47,7 @@ class Patch(OwnTool[PatchArguments]):
     async def act(self, wanted: PatchArguments, context: ToolContext) -> ToolOutcome:
         """Find the place, ask with the difference, write."""
         path = context.workspace.resolve(wanted.path)
-        shown = context.workspace.shown(path)
+        shown = context.workspace.relative_name(path)
         if not path.is_file():
             raise ToolFailure(
                 f"there is no file {shown}; list_files shows what there is, write_file makes new ones"
@@ -57,12 +57,12 @@ class Patch(OwnTool[PatchArguments]):
             raise ToolFailure(
                 f"{shown} has bytes that are no UTF-8 and would be lost; change it with terminal"
             )
-        result = patched(file.text, wanted.old, wanted.new, everywhere=wanted.all)
+        result = patch_text(file.text, wanted.old, wanted.new, everywhere=wanted.all)
         detail = difference(file.text, result.text, shown)
         asked = Permission(tool=self.name, access=self.access, subject=shown, detail=detail)
         decision = await context.approve(asked)
         if not decision.allowed:
-            return refused(decision)
+            return refuse(decision)
         if (await asyncio.to_thread(read_text, path, shown)).text != file.text:
             raise ToolFailure(f"{shown} was changed by somebody else meanwhile; read it again")
         await asyncio.to_thread(replace_file, path, result.text)
@@ -70,7 +70,7 @@ class Patch(OwnTool[PatchArguments]):
         return ToolOutcome(said, summary=said)
 
 
-def patched(text: str, old: str, new: str, *, everywhere: bool = False) -> Patched:
+def patch_text(text: str, old: str, new: str, *, everywhere: bool = False) -> Patched:
     """The change, made. Where all line ends of the text are CR LF, those of `old` and `new` become so.
 
     Raises ToolFailure that says why it cannot be made: not found and what is nearest, found more than once,
@@ -124,7 +124,7 @@ _ALIKE = 0.6
 
 
 def why_not_found(text: str, old: str) -> str:
-    """What to tell the model, with the nearest lines as they stand there."""
+    """A text for the model, with the nearest lines as they stand there."""
     lines, wanted = text.split("\n"), old.strip("\n").split("\n")
     if (at := _same_but_white_space(lines, wanted)) is not None:
         return (
@@ -138,7 +138,7 @@ def why_not_found(text: str, old: str) -> str:
 
 
 def _same_but_white_space(lines: list[str], wanted: list[str]) -> int | None:
-    """Where the same words stand in the same lines."""
+    """The place where the same words stand in the same lines."""
     sought = ["".join(line.split()) for line in wanted]
     if not any(sought):
         return None
@@ -151,7 +151,7 @@ def _same_but_white_space(lines: list[str], wanted: list[str]) -> int | None:
 
 
 def _most_alike(lines: list[str], wanted: list[str]) -> int | None:
-    """Where the line stands that is most like the longest of the wanted ones, moved to their beginning."""
+    """The place of the line that is most like the longest of the wanted ones, moved to their beginning."""
     key = max(range(len(wanted)), key=lambda index: len(wanted[index].strip()))
     sought = wanted[key].strip()[:_LONGEST_LINE]
     if not sought:

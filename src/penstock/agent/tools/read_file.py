@@ -95,9 +95,9 @@ def _notes(page: Page, total: int, *, exact: bool) -> list[str]:
 
 
 def _missing(name: str, path: Path, context: ToolContext) -> str:
-    """What is there instead: names that are alike, or what the nearest folder holds."""
+    """The nearest that there is: names that are alike, or the contents of the nearest folder."""
     folder = next(parent for parent in path.parents if parent.is_dir())
-    where = context.workspace.shown(folder)
+    where = context.workspace.relative_name(folder)
     names = [entry.name for entry in folder.iterdir()]
     alike = difflib.get_close_matches(path.name, names, n=5) if folder == path.parent else []
     there = f"alike: {', '.join(alike)}" if alike else f"in {where}: {_entries(folder)}"
@@ -120,7 +120,7 @@ LINE_CHARS = 2_000
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Where a page begins: the line and the character in it, both from 1 on."""
+    """The beginning of a page: the line and the character in it, both from 1 on."""
 
     line: int = 1
     column: int = 1

@@ -131,7 +131,7 @@ class _Reader(HTMLParser):
             self.pieces.append("[" if self._link else "")
 
     def _target(self, href: str) -> str:
-        """Where a link leads, "" where that is nowhere else."""
+        """The target of a link, "" where it leads nowhere else."""
         if href.startswith(("#", "javascript:", "data:")):
             return ""
         try:

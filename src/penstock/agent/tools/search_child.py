@@ -33,7 +33,7 @@ _OTHERWISE_READ = re.compile(r"\[\[|\\[<>]|\\b\{|\(\?[^:)]*[aLuxR-]|\{,")
 
 
 class SearchJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What to search, and where: `start` is a file or folder from `root` on."""
+    """A pattern and the place to search: `start` is a file or folder from `root` on."""
 
     root: str
     start: str
@@ -64,7 +64,7 @@ class FoundLines(msgspec.Struct, frozen=True, kw_only=True):
 def search(job: SearchJob) -> FoundLines:
     """Carry out the job."""
     try:
-        regex, alike = _compiled(job)
+        regex, alike = _compile_pattern(job)
     except (re.error, RecursionError, OverflowError) as error:
         return FoundLines(
             error=f"the pattern is no regular expression: {error}; escape . * + ? ( ) [ ] {{ }} with \\"
@@ -82,7 +82,7 @@ def search(job: SearchJob) -> FoundLines:
     return FoundLines(hits=tuple(hits), files=files)
 
 
-def _compiled(job: SearchJob) -> tuple[re.Pattern[str], bool]:
+def _compile_pattern(job: SearchJob) -> tuple[re.Pattern[str], bool]:
     """The expression, and whether ripgrep reads it as we do: it has set operations and word borders of its own."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from penstock.agent.tools.search_child import FoundLines, SearchJob
 from penstock.errors import ToolFailure
-from penstock.loop.text_files import counted
+from penstock.loop.text_files import count_in_words
 from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome
 
 __all__ = ["SearchFiles"]
@@ -55,26 +55,26 @@ class SearchFiles(OwnTool[SearchArguments]):
         root = context.workspace.root
         job = SearchJob(
             root=str(root),
-            start="" if start == root else context.workspace.shown(start),
+            start="" if start == root else context.workspace.relative_name(start),
             pattern=wanted.pattern,
             glob=wanted.glob,
             ignore_case=wanted.ignore_case,
             limit=wanted.limit,
             ripgrep=shutil.which("rg", path=context.environment.get("PATH", os.defpath)),
         )
-        found = await _searched(job)
+        found = await _search_in_child(job)
         if found.error:
             raise ToolFailure(found.error)
         lines = [f"{hit.path}:{hit.line}: {hit.text}" for hit in found.hits]
         if not lines:
-            lines = [f"[no match in {counted(found.files, 'file')}]"]
+            lines = [f"[no match in {count_in_words(found.files, 'file')}]"]
         elif found.more:
             lines.append(f"[more than {wanted.limit:,} matches: narrow the pattern, the path or the glob]")
-        hits = counted(len(found.hits), "match", "matches")
+        hits = count_in_words(len(found.hits), "match", "matches")
         return ToolOutcome("\n".join(lines), summary=f"{hits} and more" if found.more else hits)
 
 
-async def _searched(job: SearchJob) -> FoundLines:
+async def _search_in_child(job: SearchJob) -> FoundLines:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *_CHILD),
         stdin=asyncio.subprocess.PIPE,

@@ -17,7 +17,7 @@ from msgspec import Meta
 from penstock.errors import ToolFailure
 from penstock.loop.approvals import Access, Permission
 from penstock.loop.capping import HeadAndTail
-from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome, refused
+from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome, refuse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -63,7 +63,7 @@ class Terminal(OwnTool[CommandArguments]):
         asked = Permission(tool=self.name, access=self.access, subject=command)
         decision = await context.approve(asked)
         if not decision.allowed:
-            return refused(decision)
+            return refuse(decision)
         output = _Output(self.most_chars - _FOR_NOTES, context.on_line)
         started = time.monotonic()
         ending = await _run(wanted, context, output)
@@ -75,7 +75,7 @@ class Terminal(OwnTool[CommandArguments]):
 
 
 class _Output:
-    """What a command says: decoded as it comes, told line by line, kept at both ends."""
+    """The output of a command: decoded as it comes, told line by line, kept at both ends."""
 
     def __init__(self, most_chars: int, on_line: Callable[[str], None]) -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
@@ -98,7 +98,7 @@ class _Output:
             self._line = ""
 
     def text(self) -> str:
-        """What is kept of it."""
+        """The output that is kept."""
         return self._kept.text()
 
     def _take(self, line: str, end: str) -> None:

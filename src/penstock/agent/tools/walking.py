@@ -71,7 +71,7 @@ def levels_below(root: Path, start: str, depth: int) -> Iterator[FolderEntry]:
 def _entries(
     root: Path, folder: str, scopes: tuple[IgnoreScope, ...]
 ) -> tuple[list[FolderEntry], tuple[IgnoreScope, ...]]:
-    """What is in a folder and not ignored, by name; nothing where it cannot be read. And the scopes in it."""
+    """The entries of a folder that are not ignored, by name, and the scopes in it; none where it cannot be read."""
     scopes = (*scopes, *_scope_of(root, folder))
     prefix = f"{folder}/" if folder else ""
     found = []
@@ -136,7 +136,7 @@ def read_rules(text: str) -> tuple[IgnoreRule, ...]:
 
 
 def is_ignored(path: str, *, is_folder: bool, scopes: tuple[IgnoreScope, ...]) -> bool:
-    """Whether the last rule that matches says so; `path` is from the root on, scopes come outermost first."""
+    """True where the last rule that matches says so; `path` is from the root on, scopes come outermost first."""
     if path == ".git" or path.endswith("/.git"):
         return True
     verdict = False

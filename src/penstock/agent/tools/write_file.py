@@ -10,8 +10,8 @@ from msgspec import Meta
 
 from penstock.errors import ToolFailure
 from penstock.loop.approvals import Access, Permission
-from penstock.loop.text_files import counted, difference, line_count, read_text, replace_file
-from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome, refused
+from penstock.loop.text_files import count_in_words, difference, line_count, read_text, replace_file
+from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome, refuse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +39,7 @@ class WriteFile(OwnTool[WriteArguments]):
         path = context.workspace.resolve(wanted.path)
         if path.is_dir():
             raise ToolFailure(f"{wanted.path} is a folder; give the path of a file")
-        shown = context.workspace.shown(path)
+        shown = context.workspace.relative_name(path)
         before = await asyncio.to_thread(_text_before, path, shown)
         asked = Permission(
             tool=self.name,
@@ -49,13 +49,13 @@ class WriteFile(OwnTool[WriteArguments]):
         )
         decision = await context.approve(asked)
         if not decision.allowed:
-            return refused(decision)
+            return refuse(decision)
         size_bytes = await asyncio.to_thread(_write, path, wanted.content)
         lines = line_count(wanted.content)
         if before is None:
-            said = f"created {shown}: {counted(lines, 'line')}, {counted(size_bytes, 'byte')}"
+            said = f"created {shown}: {count_in_words(lines, 'line')}, {count_in_words(size_bytes, 'byte')}"
         else:
-            said = f"overwrote {shown}: {line_count(before):,} → {counted(lines, 'line')}, {counted(size_bytes, 'byte')}"
+            said = f"overwrote {shown}: {line_count(before):,} → {count_in_words(lines, 'line')}, {count_in_words(size_bytes, 'byte')}"
         return ToolOutcome(said, summary=said)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.chat.status import StatusFragment
 from penstock.cli.layout import clipped, printable, width_of
-from penstock.loop.steering import BY_HAND
+from penstock.planning.policy import BY_HAND
 from penstock.planning.receipt import DEGRADED
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.strategies.conversations import conversations
 
-from penstock.context.list_engine import ListEngine
+from penstock.context.engine_adapter import EngineAdapter
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.rules import check
 from penstock.engine.contract import ContextEngine
@@ -45,7 +45,7 @@ def test_an_engine_that_changes_nothing_changes_nothing(name, data):
     view = data.draw(conversations(name))
     before = copy.deepcopy(view)
     copied = data.draw(st.booleans())
-    made = ListEngine(Made(copy.deepcopy if copied else list), name).compress(view, 100, None)
+    made = EngineAdapter(Made(copy.deepcopy if copied else list), name).compress(view, 100, None)
     assert made == view == before
 
 
@@ -63,7 +63,7 @@ def test_whatever_it_leaves_out_the_result_is_legal_or_refused(name, data):
     engine = Made(some)
     dialect = DIALECTS[name]
     try:
-        made = ListEngine(engine, name).compress(view, 100, None)
+        made = EngineAdapter(engine, name).compress(view, 100, None)
     except EngineFailure:
         return
     assert check(decode_all(dialect, made), dialect.rules) == []
@@ -83,7 +83,7 @@ def test_of_two_that_are_equal_the_one_that_was_kept_comes_back():
         ]
     ]
     note = {"role": "user", "content": "Some messages were left out."}
-    made = ListEngine(Made(lambda messages: [note, messages[-1]]), "responses").compress(view, 100, None)
+    made = EngineAdapter(Made(lambda messages: [note, messages[-1]]), "responses").compress(view, 100, None)
     assert made[-1] is view[-1]
 
 
@@ -93,6 +93,6 @@ def test_of_two_that_are_equal_the_one_that_was_kept_comes_back():
 def test_it_sees_a_legal_chat(name, data):
     view = data.draw(conversations(name))
     engine = Made(list)
-    ListEngine(engine, name).compress(view, 100, None)
+    EngineAdapter(engine, name).compress(view, 100, None)
     chat = DIALECTS["chat"]
     assert check(decode_all(chat, engine.given), chat.rules) == []

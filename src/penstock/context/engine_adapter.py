@@ -1,0 +1,200 @@
+"""An engine at work on a conversation in any dialect: it is shown lists of OpenAI-format dicts, as its contract says.
+
+An engine's code may not be ours: what it raises comes out as EngineFailure, and a list that a provider would refuse is
+not taken.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.dialects.chat import CHAT
+from penstock.conversation.message import ToolCall
+from penstock.conversation.rules import check, legal_cuts
+from penstock.conversation.wire import encode_wire
+from penstock.engine.registry import blaming
+from penstock.errors import EngineFailure, InputError
+from penstock.transfer.convert import convert
+from penstock.writing.stubs import arguments_of
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Sequence
+
+    from penstock.engine.compressed import Compressed
+    from penstock.engine.contract import CompactionWish, ContextEngine
+    from penstock.measure.usage import Usage
+    from penstock.planning.receipt import Receipt
+
+__all__ = ["EngineAdapter"]
+
+
+class _Unit(msgspec.Struct, frozen=True):
+    """Messages that stay together by the rules of their dialect, and what the engine sees of them."""
+
+    wires: list[Any]
+    chat: list[dict[str, Any]]
+
+
+class EngineAdapter:
+    """An engine, and the dialect of the conversation that it works on. Every call may raise EngineFailure."""
+
+    def __init__(self, engine: ContextEngine, dialect: str) -> None:
+        self.engine = engine
+        self._dialect = dialect_named(dialect)
+
+    def is_due(self, view: Sequence[Any], tokens: int) -> bool:
+        """True where the engine wants to compress a request of so many tokens, and finds something to compress in it."""
+        with blaming(self.engine.name):
+            return bool(self.engine.is_due(tokens, lambda: self.show(view)))
+
+    async def compact_view(
+        self, view: Sequence[Any], numbers: Sequence[int], wish: CompactionWish
+    ) -> Compressed | None:
+        """A compaction with its plan; None where the engine knows lists only, and `compress` is to be asked."""
+        with blaming(self.engine.name):
+            return await self.engine.compact_view(view, numbers, wish)
+
+    def compress(self, view: Sequence[Any], tokens: int, focus: str | None) -> list[Any]:
+        """The list that the engine makes of the view, in the dialect of the view; what it kept is what was there.
+
+        Raises EngineFailure where that is no conversation that the provider would take.
+        """
+        units = list(self._units(view))
+        given = [wire for unit in units for wire in unit.chat]
+        with blaming(self.engine.name):
+            made: Any = self.engine.compress(given, tokens, focus)
+        if not isinstance(made, list) or not made or not all(isinstance(one, dict) for one in made):
+            raise self._refusal("it is no list of messages")
+        try:
+            wires = made if self._dialect is CHAT else list(self._restore(made, units))
+            broken = check(decode_all(self._dialect, wires), self._dialect.rules)
+        except InputError as error:
+            raise self._refusal(str(error)) from error
+        if broken:
+            raise self._refusal(f"at message {broken[0].index + 1}, {broken[0].text}")
+        return wires
+
+    def tool_schemas(self, taken: Container[str]) -> list[dict[str, Any]]:
+        """The tools that the engine has the host offer; those with a name that is taken are left out."""
+        with blaming(self.engine.name):
+            schemas = [one for one in self.engine.get_tool_schemas() if _is_function(one)]
+        return [one for one in schemas if one["function"]["name"] not in taken]
+
+    def call(self, name: str, arguments: str, view: Sequence[Any]) -> str:
+        """The answer of one of those tools."""
+        args = arguments_of(ToolCall("", name, arguments))
+        with blaming(self.engine.name):
+            return str(self.engine.handle_tool_call(name, args, messages=self.show(view)))
+
+    def report(self, usage: Usage) -> None:
+        """Tell the engine what a provider reported, in the shape of OpenAI's chat API."""
+        report = {
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.output_tokens,
+            "total_tokens": usage.total_tokens,
+            "prompt_tokens_details": {
+                "cached_tokens": usage.cache_read_tokens,
+                "cache_write_tokens": usage.cache_write_tokens,
+            },
+            "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        }
+        with blaming(self.engine.name):
+            self.engine.update_from_response(report)
+
+    def settle(self, receipt: Receipt, tokens: int) -> None:
+        """Tell the engine what became of a compaction. `tokens` is what the request took before."""
+        with blaming(self.engine.name):
+            self.engine.on_compaction(receipt, tokens)
+
+    def switch(self, old_id: str, new_id: str, reason: str) -> None:
+        """Tell the engine that the session goes on under another id."""
+        with blaming(self.engine.name):
+            self.engine.on_session_switch(old_id, new_id, reason)
+
+    def start(self, session_id: str) -> None:
+        """Tell the engine that the session begins anew, as after an undo."""
+        with blaming(self.engine.name):
+            self.engine.on_session_start(session_id)
+
+    def update_model(self, model: str, window_tokens: int, base_url: str, provider: str = "") -> None:
+        """Tell the engine of another model, or of another window of the same one."""
+        with blaming(self.engine.name):
+            self.engine.update_model(model, window_tokens, base_url=base_url, provider=provider)
+
+    def reserve_output(self, tokens: int) -> None:
+        """Tell the engine how long answers may be."""
+        with blaming(self.engine.name):
+            self.engine.reserve_output(tokens)
+
+    def end(self, session_id: str, view: Sequence[Any]) -> None:
+        """Tell the engine that the session is over."""
+        with blaming(self.engine.name):
+            self.engine.on_session_end(session_id, self.show(view))
+
+    def show(self, view: Sequence[Any]) -> list[dict[str, Any]]:
+        """The view as the engine sees it."""
+        return (
+            list(view) if self._dialect is CHAT else [one for unit in self._units(view) for one in unit.chat]
+        )
+
+    def _units(self, view: Sequence[Any]) -> Iterator[_Unit]:
+        if self._dialect is CHAT:
+            yield _Unit(list(view), list(view))
+            return
+        messages = decode_all(self._dialect, view)
+        for start, end in pairwise(legal_cuts(messages, self._dialect.rules)):
+            chat = convert(messages[start:end], self._dialect, CHAT).wires
+            yield _Unit(list(view[start:end]), chat)
+
+    def _restore(self, made: list[dict[str, Any]], units: Sequence[_Unit]) -> Iterator[Any]:
+        """The list in the conversation's own dialect: units that came back whole as they were, the rest converted.
+
+        Two units may look the same to the engine. Most engines keep the newest messages, so the end is matched first.
+        """
+        last, end = len(units), len(made)
+        while last and (chat := units[last - 1].chat) and made[max(0, end - len(chat)) : end] == chat:
+            last, end = last - 1, end - len(chat)
+        places: dict[bytes, list[int]] = {}
+        for place, unit in enumerate(units[:last]):
+            if unit.chat:
+                places.setdefault(encode_wire(unit.chat[0]), []).append(place)
+        new: list[dict[str, Any]] = []
+        at = first = 0
+        while at < end:
+            equal = places.get(encode_wire(made[at]), ())
+            found = next(
+                (
+                    place  # of several that are equal, the very one that the engine was given
+                    for place in sorted(equal, key=lambda place: units[place].chat[0] is not made[at])
+                    if place >= first and made[at : at + len(units[place].chat)] == units[place].chat
+                ),
+                None,
+            )
+            if found is None or at + len(units[found].chat) > end:
+                new.append(made[at])
+                at += 1
+                continue
+            yield from self._convert_back(new)
+            new = []
+            yield from units[found].wires
+            at, first = at + len(units[found].chat), found + 1
+        yield from self._convert_back(new)
+        for unit in units[last:]:
+            yield from unit.wires
+
+    def _convert_back(self, chat: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return convert(decode_all(CHAT, chat), CHAT, self._dialect).wires if chat else []
+
+    def _refusal(self, why: str) -> EngineFailure:
+        return EngineFailure(
+            f"the engine {self.engine.name!r} made a list that the provider would refuse ({why}); it was not taken"
+        )
+
+
+def _is_function(schema: Any) -> bool:
+    function = schema.get("function") if isinstance(schema, dict) else None
+    return isinstance(function, dict) and isinstance(function.get("name"), str) and "parameters" in function

@@ -1,0 +1,42 @@
+"""Events that a live context tells its host while it works: plain values, in the order in which they happen."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from penstock.planning.receipt import Receipt  # noqa: TC001 - a struct's field types are read at run time
+
+__all__ = ["Compacted", "Compacting", "ContextEvent", "Noticed", "Recovering"]
+
+
+class Compacting(msgspec.Struct, frozen=True):
+    """A compaction begins that the turn has to wait for, and why now."""
+
+    reason: str
+
+
+class Compacted(msgspec.Struct, frozen=True):
+    """A compaction was made; `waited_seconds` is 0 where it had been prepared beside the work."""
+
+    receipt: Receipt
+    reason: str
+    waited_seconds: float
+
+
+class Recovering(msgspec.Struct, frozen=True):
+    """A provider's refusal is being dealt with: what it was, and what is done about it."""
+
+    what: str
+    step: str
+
+
+class Noticed(msgspec.Struct, frozen=True):
+    """Something a person should know: pressure, and why compaction rests. `level` as in `planning.pressure`."""
+
+    level: str
+    text: str
+
+
+ContextEvent: TypeAlias = Compacting | Compacted | Recovering | Noticed
