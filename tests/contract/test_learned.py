@@ -64,9 +64,9 @@ class TestLearned:
         for impossible in (0, -5, 1_023, 10_000_001):
             learned.learn_window("m", "", impossible)
         assert Learned(store).window("m") == 16_385
-        learned.took_prompt("m", "", 16_385)
+        learned.accept_prompt("m", "", 16_385)
         assert learned.window("m") == 16_385
-        learned.took_prompt("m", "", 16_386)  # the provider takes more by now
+        learned.accept_prompt("m", "", 16_386)  # the provider takes more by now
         assert Learned(store).window("m") is None
 
     def test_notes_go_with_their_conversation_and_what_is_known_of_models_stays(self, store):

@@ -79,7 +79,7 @@ class Learned:
         if _LEAST_CAP <= tokens <= _MOST_WINDOW and tokens != self.output_cap(model, endpoint):
             self._output_caps.put(_key(model, endpoint), str(tokens).encode())
 
-    def took_prompt(self, model: str, endpoint: str, prompt_tokens: int) -> None:
+    def accept_prompt(self, model: str, endpoint: str, prompt_tokens: int) -> None:
         """Forgets a window that is smaller than a prompt which the provider has just answered."""
         window = self.window(model, endpoint)
         if window is not None and prompt_tokens > window:

@@ -57,7 +57,7 @@ class Meaning:
         self._embedder = embedder
         parts = split_query(text)
         weights = np.array([weight for _, weight in parts], np.float32)
-        self._vector = _unit(weights @ embedder.embed([part for part, _ in parts]))
+        self._vector = _normalise(weights @ embedder.embed([part for part, _ in parts]))
 
     def find_nearest(self, rows: NDArray[np.uint8]) -> NDArray[np.intp]:
         """Returns the places of the packed rows that are nearest, nearest first.
@@ -74,8 +74,8 @@ class Meaning:
             return np.zeros(len(rows), np.float32)
         scale = np.float32(1.0 / np.sqrt(self._embedder.dimensions))
         sample = np.unpackbits(rows[:: -(-len(rows) // _SAMPLE)], axis=1)
-        common = (2.0 * sample.mean(axis=0, dtype=np.float32) - 1.0) * scale * _known(len(sample))
-        wanted = _unit(self._vector - common)
+        common = (2.0 * sample.mean(axis=0, dtype=np.float32) - 1.0) * scale * _weigh_evidence(len(sample))
+        wanted = _normalise(self._vector - common)
         # What eight signs add is looked up by their byte.
         adds = _SIGNS @ wanted.reshape(-1, 8).T * scale
         near = np.full(len(rows), -common @ wanted, np.float32)
@@ -89,19 +89,19 @@ class Meaning:
         if not texts or not self._vector.any():
             return np.zeros(len(texts), np.float32)
         vectors = self._embedder.embed(texts)
-        common = vectors.mean(axis=0) * _known(len(texts))
+        common = vectors.mean(axis=0) * _weigh_evidence(len(texts))
         apart = vectors - common
         lengths = np.maximum(np.linalg.norm(apart, axis=1), np.float32(1e-6))
-        near: NDArray[np.float32] = apart @ _unit(self._vector - common) / lengths
+        near: NDArray[np.float32] = apart @ _normalise(self._vector - common) / lengths
         near[~vectors.any(axis=1)] = 0.0
         return near
 
 
-def _known(count: int) -> np.float32:
+def _weigh_evidence(count: int) -> np.float32:
     """Returns how well so many texts tell what they have in common, from 0 to 1."""
     return np.float32(count / (count + _FEW))
 
 
-def _unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
+def _normalise(vector: NDArray[np.float32]) -> NDArray[np.float32]:
     """Returns the vector at length 1; zeros stay zeros."""
     return vector / np.float32(max(float(np.linalg.norm(vector)), 1e-6))

@@ -69,7 +69,7 @@ class MemoryHistory:
         self._view: dict[int, Message] = {}
         self._written: list[Message] = []
         self._standing: frozenset[str] = frozenset()
-        self._talked_about = ""
+        self._topic = ""
         self._values: dict[int, tuple[Message, frozenset[str]]] = {}  # by identity; the message is held
         for number, message in zip(numbers, messages, strict=True):
             self.add(number, message)
@@ -112,7 +112,7 @@ class MemoryHistory:
         `summaries` are the handles of those that stand in it too.
         """
         self._view, self._written, self._standing = {}, [], frozenset(summaries)
-        self._talked_about = find_topic(messages)
+        self._topic = find_topic(messages)
         for number, message in zip(numbers, messages, strict=True):
             known = self._messages.get(number)
             if number and (known is None or known is message or known.parts == message.parts):
@@ -129,7 +129,7 @@ class MemoryHistory:
         wish = msgspec.structs.replace(
             wish,
             known=wish.known | self._find_values_in_view(),
-            surroundings=wish.surroundings or self._talked_about,
+            surroundings=wish.surroundings or self._topic,
         )
         hits = self._index.search(query, wish, self._view.keys())
         return [

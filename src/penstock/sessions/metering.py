@@ -56,7 +56,7 @@ class Meter:
         reported = row.usage.prompt_tokens
         if not self.model or row.model != self.model or reported <= 0:
             return
-        self.learned.took_prompt(self.model, self.endpoint, reported)
+        self.learned.accept_prompt(self.model, self.endpoint, reported)
         if counted_tokens > 0:
             self.learned.observe(self.model, self.endpoint, counted_tokens, reported)
             self._running = RunningEstimate(counted_tokens).report(reported)
