@@ -99,7 +99,7 @@ def _judged(
     if not isinstance(planned, TrajectoryDraft) or done.summary is None:
         return seen
     finder = Finder(planned.writer.needed or ["\x00"])
-    gone = [text for message in planned.writer.spoken for text in texts_of(message)]
+    gone = [text for place in planned.writer.gone for text in texts_of(planned.messages[place])]
     known = {which for text in gone for which, _, _ in finder.find(text)}
     told = {which for which, _, _ in finder.find(done.summary["value"])}
     return seen._replace(needed=seen.needed + len(known), told=seen.told + len(known & told))

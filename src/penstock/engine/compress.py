@@ -275,7 +275,7 @@ async def _with_model(
 def _job(begun: Begun, plan: Plan, request: CompressRequest, prose_tokens: int) -> WritingJob:
     opened, book = begun.opened, begun.book
     transcript = opened.transcript
-    maker = WorkMaker(transcript, plan, wishes_of(request), book.tokenizer, book.redactor)
+    maker = WorkMaker.of_plan(transcript, plan, wishes_of(request), book.tokenizer, book.redactor)
     outside = request.goal(book.tokenizer).outside_tokens
     conversation = Conversation(
         messages=opened.came,

@@ -131,7 +131,7 @@ class _Desk:
         """
         transcript, book = self._begun.opened.transcript, self._begun.book
         numbers = frozenset(numbers_in(node.runs))
-        maker = WorkMaker(
+        maker = WorkMaker.of_plan(
             transcript, self._plan, wishes_of(self._request), book.tokenizer, book.redactor, numbers
         )
         turns = maker.work(tokens).turns

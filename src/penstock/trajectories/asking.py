@@ -8,26 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.conversation.message import Image, Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
-from penstock.conversation.pairing import calls_by_id
 from penstock.engine.attempt import WritingJob
 from penstock.engine.summariser import Summariser, SummaryLimits, Written, summariser_of
 from penstock.measure.prices import Money
 from penstock.trajectories.compress import CompressedTrajectory, Compressor
 from penstock.trajectories.kept import KeptSummary
 from penstock.trajectories.metrics import TrajectoryOutcome
-from penstock.trajectories.needs import texts_of
 from penstock.trajectories.summary import PROSE_SHARE
-from penstock.writing.handoff import header_of
-from penstock.writing.stubs import clip
-from penstock.writing.verify import KnownSource, check_prose
-from penstock.writing.vocabulary import Vocabulary
-from penstock.writing.work import Work, WorkTurn
+from penstock.writing.verify import check_prose
+from penstock.writing.work import WorkMaker, source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-    from penstock.conversation.message import Message, Part
     from penstock.providers.exchange import Model
     from penstock.trajectories.compress import TrajectoryDraft
     from penstock.trajectories.kept import KeptSummaries
@@ -37,8 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["ModelSummaries"]
 
 _GRACE_SECONDS = 1.0  # until a row is given up whose model does not even end in its own time
-_ASKED_WORDS = 80
-_REQUEST_TOKENS = 400
 _ALL_STRUCK = "all that the model wrote was struck; excerpts and facts stand in its place"
 
 
@@ -92,8 +83,9 @@ class ModelSummaries:
         return _timed(_finished(planned, known), started)
 
     async def _asked(self, draft: TrajectoryDraft, row: int) -> KeptSummary:
-        prose_tokens = int(draft.budget * PROSE_SHARE)
-        job = WritingJob(_work(draft, prose_tokens), lambda work, room: _trimmed(draft, work, room))
+        writer = draft.writer
+        maker = WorkMaker(writer.transcript, writer.gone, writer.request, draft.tokenizer, draft.redactor)
+        job = WritingJob(maker.work(int(draft.budget * PROSE_SHARE)), maker.trimmed)
         limit = self._timeout_seconds + _GRACE_SECONDS
         try:
             async with asyncio.timeout(limit):
@@ -115,22 +107,7 @@ def _finished(draft: TrajectoryDraft, known: KeptSummary) -> CompressedTrajector
 
 def _checked(draft: TrajectoryDraft, prose: Prose) -> Checked:
     """What the model wrote, held to all that gave way and to what stays."""
-    messages, redactor = draft.messages, draft.redactor
-    texts = [text for message in messages for text in texts_of(message)]
-    names = {
-        part.name
-        for message in messages
-        for part in message.parts
-        if isinstance(part, ToolCall) and part.name
-    }
-    secrets = frozenset(text[one.start : one.end] for text in texts for one in redactor.find(text))
-    source = KnownSource(
-        known=Vocabulary(),
-        texts=(*texts, "\n".join(sorted(names))),
-        numbers=range(1, len(messages) + 1),
-        secrets=secrets,
-    )
-    return check_prose(prose, source, redactor)
+    return check_prose(prose, source_of(draft.writer.transcript, draft.redactor), draft.redactor)
 
 
 def _figures(written: Written) -> dict[str, Any]:
@@ -143,87 +120,6 @@ def _figures(written: Written) -> dict[str, Any]:
         "cost": float(cost.usd) if isinstance(cost, Money) else (0.0 if cost is None else None),
     }
     return figures if written.prose is not None else {**figures, "reason": written.reason}
-
-
-def _work(draft: TrajectoryDraft, prose_tokens: int) -> Work:
-    """What the model is given to read: every turn that gives way, whole and without secrets."""
-    writer, redactor = draft.writer, draft.redactor
-    calls = calls_by_id(writer.spoken)
-    texts = [
-        "\n".join(_shown(message, number, calls, redactor.redact))
-        for message, number in zip(writer.spoken, writer.numbers, strict=True)
-    ]
-    counts = draft.tokenizer.count_many(texts)
-    turns = [
-        WorkTurn(number, text, tokens + 2)
-        for number, text, tokens in zip(writer.numbers, texts, counts, strict=True)
-    ]
-    previous = [part.text for one in writer.spoken for part in one.parts if isinstance(part, Summary)]
-    asked = [
-        (number, redactor.redact(" ".join(text.split()))[:_ASKED_WORDS])
-        for message, number in zip(writer.spoken, writer.numbers, strict=True)
-        if message.role is Role.USER and number and (text := "\n".join(texts_of(message)))
-    ]
-    return Work(
-        turns=tuple(turn for turn in turns if turn.text),
-        previous=redactor.redact("\n\n".join(previous)),
-        request=_live_request(draft),
-        asked=tuple(asked[-40:]),
-        focus="",
-        prose_tokens=prose_tokens,
-    )
-
-
-def _live_request(draft: TrajectoryDraft) -> str:
-    """What the turns right after the summary were about, where it stays: the last request before them."""
-    places = [place for place in range(draft.span.end) if draft.messages[place].role is Role.USER]
-    if not places:
-        return ""
-    text = draft.redactor.redact("\n".join(texts_of(draft.messages[places[-1]])))
-    return clip(text, _REQUEST_TOKENS, draft.tokenizer.count, f"m{places[-1] + 1}")
-
-
-def _shown(
-    message: Message, number: int, calls: dict[str, ToolCall], redact: Callable[[str], str]
-) -> Iterator[str]:
-    for part in message.parts:
-        label, text = _said(message, part, calls)
-        if text.strip():
-            yield f"{header_of(number, label)}\n{redact(text)}"
-
-
-def _said(message: Message, part: Part, calls: dict[str, ToolCall]) -> tuple[str, str]:
-    """Who or what speaks in a part, and what it says."""
-    match part:
-        case Text(text=text):
-            return message.role.value, text
-        case Reasoning(text=text):
-            return "assistant, thinking", text
-        case ToolCall(name=name, arguments=arguments):
-            return f"call of {name}", arguments
-        case ToolResult(call_id=call_id, text=text):
-            call = calls.get(call_id)
-            return f"result of {call.name if call else 'a tool'}", text
-        case Image():
-            return message.role.value, "(an image)"
-        case Opaque(kind=kind, text=text):
-            return kind, text
-        case Summary():
-            return "handoff", ""
-
-
-def _trimmed(draft: TrajectoryDraft, work: Work, room_tokens: int) -> Work:
-    """The work within a room that is too small for it: every turn gives way by the same share."""
-    share = room_tokens / max(1, work.tokens)
-    turns: list[WorkTurn] = []
-    for turn in work.turns:
-        text = clip(
-            turn.text, max(40, int(turn.tokens * share * 0.9)), draft.tokenizer.count, f"m{turn.number}"
-        )
-        turns.append(WorkTurn(turn.number, text, draft.tokenizer.count(text) + 2))
-    while turns and sum(turn.tokens for turn in turns) > room_tokens:
-        turns.pop(0)
-    return msgspec.structs.replace(work, turns=tuple(turns))
 
 
 def _timed(done: CompressedTrajectory, started: float) -> CompressedTrajectory:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CompressedTrajectory",
     "Compressor",
+    "Trajectory",
     "TrajectoryDraft",
     "acompress_trajectory",
     "compress_trajectories",
@@ -121,7 +122,7 @@ class Compressor:
             return CompressedTrajectory(
                 _unchanged(TrajectoryOutcome.NOT_COMPRESSIBLE, total, len(turns), over=True)
             )
-        trajectory = _Trajectory(dialect, list(turns), messages, tokens, system)
+        trajectory = Trajectory(dialect, list(turns), messages, tokens, legal, system)
         return TrajectoryDraft(self, trajectory, span, budget, used)
 
     def _budget(self, span: Span | None, total: int) -> int:
@@ -145,13 +146,14 @@ class Compressor:
         return place, noted, turn_tokens(noted, dialect, self.tokenizer) - tokens[place]
 
 
-class _Trajectory(NamedTuple):
+class Trajectory(NamedTuple):
     """The turns of a trajectory, read and weighed. `system` is the turn with a note: its place, itself, what it adds."""
 
     dialect: Dialect
     turns: list[Any]
     messages: list[Message]
     tokens: list[int]
+    legal: Sequence[int]
     system: tuple[int, dict[str, Any], int] | None
 
 
@@ -159,13 +161,13 @@ class TrajectoryDraft:
     """A trajectory that is too large, and what is to give way in it. `writer` writes the summary."""
 
     def __init__(
-        self, compressor: Compressor, trajectory: _Trajectory, span: Span, budget: int, used_passes: int
+        self, compressor: Compressor, trajectory: Trajectory, span: Span, budget: int, used_passes: int
     ) -> None:
         self.messages = trajectory.messages
         self.span = span
         self.budget = budget
         self.tokenizer, self.redactor = compressor.tokenizer, compressor.redactor
-        self.writer = SummaryWriter(trajectory.messages, span, self.tokenizer, self.redactor)
+        self.writer = SummaryWriter(trajectory, span, self.tokenizer, self.redactor)
         self._trajectory = trajectory
         self._target = compressor.options.target_tokens
         self._passes = used_passes
@@ -179,7 +181,7 @@ class TrajectoryDraft:
         taken = turn_tokens(summary, given.dialect, self.tokenizer)
         before = sum(given.tokens)
         after = before + (given.system[2] if given.system is not None else 0) - span.tokens + taken
-        gone = len(self.writer.spoken)
+        gone = len(self.writer.gone)
         figures: dict[str, Any] = {
             "outcome": TrajectoryOutcome.COMPRESSED,
             "tokens_before": before,

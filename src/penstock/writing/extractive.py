@@ -17,7 +17,7 @@ from penstock.writing.coverage import ExcerptChoice
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
 from penstock.writing.importance import Live, score_values
 from penstock.writing.reading import Speaker
-from penstock.writing.sections import Sections, words_of
+from penstock.writing.sections import HandoffAims, Sections, words_of
 from penstock.writing.values import sub_words
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Extract", "Extractor", "Surroundings", "live_of"]
 
-_PEOPLE_SHARE = 0.1
 _FOCUS_SHARE = 0.65
 _LONGEST_REQUEST = 600  # characters of one older user message that are quoted before coverage decides
 _REFILLS = 2
@@ -100,12 +99,14 @@ class Extractor:
         tokenizer: Tokenizer,
         redactor: Redactor,
         prose: Checked | None = None,
+        aims: HandoffAims | None = None,
     ) -> None:
         self._transcript = transcript
         self._calls = calls
         self._tokenizer = tokenizer
         self._redactor = redactor
-        self._sections = Sections(transcript, tokenizer, redactor, prose)
+        self._aims = aims or HandoffAims()
+        self._sections = Sections(transcript, tokenizer, redactor, prose, self._aims)
 
     @property
     def has_prose(self) -> bool:
@@ -115,7 +116,10 @@ class Extractor:
     def choice(self, live: Live, *, headers: bool = True) -> ExcerptChoice:
         """An empty choice among all excerpts."""
         index = self._transcript.index
-        weights = score_values(index, live, self._transcript.tokens_after())
+        if self._aims.importance is not None:
+            weights = self._aims.importance(index, live)
+        else:
+            weights = score_values(index, live, self._transcript.tokens_after())
         return ExcerptChoice(index, weights, self._tokenizer, self._header if headers else None)
 
     def write(self, budget: int, measure: Measure, beside: Surroundings) -> Extract:
@@ -155,7 +159,7 @@ class Extractor:
         """Fill the choice up to `room` tokens with excerpts of sources that are not shut."""
         allowed = ~shut[self._transcript.index.source_of]
         taken, left = choice.tokens, max(0, room - choice.tokens)
-        people = int(left * _PEOPLE_SHARE)
+        people = int(left * self._aims.people_share)
         goals = {entry.number for entry in entries if entry.section is HandoffSection.GOAL}
         choice.take(self._people(shut, people, goals), taken + people)
         if focus:

@@ -17,17 +17,24 @@ from penstock.writing.handoff import HandoffEntry, HandoffSection
 from penstock.writing.ledger import Fact, Ledger
 from penstock.writing.reading import Speaker
 from penstock.writing.stubs import clip
-from penstock.writing.transcript import MODEL, WRITTEN_BY
+from penstock.writing.transcript import FACTS_OF, MODEL, WRITTEN_BY
 from penstock.writing.verify import Checked, Verified, strike_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Container, Sequence
+    from typing import TypeAlias
+
+    from numpy.typing import NDArray
 
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
+    from penstock.writing.importance import Live
+    from penstock.writing.index import Index
     from penstock.writing.transcript import Transcript
 
-__all__ = ["PROSE_SHARE", "Sections", "words_of"]
+    Importance: TypeAlias = Callable[[Index, Live], NDArray[np.float32]]
+
+__all__ = ["PROSE_SHARE", "HandoffAims", "Sections", "words_of"]
 
 _SECTIONS_FROM = 700  # tokens: a smaller handoff has no room for sections beside constraints and context
 _SECTIONS_SHARE = 0.06
@@ -64,17 +71,41 @@ _GO_ON = re.compile(
 )
 
 
+class HandoffAims(msgspec.Struct, frozen=True, eq=False):
+    """What a handoff gives its room to. The defaults are for a live conversation, whose future nobody knows."""
+
+    importance: Importance | None = None
+    """How likely each value is needed; by `score_values` and the place of its last mention where None."""
+    people_share: float = 0.1
+    """Of the room for excerpts: what people said last, before coverage decides."""
+    request_share: float = 0.0
+    """Of the handoff: the live request, where it gives way itself. With 0 it stands behind the handoff, and is
+    quoted in short, with the goal."""
+    prose_share: float = PROSE_SHARE
+    sections_from_tokens: int = _SECTIONS_FROM
+    facts_of_newest: int = FACTS_OF
+    """The messages at the end whose actions, errors and decisions are told."""
+    known: Container[str] | None = None
+    """The values that entries may hold; where None, those of the index, which then holds all messages whole."""
+
+
 class Sections:
     """Writes the sections of one transcript. `prose` is what a model wrote; without it, what stands of a model's words in
     the last handoff.
     """
 
     def __init__(
-        self, transcript: Transcript, tokenizer: Tokenizer, redactor: Redactor, prose: Checked | None = None
+        self,
+        transcript: Transcript,
+        tokenizer: Tokenizer,
+        redactor: Redactor,
+        prose: Checked | None = None,
+        aims: HandoffAims | None = None,
     ) -> None:
         self._transcript = transcript
         self._tokenizer = tokenizer
         self._redactor = redactor
+        self._aims = aims or HandoffAims()
         self._prose = prose or self._carried()
 
     @property
@@ -109,7 +140,7 @@ class Sections:
         prose = self._prose.entries if self._prose is not None else ()
         said = {(entry.section, entry.text) for entry in entries if entry.section in _IN_USERS_WORDS}
         fresh = [entry for entry in prose if (entry.section, entry.text) not in said]
-        taken = self.fitting(fresh, int(budget * PROSE_SHARE))
+        taken = self.fitting(fresh, int(budget * self._aims.prose_share))
         told = {entry.section for entry in taken} - _IN_USERS_WORDS
         return [*(entry for entry in entries if entry.section not in told), *taken]
 
@@ -131,7 +162,7 @@ class Sections:
         Excerpts need no such check: they are the conversation. Entries of an older handoff were checked when it
         was written, and what they were checked against may be gone.
         """
-        known = self._transcript.index.vocabulary
+        known = self._aims.known if self._aims.known is not None else self._transcript.index.vocabulary
         older = set(self._older())
         checked = [
             Verified(entry.text) if entry in older else strike_unknown(entry.text, known, phrases=False)
@@ -146,7 +177,7 @@ class Sections:
     def _entries(self, budget: int, request: int | None, kept: frozenset[int]) -> list[HandoffEntry]:
         """The entries of all sections but the last, most needed first within their share."""
         transcript = self._transcript
-        ledger = Ledger.of(transcript.facts(self._redactor))
+        ledger = Ledger.of(transcript.facts(self._redactor, self._aims.facts_of_newest))
         older = self._older()
         gone = {n for place, n in enumerate(transcript.numbers) if place not in kept}
         constraints = [
@@ -158,11 +189,15 @@ class Sections:
             ),
         ]
         share = max(int(budget * _CONSTRAINTS_SHARE), min(_CONSTRAINTS_LEAST, budget // 3))
-        taken = self._within(constraints, share)
-        if budget < _SECTIONS_FROM:
+        asked = self._request_in_full(request, kept, budget)
+        quoted = "".join(entry.text for entry in asked)
+        taken = asked + self._within([one for one in constraints if one.text not in quoted], share)
+        if budget < self._aims.sections_from_tokens:
             return taken
         share = int(budget * _SECTIONS_SHARE)
-        taken += self._within(self._task(request, budget), share // 2 if self._prose is None else budget // 8)
+        if not self._aims.request_share:
+            room = share // 2 if self._prose is None else budget // 8
+            taken += self._within(self._task(request, budget), room)
         taken += self._within(self._history(ledger, older, gone, request), share)
         return taken
 
@@ -189,6 +224,13 @@ class Sections:
         if spoken and spoken[0] != request and not transcript.handoffs:
             entries.append(self._quote(HandoffSection.GOAL, spoken[0], max(40, budget // 25)))
         return entries
+
+    def _request_in_full(self, request: int | None, kept: frozenset[int], budget: int) -> list[HandoffEntry]:
+        """The live request in the user's own words, where it gives way itself."""
+        if request is None or request in kept or not self._aims.request_share:
+            return []
+        quoted = self._quote(HandoffSection.ACTIVE_TASK, request, int(budget * self._aims.request_share))
+        return [quoted] if quoted.text else []
 
     def _named_requests(self, spoken: Sequence[int], request: int, budget: int) -> list[HandoffEntry]:
         """The requests that a model named as unfulfilled, in the user's own words."""

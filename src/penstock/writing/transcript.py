@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from penstock.writing.ledger import Fact
     from penstock.writing.reading import Reading
 
-__all__ = ["AFTER", "MODEL", "WRITTEN_BY", "Transcript", "number_messages", "numbers_after"]
+__all__ = ["AFTER", "FACTS_OF", "MODEL", "WRITTEN_BY", "Transcript", "number_messages", "numbers_after"]
 
 AFTER = "after"  # attributes of the mark: the numbers of what follows,
 WRITTEN_BY = "by"  # and who wrote the sections, where it was
 MODEL = "model"
 _RUN = re.compile(r"(\d{1,9})(?:-(\d{1,9})|(\+))?$")
 _LONGEST_RUN = 100_000
-_FACTS_OF = 400  # messages: what was done longer ago is not among the newest of anything
+FACTS_OF = 400  # messages: what was done longer ago is not among the newest of anything
 
 
 class Transcript(msgspec.Struct, frozen=True, eq=False):
@@ -78,9 +78,9 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         after: NDArray[np.int64] = sizes.sum() - np.cumsum(sizes)
         return after
 
-    def facts(self, redactor: Redactor) -> Iterator[Fact]:
-        """The facts of the messages, with their numbers: all that the user stated, the rest of the newest."""
-        recent = len(self.messages) - _FACTS_OF
+    def facts(self, redactor: Redactor, newest: int = FACTS_OF) -> Iterator[Fact]:
+        """The facts of the messages, with their numbers: all that the user stated, the rest of the `newest`."""
+        recent = len(self.messages) - newest
         for place, message in enumerate(self.messages):
             if place >= recent or message.role is Role.USER:
                 for fact in self.readings[place].facts(message, redactor):

@@ -66,32 +66,47 @@ class Work(msgspec.Struct, frozen=True, eq=False):
 
 
 class WorkMaker:
-    """Makes the work of one plan: from the messages that the plan's handoff stands for, or from those with `numbers`."""
+    """Makes the work of one handoff, which stands for the messages at the positions `gone`.
+
+    `request` is the position of the live request.
+    """
 
     def __init__(
         self,
+        transcript: Transcript,
+        gone: Sequence[int],
+        request: int | None,
+        tokenizer: Tokenizer,
+        redactor: Redactor,
+        focus: str = "",
+    ) -> None:
+        self._transcript = transcript
+        self._tokenizer = tokenizer
+        self._redactor = redactor
+        self._calls = calls_by_id(transcript.messages)
+        self._request = request
+        self._focus = focus
+        handoffs = set(transcript.handoffs)
+        self._gone = [place for place in gone if place not in handoffs]
+
+    @classmethod
+    def of_plan(
+        cls,
         transcript: Transcript,
         plan: Plan,
         wishes: Wishes,
         tokenizer: Tokenizer,
         redactor: Redactor,
         numbers: Container[int] | None = None,
-    ) -> None:
-        self._transcript = transcript
-        self._wishes = wishes
-        self._tokenizer = tokenizer
-        self._redactor = redactor
-        self._calls = calls_by_id(transcript.messages)
-        self._request = plan.standing.request
+    ) -> WorkMaker:
+        """From the messages that a plan's handoff stands for, or from those with `numbers`."""
         whole = plan.sizes.keys() - plan.changed()
-        handoffs = set(transcript.handoffs)
-        self._gone = [
+        gone = [
             place
             for place in range(len(transcript.messages))
-            if place not in whole
-            and place not in handoffs
-            and (numbers is None or transcript.numbers[place] in numbers)
+            if place not in whole and (numbers is None or transcript.numbers[place] in numbers)
         ]
+        return cls(transcript, gone, plan.standing.request, tokenizer, redactor, wishes.focus)
 
     def work(self, prose_tokens: int) -> Work:
         """The work with every turn whole."""
@@ -100,7 +115,7 @@ class WorkMaker:
             previous=self._previous(),
             request=self._live_request(),
             asked=self._asked(),
-            focus=self._wishes.focus,
+            focus=self._focus,
             prose_tokens=prose_tokens,
         )
 
@@ -167,7 +182,7 @@ class WorkMaker:
         transcript = self._transcript
         index = transcript.index
         extractor = Extractor(transcript, self._calls, self._tokenizer, self._redactor)
-        live = live_of(transcript, self._request, self._wishes.focus)
+        live = live_of(transcript, self._request, self._focus)
         choice = extractor.choice(live, headers=False)
         gone = np.isin(index.message_of_source, np.array(self._gone, np.int32))
         choice.fill((gone & (index.speakers == Speaker.RESULT))[index.source_of], room)

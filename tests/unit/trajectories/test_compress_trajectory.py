@@ -85,6 +85,16 @@ def test_the_summary_has_what_later_turns_use_and_nobody_tells_again():
     assert len(summary_of(after)["value"]) > 100
 
 
+def test_what_was_done_is_told_with_its_values_though_nothing_later_needs_them():
+    turns = agent_run(12)
+    turns[12:12] = [call("write_file", path="src/ledger_totals_v2.py", content=words(20)), tool("written")]
+    after, metrics = penstock.compress_trajectory(turns, target_tokens=1_200, summary_tokens=300)
+    assert metrics.turns_summarised > 10
+    said = summary_of(after)["value"]
+    assert "wrote src/ledger_totals_v2.py → done" in said
+    assert "[struck]" not in said
+
+
 def test_a_request_that_gives_way_is_quoted():
     turns = agent_run(10)
     turns[12:12] = [human("Now only touch the file named ledger_totals.py, nothing else.")]
