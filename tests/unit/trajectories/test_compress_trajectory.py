@@ -86,12 +86,13 @@ def test_the_summary_has_what_later_turns_use_and_nobody_tells_again():
 
 
 def test_what_was_done_is_told_with_its_values_though_nothing_later_needs_them():
-    turns = agent_run(12)
-    turns[12:12] = [call("write_file", path="src/ledger_totals_v2.py", content=words(20)), tool("written")]
-    after, metrics = penstock.compress_trajectory(turns, target_tokens=1_200, summary_tokens=300)
-    assert metrics.turns_summarised > 10
+    turns = [human("Split the module, please.")]
+    for step in range(20):
+        turns += [call("terminal", command=f"make part_{step}_of_ledger"), tool(words(60, step))]
+    after, metrics = penstock.compress_trajectory([*turns, gpt("All done.")], **SMALL)
     said = summary_of(after)["value"]
-    assert "wrote src/ledger_totals_v2.py → done" in said
+    newest = (metrics.turns_summarised - 2) // 2 + 1
+    assert f"ran make part_{newest}_of_ledger → done" in said
     assert "[struck]" not in said
 
 
