@@ -20,10 +20,10 @@ from penstock.conversation.dialects import decode_all
 from penstock.conversation.dialects.sharegpt import SHAREGPT
 from penstock.conversation.rules import Pairs
 from penstock.trajectories.compress import CompressedTrajectory, Compressor, TrajectoryDraft
-from penstock.trajectories.needs import Finder, texts_of
 from penstock.trajectories.options import TrajectoryOptions
 from penstock.trajectories.rows import read_line
-from penstock.trajectories.weights import format_of, turn_tokens, weigh_turns
+from penstock.trajectories.summary import Finder, texts_of
+from penstock.trajectories.turns import format_of, turn_tokens, weigh_turns
 
 __all__ = ["run"]
 

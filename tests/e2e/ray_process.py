@@ -26,7 +26,7 @@ from penstock.testing import Reply, scripted_provider
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions
 from penstock.trajectories.ray_engine import RayEngine
 from penstock.trajectories.run import Run, run
-from penstock.trajectories.working import ShardJob
+from penstock.trajectories.shards import ShardJob
 
 OPTIONS = TrajectoryOptions(target_tokens=3_000, summary_tokens=400)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.cli.screen import Screen
-    from penstock.trajectories.run import Finished, Run
+    from penstock.trajectories.run import Run, RunResult
 
 __all__ = ["run"]
 
@@ -66,7 +66,7 @@ def _silent_output() -> Iterator[None]:
         yield
 
 
-def _as_json(wanted: Run, finished: Finished) -> dict[str, Any]:
+def _as_json(wanted: Run, finished: RunResult) -> dict[str, Any]:
     return {
         "dry_run": wanted.target is None,
         "sample_percent": wanted.job.sample_percent,
@@ -76,7 +76,7 @@ def _as_json(wanted: Run, finished: Finished) -> dict[str, Any]:
     }
 
 
-def _lines(wanted: Run, finished: Finished, screen: Screen) -> Iterator[str]:
+def _lines(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[str]:
     totals = finished.totals
     files = f" in {plural(len(finished.files), 'file')}" if len(finished.files) > 1 else ""
     yield screen.paint(f"{plural(totals.rows, 'row')}{files}, {finished.seconds:.1f} s", "bold")
@@ -89,7 +89,7 @@ def _lines(wanted: Run, finished: Finished, screen: Screen) -> Iterator[str]:
         yield f"    and {more:,} more: --metrics FILE has them all"
 
 
-def _figures(wanted: Run, finished: Finished, screen: Screen) -> Iterator[tuple[str, str]]:
+def _figures(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[tuple[str, str]]:
     """What became of the rows, in labelled lines."""
     totals = finished.totals
     if wanted.job.sample_percent < 100:
@@ -114,7 +114,7 @@ def _figures(wanted: Run, finished: Finished, screen: Screen) -> Iterator[tuple[
         yield "report", printable(str(wanted.report))
 
 
-def _outcomes(finished: Finished, screen: Screen) -> Iterator[tuple[str, str]]:
+def _outcomes(finished: RunResult, screen: Screen) -> Iterator[tuple[str, str]]:
     totals = finished.totals
     yield "compressed", f"{totals.count(TrajectoryOutcome.COMPRESSED, TrajectoryOutcome.DEGRADED):,}"
     if degraded := totals.count(TrajectoryOutcome.DEGRADED):

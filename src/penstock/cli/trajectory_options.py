@@ -13,7 +13,7 @@ from penstock.cli.parser import build_parser
 from penstock.errors import SettingsError
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions
 from penstock.trajectories.run import Run
-from penstock.trajectories.working import ShardJob
+from penstock.trajectories.shards import ShardJob
 
 __all__ = ["run_of"]
 

@@ -2,13 +2,17 @@
 
     turns, metrics = penstock.compress_trajectory(row["conversations"], target_tokens=15_250)
 
-Turns that stay are the caller's own objects, fields that are not ours included.
+Which turns give way: from the start of the middle, as many as needed, between legal cuts. The first system, human, gpt
+and tool turn and the last turns stay, each with the turns it may not be parted from. One of them that stands in the middle
+of what gives way is an island: it stays behind the summary, in its order. Turns that stay are the caller's own objects,
+fields that are not ours included.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -18,13 +22,10 @@ from penstock.conversation.message import Role
 from penstock.conversation.rules import Pairs, legal_cuts
 from penstock.engine.compress import redactor_of_process, run_sync
 from penstock.errors import IllegalResult
-from penstock.trajectories.fields import training_fields
 from penstock.trajectories.metrics import TrajectoryMetrics, TrajectoryOutcome
-from penstock.trajectories.options import MODEL_TIMEOUT_SECONDS, TrajectoryOptions
-from penstock.trajectories.span import Span, find_span
+from penstock.trajectories.options import MODEL_TIMEOUT_SECONDS, TrajectoryOptions, tokenizer_of
 from penstock.trajectories.summary import SummaryWriter
-from penstock.trajectories.tokenizers import tokenizer_of
-from penstock.trajectories.weights import format_of, turn_tokens, weigh_turns
+from penstock.trajectories.turns import format_of, training_fields, turn_tokens, weigh_turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,12 +39,15 @@ if TYPE_CHECKING:
 __all__ = [
     "CompressedTrajectory",
     "Compressor",
+    "Span",
     "Trajectory",
     "TrajectoryDraft",
     "acompress_trajectory",
     "compress_trajectories",
     "compress_trajectory",
+    "find_span",
 ]
+
 
 SYSTEM_NOTE = "Some earlier turns of this conversation may be replaced by a summary of them."
 _LEAST_SUMMARY = 64  # tokens: less says nothing
@@ -213,6 +217,103 @@ class TrajectoryDraft:
             raise IllegalResult(f"the compressed trajectory breaks a rule of {dialect.name}: pairs")
 
 
+class Span(msgspec.Struct, frozen=True):
+    """The turns from `start` up to `end` but for the islands. `tokens` is what they take."""
+
+    start: int
+    end: int
+    islands: tuple[int, ...]
+    tokens: int
+
+    def gone(self) -> list[int]:
+        """The places of the turns that give way, in order."""
+        islands = set(self.islands)
+        return [place for place in range(self.start, self.end) if place not in islands]
+
+    def after(self, length: int) -> list[int]:
+        """The places of the turns that stand behind the summary."""
+        return [*self.islands, *range(self.end, length)]
+
+
+def find_span(
+    messages: Sequence[Message],
+    tokens: Sequence[int],
+    legal: Sequence[int],
+    dialect: Dialect,
+    wanted: tuple[int, int],
+) -> Span | None:
+    """The span that frees the tokens that are needed, or all that can; None where nothing may give way.
+
+    `wanted` are the tokens that must be freed and how many turns stay at the end. A summary is a human turn, so a
+    span is preferred that has no other human turn beside it, as long as one frees enough.
+    """
+    needed, keep_last = wanted
+    segments = list(pairwise(legal))
+    stays = _protected(messages, keep_last)
+    free = [stays.isdisjoint(range(start, end)) for start, end in segments]
+    found: Span | None = None
+    for first in _starts(messages, segments, free, dialect):
+        found = _from(first, messages, tokens, (segments, free), dialect, needed)
+        if found.tokens >= needed:
+            break
+    return found
+
+
+def _from(
+    first: int,
+    messages: Sequence[Message],
+    tokens: Sequence[int],
+    parts: tuple[Sequence[tuple[int, int]], Sequence[bool]],
+    dialect: Dialect,
+    needed: int,
+) -> Span:
+    """The span that begins with this segment, as far as it must go."""
+    segments, free = parts
+    start = end = segments[first][0]
+    islands: list[int] = []
+    waiting: list[int] = []
+    freed = 0
+    enough: Span | None = None
+    for (begin, stop), gives_way in zip(segments[first:], free[first:], strict=True):
+        if not gives_way:
+            waiting += range(begin, stop)
+            continue
+        islands += waiting
+        waiting.clear()
+        freed += sum(tokens[begin:stop])
+        end = stop
+        if freed >= needed:
+            span = Span(start, end, tuple(islands), freed)
+            follower = messages[islands[0] if islands else end]
+            if dialect.can_follow(Role.USER, follower.role):
+                return span
+            enough = enough or span
+    return enough or Span(start, end, tuple(islands), freed)
+
+
+def _protected(messages: Sequence[Message], keep_last: int) -> set[int]:
+    """The first turn of each role, and the last turns."""
+    stays = set(range(max(0, len(messages) - keep_last), len(messages)))
+    seen: set[Role] = set()
+    for place, message in enumerate(messages):
+        if message.role not in seen:
+            seen.add(message.role)
+            stays.add(place)
+    return stays
+
+
+def _starts(
+    messages: Sequence[Message], segments: Sequence[tuple[int, int]], free: Sequence[bool], dialect: Dialect
+) -> list[int]:
+    """Where a span may begin: the first segment in whose place a human turn may stand, then the first of all."""
+    candidates = [at for at, gives_way in enumerate(free) if gives_way]
+    for at in candidates:
+        start = segments[at][0]
+        if start and dialect.can_follow(messages[start - 1].role, Role.USER):
+            return [at] if at == candidates[0] else [at, candidates[0]]
+    return candidates[:1]
+
+
 def compress_trajectory(  # noqa: PLR0913 - the public signature, all but the first by name
     turns: Sequence[Any],
     *,
@@ -276,7 +377,7 @@ async def acompress_trajectory(  # noqa: PLR0913 - the public signature
     if summariser is None:
         done = await asyncio.to_thread(compressor.compress, turns)
     else:
-        from penstock.trajectories.asking import ModelSummaries  # noqa: PLC0415 - only for those who ask a model
+        from penstock.trajectories.model_summaries import ModelSummaries  # noqa: PLC0415 - only for those who ask a model
 
         done = await ModelSummaries.of(summariser, timeout_seconds).compress(compressor, turns)
     return done.turns(turns), done.metrics
@@ -291,11 +392,11 @@ def compress_trajectories(
     rows given are not changed. `options` are those of `compress_trajectory` but for `summariser`. A row whose turns
     cannot be read is passed on as it is. The metrics of each row are in its new column `penstock`.
     """
-    from penstock.trajectories.rows import compressed_row  # noqa: PLC0415 - its readers are for whole files
+    from penstock.trajectories.rows import compress_row  # noqa: PLC0415 - its readers are for whole files
 
     compressor = Compressor(TrajectoryOptions(**options))
     for row in rows:
-        yield compressed_row(row, compressor, column)
+        yield compress_row(row, compressor, column)
 
 
 def _unchanged(

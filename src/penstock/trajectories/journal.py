@@ -21,12 +21,10 @@ from typing import IO, TYPE_CHECKING, Any, Self
 import msgspec
 
 from penstock.errors import SettingsError
-from penstock.trajectories.formats import PARTS
-from penstock.trajectories.kept import KeptSummary
+from penstock.trajectories.files import PARTS
 from penstock.trajectories.metrics import Totals
 from penstock.trajectories.samples import RowSample
-from penstock.trajectories.shards import Done
-from penstock.trajectories.working import SUMMARIES, part_name
+from penstock.trajectories.shards import SUMMARIES, KeptSummary, ShardResult, part_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,7 +34,7 @@ __all__ = ["Journal", "SummariesSeen", "parts_folder"]
 
 _NAME = "journal.jsonl"
 _NOTHING = Totals()
-_LINE = msgspec.json.Decoder(dict[str, Done])
+_LINE = msgspec.json.Decoder(dict[str, ShardResult])
 _SAMPLES = msgspec.json.Decoder(tuple[RowSample, ...])
 _KEPT = msgspec.json.Decoder(tuple[int, KeptSummary])
 
@@ -53,12 +51,12 @@ class Journal:
     """
 
     def __init__(
-        self, folder: Path, command: dict[str, Any], on_known: Callable[[Done], None], *, resume: bool
+        self, folder: Path, command: dict[str, Any], on_known: Callable[[ShardResult], None], *, resume: bool
     ) -> None:
         """Raises SettingsError where parts stand there that this run may not go on with, OSError."""
         self.folder = folder
         self._on_known = on_known
-        self.done: dict[int, Done] = {}
+        self.done: dict[int, ShardResult] = {}
         self.files: set[int] = set()
         self._of_file: dict[int, set[int]] = {}
         path = folder / _NAME
@@ -83,7 +81,7 @@ class Journal:
                 self._append({"command": command})
             unless_opened.pop_all()
 
-    def add(self, done: Done) -> None:
+    def add(self, done: ShardResult) -> None:
         """Say that a shard is done. Its part is written already; its metrics are now.
 
         The shard counts here before its line is written: an interruption in between must not end in `close` finding
@@ -103,15 +101,15 @@ class Journal:
         for done in self.of_file(file):
             (self.folder / part_name(done.shard)).unlink(missing_ok=True)
 
-    def of_file(self, file: int) -> list[Done]:
+    def of_file(self, file: int) -> list[ShardResult]:
         """The shards of a file that are done, in order."""
         return [self.done[number] for number in sorted(self._of_file.get(file, ()))]
 
-    def part(self, done: Done) -> bytes:
+    def part(self, done: ShardResult) -> bytes:
         """The rows of a shard."""
         return (self.folder / part_name(done.shard)).read_bytes()
 
-    def rows(self) -> Iterator[tuple[Done, bytes]]:
+    def rows(self) -> Iterator[tuple[ShardResult, bytes]]:
         """Every shard with its samples, and the metrics of its rows as lines of JSON."""
         for number in sorted(self.done):
             done = self.done[number]
@@ -169,12 +167,12 @@ class Journal:
                         self._on_known(done)
         os.truncate(path, whole)
 
-    def _is_whole(self, done: Done) -> bool:
+    def _is_whole(self, done: ShardResult) -> bool:
         """Whether the part is there in its size, or gone into its file; the checksum is for when it is put in place."""
         part = self.folder / part_name(done.shard)
         return part.stat().st_size == done.size if part.exists() else done.file in self.files
 
-    def _note(self, done: Done) -> None:
+    def _note(self, done: ShardResult) -> None:
         self.done[done.shard] = _slim(done)
         self._of_file.setdefault(done.file, set()).add(done.shard)
 
@@ -238,7 +236,7 @@ def _lock(file: IO[bytes], folder: Path) -> None:
         ) from None
 
 
-def _slim(done: Done) -> Done:
+def _slim(done: ShardResult) -> ShardResult:
     return msgspec.structs.replace(done, rows=b"", samples=(), totals=_NOTHING, bad=())
 
 

@@ -12,7 +12,7 @@ import msgspec
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.trajectories.shards import Done
+    from penstock.trajectories.shards import ShardResult
 
 __all__ = ["EDGES", "MetricsFile", "RowMetrics", "Totals", "TrajectoryMetrics", "TrajectoryOutcome"]
 
@@ -184,7 +184,7 @@ class MetricsFile:
         self._waiting: dict[int, bytes] = {}
         self._before = b"\n"
 
-    def add(self, file: str, done: Done, rows: bytes) -> None:
+    def add(self, file: str, done: ShardResult, rows: bytes) -> None:
         """The rows of a shard, as lines of JSON. Few shards are ever ahead of the one that is next."""
         named = b'{"file": ' + msgspec.json.encode(file) + b", "
         self._waiting[done.shard] = b",\n".join(named + line[1:] for line in rows.splitlines())

@@ -28,15 +28,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.errors import PenstockError, RunBroken, SettingsError
-from penstock.trajectories.shards import Shard
-from penstock.trajectories.working import SummariesFile, compress_shard, write_part
+from penstock.trajectories.shards import Shard, SummariesFile, compress_shard, write_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.trajectories.kept import KeptSummary
-    from penstock.trajectories.shards import Done
-    from penstock.trajectories.working import ShardJob
+    from penstock.trajectories.shards import KeptSummary, ShardJob, ShardResult
 
 __all__ = ["RayCluster", "RayEngine", "first_line"]
 
@@ -59,7 +56,7 @@ class RayEngine:
         self._workers = workers
         self.cluster = RayCluster(workers, address)
 
-    def run(self, shards: Iterable[Shard], job: ShardJob) -> Iterator[Done]:
+    def run(self, shards: Iterable[Shard], job: ShardJob) -> Iterator[ShardResult]:
         """See `Engine.run`. Raises SettingsError where there is no cluster, RunBroken where it fails."""
         ray = self.cluster.ray
         with self.cluster.connected() as cores:
@@ -71,7 +68,7 @@ class RayEngine:
                     "give the same command with --resume"
                 ) from error
 
-    def _done(self, shards: Iterable[Shard], job: ShardJob, cores: int) -> Iterator[Done]:
+    def _done(self, shards: Iterable[Shard], job: ShardJob, cores: int) -> Iterator[ShardResult]:
         """What came of each shard. Its part is written."""
         ray = self.cluster.ray
         keeper = self._keeper(job)
@@ -95,7 +92,7 @@ class RayEngine:
         with context.current(context):
             return (
                 data.from_items([{"data_set": 0}])
-                .map_batches(_cut, fn_args=(shards,), num_cpus=0, label_selector=here)
+                .map_batches(_cut_files, fn_args=(shards,), num_cpus=0, label_selector=here)
                 .map_batches(
                     _compress,
                     batch_format="pyarrow",
@@ -125,7 +122,7 @@ class _Keeper:
         )
         self._begun: Counter[int] = Counter()
         self._known: dict[int, list[KeptSummary]] = {}
-        self._done: dict[int, Done] = {}
+        self._done: dict[int, ShardResult] = {}
         self._room = asyncio.Semaphore(_WAITING)
 
     async def begin(self, shard: int) -> tuple[int, list[KeptSummary]]:
@@ -139,7 +136,7 @@ class _Keeper:
             self._summaries.put(shard, kept)
         self._known.setdefault(shard, []).append(kept)
 
-    async def bring(self, done: Done, part: bytes) -> None:
+    async def bring(self, done: ShardResult, part: bytes) -> None:
         """What came of a shard, with its part. Waits while many others were not taken yet."""
         if done.shard in self._done:  # brought before, by a process that died before it could say so
             return
@@ -148,7 +145,7 @@ class _Keeper:
             write_part(self._parts, done.shard, part)
         self._done[done.shard] = done
 
-    async def take(self, shard: int) -> Done:
+    async def take(self, shard: int) -> ShardResult:
         """What was brought of a shard. It is not known here any more."""
         self._room.release()
         self._begun.pop(shard, None)
@@ -156,13 +153,13 @@ class _Keeper:
         return self._done.pop(shard)
 
 
-def _cut(_: Any, shards: Iterable[Shard]) -> Iterator[Any]:
+def _cut_files(_: Any, shards: Iterable[Shard]) -> Iterator[Any]:
     """The task on this machine: cuts the files, a block for each shard. It waits while there is no room for the next."""
     try:
         for shard in shards:
             yield _block("shard", _ENCODER.encode(shard))
     except (PenstockError, OSError) as error:
-        yield _failed(error)
+        yield _failure_block(error)
 
 
 def _compress(block: Any, job: ShardJob, keeper: Any) -> Any:
@@ -174,7 +171,7 @@ def _compress(block: Any, job: ShardJob, keeper: Any) -> Any:
     try:
         _bring(shard, job, keeper)
     except (PenstockError, OSError) as error:
-        return _failed(error)
+        return _failure_block(error)
     return {"shard": [shard.number]}
 
 
@@ -196,7 +193,7 @@ def _bring(shard: Shard, job: ShardJob, keeper: Any) -> None:
     ray.get(keeper.bring.remote(*compress_shard(shard, job, keep)))
 
 
-def _failed(error: Exception) -> Any:
+def _failure_block(error: Exception) -> Any:
     """A failure as a block. Ray Data would tell what is raised in its own words, and perhaps try again."""
     return _block("error", import_module("ray.cloudpickle").dumps(error))
 
@@ -233,7 +230,7 @@ class RayCluster:
         self._address = address
         if address is not None:
             _require_answer(address)
-        self.ray = _loaded(address)
+        self.ray = _load_ray(address)
 
     @contextmanager
     def connected(self) -> Iterator[int]:
@@ -245,7 +242,7 @@ class RayCluster:
         if ours:
             self._connect()
         try:
-            with _quiet():
+            with _silence():
                 yield max(1, int(self.ray.cluster_resources().get("CPU", 1)))
         finally:
             if ours:
@@ -273,7 +270,7 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
-def _loaded(address: str | None) -> Any:
+def _load_ray(address: str | None) -> Any:
     """Ray, slow to load and without a word about its types. What it may do must be said before that."""
     os.environ.update(_SILENT)
     if address is None or _is_here(address):
@@ -291,7 +288,7 @@ def _loaded(address: str | None) -> Any:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence() -> Iterator[None]:
     """What fails is told by what is raised; what is retried needs no telling."""
     before = {name: logging.getLogger(name).level for name in _LOGGERS}
     for name in _LOGGERS:

@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 
 from penstock.errors import IllegalResult, InputError
-from penstock.trajectories.fields import PER_TURN_COLUMNS, neutral
 from penstock.trajectories.metrics import TrajectoryMetrics, TrajectoryOutcome
 from penstock.trajectories.slices import columns_of, items_of, parsed, require_text
+from penstock.trajectories.turns import PER_TURN_COLUMNS, make_neutral
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,10 +28,10 @@ __all__ = [
     "COLUMNS",
     "CellShape",
     "RowLine",
-    "compressed_row",
+    "compress_row",
     "per_turn_columns",
     "read_line",
-    "shaped",
+    "shape_turns",
     "turns_column",
     "turns_in",
 ]
@@ -71,8 +71,8 @@ class RowLine(msgspec.Struct, frozen=True, eq=False):
         style = _Style.of(body)
         columns = {self.column: body.removeprefix(_BOM)} if self.columns is None else dict(self.columns)
         columns[self.column] = self._turns_written(columns[self.column], done, style)
-        for name, entries in _aligned(columns, self.column, len(self.turns), per_turn).items():
-            empty = style.dumps(neutral(parsed(entries[0])))
+        for name, entries in _per_turn_entries(columns, self.column, len(self.turns), per_turn).items():
+            empty = style.dumps(make_neutral(parsed(entries[0])))
             columns[name] = style.array(done.applied(entries, empty))
         written = columns[self.column] if self.columns is None else style.object(columns)
         bom = _BOM if self.data.startswith(_BOM) else b""
@@ -80,9 +80,9 @@ class RowLine(msgspec.Struct, frozen=True, eq=False):
 
     def _turns_written(self, raw: bytes, done: CompressedTrajectory, style: _Style) -> bytes:
         if self.shape is CellShape.WIDE:
-            return style.dumps(shaped(done.turns(self.turns), self.shape))
+            return style.dumps(shape_turns(done.turns(self.turns), self.shape))
         if self.shape is CellShape.SPELLED:
-            raw = _spelled(parsed(raw))
+            raw = _encode_spelled(parsed(raw))
         turns = items_of(raw)
         if done.system is not None:
             turns[done.system[0]] = style.dumps(done.system[1])
@@ -124,7 +124,7 @@ def turns_in(value: Any) -> tuple[list[Any], CellShape]:
     return _require_turns(value), CellShape.LIST
 
 
-def shaped(turns: list[Any], shape: CellShape) -> Any:
+def shape_turns(turns: list[Any], shape: CellShape) -> Any:
     """The turns as a cell holds them."""
     match shape:
         case CellShape.SPELLED:
@@ -135,7 +135,7 @@ def shaped(turns: list[Any], shape: CellShape) -> Any:
             return turns
 
 
-def compressed_row(row: Mapping[str, Any], compressor: Compressor, column: str | None) -> dict[str, Any]:
+def compress_row(row: Mapping[str, Any], compressor: Compressor, column: str | None) -> dict[str, Any]:
     """The row with its turns compressed and its metrics in a column of their own. What changes is a list, not an array."""
     new = dict(row)
     row = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in row.items()}
@@ -147,9 +147,9 @@ def compressed_row(row: Mapping[str, Any], compressor: Compressor, column: str |
         new[METRICS_COLUMN] = TrajectoryMetrics(outcome=TrajectoryOutcome.BAD, reason=str(error)).to_dict()
         return new
     if done.summary is not None:
-        new[name] = shaped(done.turns(turns), shape)
+        new[name] = shape_turns(done.turns(turns), shape)
         for other in per_turn_columns(row, name, len(turns), ()):
-            new[other] = done.applied(row[other], neutral(row[other][0]))
+            new[other] = done.applied(row[other], make_neutral(row[other][0]))
     new[METRICS_COLUMN] = done.metrics.to_dict()
     return new
 
@@ -179,7 +179,7 @@ class _Style(msgspec.Struct, frozen=True):
     def dumps(self, value: Any) -> bytes:
         separators = (self.comma.decode(), self.colon.decode())
         written = json.dumps(value, ensure_ascii=self.ascii_only, separators=separators)
-        return written.encode() if self.ascii_only else _encoded(written, value, separators)
+        return written.encode() if self.ascii_only else _encode(written, value, separators)
 
     def array(self, items: Sequence[bytes]) -> bytes:
         return b"[" + self.comma.join(items) + b"]"
@@ -188,14 +188,14 @@ class _Style(msgspec.Struct, frozen=True):
         return b"{" + self.comma.join(self.dumps(k) + self.colon + v for k, v in columns.items()) + b"}"
 
 
-def _encoded(written: str, value: Any, separators: tuple[str, str]) -> bytes:
+def _encode(written: str, value: Any, separators: tuple[str, str]) -> bytes:
     try:
         return written.encode()
     except UnicodeEncodeError:  # a lone surrogate can only stand as an escape
         return json.dumps(value, separators=separators).encode()
 
 
-def _aligned(
+def _per_turn_entries(
     columns: Mapping[str, bytes], column: str, turns: int, named: Iterable[str]
 ) -> dict[str, list[bytes]]:
     """The columns with one entry for each turn, entry by entry."""
@@ -204,7 +204,7 @@ def _aligned(
     return {name: found[name] for name in per_turn_columns(found, column, turns, named)}
 
 
-def _spelled(text: str) -> bytes:
+def _encode_spelled(text: str) -> bytes:
     """JSON in a string as bytes. A lone surrogate is written as the escape that it can only be."""
     return re.sub("[\ud800-\udfff]", lambda one: f"\\u{ord(one[0]):04x}", text).encode()
 

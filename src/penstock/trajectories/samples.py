@@ -86,7 +86,7 @@ class Sampler:
     def samples(self, redactor: Redactor) -> tuple[RowSample, ...]:
         """What is held, as excerpts."""
         return tuple(
-            _sample(rank, row, kind, _Excerpts(turns, done, redactor))
+            _make_sample(rank, row, kind, _Excerpts(turns, done, redactor))
             for kind, held in self._held.items()
             for rank, row, turns, done in held
         )
@@ -103,7 +103,7 @@ def _kind(metrics: TrajectoryMetrics) -> str:
     return "degraded" if metrics.outcome is TrajectoryOutcome.DEGRADED else "compressed"
 
 
-def _sample(rank: int, row: int, kind: str, excerpts: _Excerpts) -> RowSample:
+def _make_sample(rank: int, row: int, kind: str, excerpts: _Excerpts) -> RowSample:
     done, islands = excerpts.done, set(excerpts.done.islands)
     behind = [*done.islands, *range(done.end, len(excerpts.turns))]
     return RowSample(
@@ -163,16 +163,16 @@ def _role(turn: Any) -> str:
 def _texts(turn: Any) -> Iterator[str]:
     """All that a turn says, whatever its format: its words, then the calls it makes."""
     if not isinstance(turn, Mapping):
-        yield _written(turn)
+        yield _dump(turn)
         return
     content = turn.get("value", turn.get("content"))
     for part in content if isinstance(content, list) else [content]:
         text = part.get("text") if isinstance(part, Mapping) else part
         if text is not None or part is not None:
-            yield text if isinstance(text, str) else _written(part)
+            yield text if isinstance(text, str) else _dump(part)
     if calls := turn.get("tool_calls"):
-        yield _written(calls)
+        yield _dump(calls)
 
 
-def _written(value: Any) -> str:
+def _dump(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)

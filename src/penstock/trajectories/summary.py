@@ -1,43 +1,50 @@
 """The turn that stands for others: a handoff of a few hundred tokens, with or without a model's words.
 
 It is written as every other handoff is, mark included, so that a model meets in training what it will meet at work.
-What is different is what counts as important: a trajectory has its future beside it.
+What is different is what counts as important: a trajectory has its future beside it. The values that the assistant uses
+later, without having been told them again, are what a summary must hold. Trained on a trajectory without them, a model
+learns to invent.
+
+A summary quotes some twenty lines, so most of what gives way is looked through and not read closely: only the lines that
+hold a value that is needed later, what people said, and how the assistant's turns begin.
 """
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import ahocorasick_rs
 import numpy as np
 
 from penstock.conversation import mark
-from penstock.conversation.message import Role, Summary, Text
+from penstock.conversation.message import Message, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 from penstock.conversation.pairing import calls_by_id
 from penstock.measure.weigh import MESSAGE_FRAME
-from penstock.trajectories.needs import needed_values, texts_of
-from penstock.trajectories.sieve import sifted
+from penstock.writing.excerpts import lay_out
 from penstock.writing.extractive import Extractor, Surroundings
 from penstock.writing.importance import Live, score_values
 from penstock.writing.index import Index
 from penstock.writing.reading import Reader, Reading
 from penstock.writing.sections import HandoffAims
 from penstock.writing.transcript import AFTER, MODEL, WRITTEN_BY, Transcript, number_messages, numbers_after
+from penstock.writing.values import PHRASE, tokens_of, values_of_each
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from penstock.conversation.message import Message
+    from penstock.conversation.message import Part
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
-    from penstock.trajectories.compress import Trajectory
-    from penstock.trajectories.span import Span
+    from penstock.trajectories.compress import Span, Trajectory
     from penstock.writing.verify import Checked
     from penstock.writing.vocabulary import Vocabulary
 
-__all__ = ["PROSE_SHARE", "SummaryWriter"]
+__all__ = ["PROSE_SHARE", "Finder", "SummaryWriter", "needed_values", "sift", "texts_of"]
+
 
 NOTE = "Earlier turns, for reference. Answer what comes after."
 PROSE_SHARE = 0.6  # of a summary: what a model may write; the rest is facts, in the words of the turns
@@ -45,6 +52,17 @@ _REQUEST_SHARE = 0.25  # of a summary may quote the request that the turns after
 _NEEDED = 0.7  # of a value's weight is whether it is needed later
 _LIVE_CHARACTERS = 400
 _HISTORY_TURNS = 24  # the newest turns that give way: what was done in them is told
+_MOST_LOOKED_AHEAD = 40_000  # of what comes after: the nearest turns use most of what was
+_LONGEST_VALUE = 120
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_LINES_PER_VALUE = 3  # the newest
+_MOST_CHARACTERS = 24_000  # of all lines together
+_SPOKEN = 1_200  # characters of the beginning of what a person said,
+_BEGUN = 180  # and of what the assistant did
+_MOST_BEGINNINGS = 8_000
+_LONG_LINE = 260
+_BEFORE, _AFTER = 90, 140  # characters around a value in a long line
+_OPENS_JSON = re.compile(r"\s*[{\[]").match
 _UNREAD = Reading((), (), _facts=())
 
 
@@ -76,7 +94,7 @@ class SummaryWriter:
         gone = [given.messages[place] for place in self.gone]
         readings = [_UNREAD] * len(given.messages)
         for place, reading in zip(
-            self.gone, reader.read(sifted(gone, self.needed, self._redactor)), strict=True
+            self.gone, reader.read(sift(gone, self.needed, self._redactor)), strict=True
         ):
             readings[place] = reading
         index = Index(reader.vocabulary)
@@ -167,3 +185,176 @@ def _last_request(messages: Sequence[Message], end: int) -> int | None:
         if messages[place].role is Role.USER and any(isinstance(part, Text) for part in parts):
             return None if any(isinstance(part, Summary) for part in parts) else place
     return None
+
+
+class Finder:
+    """Finds whole occurrences of many values in a text, in one pass."""
+
+    def __init__(self, values: Sequence[str]) -> None:
+        self._automaton = ahocorasick_rs.AhoCorasick(
+            values, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest, store_patterns=False
+        )
+
+    def find(self, text: str) -> Iterator[tuple[int, int, int]]:
+        """Which value stands from where up to where. One inside a longer word does not count."""
+        try:
+            hits = self._automaton.find_matches_as_indexes(text)
+        except UnicodeEncodeError:  # a lone surrogate
+            hits = self._automaton.find_matches_as_indexes(_SURROGATE.sub("\ufffd", text))
+        last = len(text)
+        for which, start, end in hits:
+            if (start and text[start - 1].isalnum() and text[start].isalnum()) or (
+                end < last and text[end].isalnum() and text[end - 1].isalnum()
+            ):
+                continue
+            yield which, start, end
+
+
+def needed_values(before: Sequence[Message], after: Sequence[Message]) -> list[str]:
+    """The values that the assistant uses in `after` and that neither `before` nor anybody in `after` told it first."""
+    first_use = _first_uses(after)
+    if not first_use:
+        return []
+    values = list(first_use)
+    finder = Finder(values)
+    told = {which for message in before for text in texts_of(message) for which, _, _ in finder.find(text)}
+    for place, message in enumerate(after):
+        if message.role is not Role.ASSISTANT:
+            told.update(
+                which
+                for text in texts_of(message)
+                for which, _, _ in finder.find(text)
+                if first_use[values[which]] > place
+            )
+    return [value for which, value in enumerate(values) if which not in told]
+
+
+def _first_uses(messages: Sequence[Message]) -> dict[str, int]:
+    """The values that the assistant uses, each with the place of the first message that does."""
+    uses: dict[str, int] = {}
+    room = _MOST_LOOKED_AHEAD
+    for place, message in enumerate(messages):
+        for text in texts_of(message) if message.role is Role.ASSISTANT else ():
+            for value in _values(text[:room]):
+                uses.setdefault(value, place)
+            room -= len(text)
+            if room <= 0:
+                return uses
+    return uses
+
+
+def texts_of(message: Message) -> Iterator[str]:
+    """Every text in a message: words, thoughts, arguments, results."""
+    for part in message.parts:
+        if isinstance(part, (Text, Reasoning, ToolResult)):
+            yield part.text
+        elif isinstance(part, ToolCall):
+            yield part.arguments
+
+
+def _values(text: str) -> Iterable[str]:
+    distinct = dict.fromkeys([*tokens_of(text), *PHRASE.findall(text)])
+    values, _ = values_of_each(distinct)
+    return [value for value in values if len(value) <= _LONGEST_VALUE and not _SURROGATE.search(value)]
+
+
+def sift(messages: Sequence[Message], needed: Sequence[str], redactor: Redactor) -> list[Message]:
+    """The messages with only the lines worth reading in them, free of secrets; the newest lines come first to fit."""
+    sieve = _Sieve(needed, redactor)
+    return [sieve.message(message) for message in reversed(messages)][::-1]
+
+
+class _Sieve:
+    def __init__(self, needed: Sequence[str], redactor: Redactor) -> None:
+        self._finder = Finder(needed) if needed else None
+        self._left = [_LINES_PER_VALUE] * len(needed)
+        self._room = _MOST_CHARACTERS
+        self._beginnings = _MOST_BEGINNINGS
+        self._redactor = redactor
+
+    def message(self, message: Message) -> Message:
+        """The message as it is to be read."""
+        parts = [new for part in message.parts if (new := self._part(message.role, part)) is not None]
+        return Message(message.role, tuple(parts))
+
+    def _part(self, role: Role, part: Part) -> Part | None:
+        match part:
+            case Text(text=text):
+                beginning = _SPOKEN if role is Role.USER else min(_BEGUN, self._beginnings)
+                self._beginnings -= 0 if role is Role.USER else beginning
+                lines = self._lines(text, beginning)
+                return Text(lines) if lines else None
+            case Reasoning(text=text):
+                lines = self._lines(text, 0)
+                return Text(lines) if lines else None
+            case ToolCall(call_id=call_id, name=name, arguments=arguments):
+                lines = self._lines(arguments, 0)
+                return ToolCall(call_id, name, lines) if lines else None
+            case ToolResult(call_id=call_id, text=text):
+                lines = self._lines(text, 0)
+                return ToolResult(call_id, lines) if lines else None
+            case Summary():
+                return part
+            case _:
+                return None
+
+    def _lines(self, text: str, beginning: int) -> str:
+        """The first characters, and the lines with values that are needed; all of it without secrets.
+
+        Most texts have nothing new to say: those are looked through and not read.
+        """
+        wanted = self._is_wanted(text)
+        if not wanted and not beginning:
+            return ""
+        # The whole text first: half of a secret could not be told from a word.
+        clean = self._redactor.redact(text)
+        if not beginning and _OPENS_JSON(clean):
+            clean = lay_out(clean).text
+        start = clean if len(clean) <= beginning else clean[:beginning].rsplit("\n", 1)[0]
+        if not beginning:
+            start = ""
+        found = [line for line in self._hits(clean, len(start)) if line] if wanted else []
+        return "\n".join([start, *found] if start else found)
+
+    def _is_wanted(self, text: str) -> bool:
+        """Whether a value stands in the text of which more lines are wanted."""
+        if self._finder is None or self._room <= 0:
+            return False
+        left = self._left
+        return any(left[which] for which, _, _ in self._finder.find(text))
+
+    def _hits(self, text: str, done: int) -> Iterator[str]:
+        """The lines, or windows of long lines, with values that are needed, behind the first `done` characters."""
+        left = self._left
+        assert self._finder is not None  # noqa: S101 - the caller looked
+        for which, start, end in self._finder.find(text):
+            if not left[which]:
+                continue
+            left[which] -= 1
+            if start < done:
+                continue
+            begin, stop = _line(text, start, end)
+            begin = max(done, begin)
+            done = stop
+            self._room -= stop - begin
+            yield text[begin:stop]
+            if self._room <= 0:
+                return
+
+
+def _line(text: str, start: int, end: int) -> tuple[int, int]:
+    """The line around a value; of a long one a part, cut at spaces where there are some."""
+    begin = text.rfind("\n", max(0, start - _LONG_LINE), start) + 1
+    stop = text.find("\n", end, end + _LONG_LINE)
+    if not begin and start > _LONG_LINE:
+        begin = start - _LONG_LINE
+    if stop < 0:
+        stop = min(len(text), end + _LONG_LINE)
+    if stop - begin <= _LONG_LINE:
+        return begin, stop
+    first, last = max(begin, start - _BEFORE), min(stop, end + _AFTER)
+    if first > begin and (space := text.find(" ", first, start)) >= 0:
+        first = space + 1
+    if last < stop and (space := text.rfind(" ", end, last)) >= 0:
+        last = space
+    return first, last

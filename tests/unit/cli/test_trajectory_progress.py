@@ -7,10 +7,9 @@ import io
 from penstock.cli.screen import Screen
 from penstock.cli.trajectory_progress import progress_line
 from penstock.trajectories.journal import SummariesSeen
-from penstock.trajectories.kept import KeptSummary
 from penstock.trajectories.metrics import Totals
 from penstock.trajectories.run import ShardProgress
-from penstock.trajectories.working import SummariesFile
+from penstock.trajectories.shards import KeptSummary, SummariesFile
 
 PLAIN = Screen(io.StringIO())
 BARS = Screen(io.StringIO(), bars=True, columns=100)

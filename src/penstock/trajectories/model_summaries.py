@@ -12,8 +12,8 @@ from penstock.engine.attempt import WritingJob
 from penstock.engine.summariser import Summariser, SummaryLimits, Written, summariser_of
 from penstock.measure.prices import Money
 from penstock.trajectories.compress import CompressedTrajectory, Compressor
-from penstock.trajectories.kept import KeptSummary
 from penstock.trajectories.metrics import TrajectoryOutcome
+from penstock.trajectories.shards import KeptSummary
 from penstock.trajectories.summary import PROSE_SHARE
 from penstock.writing.verify import check_prose
 from penstock.writing.work import WorkMaker, source_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.providers.exchange import Model
     from penstock.trajectories.compress import TrajectoryDraft
-    from penstock.trajectories.kept import KeptSummaries
+    from penstock.trajectories.shards import KeptSummaries
     from penstock.writing.prose import Prose
     from penstock.writing.verify import Checked
 
@@ -74,13 +74,13 @@ class ModelSummaries:
         started = time.perf_counter()
         planned = compressor.plan(turns)
         if isinstance(planned, CompressedTrajectory):
-            return _timed(planned, started)
+            return _with_seconds(planned, started)
         known = kept.get(row) if kept is not None else None
         if known is None:
             known = await self._asked(planned, row)
             if kept is not None:
                 kept.put(known)
-        return _timed(_finished(planned, known), started)
+        return _with_seconds(_finish(planned, known), started)
 
     async def _asked(self, draft: TrajectoryDraft, row: int) -> KeptSummary:
         writer = draft.writer
@@ -96,16 +96,16 @@ class ModelSummaries:
         return KeptSummary(row, written.prose, _figures(written))
 
 
-def _finished(draft: TrajectoryDraft, known: KeptSummary) -> CompressedTrajectory:
+def _finish(draft: TrajectoryDraft, known: KeptSummary) -> CompressedTrajectory:
     figures = dict(known.figures)
-    checked = _checked(draft, known.prose) if known.prose is not None else None
+    checked = _check(draft, known.prose) if known.prose is not None else None
     if checked is not None and checked.entries:
         return draft.finish(checked, **figures)
     figures.setdefault("reason", _ALL_STRUCK)
     return draft.finish(None, **{**figures, "outcome": TrajectoryOutcome.DEGRADED, "model": ""})
 
 
-def _checked(draft: TrajectoryDraft, prose: Prose) -> Checked:
+def _check(draft: TrajectoryDraft, prose: Prose) -> Checked:
     """What the model wrote, held to all that gave way and to what stays."""
     return check_prose(prose, source_of(draft.writer.transcript, draft.redactor), draft.redactor)
 
@@ -122,6 +122,6 @@ def _figures(written: Written) -> dict[str, Any]:
     return figures if written.prose is not None else {**figures, "reason": written.reason}
 
 
-def _timed(done: CompressedTrajectory, started: float) -> CompressedTrajectory:
+def _with_seconds(done: CompressedTrajectory, started: float) -> CompressedTrajectory:
     seconds = round(time.perf_counter() - started, 6)
     return msgspec.structs.replace(done, metrics=msgspec.structs.replace(done.metrics, seconds=seconds))
