@@ -35,7 +35,7 @@ _SHOWN_REASONS = 5
 
 def run(args: argparse.Namespace) -> int:
     """Compress the data set. Raises what `run_of` and `penstock.trajectories.run.run` raise."""
-    wanted = run_of(args).placed()
+    wanted = run_of(args).place_output()
     args.file = None  # what fails is told with the name of the file at fault, which is not the whole input
     try:
         with _silent_output(), RunProgress(_summaries_of(wanted)) as progress:

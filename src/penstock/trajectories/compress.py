@@ -68,7 +68,7 @@ class CompressedTrajectory(msgspec.Struct, frozen=True, eq=False):
     summary: dict[str, Any] | None = None
     system: tuple[int, dict[str, Any]] | None = None
 
-    def applied(self, items: Sequence[Any], summary: Any) -> list[Any]:
+    def apply(self, items: Sequence[Any], summary: Any) -> list[Any]:
         """A list with one item for each turn, with `summary` in the place of those of the turns that gave way."""
         if self.summary is None:
             return list(items)
@@ -80,7 +80,7 @@ class CompressedTrajectory(msgspec.Struct, frozen=True, eq=False):
         given = list(turns)
         if self.system is not None:
             given[self.system[0]] = self.system[1]
-        return self.applied(given, self.summary)
+        return self.apply(given, self.summary)
 
 
 class Compressor:
@@ -108,9 +108,9 @@ class Compressor:
         tokens = weigh_turns(turns, dialect, self.tokenizer)
         total = sum(tokens)
         if total <= options.target_tokens:
-            return CompressedTrajectory(_unchanged(TrajectoryOutcome.UNDER_TARGET, total, len(turns)))
+            return CompressedTrajectory(_report_unchanged(TrajectoryOutcome.UNDER_TARGET, total, len(turns)))
         messages = decode_all(dialect, turns)
-        system = self._noted_system(turns, messages, tokens, dialect)
+        system = self._add_note(turns, messages, tokens, dialect)
         total_after = total + (system[2] if system is not None else 0)
         legal = legal_cuts(messages, dialect.rules)
         needed = total_after - options.target_tokens + options.summary_tokens
@@ -124,7 +124,7 @@ class Compressor:
         budget = self._budget(span, total_after)
         if span is None or budget < _LEAST_SUMMARY:
             return CompressedTrajectory(
-                _unchanged(TrajectoryOutcome.NOT_COMPRESSIBLE, total, len(turns), over=True)
+                _report_unchanged(TrajectoryOutcome.NOT_COMPRESSIBLE, total, len(turns), over=True)
             )
         trajectory = Trajectory(dialect, list(turns), messages, tokens, legal, system)
         return TrajectoryDraft(self, trajectory, span, budget, used)
@@ -137,7 +137,7 @@ class Compressor:
         wished = min(self.options.summary_tokens, span.tokens // 2)
         return min(wished, room) if room >= _LEAST_SUMMARY else wished
 
-    def _noted_system(
+    def _add_note(
         self, turns: Sequence[Any], messages: Sequence[Message], tokens: Sequence[int], dialect: Dialect
     ) -> tuple[int, dict[str, Any], int] | None:
         """The first system turn with the note in it, its place, and how many tokens it has more."""
@@ -212,7 +212,7 @@ class TrajectoryDraft:
         """The final check: no call without its result and no result without its call that was not so before."""
         dialect = self._trajectory.dialect
         rule = Pairs(dialect.pairing)
-        broken = len(rule.violations(done.applied(self.messages, dialect.decode(summary))))
+        broken = len(rule.violations(done.apply(self.messages, dialect.decode(summary))))
         if broken and broken > len(rule.violations(self.messages)):
             raise IllegalResult(f"the compressed trajectory breaks a rule of {dialect.name}: pairs")
 
@@ -225,12 +225,13 @@ class Span(msgspec.Struct, frozen=True):
     islands: tuple[int, ...]
     tokens: int
 
+    @property
     def gone(self) -> list[int]:
         """The places of the turns that give way, in order."""
         islands = set(self.islands)
         return [place for place in range(self.start, self.end) if place not in islands]
 
-    def after(self, length: int) -> list[int]:
+    def places_after(self, length: int) -> list[int]:
         """The places of the turns that stand behind the summary."""
         return [*self.islands, *range(self.end, length)]
 
@@ -249,7 +250,7 @@ def find_span(
     """
     needed, keep_last = wanted
     segments = list(pairwise(legal))
-    stays = _protected(messages, keep_last)
+    stays = _find_protected(messages, keep_last)
     free = [stays.isdisjoint(range(start, end)) for start, end in segments]
     found: Span | None = None
     for first in _starts(messages, segments, free, dialect):
@@ -291,7 +292,7 @@ def _from(
     return enough or Span(start, end, tuple(islands), freed)
 
 
-def _protected(messages: Sequence[Message], keep_last: int) -> set[int]:
+def _find_protected(messages: Sequence[Message], keep_last: int) -> set[int]:
     """The first turn of each role, and the last turns."""
     stays = set(range(max(0, len(messages) - keep_last), len(messages)))
     seen: set[Role] = set()
@@ -399,7 +400,7 @@ def compress_trajectories(
         yield compress_row(row, compressor, column)
 
 
-def _unchanged(
+def _report_unchanged(
     outcome: TrajectoryOutcome, tokens: int, turns: int, *, over: bool = False
 ) -> TrajectoryMetrics:
     return TrajectoryMetrics(

@@ -94,7 +94,7 @@ class Journal:
             (self.folder / _samples_name(done.shard)).write_bytes(msgspec.json.encode(done.samples))
         self._append({"done": msgspec.to_builtins(msgspec.structs.replace(done, rows=b"", samples=()))})
 
-    def finished(self, file: int) -> None:
+    def finish_file(self, file: int) -> None:
         """Say that a file stands under its name. Its parts are no longer needed."""
         self._append({"file": file})
         self.files.add(file)
@@ -118,7 +118,7 @@ class Journal:
                 done = msgspec.structs.replace(done, samples=_SAMPLES.decode(samples.read_bytes()))
             yield done, path.read_bytes() if path.is_file() else b""
 
-    def kept(self) -> dict[int, tuple[KeptSummary, ...]]:
+    def read_summaries(self) -> dict[int, tuple[KeptSummary, ...]]:
         """What models wrote for rows of shards that are not done, by shard."""
         found: dict[int, list[KeptSummary]] = {}
         for path in sorted(self.folder.glob(SUMMARIES)):

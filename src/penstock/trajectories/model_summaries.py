@@ -77,12 +77,12 @@ class ModelSummaries:
             return _with_seconds(planned, started)
         known = kept.get(row) if kept is not None else None
         if known is None:
-            known = await self._asked(planned, row)
+            known = await self._ask(planned, row)
             if kept is not None:
                 kept.put(known)
         return _with_seconds(_finish(planned, known), started)
 
-    async def _asked(self, draft: TrajectoryDraft, row: int) -> KeptSummary:
+    async def _ask(self, draft: TrajectoryDraft, row: int) -> KeptSummary:
         writer = draft.writer
         maker = WorkMaker(writer.transcript, writer.gone, writer.request, draft.tokenizer, draft.redactor)
         job = WritingJob(maker.work(int(draft.budget * PROSE_SHARE)), maker.trimmed)

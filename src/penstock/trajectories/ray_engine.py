@@ -59,16 +59,16 @@ class RayEngine:
     def run(self, shards: Iterable[Shard], job: ShardJob) -> Iterator[ShardResult]:
         """See `Engine.run`. Raises SettingsError where there is no cluster, RunBroken where it fails."""
         ray = self.cluster.ray
-        with self.cluster.connected() as cores:
+        with self.cluster.connect() as cores:
             try:
-                yield from self._done(shards, job, cores)
+                yield from self._run_shards(shards, job, cores)
             except ray.exceptions.RayError as error:
                 raise RunBroken(
                     f"the Ray cluster failed ({_innermost(error)}); what was done is kept: "
                     "give the same command with --resume"
                 ) from error
 
-    def _done(self, shards: Iterable[Shard], job: ShardJob, cores: int) -> Iterator[ShardResult]:
+    def _run_shards(self, shards: Iterable[Shard], job: ShardJob, cores: int) -> Iterator[ShardResult]:
         """What came of each shard. Its part is written."""
         ray = self.cluster.ray
         keeper = self._keeper(job)
@@ -233,7 +233,7 @@ class RayCluster:
         self.ray = _load_ray(address)
 
     @contextmanager
-    def connected(self) -> Iterator[int]:
+    def connect(self) -> Iterator[int]:
         """While the block runs, Ray is connected to it and says nothing; gives the number of its cores.
 
         A cluster that the caller had connected to is used, and stays connected. Raises SettingsError where there is none.

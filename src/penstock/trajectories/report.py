@@ -19,6 +19,7 @@ from penstock.trajectories.metrics import EDGES, RowMetrics, Totals, TrajectoryM
 from penstock.trajectories.samples import RowSample, rank_of
 from penstock.web.charts import Classes, distribution, shares, short
 from penstock.web.markup import Html, element, figure_of, fragment, table
+from penstock.web.page import PageSection, render_card, render_cards, render_single_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,9 +47,9 @@ TURN_EDGES = (1, 2, 3, 4, 6, 8, *(round(10 ** (power / 8)) for power in range(8,
 """The borders of the classes in which turns are counted, up to a hundred thousand."""
 
 _ROW = msgspec.json.Decoder(RowMetrics)
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _QUANTILES = ((0.05, "5 %"), (0.25, "25 %"), (0.5, "median"), (0.75, "75 %"), (0.95, "95 %"))
 _MOST_BAD = 200
+_NONE_READ = "No row could be read."
 _MEANING = {
     TrajectoryOutcome.COMPRESSED: "turns replaced by a summary",
     TrajectoryOutcome.DEGRADED: "replaced by excerpts: the model wrote nothing that could be used",
@@ -242,36 +243,14 @@ class ReportFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def render(facts: ReportFacts, figures: ReportFigures) -> str:
-    """The page."""
-    sections = list(_sections(facts, figures))
-    contents = element(
-        "nav",
-        element("ul", *(element("li", element("a", title, href=f"#{key}")) for key, title, _ in sections)),
-        aria_label="Contents",
+    """Returns the page."""
+    return render_single_page(
+        f"Trajectories: {facts.source}",
+        fragment(element("h1", "Trajectories within a budget"), _headline(facts)),
+        [PageSection(*one) for one in _sections(facts, figures)],
+        element("p", "Written by penstock trajectories. This page loads nothing."),
+        files("penstock.trajectories").joinpath("report.css").read_text(encoding="utf-8"),
     )
-    body = element(
-        "body",
-        element("a", "To the figures", href="#main", class_="skip"),
-        element("header", element("h1", "Trajectories within a budget"), _headline(facts)),
-        contents,
-        element("main", *(_section(*one) for one in sections), id="main"),
-        element("footer", element("p", "Written by penstock trajectories. This page loads nothing.")),
-    )
-    style = files("penstock.trajectories").joinpath("report.css").read_text(encoding="utf-8")
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", f"Trajectories: {facts.source}"),
-        element("style", Html(style)),
-    )
-    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
-
-
-def _section(key: str, title: str, content: Html) -> Html:
-    return element("section", element("h2", title, id=key), content, aria_labelledby=key)
 
 
 def _sections(facts: ReportFacts, figures: ReportFigures) -> Iterator[tuple[str, str, Html]]:
@@ -283,7 +262,9 @@ def _sections(facts: ReportFacts, figures: ReportFigures) -> Iterator[tuple[str,
     yield (
         "ratio",
         "What is left of a row",
-        shares("Share of its tokens that a row kept", figures.ratio_classes),
+        shares(
+            "Share of its tokens that a row kept", "rows", figures.ratio_classes, "No row was compressed."
+        ),
     )
     if totals.still_over_limit:
         yield "over", "Still over the limit", _over(facts, figures)
@@ -331,52 +312,44 @@ def _total(facts: ReportFacts) -> Html:
     totals = facts.totals
     unread = totals.count(TrajectoryOutcome.BAD, TrajectoryOutcome.FAILED)
     cards = [
-        _card(
+        render_card(
             "rows",
             figure_of(totals.rows, id="total-rows"),
             "in one file" if len(facts.files) == 1 else f"in {len(facts.files):,} files",
         ),
-        _card(
+        render_card(
             "tokens before",
             figure_of(totals.tokens_before, short(totals.tokens_before), id="tokens-before"),
             f"{totals.tokens_before:,}",
         ),
-        _card(
+        render_card(
             "tokens after",
             figure_of(totals.tokens_after, short(totals.tokens_after), id="tokens-after"),
             f"{totals.tokens_after:,}",
         ),
-        _card(
+        render_card(
             "kept of all tokens",
             figure_of(round(totals.ratio, 4), f"{totals.ratio:.1%}", id="total-ratio"),
             f"{totals.turns_before:,} → {totals.turns_after:,} turns",
         ),
-        _card(
+        render_card(
             "still over the limit",
             figure_of(totals.still_over_limit, id="still-over"),
             f"limit {facts.target_tokens:,} tokens",
-            bad=bool(totals.still_over_limit),
+            warns=bool(totals.still_over_limit),
         ),
-        _card(
+        render_card(
             "could not be read",
             figure_of(unread, id="unread"),
             "copied as they are" if unread else "all rows were read",
-            bad=bool(unread),
+            warns=bool(unread),
         ),
-        _card("time", figure_of(facts.seconds, _clock(facts.seconds), id="seconds"), _pace(facts)),
-        _card("cost", figure_of(round(totals.cost, 6), f"${totals.cost:,.2f}", id="cost"), _calls(totals)),
+        render_card("time", figure_of(facts.seconds, _clock(facts.seconds), id="seconds"), _pace(facts)),
+        render_card(
+            "cost", figure_of(round(totals.cost, 6), f"${totals.cost:,.2f}", id="cost"), _calls(totals)
+        ),
     ]
-    return element("dl", *cards, class_="cards")
-
-
-def _card(label: str, value: Html, note: str, *, bad: bool = False) -> Html:
-    return element(
-        "div",
-        element("dt", label),
-        element("dd", value),
-        element("dd", note, class_="note"),
-        class_="card warn" if bad else "card",
-    )
+    return render_cards(cards)
 
 
 def _outcomes(totals: Totals) -> Html:
@@ -420,7 +393,14 @@ def _outcomes(totals: Totals) -> Html:
 def _tokens(facts: ReportFacts, figures: ReportFigures) -> Html:
     totals = facts.totals
     classes = Classes(
-        "Tokens", "tokens", EDGES, totals.distribution_before, totals.distribution_after, facts.target_tokens
+        "Tokens of a row, before and after",
+        "rows",
+        "tokens",
+        EDGES,
+        totals.distribution_before,
+        totals.distribution_after,
+        facts.target_tokens,
+        if_none=_NONE_READ,
     )
     return fragment(
         distribution(classes), _spreads("Tokens of a row", figures.tokens_before, figures.tokens_after)
@@ -428,7 +408,15 @@ def _tokens(facts: ReportFacts, figures: ReportFigures) -> Html:
 
 
 def _turns(figures: ReportFigures) -> Html:
-    classes = Classes("Turns", "turns", TURN_EDGES, figures.turn_classes_before, figures.turn_classes_after)
+    classes = Classes(
+        "Turns of a row, before and after",
+        "rows",
+        "turns",
+        TURN_EDGES,
+        figures.turn_classes_before,
+        figures.turn_classes_after,
+        if_none=_NONE_READ,
+    )
     return fragment(
         distribution(classes), _spreads("Turns of a row", figures.turns_before, figures.turns_after)
     )
@@ -567,13 +555,13 @@ def sample_html(shown: ShownSample, *, first: bool) -> Html:
         f"{metrics.tokens_before:,} → {metrics.tokens_after:,} tokens"
     )
     body = fragment(
-        *_kept(sample.head),
+        *_render_kept(sample.head),
         element(
             "tr",
-            element("td", *_gone(sample.gone)),
+            element("td", *_render_gone(sample.gone)),
             element("td", _turn(sample.summary, "turn summary", numbered=False)),
         ),
-        *_kept(sample.tail),
+        *_render_kept(sample.tail),
     )
     sides = element(
         "table",
@@ -588,7 +576,7 @@ def sample_html(shown: ShownSample, *, first: bool) -> Html:
     return element("details", summary, *reason, wide, class_="sample", **({"open": ""} if first else {}))
 
 
-def _kept(stretch: Stretch) -> Iterator[Html]:
+def _render_kept(stretch: Stretch) -> Iterator[Html]:
     """Turns that stay: the same on both sides, but for a note in one of them."""
 
     def line(turn: SampleTurn) -> Html:
@@ -602,7 +590,7 @@ def _kept(stretch: Stretch) -> Iterator[Html]:
     yield from map(line, stretch.last)
 
 
-def _gone(stretch: Stretch) -> Iterator[Html]:
+def _render_gone(stretch: Stretch) -> Iterator[Html]:
     yield from (_turn(turn, "turn gone") for turn in stretch.first)
     if stretch.hidden:
         yield _more(stretch.hidden, "gave way")

@@ -70,15 +70,15 @@ class RowLine(msgspec.Struct, frozen=True, eq=False):
         body = self.data.rstrip(b" \t\r\n")
         style = _Style.of(body)
         columns = {self.column: body.removeprefix(_BOM)} if self.columns is None else dict(self.columns)
-        columns[self.column] = self._turns_written(columns[self.column], done, style)
+        columns[self.column] = self._write_turns(columns[self.column], done, style)
         for name, entries in _per_turn_entries(columns, self.column, len(self.turns), per_turn).items():
             empty = style.dumps(make_neutral(parsed(entries[0])))
-            columns[name] = style.array(done.applied(entries, empty))
+            columns[name] = style.array(done.apply(entries, empty))
         written = columns[self.column] if self.columns is None else style.object(columns)
         bom = _BOM if self.data.startswith(_BOM) else b""
         return bom + written + self.data[len(body) :]
 
-    def _turns_written(self, raw: bytes, done: CompressedTrajectory, style: _Style) -> bytes:
+    def _write_turns(self, raw: bytes, done: CompressedTrajectory, style: _Style) -> bytes:
         if self.shape is CellShape.WIDE:
             return style.dumps(shape_turns(done.turns(self.turns), self.shape))
         if self.shape is CellShape.SPELLED:
@@ -86,7 +86,7 @@ class RowLine(msgspec.Struct, frozen=True, eq=False):
         turns = items_of(raw)
         if done.system is not None:
             turns[done.system[0]] = style.dumps(done.system[1])
-        written = style.array(done.applied(turns, style.dumps(done.summary)))
+        written = style.array(done.apply(turns, style.dumps(done.summary)))
         return style.dumps(written.decode()) if self.shape is CellShape.SPELLED else written
 
 
@@ -149,7 +149,7 @@ def compress_row(row: Mapping[str, Any], compressor: Compressor, column: str | N
     if done.summary is not None:
         new[name] = shape_turns(done.turns(turns), shape)
         for other in per_turn_columns(row, name, len(turns), ()):
-            new[other] = done.applied(row[other], make_neutral(row[other][0]))
+            new[other] = done.apply(row[other], make_neutral(row[other][0]))
     new[METRICS_COLUMN] = done.metrics.to_dict()
     return new
 

@@ -86,7 +86,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     engine: str = "local"
     ray_address: str | None = None
 
-    def placed(self) -> Run:
+    def place_output(self) -> Run:
         """The same, with the very file or folder that is made as its target. Raises SettingsError."""
         if self.target is None:
             return self
@@ -141,7 +141,7 @@ def run(
     Raises InputError, SettingsError, RunBroken, OSError. Whatever it raises, and after a kill, what was done stays
     beside the output, and the same run with `resume` goes on with it.
     """
-    wanted = wanted.placed()
+    wanted = wanted.place_output()
     files = data_files(wanted.source, wanted.target)
     _require_apart(wanted, files)
     tokenizer_of(wanted.job.options.tokenizer)  # a wrong name is told now, not by every worker
@@ -278,7 +278,7 @@ class _Work:
             shard_bytes=self._shard_bytes,
             done=frozenset(journal.done) if journal is not None else frozenset(),
             whole={place: len(journal.of_file(place)) for place in journal.files} if journal else {},
-            kept=journal.kept() if journal is not None else {},
+            kept=journal.read_summaries() if journal is not None else {},
         )
 
     @property
@@ -306,7 +306,7 @@ class _Work:
         if self._journal is None or place in self._journal.files or self._left.get(place, -1):
             return
         _assemble(self._files[place], self._journal.of_file(place), self._journal)
-        self._journal.finished(place)
+        self._journal.finish_file(place)
 
     def _command(self) -> dict[str, Any]:
         """What decides the bytes of the output: a run that goes on must have the same."""

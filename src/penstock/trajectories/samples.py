@@ -141,10 +141,10 @@ class _Excerpts:
         role, text = _role(turn), "\n".join(_texts(turn))
         system = self.done.system
         noted = system is not None and system[0] == number - 1 and turn is self.turns[number - 1]
-        after = self._shown("\n".join(_texts(system[1]))[-_READ:], -most) if noted and system else None
-        return SampleTurn(number, role, self._shown(text, most), len(text), after)
+        after = self._shorten("\n".join(_texts(system[1]))[-_READ:], -most) if noted and system else None
+        return SampleTurn(number, role, self._shorten(text, most), len(text), after)
 
-    def _shown(self, text: str, most: int) -> str:
+    def _shorten(self, text: str, most: int) -> str:
         """The beginning of the text, or its end. What stands beyond it is read too: a secret may begin in sight."""
         clean = (
             self._redactor.redact(text[:_READ]).encode(errors="replace").decode()

@@ -408,7 +408,7 @@ class _TableRows:
         if done.summary is not None:
             self._table.put(at, self._table.column, shape_turns(done.turns(turns), shape))
             for name, entries in self._table.others(at, len(turns), self._job.per_turn).items():
-                self._table.put(at, name, done.applied(entries, make_neutral(entries[0])))
+                self._table.put(at, name, done.apply(entries, make_neutral(entries[0])))
 
     def part(self, taken: list[int]) -> bytes:
         """The rows that were taken, as they are now."""

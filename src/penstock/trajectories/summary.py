@@ -74,14 +74,14 @@ class SummaryWriter:
         self._span = span
         self._tokenizer = tokenizer
         self._redactor = redactor
-        self.gone = span.gone()
+        self.gone = span.gone
         self.request = _last_request(trajectory.messages, span.end)
 
     @cached_property
     def needed(self) -> list[str]:
         """The values that later turns use and that only turns of the span tell."""
         messages = self._given.messages
-        after = [messages[place] for place in self._span.after(len(messages))]
+        after = [messages[place] for place in self._span.places_after(len(messages))]
         return needed_values(messages[: self._span.start], after)
 
     @cached_property
@@ -120,7 +120,7 @@ class SummaryWriter:
         extractor = Extractor(
             transcript, calls_by_id(transcript.messages), self._tokenizer, self._redactor, prose, self._aims()
         )
-        behind = [transcript.numbers[place] for place in self._span.after(len(transcript.messages))]
+        behind = [transcript.numbers[place] for place in self._span.places_after(len(transcript.messages))]
         newest = max(transcript.numbers, default=0)
         attributes = {AFTER: numbers_after([number for number in behind if number], newest)}
         if extractor.has_prose:
