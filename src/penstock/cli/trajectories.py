@@ -14,7 +14,7 @@ import msgspec
 from penstock.cli.layout import plural, printable
 from penstock.cli.screen import screen_of
 from penstock.cli.trajectory_options import run_of
-from penstock.cli.trajectory_progress import RunProgress
+from penstock.cli.trajectory_progress import RunLine
 from penstock.trajectories.journal import SummariesSeen, parts_folder
 from penstock.trajectories.metrics import TrajectoryOutcome
 from penstock.trajectories.run import run as run_all
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     wanted = run_of(args).place_output()
     args.file = None  # what fails is told with the name of the file at fault, which is not the whole input
     try:
-        with _silent_output(), RunProgress(_summaries_of(wanted)) as progress:
+        with _silent_output(), RunLine(_summaries_of(wanted)) as progress:
             finished = run_all(wanted, on_progress=progress.update)
     except KeyboardInterrupt:
         if wanted.target is not None and sys.stderr is not None:

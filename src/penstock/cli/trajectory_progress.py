@@ -2,75 +2,37 @@
 
 from __future__ import annotations
 
-import sys
-import threading
-import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from penstock.cli.screen import screen_of
+from penstock.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from penstock.cli.screen import Screen
     from penstock.trajectories.journal import SummariesSeen
     from penstock.trajectories.run import ShardProgress
 
-__all__ = ["RunProgress", "progress_line"]
+__all__ = ["RunLine", "progress_line"]
 
-_STEP_SECONDS = 0.2
-_PATIENCE_SECONDS = 1.0
 _PLAIN_SECONDS = 10.0
 _BAR_COLUMNS = 24
-_CLEAR = "\r\x1b[K"
 
 
-class RunProgress:
-    """While the block runs, tells how far it is: on standard error, and only where it takes longer than a second."""
+class RunLine(ProgressLine):
+    """While the block runs, tells how far the run is. `summaries` are those that models have written so far."""
 
-    def __init__(self, summaries: SummariesSeen | None = None, plain_seconds: float = _PLAIN_SECONDS) -> None:
-        self._screen = screen_of(sys.stderr)
+    def __init__(self, summaries: SummariesSeen | None = None) -> None:
+        super().__init__("starting", plain_seconds=_PLAIN_SECONDS)
         self._summaries = summaries
-        self._plain_seconds = plain_seconds
         self._latest: ShardProgress | None = None
-        self._started = time.monotonic()
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._tell, daemon=True, name="penstock-progress")
 
     def update(self, progress: ShardProgress) -> None:
-        """Note how far it is."""
+        """Take note of how far the run is."""
         self._latest = progress
 
-    def __enter__(self) -> Self:
-        if sys.stderr is not None:
-            self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._done.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _tell(self) -> None:
-        bars = self._screen.bars
-        if self._done.wait(_PATIENCE_SECONDS if bars else self._plain_seconds):
-            return
-        while not self._done.is_set():
-            seen = self._summaries.look() if self._summaries is not None else None
-            line = progress_line(self._latest, time.monotonic() - self._started, self._screen, seen)
-            self._write(f"{_CLEAR}{self._screen.clip(line, 0)}" if bars else f"{line}\n")
-            self._done.wait(_STEP_SECONDS if bars else self._plain_seconds)
-        if bars:
-            self._write(_CLEAR)
-
-    def _write(self, text: str) -> None:
-        try:
-            sys.stderr.write(text)
-            sys.stderr.flush()
-        except OSError:  # the terminal went away: the work goes on
-            self._done.set()
+    def describe(self, seconds: float, screen: Screen) -> str:
+        """Returns the line after that many seconds."""
+        seen = self._summaries.look() if self._summaries is not None else None
+        return progress_line(self._latest, seconds, screen, seen)
 
 
 def progress_line(

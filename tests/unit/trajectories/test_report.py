@@ -12,7 +12,7 @@ import pytest
 from penstock.errors import RunBroken
 from penstock.trajectories.metrics import RowMetrics, Totals, TrajectoryMetrics, TrajectoryOutcome
 from penstock.trajectories.options import TrajectoryOptions
-from penstock.trajectories.report import ReportFacts, ReportFigures, render
+from penstock.trajectories.report import FigureSpread, ReportFacts, ReportFigures, render
 from penstock.trajectories.run import Run, SerialEngine, run
 from penstock.trajectories.shards import ShardJob, ShardResult, cut_lines
 
