@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from penstock.trajectories.shards import ShardResult
 
-__all__ = ["EDGES", "MetricsFile", "RowMetrics", "Totals", "TrajectoryMetrics", "TrajectoryOutcome"]
+__all__ = ["EDGES", "BadRow", "MetricsFile", "RowMetrics", "Totals", "TrajectoryMetrics", "TrajectoryOutcome"]
 
 
 class TrajectoryOutcome(StrEnum):
@@ -74,6 +74,14 @@ class RowMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
     row: int
     metrics: TrajectoryMetrics
+
+
+class BadRow(msgspec.Struct, frozen=True):
+    """A row that could not be read, and was copied as it is."""
+
+    file: str
+    row: int
+    reason: str
 
 
 EDGES = tuple(round(10 ** (power / 8)) for power in range(8, 65))
@@ -168,11 +176,11 @@ _SUMMED = (
 )
 
 
-# The metrics of a run as one JSON document, written row by row: it never stands in memory as a whole.
-
-
 class MetricsFile:
-    """Takes the rows of shards in any order and writes them in the order of the input."""
+    """Writes the metrics of a run as one JSON document, row by row: it never stands in memory as a whole.
+
+    Takes the rows of shards in any order and writes them in the order of the input.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

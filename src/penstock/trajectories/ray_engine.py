@@ -40,6 +40,12 @@ __all__ = ["RayCluster", "RayEngine", "first_line"]
 
 _TRIES = 4  # of a shard whose process or machine goes away; Ray Data itself would try for ever
 _WAITING = 64  # shards that are done, of which the run does not know yet
+_STORE_BYTES = 64 << 20  # for the shards in flight, of which none has more than a few megabytes
+_STORE_BYTES_PER_WORKER = 64 << 20
+_REACHED_SECONDS = 5.0
+_SILENT = {"RAY_USAGE_STATS_ENABLED": "0"}  # nothing is told to anybody
+_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # so named, but Linux keeps to it too
+_LOGGERS = ("ray", "ray.data")
 _ENCODER = msgspec.msgpack.Encoder()
 _SHARD = msgspec.msgpack.Decoder(Shard)
 
@@ -209,16 +215,6 @@ def _innermost(error: BaseException) -> str:
     while (cause := getattr(error, "cause", None) or error.__cause__) is not None:
         error = cause
     return f"{type(error).__name__}: {first_line(error)}"
-
-
-# A Ray cluster to work on: one that runs somewhere, or one that is started on this machine and ends with the run.
-
-_STORE_BYTES = 64 << 20  # for the shards in flight, of which none has more than a few megabytes
-_STORE_BYTES_PER_WORKER = 64 << 20
-_REACHED_SECONDS = 5.0
-_SILENT = {"RAY_USAGE_STATS_ENABLED": "0"}  # nothing is told to anybody
-_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # so named, but Linux keeps to it too
-_LOGGERS = ("ray", "ray.data")
 
 
 class RayCluster:

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.trajectories.metrics import EDGES, RowMetrics, Totals, TrajectoryMetrics, TrajectoryOutcome
+from penstock.trajectories.metrics import (
+    EDGES,
+    BadRow,
+    RowMetrics,
+    Totals,
+    TrajectoryMetrics,
+    TrajectoryOutcome,
+)
 from penstock.trajectories.samples import RowSample, rank_of
 from penstock.web.charts import Classes, distribution, shares, short
 from penstock.web.markup import Html, element, figure_of, fragment, table
@@ -32,7 +39,6 @@ __all__ = [
     "RATIO_CLASSES",
     "TURN_EDGES",
     "FigureSpread",
-    "ReportBad",
     "ReportFacts",
     "ReportFigures",
     "ShownRow",
@@ -218,21 +224,13 @@ class ReportFigures:
             self.ratio_classes[place] += 1
 
 
-class ReportBad(msgspec.Struct, frozen=True):
-    """A row that could not be read."""
-
-    file: str
-    row: int
-    reason: str
-
-
 class ReportFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a run beside its rows. `settings` are those that a reader would need to do it again."""
 
     source: str
     output: str | None
     totals: Totals
-    bad: Sequence[ReportBad]
+    bad: Sequence[BadRow]
     files: Sequence[str]
     seconds: float
     read_bytes: int

@@ -26,9 +26,9 @@ from penstock import __version__
 from penstock.errors import RunBroken, SettingsError
 from penstock.trajectories.files import DataFile, compression_of, create_lines, data_files, output_of
 from penstock.trajectories.journal import Journal, parts_folder
-from penstock.trajectories.metrics import MetricsFile, Totals
+from penstock.trajectories.metrics import BadRow, MetricsFile, Totals
 from penstock.trajectories.options import locate_tokenizer, tokenizer_of
-from penstock.trajectories.report import Report, ReportBad, ReportFacts
+from penstock.trajectories.report import Report, ReportFacts
 from penstock.trajectories.shards import (
     Remaining,
     ShardJob,
@@ -44,13 +44,12 @@ if TYPE_CHECKING:
     from penstock.trajectories.shards import Shard
 
 __all__ = [
-    "BadRow",
     "Engine",
     "LocalEngine",
     "Run",
+    "RunProgress",
     "RunResult",
     "SerialEngine",
-    "ShardProgress",
     "cores",
     "run",
 ]
@@ -93,7 +92,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, target=output_of(self.source, self.target))
 
 
-class ShardProgress(msgspec.Struct, kw_only=True):
+class RunProgress(msgspec.Struct, kw_only=True):
     """How far a run is. `read_bytes` of `total_bytes` of the input were read; `resumed_rows` were done before."""
 
     totals: Totals = msgspec.field(default_factory=Totals)
@@ -108,14 +107,6 @@ class ShardProgress(msgspec.Struct, kw_only=True):
         """How long it will take at the pace of the `seconds` so far; None where nothing tells."""
         pace = (self.read_bytes - self.resumed_bytes) / seconds if seconds > 0 else 0.0
         return (self.total_bytes - self.read_bytes) / pace if pace > 0 else None
-
-
-class BadRow(msgspec.Struct, frozen=True):
-    """A row that could not be read, and was copied as it is."""
-
-    file: str
-    row: int
-    reason: str
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +124,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 def run(
     wanted: Run,
     engine: Engine | None = None,
-    on_progress: Callable[[ShardProgress], None] | None = None,
+    on_progress: Callable[[RunProgress], None] | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> RunResult:
     """Compress a data set. The output stands under its name only when it is whole.
@@ -180,7 +171,7 @@ class _Work:
         self._left: dict[
             int, int
         ] = {}  # shards of a file that are to be done; below 0 while their number is not known
-        self._progress = ShardProgress(total_bytes=sum(self._bytes))
+        self._progress = RunProgress(total_bytes=sum(self._bytes))
         self._metrics: MetricsFile | None = None
         self._report = Report(wanted.report) if wanted.report is not None else None
 
@@ -194,7 +185,7 @@ class _Work:
         self._progress.resumed_tokens = self._progress.totals.tokens_before
         self._progress.resumed_bytes = self._progress.read_bytes
 
-    def do(self, workers: int, on_progress: Callable[[ShardProgress], None]) -> None:
+    def do(self, workers: int, on_progress: Callable[[RunProgress], None]) -> None:
         """All shards that are not done."""
         wanted = self._wanted
         if wanted.target is None and wanted.metrics is not None:
@@ -342,7 +333,7 @@ def _facts(wanted: Run, finished: RunResult, command: dict[str, Any]) -> ReportF
         source=str(wanted.source),
         output=str(wanted.target) if wanted.target is not None else None,
         totals=finished.totals,
-        bad=[ReportBad(one.file, one.row, one.reason) for one in finished.bad],
+        bad=finished.bad,
         files=finished.files,
         seconds=finished.seconds,
         read_bytes=finished.read_bytes,

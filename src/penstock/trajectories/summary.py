@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.writing.verify import Checked
     from penstock.writing.vocabulary import Vocabulary
 
-__all__ = ["PROSE_SHARE", "Finder", "SummaryWriter", "needed_values", "sift", "texts_of"]
+__all__ = ["PROSE_SHARE", "Finder", "SummaryWriter", "needed_values", "sift_lines", "texts_of"]
 
 
 NOTE = "Earlier turns, for reference. Answer what comes after."
@@ -94,7 +94,7 @@ class SummaryWriter:
         gone = [given.messages[place] for place in self.gone]
         readings = [_UNREAD] * len(given.messages)
         for place, reading in zip(
-            self.gone, reader.read(sift(gone, self.needed, self._redactor)), strict=True
+            self.gone, reader.read(sift_lines(gone, self.needed, self._redactor)), strict=True
         ):
             readings[place] = reading
         index = Index(reader.vocabulary)
@@ -258,7 +258,7 @@ def _values(text: str) -> Iterable[str]:
     return [value for value in values if len(value) <= _LONGEST_VALUE and not _SURROGATE.search(value)]
 
 
-def sift(messages: Sequence[Message], needed: Sequence[str], redactor: Redactor) -> list[Message]:
+def sift_lines(messages: Sequence[Message], needed: Sequence[str], redactor: Redactor) -> list[Message]:
     """The messages with only the lines worth reading in them, free of secrets; the newest lines come first to fit."""
     sieve = _Sieve(needed, redactor)
     return [sieve.message(message) for message in reversed(messages)][::-1]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from penstock.cli.screen import Screen
 from penstock.cli.trajectories import _lines
-from penstock.trajectories.metrics import Totals, TrajectoryMetrics, TrajectoryOutcome
+from penstock.trajectories.metrics import BadRow, Totals, TrajectoryMetrics, TrajectoryOutcome
 from penstock.trajectories.options import TrajectoryOptions
-from penstock.trajectories.run import BadRow, Run, RunResult
+from penstock.trajectories.run import Run, RunResult
 from penstock.trajectories.shards import ShardJob
 
 RUN = Run(source=Path("in.jsonl"), target=Path("out.jsonl"), job=ShardJob(options=TrajectoryOptions()))
