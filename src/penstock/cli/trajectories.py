@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
             finished = run_all(wanted, on_progress=progress.update)
     except KeyboardInterrupt:
         if wanted.target is not None and sys.stderr is not None:
-            print("penstock: stopped; the same command with --resume goes on", file=sys.stderr)
+            print("penstock: stopped; give the same command with --resume to go on", file=sys.stderr)
         raise
     screen = screen_of(sys.stdout)
     if args.json:
@@ -93,13 +93,13 @@ def _lines(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[str]:
 
 
 def _figures(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[tuple[str, str]]:
-    """What became of the rows, in labelled lines."""
+    """Yields the outcomes in labelled lines."""
     totals = finished.totals
     if wanted.job.sample_percent < 100:
         share = f"about {wanted.job.sample_percent:g} % of the rows, seed {wanted.job.seed}"
         yield "sample", f"{share}; {plural(totals.left_out, 'row')} left out"
     if finished.resumed_rows:
-        yield "resumed", f"{plural(finished.resumed_rows, 'row')} had been done before"
+        yield "resumed", f"{plural(finished.resumed_rows, 'row')} done before by an earlier run"
     yield from _outcomes(finished, screen)
     yield "tokens", f"{totals.tokens_before:,} {screen.arrow} {totals.tokens_after:,} ({totals.ratio:.0%})"
     yield "turns", f"{totals.turns_before:,} {screen.arrow} {totals.turns_after:,}"
@@ -108,7 +108,7 @@ def _figures(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[tuple
         unknown = f", and {rows} of unknown price" if totals.cost_unknown_rows else ""
         yield "model", f"{plural(totals.model_calls, 'request')}, ${totals.cost:,.4f}{unknown}"
     if wanted.target is None:
-        yield "written", "nothing: this was a dry run"
+        yield "written", "nothing (dry run)"
     else:
         yield "written", f"{printable(str(wanted.target))}, {finished.written_bytes:,} bytes"
     if wanted.metrics is not None:
@@ -126,14 +126,17 @@ def _outcomes(finished: RunResult, screen: Screen) -> Iterator[tuple[str, str]]:
         reasons = [one for one in totals.reasons.items() if one[0] not in elsewhere]
         for reason, number in sorted(reasons, key=lambda one: -one[1])[:_SHOWN_REASONS]:
             yield "", f"{number:,}: {screen.clip(printable(reason), _LABEL_COLUMNS + 10)}"
-    yield "under target", f"{totals.count(TrajectoryOutcome.UNDER_TARGET):,}, as they came"
+    yield "under target", f"{totals.count(TrajectoryOutcome.UNDER_TARGET):,}, unchanged"
     if totals.still_over_limit:
         kept = totals.count(TrajectoryOutcome.NOT_COMPRESSIBLE)
-        yield "still over", f"{totals.still_over_limit:,}: what must stay is too much ({kept:,} as they came)"
+        yield (
+            "still over",
+            f"{totals.still_over_limit:,}: the turns that must stay are too large ({kept:,} unchanged)",
+        )
     if bad := totals.count(TrajectoryOutcome.BAD):
-        yield "bad rows", f"{bad:,}, copied as they are"
+        yield "bad rows", f"{bad:,}, copied unchanged"
     if failed := totals.count(TrajectoryOutcome.FAILED):
-        yield "failed", f"{failed:,}, copied as they are: faults in Penstock, please report them"
+        yield "failed", f"{failed:,}, copied unchanged: a fault in Penstock, please report it"
 
 
 class RunLine(ProgressLine):

@@ -55,7 +55,7 @@ _Row = TypeVar("_Row", bound="Mapping[str, Any]")
 
 
 class CompressedTrajectory(msgspec.Struct, frozen=True, eq=False):
-    """What came of a trajectory: the turns before the summary, the summary turn, and those behind it.
+    """The result of one trajectory: the turns before the summary, the summary turn, and those behind it.
 
     `start` and `end` are the places between which turns gave way and `islands` those between them that stayed; all
     are empty where nothing changed. `system` is the new system turn and its place, where it was to get a note.
@@ -69,14 +69,14 @@ class CompressedTrajectory(msgspec.Struct, frozen=True, eq=False):
     system: tuple[int, dict[str, Any]] | None = None
 
     def apply(self, items: Sequence[Any], summary: Any) -> list[Any]:
-        """A list with one item for each turn, with `summary` in the place of those of the turns that gave way."""
+        """Returns `items`, one for each turn, with `summary` in place of those whose turns gave way."""
         if self.summary is None:
             return list(items)
         kept = [items[place] for place in self.islands]
         return [*items[: self.start], summary, *kept, *items[self.end :]]
 
     def turns(self, turns: Sequence[Any]) -> list[Any]:
-        """The turns of the compressed trajectory."""
+        """Returns the turns of the compressed trajectory."""
         given = list(turns)
         if self.system is not None:
             given[self.system[0]] = self.system[1]
@@ -94,7 +94,7 @@ class Compressor:
         self.redactor = redactor or redactor_of_process()
 
     def compress(self, turns: Sequence[Any]) -> CompressedTrajectory:
-        """The compressed trajectory, without a model. Raises InputError for what is no trajectory."""
+        """Returns the compressed trajectory, without a model. Raises InputError if `turns` is not a trajectory."""
         started = time.perf_counter()
         planned = self.plan(turns)
         done = planned if isinstance(planned, CompressedTrajectory) else planned.finish()
@@ -102,7 +102,7 @@ class Compressor:
         return msgspec.structs.replace(done, metrics=msgspec.structs.replace(done.metrics, seconds=seconds))
 
     def plan(self, turns: Sequence[Any]) -> CompressedTrajectory | TrajectoryDraft:
-        """A draft of what is to be done, or the result where nothing is. Raises InputError."""
+        """Returns a draft of the compression, or the result where nothing has to be done. Raises InputError."""
         options = self.options
         dialect = format_of(turns)
         tokens = weigh_turns(turns, dialect, self.tokenizer)
@@ -130,7 +130,7 @@ class Compressor:
         return TrajectoryDraft(self, trajectory, span, budget, used)
 
     def _budget(self, span: Span | None, total: int) -> int:
-        """What the summary may take: less than was wished where the turns that stay leave less."""
+        """Returns the tokens that the summary may take: fewer than asked for where the turns that stay leave less room."""
         if span is None:
             return 0
         room = self.options.target_tokens - (total - span.tokens)
@@ -140,7 +140,7 @@ class Compressor:
     def _add_note(
         self, turns: Sequence[Any], messages: Sequence[Message], tokens: Sequence[int], dialect: Dialect
     ) -> tuple[int, dict[str, Any], int] | None:
-        """The first system turn with the note in it, its place, and how many tokens it has more."""
+        """Returns the first system turn with the note in it, its place, and the tokens that the note adds."""
         if not self.options.system_note:
             return None
         place = next((at for at, message in enumerate(messages) if message.role is Role.SYSTEM), None)
@@ -177,7 +177,7 @@ class TrajectoryDraft:
         self._passes = used_passes
 
     def finish(self, prose: Checked | None = None, **changes: Any) -> CompressedTrajectory:
-        """The compressed trajectory. `changes` are fields of the metrics. Raises IllegalResult."""
+        """Returns the compressed trajectory. `changes` are fields of the metrics. Raises IllegalResult."""
         span, given = self.span, self._trajectory
         text = self.writer.write(self.budget, prose)
         fields = training_fields(given.turns, given.messages, given.dialect)
@@ -209,7 +209,7 @@ class TrajectoryDraft:
         return done
 
     def _require_legal(self, done: CompressedTrajectory, summary: dict[str, Any]) -> None:
-        """The final check: no call without its result and no result without its call that was not so before."""
+        """Raises IllegalResult if a call has lost its result, or a result its call, that had it before."""
         dialect = self._trajectory.dialect
         rule = Pairs(dialect.pairing)
         broken = len(rule.violations(done.apply(self.messages, dialect.decode(summary))))
@@ -232,7 +232,7 @@ class Span(msgspec.Struct, frozen=True):
         return [place for place in range(self.start, self.end) if place not in islands]
 
     def places_after(self, length: int) -> list[int]:
-        """The places of the turns that stand behind the summary."""
+        """Returns the places of the turns that stand behind the summary."""
         return [*self.islands, *range(self.end, length)]
 
 
@@ -243,7 +243,7 @@ def find_span(
     dialect: Dialect,
     wanted: tuple[int, int],
 ) -> Span | None:
-    """The span that frees the tokens that are needed, or all that can; None where nothing may give way.
+    """Returns the span that frees the tokens needed, or as many as it can; None if nothing may give way.
 
     `wanted` are the tokens that must be freed and how many turns stay at the end. A summary is a human turn, so a
     span is preferred that has no other human turn beside it, as long as one frees enough.
@@ -268,7 +268,7 @@ def _from(
     dialect: Dialect,
     needed: int,
 ) -> Span:
-    """The span that begins with this segment, as far as it must go."""
+    """Returns the span that begins with this segment and goes as far as it must."""
     segments, free = parts
     start = end = segments[first][0]
     islands: list[int] = []
@@ -293,7 +293,7 @@ def _from(
 
 
 def _find_protected(messages: Sequence[Message], keep_last: int) -> set[int]:
-    """The first turn of each role, and the last turns."""
+    """Returns the places of the first turn of each role and of the last turns."""
     stays = set(range(max(0, len(messages) - keep_last), len(messages)))
     seen: set[Role] = set()
     for place, message in enumerate(messages):
@@ -306,7 +306,7 @@ def _find_protected(messages: Sequence[Message], keep_last: int) -> set[int]:
 def _starts(
     messages: Sequence[Message], segments: Sequence[tuple[int, int]], free: Sequence[bool], dialect: Dialect
 ) -> list[int]:
-    """Where a span may begin: the first segment in whose place a human turn may stand, then the first of all."""
+    """Returns the segments at which a span may begin: the first in whose place a human turn may stand, then the first of all."""
     candidates = [at for at, gives_way in enumerate(free) if gives_way]
     for at in candidates:
         start = segments[at][0]
@@ -327,7 +327,7 @@ def compress_trajectory(  # noqa: PLR0913 - the public signature, all but the fi
     summariser: Any = None,
     timeout_seconds: float = MODEL_TIMEOUT_SECONDS,
 ) -> tuple[list[Any], TrajectoryMetrics]:
-    """A training trajectory (ShareGPT turns or chat messages) within `target_tokens`, and what was done.
+    """Returns a training trajectory (ShareGPT turns or chat messages) within `target_tokens`, and its metrics.
 
     One at or under the target comes back as it is. Else turns from the start of the middle, as many as needed, are
     replaced by one human turn of at most `summary_tokens`. The first system, human, gpt and tool turn and the last
@@ -336,7 +336,7 @@ def compress_trajectory(  # noqa: PLR0913 - the public signature, all but the fi
 
     `summariser` has a model write the summary: a `Summariser`, a model, or a function from a prompt to a text. Where
     it fails or takes longer than `timeout_seconds`, excerpts stand in its place and the outcome is `degraded`.
-    Raises InputError for what is no trajectory, SettingsError for an option that cannot be meant.
+    Raises InputError if `turns` is not a trajectory, SettingsError for an option that makes no sense.
     """
     return run_sync(
         acompress_trajectory(
@@ -365,7 +365,7 @@ async def acompress_trajectory(  # noqa: PLR0913 - the public signature
     summariser: Any = None,
     timeout_seconds: float = MODEL_TIMEOUT_SECONDS,
 ) -> tuple[list[Any], TrajectoryMetrics]:
-    """As `compress_trajectory`, while the event loop goes on. Cancelling it stops a model that is being asked."""
+    """Does what `compress_trajectory` does, while the event loop goes on. Cancelling it stops a model that is being asked."""
     options = TrajectoryOptions(
         target_tokens=target_tokens,
         summary_tokens=summary_tokens,
@@ -387,7 +387,7 @@ async def acompress_trajectory(  # noqa: PLR0913 - the public signature
 def compress_trajectories(
     rows: Iterable[_Row], *, column: str | None = None, **options: Any
 ) -> Iterator[dict[str, Any]]:
-    """Each row as it comes, with its turns compressed: for pipelines that read, map and write rows themselves.
+    """Yields each row with its turns compressed: for pipelines that read, map and write rows themselves.
 
     `column` is the one with the turns; without it, the first of `conversations` and `messages` that a row has. The
     rows given are not changed. `options` are those of `compress_trajectory` but for `summariser`. A row whose turns

@@ -39,7 +39,7 @@ __all__ = [
 
 
 PARTS = ".parts"
-"""How the name of the folder ends where what is done stands beside its output."""
+"""The ending of the name of the folder, beside an output, that holds the parts that are done."""
 
 _LINES = (".jsonl", ".ndjson", ".json", ".jsonlines")
 _PARQUET = (".parquet", ".pq")
@@ -48,7 +48,7 @@ _ROW_GROUP_BYTES = 32 << 20
 
 
 class Compression(StrEnum):
-    """How the bytes of a file of lines are packed."""
+    """The packing of a file of lines."""
 
     NONE = ""
     GZIP = ".gz"
@@ -68,22 +68,22 @@ class DataFile(msgspec.Struct, frozen=True):
 
     @property
     def parquet(self) -> bool:
-        """Whether it is Parquet; else it is lines of JSON."""
+        """True for Parquet; any other file holds lines of JSON."""
         return is_parquet(self.source)
 
     @property
     def packed(self) -> bool:
-        """Whether it takes less room than its rows do."""
+        """True where the file takes less room than its rows do."""
         return self.parquet or compression_of(self.source) is not Compression.NONE
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether the name is that of a Parquet file."""
+    """Tells by its name whether a file is Parquet."""
     return path.suffix.lower() in _PARQUET
 
 
 def compression_of(path: Path) -> Compression:
-    """How a file of that name is packed."""
+    """Returns the packing of a file of that name."""
     suffix = path.suffix.lower()
     if suffix in {".zst", ".zstd"}:
         return Compression.ZSTD
@@ -91,18 +91,18 @@ def compression_of(path: Path) -> Compression:
 
 
 def output_of(source: Path, target: Path) -> Path:
-    """The file or folder that a run makes: a file that goes into a folder keeps its name. Raises SettingsError."""
+    """Returns the file or folder that a run makes: a file that goes into a folder keeps its name. Raises SettingsError."""
     if source.is_file() and target.is_dir():
         return target / source.name
     if target.name in ("", ".."):
         target = target.resolve()
     if not target.name:
-        raise SettingsError(f"{target}: this is no place for the output; name a folder in it")
+        raise SettingsError(f"{target}: not a place for the output; name a folder in it")
     return target
 
 
 def data_files(source: Path, target: Path | None) -> list[DataFile]:
-    """The files of the input, in the order of their names, each with its place in the output.
+    """Returns the files of the input, in the order of their names, each with its place in the output.
 
     `target` is what `output_of` says. Without one they are only looked at. Raises InputError where there are none,
     SettingsError where the output cannot be what the input is.
@@ -110,7 +110,7 @@ def data_files(source: Path, target: Path | None) -> list[DataFile]:
     if str(source) == "-":
         raise InputError("-: rows are read from a file or a folder, so that a run can go on; name one")
     if not source.exists():
-        raise InputError(f"{source}: there is no such file or folder")
+        raise InputError(f"{source}: no such file or folder")
     if not source.is_file() and not source.is_dir():
         raise InputError(f"{source}: neither a file nor a folder; save the rows in a file first")
     if target is None:
@@ -165,7 +165,7 @@ def _is_data(path: Path) -> bool:
 
 @contextmanager
 def open_lines(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """The unpacked bytes of a file of lines, and the file below them, whose position shows how far it was read."""
+    """Opens a file of lines: gives its unpacked bytes, and the file below them, whose position shows the progress."""
     with path.open("rb") as file:
         match compression_of(path):
             case Compression.GZIP:
@@ -184,7 +184,7 @@ def open_lines(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
 
 @contextmanager
 def create_lines(path: Path, compression: Compression) -> Iterator[IO[bytes]]:
-    """A new file of lines, packed as wished, the same bytes for the same rows."""
+    """Creates a file of lines, packed as asked for: the same bytes for the same rows."""
     with path.open("wb") as file:
         match compression:
             case Compression.GZIP:
@@ -311,7 +311,7 @@ class TableWriter:
 
 @contextmanager
 def create_table(path: Path, source: Path) -> Iterator[TableWriter]:
-    """A new Parquet file with the schema and the compression of another."""
+    """Creates a Parquet file with the schema and the compression of another."""
     pa = load_arrow()
     with pa.parquet.ParquetFile(source, pre_buffer=False) as given:
         schema, compression = given.schema_arrow, _codec(given.metadata)

@@ -1,4 +1,4 @@
-"""What a run has done so far, beside its output: a folder of parts and a journal that says which are whole.
+"""The journal of a run, beside its output: a folder of parts, and a file that says which of them are whole.
 
     out.jsonl.parts/
       journal.jsonl        the command, then a line for each shard and each file that is done
@@ -40,7 +40,7 @@ _KEPT = msgspec.json.Decoder(tuple[int, KeptSummary])
 
 
 def parts_folder(output: Path) -> Path:
-    """Where the parts of an output stand."""
+    """Returns the folder for the parts of an output."""
     return output.with_name(f"{output.name}{PARTS}")
 
 
@@ -82,7 +82,7 @@ class Journal:
             unless_opened.pop_all()
 
     def add(self, done: ShardResult) -> None:
-        """Say that a shard is done. Its part is written already; its metrics are now.
+        """Records that a shard is done. Its part is written already; its metrics are now.
 
         The shard counts here before its line is written: an interruption in between must not end in `close` finding
         nothing worth keeping. Without its line the part is done again, nothing more.
@@ -95,14 +95,14 @@ class Journal:
         self._append({"done": msgspec.to_builtins(msgspec.structs.replace(done, rows=b"", samples=()))})
 
     def finish_file(self, file: int) -> None:
-        """Say that a file stands under its name. Its parts are no longer needed."""
+        """Records that a file stands under its name. Its parts are no longer needed."""
         self._append({"file": file})
         self.files.add(file)
         for done in self.of_file(file):
             (self.folder / part_name(done.shard)).unlink(missing_ok=True)
 
     def of_file(self, file: int) -> list[ShardResult]:
-        """The shards of a file that are done, in order."""
+        """Returns the shards of a file that are done, in order."""
         return [self.done[number] for number in sorted(self._of_file.get(file, ()))]
 
     def part(self, done: ShardResult) -> bytes:
@@ -119,7 +119,7 @@ class Journal:
             yield done, path.read_bytes() if path.is_file() else b""
 
     def read_summaries(self) -> dict[int, tuple[KeptSummary, ...]]:
-        """What models wrote for rows of shards that are not done, by shard."""
+        """Returns what models wrote for rows of shards that are not done, by shard."""
         found: dict[int, list[KeptSummary]] = {}
         for path in sorted(self.folder.glob(SUMMARIES)):
             with path.open("rb") as file:
@@ -148,7 +148,7 @@ class Journal:
         shutil.rmtree(self.folder)
 
     def _read(self, path: Path, command: dict[str, Any]) -> None:
-        """What the journal says. What stands behind its last line end was cut off by a kill, and goes."""
+        """Reads the journal. An unfinished last line was cut off by a kill, and is removed."""
         with path.open("rb") as file:
             _require_same(msgspec.json.decode(file.readline() or b"{}").get("command"), command, self.folder)
             self.files |= {msgspec.json.decode(line)["file"] for line in file if line.startswith(b'{"file"')}
@@ -168,7 +168,7 @@ class Journal:
         os.truncate(path, whole)
 
     def _is_whole(self, done: ShardResult) -> bool:
-        """Whether the part is there in its size, or gone into its file; the checksum is for when it is put in place."""
+        """Tells whether the part is there in its full size, or already in its file. Its checksum is tested when it is put in place."""
         part = self.folder / part_name(done.shard)
         return part.stat().st_size == done.size if part.exists() else done.file in self.files
 
@@ -181,7 +181,7 @@ class Journal:
 
 
 class SummariesSeen:
-    """How many summaries models have written, and what they cost, while a run goes on: for those who only look.
+    """Counts the summaries that models have written, and their cost, while a run goes on: for a display.
 
     Every look reads what has come since the one before.
     """

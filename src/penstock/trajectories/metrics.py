@@ -1,4 +1,4 @@
-"""What became of a trajectory, in figures: of one row, and of all of them together."""
+"""The outcome of a compression in figures: of one row, and of all rows together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["EDGES", "BadRow", "MetricsFile", "RowMetrics", "Totals", "Trajectory
 
 
 class TrajectoryOutcome(StrEnum):
-    """What became of a row."""
+    """The outcome of a row."""
 
     UNDER_TARGET = "under_target"
     """It was small enough and is as it came."""
@@ -36,7 +36,7 @@ class TrajectoryOutcome(StrEnum):
 
 
 class TrajectoryMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one trajectory.
+    """The figures of one trajectory.
 
     `cost` is in US dollars, None where the price of the model is not known; `model` is empty where no model wrote.
     """
@@ -149,7 +149,7 @@ class Totals(msgspec.Struct, kw_only=True):
         self.reasons[name] = self.reasons.get(name, 0) + number
 
     def count(self, *outcomes: TrajectoryOutcome) -> int:
-        """How many rows had one of these outcomes."""
+        """Returns the number of rows with one of these outcomes."""
         return sum(self.outcomes.get(outcome.value, 0) for outcome in outcomes)
 
     @property

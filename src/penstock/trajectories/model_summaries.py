@@ -106,7 +106,7 @@ def _finish(draft: TrajectoryDraft, known: KeptSummary) -> CompressedTrajectory:
 
 
 def _check(draft: TrajectoryDraft, prose: Prose) -> Checked:
-    """What the model wrote, held to all that gave way and to what stays."""
+    """Returns what the model wrote, without anything that no turn says."""
     return check_prose(prose, source_of(draft.writer.transcript, draft.redactor), draft.redactor)
 
 

@@ -33,7 +33,7 @@ _NAMES = {"o200k": "o200k_base", "cl100k": "cl100k_base"}
 
 
 class TrajectoryOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How one trajectory is compressed. Raises SettingsError for a value that cannot be meant.
+    """The options for one trajectory. Raises SettingsError for a value that makes no sense.
 
     `target_tokens` bounds all turns together, `summary_tokens` the turn that takes the place of others. The first
     system, human, gpt and tool turn and the last `keep_last` turns stay. Where that alone is too much, each further
@@ -94,19 +94,19 @@ def _require_number(name: str, value: Any, least: int, most: int | None = None) 
 
 @lru_cache(maxsize=8)
 def tokenizer_of(name: str) -> Tokenizer:
-    """The tokenizer of that name or file. Raises SettingsError for a name or a file that is none."""
+    """Returns the tokenizer of that name or file. Raises SettingsError if there is none."""
     if _is_path(name):
         return FileTokenizer(_file(name))
     try:
         return tokenizer_named(_NAMES.get(name, name))
     except SettingsError:
         raise SettingsError(
-            f"tokenizer {name!r} is not known; use o200k, cl100k or the path of a tokenizer.json"
+            f"unknown tokenizer {name!r}; use o200k, cl100k or the path of a tokenizer.json"
         ) from None
 
 
 def locate_tokenizer(name: str) -> str:
-    """The same tokenizer, for a process that works in another folder."""
+    """Returns the name of the same tokenizer for a process that works in another folder."""
     return str(Path(name).absolute()) if _is_path(name) else name
 
 
@@ -126,7 +126,7 @@ class FileTokenizer:
         try:
             self._loaded: Any = Loaded.from_file(str(file))
         except Exception as error:  # noqa: BLE001 - the library raises nothing more special for a bad file
-            raise SettingsError(f"{file} is no tokenizer that can be read: {error}") from None
+            raise SettingsError(f"{file} cannot be read as a tokenizer: {error}") from None
         self._loaded.no_truncation()
         self._loaded.no_padding()
 

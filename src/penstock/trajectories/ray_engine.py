@@ -43,7 +43,7 @@ _WAITING = 64  # shards that are done, of which the run does not know yet
 _STORE_BYTES = 64 << 20  # for the shards in flight, of which none has more than a few megabytes
 _STORE_BYTES_PER_WORKER = 64 << 20
 _REACHED_SECONDS = 5.0
-_SILENT = {"RAY_USAGE_STATS_ENABLED": "0"}  # nothing is told to anybody
+_SILENT = {"RAY_USAGE_STATS_ENABLED": "0"}  # no usage statistics are sent
 _LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # so named, but Linux keeps to it too
 _LOGGERS = ("ray", "ray.data")
 _ENCODER = msgspec.msgpack.Encoder()
@@ -75,7 +75,7 @@ class RayEngine:
                 ) from error
 
     def _run_shards(self, shards: Iterable[Shard], job: ShardJob, cores: int) -> Iterator[ShardResult]:
-        """What came of each shard. Its part is written."""
+        """Yields the result of each shard. Its part is written."""
         ray = self.cluster.ray
         keeper = self._keeper(job)
         most = self._workers
@@ -89,7 +89,7 @@ class RayEngine:
             yield ray.get(keeper.take.remote(row["shard"]))
 
     def _dataset(self, shards: Iterable[Shard], job: ShardJob, keeper: Any, most: int) -> Any:
-        """The dataset: nothing is done before somebody asks for its blocks. `most` is how many shards at once, if not 0."""
+        """Returns the dataset; work begins when its blocks are asked for. `most` is how many shards at once, if not 0."""
         data = self.cluster.ray.data
         context = data.DataContext.get_current().copy()
         context.enable_progress_bars = False
@@ -132,7 +132,7 @@ class _Keeper:
         self._room = asyncio.Semaphore(_WAITING)
 
     async def begin(self, shard: int) -> tuple[int, list[KeptSummary]]:
-        """How often a shard was begun, this time counted, and what was written for rows of it since the run began."""
+        """Counts a shard as begun. Returns how often it was, and what models wrote for its rows since the run began."""
         self._begun[shard] += 1
         return self._begun[shard], self._known.get(shard, [])
 
@@ -143,7 +143,7 @@ class _Keeper:
         self._known.setdefault(shard, []).append(kept)
 
     async def bring(self, done: ShardResult, part: bytes) -> None:
-        """What came of a shard, with its part. Waits while many others were not taken yet."""
+        """Brings the result of a shard, with its part. Waits while many others were not taken yet."""
         if done.shard in self._done:  # brought before, by a process that died before it could say so
             return
         await self._room.acquire()
@@ -152,7 +152,7 @@ class _Keeper:
         self._done[done.shard] = done
 
     async def take(self, shard: int) -> ShardResult:
-        """What was brought of a shard. It is not known here any more."""
+        """Returns the result of a shard, and forgets the shard."""
         self._room.release()
         self._begun.pop(shard, None)
         self._known.pop(shard, None)
@@ -211,7 +211,7 @@ def _block(column: str, value: bytes) -> Any:
 
 
 def _innermost(error: BaseException) -> str:
-    """What went wrong, from under all that Ray and Ray Data put around it."""
+    """Returns what went wrong, from under all that Ray and Ray Data put around it."""
     while (cause := getattr(error, "cause", None) or error.__cause__) is not None:
         error = cause
     return f"{type(error).__name__}: {first_line(error)}"
@@ -262,7 +262,7 @@ class RayCluster:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """Returns the message of an error in one line."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
@@ -285,7 +285,7 @@ def _load_ray(address: str | None) -> Any:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """What fails is told by what is raised; what is retried needs no telling."""
+    """Keeps Ray from writing: a failure is raised, and a retry needs no mention."""
     before = {name: logging.getLogger(name).level for name in _LOGGERS}
     for name in _LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -87,7 +87,7 @@ class ShownSample(msgspec.Struct, frozen=True):
 
 
 class FigureSpread:
-    """How numbers are spread: quantiles that are off by one percent at most, in room that does not grow with them."""
+    """A spread of numbers: quantiles to within one percent, in room that does not grow with their number."""
 
     def __init__(self) -> None:
         self._classes: dict[int, int] = {}
@@ -225,7 +225,7 @@ class ReportFigures:
 
 
 class ReportFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a run beside its rows. `settings` are those that a reader would need to do it again."""
+    """The facts of a run beside its rows. `settings` are those that a reader would need to repeat it."""
 
     source: str
     output: str | None
@@ -546,7 +546,7 @@ def _clock(seconds: float) -> str:
 
 
 def sample_html(shown: ShownSample, *, first: bool) -> Html:
-    """One row, folded but for the first."""
+    """Returns one row side by side: on the left as it was, on the right as it is. Folded but for the first."""
     sample, metrics = shown.sample, shown.sample.metrics
     label = (
         f"{shown.file}, row {sample.row:,}: {metrics.turns_before:,} → {metrics.turns_after:,} turns, "

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 COLUMNS = ("conversations", "messages", "conversation", "trajectory", "turns")
-"""Where turns are looked for, in this order."""
+"""The columns in which turns are looked for, in this order."""
 
 METRICS_COLUMN = "penstock"
 _BOM = b"\xef\xbb\xbf"
@@ -45,7 +45,7 @@ _SNIFFED = 400  # bytes by which the style of a line is told
 
 
 class CellShape(StrEnum):
-    """How a cell holds turns."""
+    """The shape in which a cell holds turns."""
 
     LIST = "list"
     SPELLED = "spelled"
@@ -91,7 +91,7 @@ class RowLine(msgspec.Struct, frozen=True, eq=False):
 
 
 def read_line(data: bytes, column: str | None = None) -> RowLine:
-    """The turns of a line. Raises InputError for what has none."""
+    """Reads the turns of a line. Raises InputError if it has none."""
     text = data.removeprefix(_BOM)
     require_text(text)
     if text.lstrip()[:1] == b"[":
@@ -102,7 +102,7 @@ def read_line(data: bytes, column: str | None = None) -> RowLine:
 
 
 def turns_column(columns: Iterable[str], wished: str | None = None) -> str:
-    """The column that the turns are in: the one wished, else the first that we know. Raises InputError."""
+    """Returns the column with the turns: the one asked for, else the first known one. Raises InputError."""
     present = list(columns)
     for name in (wished,) if wished is not None else COLUMNS:
         if name in present:
@@ -112,7 +112,7 @@ def turns_column(columns: Iterable[str], wished: str | None = None) -> str:
 
 
 def turns_in(value: Any) -> tuple[list[Any], CellShape]:
-    """The turns that a cell holds, and how it holds them. Raises InputError."""
+    """Returns the turns that a cell holds, and its shape. Raises InputError."""
     if isinstance(value, list):
         return value, CellShape.LIST
     if isinstance(value, str):
@@ -125,7 +125,7 @@ def turns_in(value: Any) -> tuple[list[Any], CellShape]:
 
 
 def shape_turns(turns: list[Any], shape: CellShape) -> Any:
-    """The turns as a cell holds them."""
+    """Returns the turns in the shape of a cell."""
     match shape:
         case CellShape.SPELLED:
             return json.dumps(turns, ensure_ascii=False)
@@ -136,7 +136,7 @@ def shape_turns(turns: list[Any], shape: CellShape) -> Any:
 
 
 def compress_row(row: Mapping[str, Any], compressor: Compressor, column: str | None) -> dict[str, Any]:
-    """The row with its turns compressed and its metrics in a column of their own. What changes is a list, not an array."""
+    """Returns the row with its turns compressed and its metrics in a column of their own. What changes is a list, not an array."""
     new = dict(row)
     row = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in row.items()}
     try:
@@ -165,7 +165,7 @@ def per_turn_columns(row: Mapping[str, Any], column: str, turns: int, named: Ite
 
 
 class _Style(msgspec.Struct, frozen=True):
-    """How the JSON of a line is spaced, and whether it keeps to ASCII."""
+    """The spacing of the JSON of a line, and whether it keeps to ASCII."""
 
     comma: bytes
     colon: bytes

@@ -67,9 +67,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done with a data set. `metrics` is where the figures of every row go, as JSON.
+    """The order for a data set. `metrics` is the file for the figures of every row, as JSON.
 
-    `report` is where a page for people goes.
+    `report` is the file for a page for people.
 
     Without a target it is a dry run: all figures, and nothing is written but those. `engine` is "local" or "ray";
     `ray_address` is that of a cluster, without which Ray starts one on this machine.
@@ -86,14 +86,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     ray_address: str | None = None
 
     def place_output(self) -> Run:
-        """The same, with the very file or folder that is made as its target. Raises SettingsError."""
+        """Returns the same order with the very file or folder that is made as its target. Raises SettingsError."""
         if self.target is None:
             return self
         return msgspec.structs.replace(self, target=output_of(self.source, self.target))
 
 
 class RunProgress(msgspec.Struct, kw_only=True):
-    """How far a run is. `read_bytes` of `total_bytes` of the input were read; `resumed_rows` were done before."""
+    """The progress of a run. `read_bytes` of `total_bytes` of the input were read; `resumed_rows` were done before."""
 
     totals: Totals = msgspec.field(default_factory=Totals)
     read_bytes: int = 0
@@ -104,13 +104,13 @@ class RunProgress(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
 
     def seconds_left(self, seconds: float) -> float | None:
-        """How long it will take at the pace of the `seconds` so far; None where nothing tells."""
+        """Returns the seconds that are left at the pace of the `seconds` so far; None while there is no pace."""
         pace = (self.read_bytes - self.resumed_bytes) / seconds if seconds > 0 else 0.0
         return (self.total_bytes - self.read_bytes) / pace if pace > 0 else None
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a run. `bad` are the first rows that could not be read; the metrics file has all of them."""
+    """The result of a run. `bad` are the first rows that could not be read; the metrics file has all of them."""
 
     totals: Totals
     files: tuple[str, ...]
@@ -300,7 +300,7 @@ class _Work:
         self._journal.finish_file(place)
 
     def _command(self) -> dict[str, Any]:
-        """What decides the bytes of the output: a run that goes on must have the same."""
+        """Returns everything that decides the bytes of the output: a run that goes on must have the same."""
         job = self._wanted.job
         model = msgspec.to_builtins(job.model) if job.model is not None else None
         for name in ("concurrency", "timeout_seconds"):  # decide when, not what
@@ -322,7 +322,7 @@ class _Work:
 
 
 def _facts(wanted: Run, finished: RunResult, command: dict[str, Any]) -> ReportFacts:
-    """What a report says of a run beside its rows."""
+    """Returns what a report says of a run beside its rows."""
     model = wanted.job.model
     settings = {name: value for name, value in command.items() if name not in ("files", "format")}
     settings["model"] = model.name if model is not None else "none: excerpts"
@@ -358,16 +358,16 @@ def _require_apart(wanted: Run, files: list[DataFile]) -> None:
         if path is None:
             continue
         if str(path) == "-" or (path.exists() and not path.is_file()):
-            raise SettingsError(f"{path}: the {name} must go into a file, and this is none; name one")
+            raise SettingsError(f"{path}: the {name} must go into a file, and this is not one; name a file")
         if path.resolve() in taken:
             raise SettingsError(
-                f"{path}: the {name} would take the place of something else; name another file"
+                f"{path}: the {name} would overwrite another file of this run; name another file"
             )
         taken.add(path.resolve())
 
 
 def _workers(wanted: Run, files: list[DataFile]) -> int:
-    """How many processes to use: those wished, else all cores, but one where starting more takes longer than the work."""
+    """Returns the number of processes: as asked for, else one for each core, or one alone for a small input."""
     workers = wanted.workers or cores()
     size = sum(file.source.stat().st_size * (_UNPACKED if file.packed else 1) for file in files)
     if size < _SMALL_INPUT and not wanted.workers:
@@ -415,7 +415,7 @@ class Engine(Protocol):
     """Does shards. What it raises ends the run; what was done before it stands in the journal."""
 
     def run(self, shards: Iterable[Shard], job: ShardJob) -> Iterator[ShardResult]:
-        """What came of each shard, as soon as it is there. Takes the next shard only when there is room for it.
+        """Yields the result of each shard as soon as it is there. Takes the next shard only when there is room for it.
 
         `shards` of a run can be pickled and are cut when they are asked for, so that another process may do that.
         """

@@ -84,7 +84,7 @@ class Sampler:
         del held[self._each :]
 
     def samples(self, redactor: Redactor) -> tuple[RowSample, ...]:
-        """What is held, as excerpts."""
+        """Returns the rows that are held, as excerpts."""
         return tuple(
             _make_sample(rank, row, kind, _Excerpts(turns, done, redactor))
             for kind, held in self._held.items()
@@ -93,7 +93,7 @@ class Sampler:
 
 
 def rank_of(file: int, row: int) -> int:
-    """A number for the place of a row that looks drawn by chance, and is always the same."""
+    """Returns a number for the place of a row that looks random, and is always the same."""
     return int.from_bytes(hashlib.blake2b(f"{file} {row}".encode(), digest_size=7, person=b"report").digest())
 
 

@@ -70,7 +70,7 @@ __all__ = [
 
 
 SUMMARIES = "summaries-*.jsonl"
-"""Where what models wrote is kept: a file for each process, so that nobody waits for another."""
+"""The files for what models wrote: one for each process, so that none waits for another."""
 
 _ENCODER = msgspec.json.Encoder()
 _UNREAD = (TrajectoryOutcome.BAD, TrajectoryOutcome.FAILED)
@@ -78,7 +78,7 @@ _CHUNK = 1 << 20
 
 
 class KeptSummary(msgspec.Struct, frozen=True):
-    """What a model wrote for one row, with the figures of it, so that it is never asked for it again.
+    """A summary that a model wrote for one row, with its figures, so that it is never asked for again.
 
     `prose` is None where it failed for good; `figures` are fields of the metrics.
     """
@@ -89,7 +89,7 @@ class KeptSummary(msgspec.Struct, frozen=True):
 
 
 class KeptSummaries(Protocol):
-    """Where what models wrote is kept, by row."""
+    """The summaries that models wrote, by row."""
 
     def get(self, row: int) -> KeptSummary | None:
         """What was written for this row before."""
@@ -114,7 +114,7 @@ class Shard(msgspec.Struct, frozen=True, eq=False):
     group: int = 0
     """For Parquet, the row group of the file."""
     read_bytes: int = 0
-    """How much of the file was read for it."""
+    """The bytes of the file that were read for it."""
     kept: tuple[KeptSummary, ...] = ()
     last_of: int = 0
     """Of the last shard of a file, how many shards the file has; else 0."""
@@ -128,7 +128,7 @@ class ShardBadRow(msgspec.Struct, frozen=True):
 
 
 class ShardResult(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """What came of a shard. Its rows are in a part of `size` bytes with the checksum `crc`.
+    """The result of a shard. Its rows are in a part of `size` bytes with the checksum `crc`.
 
     `rows` are the metrics of each, as lines of JSON; `bad` are those that could not be read; `samples` are excerpts of
     some, where they were wished.
@@ -268,7 +268,7 @@ def _unreadable(file: DataFile, row: int, error: Any) -> InputError:
 
 
 class ShardJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What is done with every row: plain values, so that any process can have them.
+    """The job for every row: plain values, so that any process can have them.
 
     `parts` is the folder for what was done; None where nothing is to be written. `at_once` is how many rows of a
     shard wait for the model together.
@@ -283,7 +283,7 @@ class ShardJob(msgspec.Struct, frozen=True, kw_only=True):
     parts: str | None = None
     at_once: int = 1
     samples: bool = False
-    """Whether excerpts of some rows are wished."""
+    """True where excerpts of some rows are wanted for a report."""
 
 
 def process_shard(shard: Shard, job: ShardJob) -> ShardResult:
@@ -295,7 +295,7 @@ def process_shard(shard: Shard, job: ShardJob) -> ShardResult:
 
 
 def compress_shard(shard: Shard, job: ShardJob, keep: Keep | None = None) -> tuple[ShardResult, bytes]:
-    """What comes of a shard, and its rows. What models wrote is given to `keep` or, without it, kept in the job's folder.
+    """Returns the result of a shard, and its rows. What models write is given to `keep` or, without it, kept in the folder.
 
     Nothing else is written. A row that fails is in the part as it came, or with excerpts in place of the model's words, and marked.
     """
@@ -336,7 +336,7 @@ def compress_shard(shard: Shard, job: ShardJob, keep: Keep | None = None) -> tup
 
 
 def write_part(folder: Path, shard: int, part: bytes) -> None:
-    """The rows of a shard in a file of their own, whole or not at all."""
+    """Writes the rows of a shard into a file of their own, whole or not at all."""
     path = folder / part_name(shard)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
     with temporary.open("wb") as file:
@@ -347,7 +347,7 @@ def write_part(folder: Path, shard: int, part: bytes) -> None:
 
 
 def is_sampled(job: ShardJob, file: int, row: int) -> bool:
-    """Whether a row is in the sample: by its place and the seed alone."""
+    """Tells whether a row is in the sample, by its place and the seed alone."""
     if job.sample_percent >= 100.0:
         return True
     digest = hashlib.blake2b(f"{job.seed} {file} {row}".encode(), digest_size=8).digest()
@@ -416,7 +416,7 @@ class _TableRows:
 
 
 class _WatchedRows:
-    """Rows, with somebody who looks on at what becomes of them."""
+    """Rows whose results a sampler sees."""
 
     def __init__(self, rows: _LineRows | _TableRows, first_row: int, sampler: Sampler) -> None:
         self._rows = rows
@@ -558,7 +558,7 @@ class SummariesFile:
 
 
 def connect_model(options: ModelOptions) -> ProviderModel:
-    """The model. Nothing is sent yet. Raises SettingsError for one that cannot be asked."""
+    """Returns the model; nothing is sent yet. Raises SettingsError for one that cannot be asked."""
     from penstock.engine.auxiliary import provider_of  # noqa: PLC0415 - only for those who ask a model
     from penstock.providers.connect import connect  # noqa: PLC0415 - as above
 

@@ -112,7 +112,7 @@ class SummaryWriter:
         )
 
     def write(self, budget: int, prose: Checked | None = None) -> str:
-        """The text of the turn, in its mark, of at most `budget` tokens with the frame of a turn.
+        """Returns the text of the turn, in its mark, of at most `budget` tokens with the frame of a turn.
 
         `prose` is what a model wrote, checked.
         """
@@ -196,7 +196,7 @@ class Finder:
         )
 
     def find(self, text: str) -> Iterator[tuple[int, int, int]]:
-        """Which value stands from where up to where. One inside a longer word does not count."""
+        """Yields which value stands from where up to where. One inside a longer word does not count."""
         try:
             hits = self._automaton.find_matches_as_indexes(text)
         except UnicodeEncodeError:  # a lone surrogate
@@ -211,7 +211,7 @@ class Finder:
 
 
 def needed_values(before: Sequence[Message], after: Sequence[Message]) -> list[str]:
-    """The values that the assistant uses in `after` and that neither `before` nor anybody in `after` told it first."""
+    """Returns the values that the assistant uses in `after` and that neither `before` nor an earlier turn of `after` tells."""
     first_use = _first_uses(after)
     if not first_use:
         return []
@@ -259,7 +259,7 @@ def _values(text: str) -> Iterable[str]:
 
 
 def sift_lines(messages: Sequence[Message], needed: Sequence[str], redactor: Redactor) -> list[Message]:
-    """The messages with only the lines worth reading in them, free of secrets; the newest lines come first to fit."""
+    """Returns the messages with only the lines worth reading, free of secrets; the newest lines are the first to fit."""
     sieve = _Sieve(needed, redactor)
     return [sieve.message(message) for message in reversed(messages)][::-1]
 
@@ -317,7 +317,7 @@ class _Sieve:
         return "\n".join([start, *found] if start else found)
 
     def _is_wanted(self, text: str) -> bool:
-        """Whether a value stands in the text of which more lines are wanted."""
+        """Tells whether the text holds a value of which more lines are wanted."""
         if self._finder is None or self._room <= 0:
             return False
         left = self._left

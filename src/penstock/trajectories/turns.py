@@ -1,7 +1,7 @@
 """The turns of a trajectory: their format, what they weigh, and their fields for training.
 
 A ShareGPT turn is trained on as its text stands, tags and JSON of calls included, so that text is what is counted. A
-chat message goes through a template that nobody here knows; it weighs what it weighs in a request.
+chat message goes through a template that is not known here; it weighs what it weighs in a request.
 
 A summary is read and never learned to be written. Where turns carry a weight or a loss flag, the summary's says that;
 another field that all human turns agree on is taken over, so that every turn has the same shape.
@@ -42,7 +42,7 @@ _THOUGHTS = ("reasoning", "reasoning_content", "thinking")
 
 
 def format_of(turns: Any) -> Dialect:
-    """ShareGPT or chat. Raises InputError for what is no list of turns of either."""
+    """Tells ShareGPT from chat. Raises InputError if `turns` is not a list of turns of either."""
     if isinstance(turns, (str, bytes, Mapping)) or not isinstance(turns, Sequence):
         raise InputError("the turns of a trajectory are a list of objects")
     if not turns:
@@ -57,7 +57,7 @@ def format_of(turns: Any) -> Dialect:
 
 
 def weigh_turns(turns: Sequence[Any], dialect: Dialect, tokenizer: Tokenizer) -> list[int]:
-    """Tokens of each turn. Raises InputError, with the number of the turn, for what is none."""
+    """Returns the tokens of each turn. Raises InputError, with its number, for one that is not a turn."""
     if dialect is SHAREGPT and isinstance(tokenizer, BpeTokenizer):
         count = tokenizer.count
         try:
@@ -104,7 +104,7 @@ def _weigh_or_refuse(turn: Any, at: int, dialect: Dialect, tokenizer: Tokenizer)
 def training_fields(
     turns: Sequence[Mapping[str, Any]], messages: Sequence[Message], dialect: Dialect
 ) -> dict[str, Any]:
-    """The further fields of a summary turn, from those of the human turns. `dialect` says what is no further field."""
+    """Returns the further fields of a summary turn, from those of the human turns. `dialect` says which fields are its own."""
     own = _CONTENT | dialect.text_message(Role.USER, "").keys()
     human = [turn for turn, message in zip(turns, messages, strict=True) if message.role is Role.USER]
     if not human or all(len(turn) == len(own & turn.keys()) for turn in human):
@@ -121,7 +121,7 @@ def training_fields(
 
 
 def make_neutral(example: Any) -> Any:
-    """What says "nothing" among values like this one: false, 0, or null."""
+    """Returns the value that says "nothing" among values like this one: false, 0, or null."""
     if isinstance(example, bool):
         return False
     return type(example)(0) if isinstance(example, (int, float)) else None

@@ -264,7 +264,7 @@ def test_a_tokenizer_file_is_read(tmp_path):
     _, metrics = penstock.compress_trajectory([human("one two three"), gpt("one")], tokenizer=str(file))
     assert metrics.tokens_before == 3 + 1 + 2 * 4
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(SettingsError, match="no tokenizer"):
+    with pytest.raises(SettingsError, match="cannot be read as a tokenizer"):
         penstock.compress_trajectory([human("one")], tokenizer=str(tmp_path / "other.json"))
 
 
