@@ -20,10 +20,10 @@ from penstock.conversation.dialects import decode_all
 from penstock.conversation.dialects.sharegpt import SHAREGPT
 from penstock.conversation.rules import Pairs
 from penstock.trajectories.compress import CompressedTrajectory, Compressor, TrajectoryDraft
-from penstock.trajectories.needs import Finder, texts_of
 from penstock.trajectories.options import TrajectoryOptions
 from penstock.trajectories.rows import read_line
-from penstock.trajectories.weights import format_of, turn_tokens, weigh_turns
+from penstock.trajectories.summary import Finder, texts_of
+from penstock.trajectories.turns import format_of, turn_tokens, weigh_turns
 
 __all__ = ["run"]
 
@@ -99,7 +99,7 @@ def _judged(
     if not isinstance(planned, TrajectoryDraft) or done.summary is None:
         return seen
     finder = Finder(planned.writer.needed or ["\x00"])
-    gone = [text for message in planned.writer.spoken for text in texts_of(message)]
+    gone = [text for place in planned.writer.gone for text in texts_of(planned.messages[place])]
     known = {which for text in gone for which, _, _ in finder.find(text)}
     told = {which for which, _, _ in finder.find(done.summary["value"])}
     return seen._replace(needed=seen.needed + len(known), told=seen.told + len(known & told))

@@ -23,7 +23,7 @@ from penstock.testing import Reply, scripted_provider
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions
 from penstock.trajectories.ray_engine import RayEngine
 from penstock.trajectories.run import Run, run
-from penstock.trajectories.working import ShardJob
+from penstock.trajectories.shards import ShardJob
 
 OPTIONS = TrajectoryOptions(target_tokens=3_000, summary_tokens=400)
 HERE = {"node_ip_address": "127.0.0.1", "object_store_memory": 96 << 20, "num_cpus": 1}

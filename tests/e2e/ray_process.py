@@ -26,7 +26,7 @@ from penstock.testing import Reply, scripted_provider
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions
 from penstock.trajectories.ray_engine import RayEngine
 from penstock.trajectories.run import Run, run
-from penstock.trajectories.working import ShardJob
+from penstock.trajectories.shards import ShardJob
 
 OPTIONS = TrajectoryOptions(target_tokens=3_000, summary_tokens=400)
 
@@ -119,7 +119,7 @@ def model(source, target):
 if __name__ == "__main__":
     rows, rows_out, model_rows, model_out, seen = map(Path, sys.argv[1:])
     cluster = RayEngine(2).cluster
-    with cluster.connected():  # one for all: a run takes the cluster that is connected
+    with cluster.connect():  # one for all: a run takes the cluster that is connected
         scenes = {"stopped": stopped(rows, rows_out), "model": model(model_rows, model_out)}
         scenes["broken"] = broken(model_rows)
         scenes["dataset"] = dataset(cluster.ray, rows)

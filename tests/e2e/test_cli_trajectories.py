@@ -183,7 +183,7 @@ def test_options_come_from_a_file_and_typed_ones_win(rows, tmp_path):
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "same.jsonl").read_bytes()
     config.write_text("dry_run: true\n")
     ran = penstock("trajectories", source, "--config", config)
-    assert "nothing: this was a dry run" in ran.text
+    assert "nothing (dry run)" in ran.text
     config.write_text("target_token: 3000\n")
     ran = penstock("trajectories", source, tmp_path / "no.jsonl", "--config", config)
     assert_one_clear_error(ran, "target_token", "did you mean target_tokens")

@@ -23,7 +23,7 @@ from penstock.trajectories.metrics import TrajectoryOutcome
 from penstock.trajectories.options import TrajectoryOptions
 from penstock.trajectories.rows import read_line
 from penstock.trajectories.shards import cut_lines
-from penstock.trajectories.weights import turn_tokens
+from penstock.trajectories.turns import turn_tokens
 
 O200K = tokenizer_named("o200k_base")
 each_format = pytest.mark.parametrize("name", ["sharegpt", "chat"])

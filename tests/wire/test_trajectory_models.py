@@ -19,10 +19,9 @@ from penstock.errors import ProviderError
 from penstock.providers.connect import connect
 from penstock.providers.exchange import Finish
 from penstock.testing import Reply, scripted_provider
-from penstock.trajectories.engines import SerialEngine
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions
-from penstock.trajectories.run import Run, run
-from penstock.trajectories.working import ShardJob
+from penstock.trajectories.run import Run, SerialEngine, run
+from penstock.trajectories.shards import ShardJob
 
 COMMAND = str(Path(sys.executable).parent / "penstock")
 OPTIONS = TrajectoryOptions(target_tokens=900, summary_tokens=300)

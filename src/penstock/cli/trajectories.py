@@ -1,4 +1,4 @@
-"""`penstock trajectories`: a data set within a token budget, and a report of what became of its rows."""
+"""`penstock trajectories`: brings a data set within a token budget, shows how far it is, and reports the outcomes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.cli.layout import plural, printable
+from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import screen_of
 from penstock.cli.trajectory_options import run_of
-from penstock.cli.trajectory_progress import RunProgress
 from penstock.trajectories.journal import SummariesSeen, parts_folder
 from penstock.trajectories.metrics import TrajectoryOutcome
 from penstock.trajectories.run import run as run_all
@@ -24,25 +24,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.cli.screen import Screen
-    from penstock.trajectories.run import Finished, Run
+    from penstock.trajectories.run import Run, RunProgress, RunResult
 
-__all__ = ["run"]
+__all__ = ["RunLine", "progress_line", "run"]
 
-_LABEL = 16
+
+_LABEL_COLUMNS = 16
 _SHOWN_BAD = 20
 _SHOWN_REASONS = 5
+_PLAIN_SECONDS = 10.0  # between two lines about how far a run is, where there is no terminal for a bar
+_BAR_COLUMNS = 24
 
 
 def run(args: argparse.Namespace) -> int:
     """Compress the data set. Raises what `run_of` and `penstock.trajectories.run.run` raise."""
-    wanted = run_of(args).placed()
+    wanted = run_of(args).place_output()
     args.file = None  # what fails is told with the name of the file at fault, which is not the whole input
     try:
-        with _silent_output(), RunProgress(_summaries_of(wanted)) as progress:
+        with _silent_output(), RunLine(_summaries_of(wanted)) as progress:
             finished = run_all(wanted, on_progress=progress.update)
     except KeyboardInterrupt:
         if wanted.target is not None and sys.stderr is not None:
-            print("penstock: stopped; the same command with --resume goes on", file=sys.stderr)
+            print("penstock: stopped; give the same command with --resume to go on", file=sys.stderr)
         raise
     screen = screen_of(sys.stdout)
     if args.json:
@@ -66,7 +69,7 @@ def _silent_output() -> Iterator[None]:
         yield
 
 
-def _as_json(wanted: Run, finished: Finished) -> dict[str, Any]:
+def _as_json(wanted: Run, finished: RunResult) -> dict[str, Any]:
     return {
         "dry_run": wanted.target is None,
         "sample_percent": wanted.job.sample_percent,
@@ -76,12 +79,12 @@ def _as_json(wanted: Run, finished: Finished) -> dict[str, Any]:
     }
 
 
-def _lines(wanted: Run, finished: Finished, screen: Screen) -> Iterator[str]:
+def _lines(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[str]:
     totals = finished.totals
     files = f" in {plural(len(finished.files), 'file')}" if len(finished.files) > 1 else ""
     yield screen.paint(f"{plural(totals.rows, 'row')}{files}, {finished.seconds:.1f} s", "bold")
     for label, text in _figures(wanted, finished, screen):
-        yield f"  {screen.paint(label, 'dim')}{' ' * (_LABEL - len(label))}{text}"
+        yield f"  {screen.paint(label, 'dim')}{' ' * (_LABEL_COLUMNS - len(label))}{text}"
     for bad in finished.bad[:_SHOWN_BAD]:
         where = f"{bad.file}, row {bad.row:,}" if len(finished.files) > 1 else f"row {bad.row:,}"
         yield f"    {printable(where)}: {screen.clip(printable(bad.reason), len(where) + 6)}"
@@ -89,14 +92,14 @@ def _lines(wanted: Run, finished: Finished, screen: Screen) -> Iterator[str]:
         yield f"    and {more:,} more: --metrics FILE has them all"
 
 
-def _figures(wanted: Run, finished: Finished, screen: Screen) -> Iterator[tuple[str, str]]:
-    """What became of the rows, in labelled lines."""
+def _figures(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[tuple[str, str]]:
+    """Yields the outcomes in labelled lines."""
     totals = finished.totals
     if wanted.job.sample_percent < 100:
         share = f"about {wanted.job.sample_percent:g} % of the rows, seed {wanted.job.seed}"
         yield "sample", f"{share}; {plural(totals.left_out, 'row')} left out"
     if finished.resumed_rows:
-        yield "resumed", f"{plural(finished.resumed_rows, 'row')} had been done before"
+        yield "resumed", f"{plural(finished.resumed_rows, 'row')} done before by an earlier run"
     yield from _outcomes(finished, screen)
     yield "tokens", f"{totals.tokens_before:,} {screen.arrow} {totals.tokens_after:,} ({totals.ratio:.0%})"
     yield "turns", f"{totals.turns_before:,} {screen.arrow} {totals.turns_after:,}"
@@ -105,7 +108,7 @@ def _figures(wanted: Run, finished: Finished, screen: Screen) -> Iterator[tuple[
         unknown = f", and {rows} of unknown price" if totals.cost_unknown_rows else ""
         yield "model", f"{plural(totals.model_calls, 'request')}, ${totals.cost:,.4f}{unknown}"
     if wanted.target is None:
-        yield "written", "nothing: this was a dry run"
+        yield "written", "nothing (dry run)"
     else:
         yield "written", f"{printable(str(wanted.target))}, {finished.written_bytes:,} bytes"
     if wanted.metrics is not None:
@@ -114,7 +117,7 @@ def _figures(wanted: Run, finished: Finished, screen: Screen) -> Iterator[tuple[
         yield "report", printable(str(wanted.report))
 
 
-def _outcomes(finished: Finished, screen: Screen) -> Iterator[tuple[str, str]]:
+def _outcomes(finished: RunResult, screen: Screen) -> Iterator[tuple[str, str]]:
     totals = finished.totals
     yield "compressed", f"{totals.count(TrajectoryOutcome.COMPRESSED, TrajectoryOutcome.DEGRADED):,}"
     if degraded := totals.count(TrajectoryOutcome.DEGRADED):
@@ -122,12 +125,79 @@ def _outcomes(finished: Finished, screen: Screen) -> Iterator[tuple[str, str]]:
         elsewhere = {bad.reason for bad in finished.bad}  # told with the number of the row
         reasons = [one for one in totals.reasons.items() if one[0] not in elsewhere]
         for reason, number in sorted(reasons, key=lambda one: -one[1])[:_SHOWN_REASONS]:
-            yield "", f"{number:,}: {screen.clip(printable(reason), _LABEL + 10)}"
-    yield "under target", f"{totals.count(TrajectoryOutcome.UNDER_TARGET):,}, as they came"
+            yield "", f"{number:,}: {screen.clip(printable(reason), _LABEL_COLUMNS + 10)}"
+    yield "under target", f"{totals.count(TrajectoryOutcome.UNDER_TARGET):,}, unchanged"
     if totals.still_over_limit:
         kept = totals.count(TrajectoryOutcome.NOT_COMPRESSIBLE)
-        yield "still over", f"{totals.still_over_limit:,}: what must stay is too much ({kept:,} as they came)"
+        yield (
+            "still over",
+            f"{totals.still_over_limit:,}: the turns that must stay are too large ({kept:,} unchanged)",
+        )
     if bad := totals.count(TrajectoryOutcome.BAD):
-        yield "bad rows", f"{bad:,}, copied as they are"
+        yield "bad rows", f"{bad:,}, copied unchanged"
     if failed := totals.count(TrajectoryOutcome.FAILED):
-        yield "failed", f"{failed:,}, copied as they are: faults in Penstock, please report them"
+        yield "failed", f"{failed:,}, copied unchanged: a fault in Penstock, please report it"
+
+
+class RunLine(ProgressLine):
+    """While the block runs, tells how far the run is. `summaries` are those that models have written so far."""
+
+    def __init__(self, summaries: SummariesSeen | None = None) -> None:
+        super().__init__("starting", plain_seconds=_PLAIN_SECONDS)
+        self._summaries = summaries
+        self._latest: RunProgress | None = None
+
+    def update(self, progress: RunProgress) -> None:
+        """Take note of how far the run is."""
+        self._latest = progress
+
+    def describe(self, seconds: float, screen: Screen) -> str:
+        """Returns the line after that many seconds."""
+        seen = self._summaries.look() if self._summaries is not None else None
+        return progress_line(self._latest, seconds, screen, seen)
+
+
+def progress_line(
+    progress: RunProgress | None, seconds: float, screen: Screen, summaries: SummariesSeen | None = None
+) -> str:
+    """The line: a bar where there can be one, rows, rows and tokens in a second, time left, summaries, cost so far.
+
+    Rows are told a shard at a time. A model may take minutes for one, so its summaries are told one by one.
+    """
+    words: list[str] = []
+    if summaries is not None:
+        unknown = " and more" if summaries.cost_unknown else ""
+        words = [f"{summaries.count:,} summaries", f"${summaries.cost:,.2f}{unknown}"]
+    if progress is None:
+        stage = "at work" if summaries is not None and summaries.count else "starting"
+        return ", ".join([f"penstock: {stage}, {seconds:.0f} s", *words])
+    share = min(1.0, progress.read_bytes / progress.total_bytes) if progress.total_bytes else 1.0
+    totals = progress.totals
+    fresh = max(0, totals.rows - progress.resumed_rows)
+    words = [
+        f"{share:4.0%}",
+        f"{totals.rows:,} rows",
+        f"{_shorten(fresh / seconds)} rows/s",
+        f"{_shorten((totals.tokens_before - progress.resumed_tokens) / seconds)} tokens/s",
+        f"{_clock(progress.seconds_left(seconds))} left",
+        *words,
+    ]
+    if not screen.bars:
+        return f"penstock: {' · '.join(words).strip()}" if screen.unicode else f"penstock: {', '.join(words)}"
+    full = screen.bar(share, _BAR_COLUMNS)
+    return f"{screen.paint(full, 'cyan')}{' ' * (_BAR_COLUMNS - len(full))} {' · '.join(words)}"
+
+
+def _shorten(number: float) -> str:
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= limit:
+            return f"{number / limit:.1f}{unit}"
+    return f"{number:.1f}" if number < 10 else f"{number:.0f}"
+
+
+def _clock(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,4 +1,4 @@
-"""From what was typed, and a file of options, to a run."""
+"""Makes a run from the command line and a file of options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.cli.parser import build_parser
 from penstock.errors import SettingsError
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions
 from penstock.trajectories.run import Run
-from penstock.trajectories.working import ShardJob
+from penstock.trajectories.shards import ShardJob
 
 __all__ = ["run_of"]
 
@@ -31,7 +31,7 @@ def run_of(args: argparse.Namespace) -> Run:
         raise SettingsError("--ray-address is for the engine ray; add --engine ray")
     dry_run = bool(given.get("dry_run"))
     if args.output is None and not dry_run:
-        raise SettingsError("no output was named; give a file or folder after the input, or --dry-run")
+        raise SettingsError("no output; give a file or folder after the input, or --dry-run")
     job = ShardJob(
         options=TrajectoryOptions(**{name: given[name] for name in _ALGORITHM if name in given}),
         model=_model(given),
@@ -57,7 +57,7 @@ def _model(given: dict[str, Any]) -> ModelOptions | None:
     if "model" not in given:
         if lone := [name for name in (*_MODEL, "concurrency", "timeout") if name in given]:
             option = lone[0].replace("_", "-")
-            raise SettingsError(f"--{option} is for a model, and none was named; add --model NAME")
+            raise SettingsError(f"--{option} needs a model; add --model NAME")
         return None
     options: dict[str, Any] = {field: given[name] for name, field in _MODEL.items() if name in given}
     if "timeout" in given:
@@ -76,8 +76,8 @@ def _from_file(path: Path) -> dict[str, Any]:
         action = actions.get(key)
         if action is None:
             near = get_close_matches(key, actions, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(actions))}"
-            raise SettingsError(f"{path}: {name} is no option of this command; {hint}")
+            hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(sorted(actions))}"
+            raise SettingsError(f"{path}: unknown option {name}; {hint}")
         options[key] = _value(path, action, value)
     return options
 
@@ -114,7 +114,7 @@ def _mapping(path: Path) -> dict[Any, Any]:
         raise SettingsError(f"{path} cannot be read: {error.strerror}; name another file") from None
     except msgspec.DecodeError as error:
         said = str(error).splitlines()[0]
-        raise SettingsError(f"{path} is no YAML: {said}") from None
+        raise SettingsError(f"{path} is not YAML: {said}") from None
     if found is None:
         return {}
     if not isinstance(found, dict):

@@ -1,4 +1,4 @@
-"""What can be typed for `penstock trajectories`. As light as `penstock.cli.parser`, which uses it.
+"""The options of `penstock trajectories`. As light as `penstock.cli.parser`, which uses it.
 
 Options that a file may give have no default here: what was typed wins, then the file, then the default that the help
 names.
@@ -118,14 +118,16 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 def _percent(text: str) -> float:
     value = _number(text)
     if not 0 < value <= 100:
-        raise argparse.ArgumentTypeError(f"{text!r} is no share: give more than 0 and at most 100, such as 5")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a share: give a number above 0 and up to 100, such as 5"
+        )
     return value
 
 
 def _seconds(text: str) -> float:
     value = _number(text)
     if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: give seconds above 0, such as 60")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: give seconds above 0, such as 60")
     return value
 
 
@@ -133,7 +135,7 @@ def _seed(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
 
 
 def _number(text: str) -> float:

@@ -45,8 +45,8 @@ from penstock.redaction.kingfisher import kingfisher
 from penstock.settings import Settings, settings_from
 from penstock.writing.extractive import ExtractiveWriter
 from penstock.writing.notebook import Notebook, Opened
-from penstock.writing.sections import PROSE_SHARE
 from penstock.writing.work import WorkMaker, WorkScope
+from penstock.writing.writer import PROSE_SHARE
 
 if TYPE_CHECKING:
     from penstock.conversation.document import Document

@@ -22,9 +22,9 @@ from penstock.lossless.outline import NodeTexts, children_of, header_of_node
 from penstock.lossless.writer import OutlineWriter, nodes_of
 from penstock.planning.compact import compact
 from penstock.planning.receipt import ALL_STRUCK, DEGRADED
-from penstock.writing.sections import PROSE_SHARE
 from penstock.writing.verify import check_prose
 from penstock.writing.work import Work, WorkMaker, WorkScope, WorkTurn, source_of
+from penstock.writing.writer import PROSE_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -2,13 +2,17 @@
 
     turns, metrics = penstock.compress_trajectory(row["conversations"], target_tokens=15_250)
 
-Turns that stay are the caller's own objects, fields that are not ours included.
+Which turns give way: from the start of the middle, as many as needed, between legal cuts. The first system, human, gpt
+and tool turn and the last turns stay, each with the turns it may not be parted from. One of them that stands in the middle
+of what gives way is an island: it stays behind the summary, in its order. Turns that stay are the caller's own objects,
+fields that are not ours included.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -18,13 +22,10 @@ from penstock.conversation.message import Role
 from penstock.conversation.rules import Pairs, legal_cuts
 from penstock.engine.compress import redactor_of_process, run_sync
 from penstock.errors import IllegalResult
-from penstock.trajectories.fields import training_fields
 from penstock.trajectories.metrics import TrajectoryMetrics, TrajectoryOutcome
-from penstock.trajectories.options import MODEL_TIMEOUT_SECONDS, TrajectoryOptions
-from penstock.trajectories.span import Span, find_span
+from penstock.trajectories.options import MODEL_TIMEOUT_SECONDS, TrajectoryOptions, tokenizer_of
 from penstock.trajectories.summary import SummaryWriter
-from penstock.trajectories.tokenizers import tokenizer_of
-from penstock.trajectories.weights import format_of, turn_tokens, weigh_turns
+from penstock.trajectories.turns import format_of, training_fields, turn_tokens, weigh_turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,11 +39,15 @@ if TYPE_CHECKING:
 __all__ = [
     "CompressedTrajectory",
     "Compressor",
+    "Span",
+    "Trajectory",
     "TrajectoryDraft",
     "acompress_trajectory",
     "compress_trajectories",
     "compress_trajectory",
+    "find_span",
 ]
+
 
 SYSTEM_NOTE = "Some earlier turns of this conversation may be replaced by a summary of them."
 _LEAST_SUMMARY = 64  # tokens: less says nothing
@@ -50,7 +55,7 @@ _Row = TypeVar("_Row", bound="Mapping[str, Any]")
 
 
 class CompressedTrajectory(msgspec.Struct, frozen=True, eq=False):
-    """What came of a trajectory: the turns before the summary, the summary turn, and those behind it.
+    """The result of one trajectory: the turns before the summary, the summary turn, and those behind it.
 
     `start` and `end` are the places between which turns gave way and `islands` those between them that stayed; all
     are empty where nothing changed. `system` is the new system turn and its place, where it was to get a note.
@@ -63,19 +68,19 @@ class CompressedTrajectory(msgspec.Struct, frozen=True, eq=False):
     summary: dict[str, Any] | None = None
     system: tuple[int, dict[str, Any]] | None = None
 
-    def applied(self, items: Sequence[Any], summary: Any) -> list[Any]:
-        """A list with one item for each turn, with `summary` in the place of those of the turns that gave way."""
+    def apply(self, items: Sequence[Any], summary: Any) -> list[Any]:
+        """Returns `items`, one for each turn, with `summary` in place of those whose turns gave way."""
         if self.summary is None:
             return list(items)
         kept = [items[place] for place in self.islands]
         return [*items[: self.start], summary, *kept, *items[self.end :]]
 
     def turns(self, turns: Sequence[Any]) -> list[Any]:
-        """The turns of the compressed trajectory."""
+        """Returns the turns of the compressed trajectory."""
         given = list(turns)
         if self.system is not None:
             given[self.system[0]] = self.system[1]
-        return self.applied(given, self.summary)
+        return self.apply(given, self.summary)
 
 
 class Compressor:
@@ -89,7 +94,7 @@ class Compressor:
         self.redactor = redactor or redactor_of_process()
 
     def compress(self, turns: Sequence[Any]) -> CompressedTrajectory:
-        """The compressed trajectory, without a model. Raises InputError for what is no trajectory."""
+        """Returns the compressed trajectory, without a model. Raises InputError if `turns` is not a trajectory."""
         started = time.perf_counter()
         planned = self.plan(turns)
         done = planned if isinstance(planned, CompressedTrajectory) else planned.finish()
@@ -97,15 +102,15 @@ class Compressor:
         return msgspec.structs.replace(done, metrics=msgspec.structs.replace(done.metrics, seconds=seconds))
 
     def plan(self, turns: Sequence[Any]) -> CompressedTrajectory | TrajectoryDraft:
-        """A draft of what is to be done, or the result where nothing is. Raises InputError."""
+        """Returns a draft of the compression, or the result where nothing has to be done. Raises InputError."""
         options = self.options
         dialect = format_of(turns)
         tokens = weigh_turns(turns, dialect, self.tokenizer)
         total = sum(tokens)
         if total <= options.target_tokens:
-            return CompressedTrajectory(_unchanged(TrajectoryOutcome.UNDER_TARGET, total, len(turns)))
+            return CompressedTrajectory(_report_unchanged(TrajectoryOutcome.UNDER_TARGET, total, len(turns)))
         messages = decode_all(dialect, turns)
-        system = self._noted_system(turns, messages, tokens, dialect)
+        system = self._add_note(turns, messages, tokens, dialect)
         total_after = total + (system[2] if system is not None else 0)
         legal = legal_cuts(messages, dialect.rules)
         needed = total_after - options.target_tokens + options.summary_tokens
@@ -119,23 +124,23 @@ class Compressor:
         budget = self._budget(span, total_after)
         if span is None or budget < _LEAST_SUMMARY:
             return CompressedTrajectory(
-                _unchanged(TrajectoryOutcome.NOT_COMPRESSIBLE, total, len(turns), over=True)
+                _report_unchanged(TrajectoryOutcome.NOT_COMPRESSIBLE, total, len(turns), over=True)
             )
-        trajectory = _Trajectory(dialect, list(turns), messages, tokens, system)
+        trajectory = Trajectory(dialect, list(turns), messages, tokens, legal, system)
         return TrajectoryDraft(self, trajectory, span, budget, used)
 
     def _budget(self, span: Span | None, total: int) -> int:
-        """What the summary may take: less than was wished where the turns that stay leave less."""
+        """Returns the tokens that the summary may take: fewer than asked for where the turns that stay leave less room."""
         if span is None:
             return 0
         room = self.options.target_tokens - (total - span.tokens)
         wished = min(self.options.summary_tokens, span.tokens // 2)
         return min(wished, room) if room >= _LEAST_SUMMARY else wished
 
-    def _noted_system(
+    def _add_note(
         self, turns: Sequence[Any], messages: Sequence[Message], tokens: Sequence[int], dialect: Dialect
     ) -> tuple[int, dict[str, Any], int] | None:
-        """The first system turn with the note in it, its place, and how many tokens it has more."""
+        """Returns the first system turn with the note in it, its place, and the tokens that the note adds."""
         if not self.options.system_note:
             return None
         place = next((at for at, message in enumerate(messages) if message.role is Role.SYSTEM), None)
@@ -145,13 +150,14 @@ class Compressor:
         return place, noted, turn_tokens(noted, dialect, self.tokenizer) - tokens[place]
 
 
-class _Trajectory(NamedTuple):
+class Trajectory(NamedTuple):
     """The turns of a trajectory, read and weighed. `system` is the turn with a note: its place, itself, what it adds."""
 
     dialect: Dialect
     turns: list[Any]
     messages: list[Message]
     tokens: list[int]
+    legal: Sequence[int]
     system: tuple[int, dict[str, Any], int] | None
 
 
@@ -159,19 +165,19 @@ class TrajectoryDraft:
     """A trajectory that is too large, and what is to give way in it. `writer` writes the summary."""
 
     def __init__(
-        self, compressor: Compressor, trajectory: _Trajectory, span: Span, budget: int, used_passes: int
+        self, compressor: Compressor, trajectory: Trajectory, span: Span, budget: int, used_passes: int
     ) -> None:
         self.messages = trajectory.messages
         self.span = span
         self.budget = budget
         self.tokenizer, self.redactor = compressor.tokenizer, compressor.redactor
-        self.writer = SummaryWriter(trajectory.messages, span, self.tokenizer, self.redactor)
+        self.writer = SummaryWriter(trajectory, span, self.tokenizer, self.redactor)
         self._trajectory = trajectory
         self._target = compressor.options.target_tokens
         self._passes = used_passes
 
     def finish(self, prose: Checked | None = None, **changes: Any) -> CompressedTrajectory:
-        """The compressed trajectory. `changes` are fields of the metrics. Raises IllegalResult."""
+        """Returns the compressed trajectory. `changes` are fields of the metrics. Raises IllegalResult."""
         span, given = self.span, self._trajectory
         text = self.writer.write(self.budget, prose)
         fields = training_fields(given.turns, given.messages, given.dialect)
@@ -179,7 +185,7 @@ class TrajectoryDraft:
         taken = turn_tokens(summary, given.dialect, self.tokenizer)
         before = sum(given.tokens)
         after = before + (given.system[2] if given.system is not None else 0) - span.tokens + taken
-        gone = len(self.writer.spoken)
+        gone = len(self.writer.gone)
         figures: dict[str, Any] = {
             "outcome": TrajectoryOutcome.COMPRESSED,
             "tokens_before": before,
@@ -203,12 +209,110 @@ class TrajectoryDraft:
         return done
 
     def _require_legal(self, done: CompressedTrajectory, summary: dict[str, Any]) -> None:
-        """The final check: no call without its result and no result without its call that was not so before."""
+        """Raises IllegalResult if a call has lost its result, or a result its call, that had it before."""
         dialect = self._trajectory.dialect
         rule = Pairs(dialect.pairing)
-        broken = len(rule.violations(done.applied(self.messages, dialect.decode(summary))))
+        broken = len(rule.violations(done.apply(self.messages, dialect.decode(summary))))
         if broken and broken > len(rule.violations(self.messages)):
             raise IllegalResult(f"the compressed trajectory breaks a rule of {dialect.name}: pairs")
+
+
+class Span(msgspec.Struct, frozen=True):
+    """The turns from `start` up to `end` but for the islands. `tokens` is what they take."""
+
+    start: int
+    end: int
+    islands: tuple[int, ...]
+    tokens: int
+
+    @property
+    def gone(self) -> list[int]:
+        """The places of the turns that give way, in order."""
+        islands = set(self.islands)
+        return [place for place in range(self.start, self.end) if place not in islands]
+
+    def places_after(self, length: int) -> list[int]:
+        """Returns the places of the turns that stand behind the summary."""
+        return [*self.islands, *range(self.end, length)]
+
+
+def find_span(
+    messages: Sequence[Message],
+    tokens: Sequence[int],
+    legal: Sequence[int],
+    dialect: Dialect,
+    wanted: tuple[int, int],
+) -> Span | None:
+    """Returns the span that frees the tokens needed, or as many as it can; None if nothing may give way.
+
+    `wanted` are the tokens that must be freed and how many turns stay at the end. A summary is a human turn, so a
+    span is preferred that has no other human turn beside it, as long as one frees enough.
+    """
+    needed, keep_last = wanted
+    segments = list(pairwise(legal))
+    stays = _find_protected(messages, keep_last)
+    free = [stays.isdisjoint(range(start, end)) for start, end in segments]
+    found: Span | None = None
+    for first in _starts(messages, segments, free, dialect):
+        found = _from(first, messages, tokens, (segments, free), dialect, needed)
+        if found.tokens >= needed:
+            break
+    return found
+
+
+def _from(
+    first: int,
+    messages: Sequence[Message],
+    tokens: Sequence[int],
+    parts: tuple[Sequence[tuple[int, int]], Sequence[bool]],
+    dialect: Dialect,
+    needed: int,
+) -> Span:
+    """Returns the span that begins with this segment and goes as far as it must."""
+    segments, free = parts
+    start = end = segments[first][0]
+    islands: list[int] = []
+    waiting: list[int] = []
+    freed = 0
+    enough: Span | None = None
+    for (begin, stop), gives_way in zip(segments[first:], free[first:], strict=True):
+        if not gives_way:
+            waiting += range(begin, stop)
+            continue
+        islands += waiting
+        waiting.clear()
+        freed += sum(tokens[begin:stop])
+        end = stop
+        if freed >= needed:
+            span = Span(start, end, tuple(islands), freed)
+            follower = messages[islands[0] if islands else end]
+            if dialect.can_follow(Role.USER, follower.role):
+                return span
+            enough = enough or span
+    return enough or Span(start, end, tuple(islands), freed)
+
+
+def _find_protected(messages: Sequence[Message], keep_last: int) -> set[int]:
+    """Returns the places of the first turn of each role and of the last turns."""
+    stays = set(range(max(0, len(messages) - keep_last), len(messages)))
+    seen: set[Role] = set()
+    for place, message in enumerate(messages):
+        if message.role not in seen:
+            seen.add(message.role)
+            stays.add(place)
+    return stays
+
+
+def _starts(
+    messages: Sequence[Message], segments: Sequence[tuple[int, int]], free: Sequence[bool], dialect: Dialect
+) -> list[int]:
+    """Returns the segments at which a span may begin: the first in whose place a human turn may stand, then the first of all."""
+    candidates = [at for at, gives_way in enumerate(free) if gives_way]
+    for at in candidates:
+        start = segments[at][0]
+        if start and dialect.can_follow(messages[start - 1].role, Role.USER):
+            return [at] if at == candidates[0] else [at, candidates[0]]
+    return candidates[:1]
 
 
 def compress_trajectory(  # noqa: PLR0913 - the public signature, all but the first by name
@@ -223,7 +327,7 @@ def compress_trajectory(  # noqa: PLR0913 - the public signature, all but the fi
     summariser: Any = None,
     timeout_seconds: float = MODEL_TIMEOUT_SECONDS,
 ) -> tuple[list[Any], TrajectoryMetrics]:
-    """A training trajectory (ShareGPT turns or chat messages) within `target_tokens`, and what was done.
+    """Returns a training trajectory (ShareGPT turns or chat messages) within `target_tokens`, and its metrics.
 
     One at or under the target comes back as it is. Else turns from the start of the middle, as many as needed, are
     replaced by one human turn of at most `summary_tokens`. The first system, human, gpt and tool turn and the last
@@ -232,7 +336,7 @@ def compress_trajectory(  # noqa: PLR0913 - the public signature, all but the fi
 
     `summariser` has a model write the summary: a `Summariser`, a model, or a function from a prompt to a text. Where
     it fails or takes longer than `timeout_seconds`, excerpts stand in its place and the outcome is `degraded`.
-    Raises InputError for what is no trajectory, SettingsError for an option that cannot be meant.
+    Raises InputError if `turns` is not a trajectory, SettingsError for an option that makes no sense.
     """
     return run_sync(
         acompress_trajectory(
@@ -261,7 +365,7 @@ async def acompress_trajectory(  # noqa: PLR0913 - the public signature
     summariser: Any = None,
     timeout_seconds: float = MODEL_TIMEOUT_SECONDS,
 ) -> tuple[list[Any], TrajectoryMetrics]:
-    """As `compress_trajectory`, while the event loop goes on. Cancelling it stops a model that is being asked."""
+    """Does what `compress_trajectory` does, while the event loop goes on. Cancelling it stops a model that is being asked."""
     options = TrajectoryOptions(
         target_tokens=target_tokens,
         summary_tokens=summary_tokens,
@@ -274,7 +378,7 @@ async def acompress_trajectory(  # noqa: PLR0913 - the public signature
     if summariser is None:
         done = await asyncio.to_thread(compressor.compress, turns)
     else:
-        from penstock.trajectories.asking import ModelSummaries  # noqa: PLC0415 - only for those who ask a model
+        from penstock.trajectories.model_summaries import ModelSummaries  # noqa: PLC0415 - only for those who ask a model
 
         done = await ModelSummaries.of(summariser, timeout_seconds).compress(compressor, turns)
     return done.turns(turns), done.metrics
@@ -283,20 +387,20 @@ async def acompress_trajectory(  # noqa: PLR0913 - the public signature
 def compress_trajectories(
     rows: Iterable[_Row], *, column: str | None = None, **options: Any
 ) -> Iterator[dict[str, Any]]:
-    """Each row as it comes, with its turns compressed: for pipelines that read, map and write rows themselves.
+    """Yields each row with its turns compressed: for pipelines that read, map and write rows themselves.
 
     `column` is the one with the turns; without it, the first of `conversations` and `messages` that a row has. The
     rows given are not changed. `options` are those of `compress_trajectory` but for `summariser`. A row whose turns
     cannot be read is passed on as it is. The metrics of each row are in its new column `penstock`.
     """
-    from penstock.trajectories.rows import compressed_row  # noqa: PLC0415 - its readers are for whole files
+    from penstock.trajectories.rows import compress_row  # noqa: PLC0415 - its readers are for whole files
 
     compressor = Compressor(TrajectoryOptions(**options))
     for row in rows:
-        yield compressed_row(row, compressor, column)
+        yield compress_row(row, compressor, column)
 
 
-def _unchanged(
+def _report_unchanged(
     outcome: TrajectoryOutcome, tokens: int, turns: int, *, over: bool = False
 ) -> TrajectoryMetrics:
     return TrajectoryMetrics(

@@ -1,4 +1,4 @@
-"""What a run has done so far, beside its output: a folder of parts and a journal that says which are whole.
+"""The journal of a run, beside its output: a folder of parts, and a file that says which of them are whole.
 
     out.jsonl.parts/
       journal.jsonl        the command, then a line for each shard and each file that is done
@@ -21,12 +21,10 @@ from typing import IO, TYPE_CHECKING, Any, Self
 import msgspec
 
 from penstock.errors import SettingsError
-from penstock.trajectories.formats import PARTS
-from penstock.trajectories.kept import KeptSummary
+from penstock.trajectories.files import PARTS
 from penstock.trajectories.metrics import Totals
 from penstock.trajectories.samples import RowSample
-from penstock.trajectories.shards import Done
-from penstock.trajectories.working import SUMMARIES, part_name
+from penstock.trajectories.shards import SUMMARIES, KeptSummary, ShardResult, part_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,13 +34,13 @@ __all__ = ["Journal", "SummariesSeen", "parts_folder"]
 
 _NAME = "journal.jsonl"
 _NOTHING = Totals()
-_LINE = msgspec.json.Decoder(dict[str, Done])
+_LINE = msgspec.json.Decoder(dict[str, ShardResult])
 _SAMPLES = msgspec.json.Decoder(tuple[RowSample, ...])
 _KEPT = msgspec.json.Decoder(tuple[int, KeptSummary])
 
 
 def parts_folder(output: Path) -> Path:
-    """Where the parts of an output stand."""
+    """Returns the folder for the parts of an output."""
     return output.with_name(f"{output.name}{PARTS}")
 
 
@@ -53,12 +51,12 @@ class Journal:
     """
 
     def __init__(
-        self, folder: Path, command: dict[str, Any], on_known: Callable[[Done], None], *, resume: bool
+        self, folder: Path, command: dict[str, Any], on_known: Callable[[ShardResult], None], *, resume: bool
     ) -> None:
         """Raises SettingsError where parts stand there that this run may not go on with, OSError."""
         self.folder = folder
         self._on_known = on_known
-        self.done: dict[int, Done] = {}
+        self.done: dict[int, ShardResult] = {}
         self.files: set[int] = set()
         self._of_file: dict[int, set[int]] = {}
         path = folder / _NAME
@@ -83,8 +81,8 @@ class Journal:
                 self._append({"command": command})
             unless_opened.pop_all()
 
-    def add(self, done: Done) -> None:
-        """Say that a shard is done. Its part is written already; its metrics are now.
+    def add(self, done: ShardResult) -> None:
+        """Records that a shard is done. Its part is written already; its metrics are now.
 
         The shard counts here before its line is written: an interruption in between must not end in `close` finding
         nothing worth keeping. Without its line the part is done again, nothing more.
@@ -96,22 +94,22 @@ class Journal:
             (self.folder / _samples_name(done.shard)).write_bytes(msgspec.json.encode(done.samples))
         self._append({"done": msgspec.to_builtins(msgspec.structs.replace(done, rows=b"", samples=()))})
 
-    def finished(self, file: int) -> None:
-        """Say that a file stands under its name. Its parts are no longer needed."""
+    def finish_file(self, file: int) -> None:
+        """Records that a file stands under its name. Its parts are no longer needed."""
         self._append({"file": file})
         self.files.add(file)
         for done in self.of_file(file):
             (self.folder / part_name(done.shard)).unlink(missing_ok=True)
 
-    def of_file(self, file: int) -> list[Done]:
-        """The shards of a file that are done, in order."""
+    def of_file(self, file: int) -> list[ShardResult]:
+        """Returns the shards of a file that are done, in order."""
         return [self.done[number] for number in sorted(self._of_file.get(file, ()))]
 
-    def part(self, done: Done) -> bytes:
+    def part(self, done: ShardResult) -> bytes:
         """The rows of a shard."""
         return (self.folder / part_name(done.shard)).read_bytes()
 
-    def rows(self) -> Iterator[tuple[Done, bytes]]:
+    def rows(self) -> Iterator[tuple[ShardResult, bytes]]:
         """Every shard with its samples, and the metrics of its rows as lines of JSON."""
         for number in sorted(self.done):
             done = self.done[number]
@@ -120,8 +118,8 @@ class Journal:
                 done = msgspec.structs.replace(done, samples=_SAMPLES.decode(samples.read_bytes()))
             yield done, path.read_bytes() if path.is_file() else b""
 
-    def kept(self) -> dict[int, tuple[KeptSummary, ...]]:
-        """What models wrote for rows of shards that are not done, by shard."""
+    def read_summaries(self) -> dict[int, tuple[KeptSummary, ...]]:
+        """Returns what models wrote for rows of shards that are not done, by shard."""
         found: dict[int, list[KeptSummary]] = {}
         for path in sorted(self.folder.glob(SUMMARIES)):
             with path.open("rb") as file:
@@ -150,7 +148,7 @@ class Journal:
         shutil.rmtree(self.folder)
 
     def _read(self, path: Path, command: dict[str, Any]) -> None:
-        """What the journal says. What stands behind its last line end was cut off by a kill, and goes."""
+        """Reads the journal. An unfinished last line was cut off by a kill, and is removed."""
         with path.open("rb") as file:
             _require_same(msgspec.json.decode(file.readline() or b"{}").get("command"), command, self.folder)
             self.files |= {msgspec.json.decode(line)["file"] for line in file if line.startswith(b'{"file"')}
@@ -169,12 +167,12 @@ class Journal:
                         self._on_known(done)
         os.truncate(path, whole)
 
-    def _is_whole(self, done: Done) -> bool:
-        """Whether the part is there in its size, or gone into its file; the checksum is for when it is put in place."""
+    def _is_whole(self, done: ShardResult) -> bool:
+        """Tells whether the part is there in its full size, or already in its file. Its checksum is tested when it is put in place."""
         part = self.folder / part_name(done.shard)
         return part.stat().st_size == done.size if part.exists() else done.file in self.files
 
-    def _note(self, done: Done) -> None:
+    def _note(self, done: ShardResult) -> None:
         self.done[done.shard] = _slim(done)
         self._of_file.setdefault(done.file, set()).add(done.shard)
 
@@ -183,7 +181,7 @@ class Journal:
 
 
 class SummariesSeen:
-    """How many summaries models have written, and what they cost, while a run goes on: for those who only look.
+    """Counts the summaries that models have written, and their cost, while a run goes on: for a display.
 
     Every look reads what has come since the one before.
     """
@@ -238,7 +236,7 @@ def _lock(file: IO[bytes], folder: Path) -> None:
         ) from None
 
 
-def _slim(done: Done) -> Done:
+def _slim(done: ShardResult) -> ShardResult:
     return msgspec.structs.replace(done, rows=b"", samples=(), totals=_NOTHING, bad=())
 
 

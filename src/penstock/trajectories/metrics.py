@@ -1,4 +1,4 @@
-"""What became of a trajectory, in figures: of one row, and of all of them together."""
+"""The outcome of a compression in figures: of one row, and of all rows together."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import msgspec
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.trajectories.shards import Done
+    from penstock.trajectories.shards import ShardResult
 
-__all__ = ["EDGES", "MetricsFile", "RowMetrics", "Totals", "TrajectoryMetrics", "TrajectoryOutcome"]
+__all__ = ["EDGES", "BadRow", "MetricsFile", "RowMetrics", "Totals", "TrajectoryMetrics", "TrajectoryOutcome"]
 
 
 class TrajectoryOutcome(StrEnum):
-    """What became of a row."""
+    """The outcome of a row."""
 
     UNDER_TARGET = "under_target"
     """It was small enough and is as it came."""
@@ -36,7 +36,7 @@ class TrajectoryOutcome(StrEnum):
 
 
 class TrajectoryMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one trajectory.
+    """The figures of one trajectory.
 
     `cost` is in US dollars, None where the price of the model is not known; `model` is empty where no model wrote.
     """
@@ -74,6 +74,14 @@ class RowMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
     row: int
     metrics: TrajectoryMetrics
+
+
+class BadRow(msgspec.Struct, frozen=True):
+    """A row that could not be read, and was copied as it is."""
+
+    file: str
+    row: int
+    reason: str
 
 
 EDGES = tuple(round(10 ** (power / 8)) for power in range(8, 65))
@@ -141,7 +149,7 @@ class Totals(msgspec.Struct, kw_only=True):
         self.reasons[name] = self.reasons.get(name, 0) + number
 
     def count(self, *outcomes: TrajectoryOutcome) -> int:
-        """How many rows had one of these outcomes."""
+        """Returns the number of rows with one of these outcomes."""
         return sum(self.outcomes.get(outcome.value, 0) for outcome in outcomes)
 
     @property
@@ -168,11 +176,11 @@ _SUMMED = (
 )
 
 
-# The metrics of a run as one JSON document, written row by row: it never stands in memory as a whole.
-
-
 class MetricsFile:
-    """Takes the rows of shards in any order and writes them in the order of the input."""
+    """Writes the metrics of a run as one JSON document, row by row: it never stands in memory as a whole.
+
+    Takes the rows of shards in any order and writes them in the order of the input.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -184,7 +192,7 @@ class MetricsFile:
         self._waiting: dict[int, bytes] = {}
         self._before = b"\n"
 
-    def add(self, file: str, done: Done, rows: bytes) -> None:
+    def add(self, file: str, done: ShardResult, rows: bytes) -> None:
         """The rows of a shard, as lines of JSON. Few shards are ever ahead of the one that is next."""
         named = b'{"file": ' + msgspec.json.encode(file) + b", "
         self._waiting[done.shard] = b",\n".join(named + line[1:] for line in rows.splitlines())

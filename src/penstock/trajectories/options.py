@@ -1,22 +1,39 @@
-"""What is asked of a compression: for one trajectory, and for the model that may write its summary."""
+"""The options of a compression: for one trajectory, for its tokenizer, and for the model that may write its summary."""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from penstock.errors import SettingsError
+from penstock.measure.tokens import tokenizer_named
 
-__all__ = ["MODEL_TIMEOUT_SECONDS", "ModelOptions", "TrajectoryOptions"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.measure.tokens import Tokenizer
+
+__all__ = [
+    "MODEL_TIMEOUT_SECONDS",
+    "FileTokenizer",
+    "ModelOptions",
+    "TrajectoryOptions",
+    "locate_tokenizer",
+    "tokenizer_of",
+]
+
 
 MODEL_TIMEOUT_SECONDS = 120.0
 _LEAST_SUMMARY = 100
 _MOST_PASSES = 8
+_NAMES = {"o200k": "o200k_base", "cl100k": "cl100k_base"}
 
 
 class TrajectoryOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How one trajectory is compressed. Raises SettingsError for a value that cannot be meant.
+    """The options for one trajectory. Raises SettingsError for a value that makes no sense.
 
     `target_tokens` bounds all turns together, `summary_tokens` the turn that takes the place of others. The first
     system, human, gpt and tool turn and the last `keep_last` turns stay. Where that alone is too much, each further
@@ -73,3 +90,67 @@ def _require_number(name: str, value: Any, least: int, most: int | None = None) 
     if not is_number or value < least or (most is not None and value > most):
         limit = f"from {least:,} to {most:,}" if most is not None else f"of at least {least:,}"
         raise SettingsError(f"{name} is {value!r}; give a whole number {limit}")
+
+
+@lru_cache(maxsize=8)
+def tokenizer_of(name: str) -> Tokenizer:
+    """Returns the tokenizer of that name or file. Raises SettingsError if there is none."""
+    if _is_path(name):
+        return FileTokenizer(_file(name))
+    try:
+        return tokenizer_named(_NAMES.get(name, name))
+    except SettingsError:
+        raise SettingsError(
+            f"unknown tokenizer {name!r}; use o200k, cl100k or the path of a tokenizer.json"
+        ) from None
+
+
+def locate_tokenizer(name: str) -> str:
+    """Returns the name of the same tokenizer for a process that works in another folder."""
+    return str(Path(name).absolute()) if _is_path(name) else name
+
+
+class FileTokenizer:
+    """A `tokenizer.json`, read by the library that defines the format. Special tokens in a text count as text does."""
+
+    exact = True
+
+    def __init__(self, file: Path) -> None:
+        try:
+            from tokenizers import Tokenizer as Loaded  # noqa: PLC0415 - an extra, and slow to load
+        except ImportError:
+            raise SettingsError(
+                "a tokenizer.json needs the package tokenizers: pip install 'penstock[trajectories]'"
+            ) from None
+        self.name = str(file)
+        try:
+            self._loaded: Any = Loaded.from_file(str(file))
+        except Exception as error:  # noqa: BLE001 - the library raises nothing more special for a bad file
+            raise SettingsError(f"{file} cannot be read as a tokenizer: {error}") from None
+        self._loaded.no_truncation()
+        self._loaded.no_padding()
+
+    def count(self, text: str) -> int:
+        """Tokens in `text`, without those that mark its start and end."""
+        return self.count_many([text])[0]
+
+    def count_many(self, texts: Sequence[str]) -> list[int]:
+        """Tokens in each of `texts`, in their order."""
+        clean = [text if text.isascii() else _without_lone_surrogates(text) for text in texts]
+        return [len(one.ids) for one in self._loaded.encode_batch_fast(clean, add_special_tokens=False)]
+
+
+def _is_path(name: str) -> bool:
+    return name.endswith(".json") or "/" in name or "\\" in name or Path(name).is_dir()
+
+
+def _file(name: str) -> Path:
+    path = Path(name)
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if not file.is_file():
+        raise SettingsError(f"there is no tokenizer file {name}; give the path of a tokenizer.json")
+    return file.resolve()
+
+
+def _without_lone_surrogates(text: str) -> str:
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -28,21 +28,24 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.errors import PenstockError, RunBroken, SettingsError
-from penstock.trajectories.shards import Shard
-from penstock.trajectories.working import SummariesFile, compress_shard, write_part
+from penstock.trajectories.shards import Shard, SummariesFile, compress_shard, write_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.trajectories.kept import KeptSummary
-    from penstock.trajectories.shards import Done
-    from penstock.trajectories.working import ShardJob
+    from penstock.trajectories.shards import KeptSummary, ShardJob, ShardResult
 
 __all__ = ["RayCluster", "RayEngine", "first_line"]
 
 
 _TRIES = 4  # of a shard whose process or machine goes away; Ray Data itself would try for ever
 _WAITING = 64  # shards that are done, of which the run does not know yet
+_STORE_BYTES = 64 << 20  # for the shards in flight, of which none has more than a few megabytes
+_STORE_BYTES_PER_WORKER = 64 << 20
+_REACHED_SECONDS = 5.0
+_SILENT = {"RAY_USAGE_STATS_ENABLED": "0"}  # no usage statistics are sent
+_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # so named, but Linux keeps to it too
+_LOGGERS = ("ray", "ray.data")
 _ENCODER = msgspec.msgpack.Encoder()
 _SHARD = msgspec.msgpack.Decoder(Shard)
 
@@ -59,20 +62,20 @@ class RayEngine:
         self._workers = workers
         self.cluster = RayCluster(workers, address)
 
-    def run(self, shards: Iterable[Shard], job: ShardJob) -> Iterator[Done]:
+    def run(self, shards: Iterable[Shard], job: ShardJob) -> Iterator[ShardResult]:
         """See `Engine.run`. Raises SettingsError where there is no cluster, RunBroken where it fails."""
         ray = self.cluster.ray
-        with self.cluster.connected() as cores:
+        with self.cluster.connect() as cores:
             try:
-                yield from self._done(shards, job, cores)
+                yield from self._run_shards(shards, job, cores)
             except ray.exceptions.RayError as error:
                 raise RunBroken(
                     f"the Ray cluster failed ({_innermost(error)}); what was done is kept: "
                     "give the same command with --resume"
                 ) from error
 
-    def _done(self, shards: Iterable[Shard], job: ShardJob, cores: int) -> Iterator[Done]:
-        """What came of each shard. Its part is written."""
+    def _run_shards(self, shards: Iterable[Shard], job: ShardJob, cores: int) -> Iterator[ShardResult]:
+        """Yields the result of each shard. Its part is written."""
         ray = self.cluster.ray
         keeper = self._keeper(job)
         most = self._workers
@@ -86,7 +89,7 @@ class RayEngine:
             yield ray.get(keeper.take.remote(row["shard"]))
 
     def _dataset(self, shards: Iterable[Shard], job: ShardJob, keeper: Any, most: int) -> Any:
-        """The dataset: nothing is done before somebody asks for its blocks. `most` is how many shards at once, if not 0."""
+        """Returns the dataset; work begins when its blocks are asked for. `most` is how many shards at once, if not 0."""
         data = self.cluster.ray.data
         context = data.DataContext.get_current().copy()
         context.enable_progress_bars = False
@@ -95,7 +98,7 @@ class RayEngine:
         with context.current(context):
             return (
                 data.from_items([{"data_set": 0}])
-                .map_batches(_cut, fn_args=(shards,), num_cpus=0, label_selector=here)
+                .map_batches(_cut_files, fn_args=(shards,), num_cpus=0, label_selector=here)
                 .map_batches(
                     _compress,
                     batch_format="pyarrow",
@@ -125,11 +128,11 @@ class _Keeper:
         )
         self._begun: Counter[int] = Counter()
         self._known: dict[int, list[KeptSummary]] = {}
-        self._done: dict[int, Done] = {}
+        self._done: dict[int, ShardResult] = {}
         self._room = asyncio.Semaphore(_WAITING)
 
     async def begin(self, shard: int) -> tuple[int, list[KeptSummary]]:
-        """How often a shard was begun, this time counted, and what was written for rows of it since the run began."""
+        """Counts a shard as begun. Returns how often it was, and what models wrote for its rows since the run began."""
         self._begun[shard] += 1
         return self._begun[shard], self._known.get(shard, [])
 
@@ -139,8 +142,8 @@ class _Keeper:
             self._summaries.put(shard, kept)
         self._known.setdefault(shard, []).append(kept)
 
-    async def bring(self, done: Done, part: bytes) -> None:
-        """What came of a shard, with its part. Waits while many others were not taken yet."""
+    async def bring(self, done: ShardResult, part: bytes) -> None:
+        """Brings the result of a shard, with its part. Waits while many others were not taken yet."""
         if done.shard in self._done:  # brought before, by a process that died before it could say so
             return
         await self._room.acquire()
@@ -148,21 +151,21 @@ class _Keeper:
             write_part(self._parts, done.shard, part)
         self._done[done.shard] = done
 
-    async def take(self, shard: int) -> Done:
-        """What was brought of a shard. It is not known here any more."""
+    async def take(self, shard: int) -> ShardResult:
+        """Returns the result of a shard, and forgets the shard."""
         self._room.release()
         self._begun.pop(shard, None)
         self._known.pop(shard, None)
         return self._done.pop(shard)
 
 
-def _cut(_: Any, shards: Iterable[Shard]) -> Iterator[Any]:
+def _cut_files(_: Any, shards: Iterable[Shard]) -> Iterator[Any]:
     """The task on this machine: cuts the files, a block for each shard. It waits while there is no room for the next."""
     try:
         for shard in shards:
             yield _block("shard", _ENCODER.encode(shard))
     except (PenstockError, OSError) as error:
-        yield _failed(error)
+        yield _failure_block(error)
 
 
 def _compress(block: Any, job: ShardJob, keeper: Any) -> Any:
@@ -174,7 +177,7 @@ def _compress(block: Any, job: ShardJob, keeper: Any) -> Any:
     try:
         _bring(shard, job, keeper)
     except (PenstockError, OSError) as error:
-        return _failed(error)
+        return _failure_block(error)
     return {"shard": [shard.number]}
 
 
@@ -196,7 +199,7 @@ def _bring(shard: Shard, job: ShardJob, keeper: Any) -> None:
     ray.get(keeper.bring.remote(*compress_shard(shard, job, keep)))
 
 
-def _failed(error: Exception) -> Any:
+def _failure_block(error: Exception) -> Any:
     """A failure as a block. Ray Data would tell what is raised in its own words, and perhaps try again."""
     return _block("error", import_module("ray.cloudpickle").dumps(error))
 
@@ -208,20 +211,10 @@ def _block(column: str, value: bytes) -> Any:
 
 
 def _innermost(error: BaseException) -> str:
-    """What went wrong, from under all that Ray and Ray Data put around it."""
+    """Returns what went wrong, from under all that Ray and Ray Data put around it."""
     while (cause := getattr(error, "cause", None) or error.__cause__) is not None:
         error = cause
     return f"{type(error).__name__}: {first_line(error)}"
-
-
-# A Ray cluster to work on: one that runs somewhere, or one that is started on this machine and ends with the run.
-
-_STORE_BYTES = 64 << 20  # for the shards in flight, of which none has more than a few megabytes
-_STORE_BYTES_PER_WORKER = 64 << 20
-_REACHED_SECONDS = 5.0
-_SILENT = {"RAY_USAGE_STATS_ENABLED": "0"}  # nothing is told to anybody
-_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # so named, but Linux keeps to it too
-_LOGGERS = ("ray", "ray.data")
 
 
 class RayCluster:
@@ -233,10 +226,10 @@ class RayCluster:
         self._address = address
         if address is not None:
             _require_answer(address)
-        self.ray = _loaded(address)
+        self.ray = _load_ray(address)
 
     @contextmanager
-    def connected(self) -> Iterator[int]:
+    def connect(self) -> Iterator[int]:
         """While the block runs, Ray is connected to it and says nothing; gives the number of its cores.
 
         A cluster that the caller had connected to is used, and stays connected. Raises SettingsError where there is none.
@@ -245,7 +238,7 @@ class RayCluster:
         if ours:
             self._connect()
         try:
-            with _quiet():
+            with _silence():
                 yield max(1, int(self.ray.cluster_resources().get("CPU", 1)))
         finally:
             if ours:
@@ -269,11 +262,11 @@ class RayCluster:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """Returns the message of an error in one line."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
-def _loaded(address: str | None) -> Any:
+def _load_ray(address: str | None) -> Any:
     """Ray, slow to load and without a word about its types. What it may do must be said before that."""
     os.environ.update(_SILENT)
     if address is None or _is_here(address):
@@ -291,8 +284,8 @@ def _loaded(address: str | None) -> Any:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """What fails is told by what is raised; what is retried needs no telling."""
+def _silence() -> Iterator[None]:
+    """Keeps Ray from writing: a failure is raised, and a retry needs no mention."""
     before = {name: logging.getLogger(name).level for name in _LOGGERS}
     for name in _LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -16,8 +16,8 @@ import numpy as np
 
 from penstock.conversation.slicing import JsonSource, decode_utf8, parse_value, slice_array, slice_object
 from penstock.errors import IllegalResult, InputError
-from penstock.trajectories.fields import PER_TURN_COLUMNS, neutral
 from penstock.trajectories.metrics import TrajectoryMetrics, TrajectoryOutcome
+from penstock.trajectories.turns import PER_TURN_COLUMNS, make_neutral
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,16 +28,16 @@ __all__ = [
     "COLUMNS",
     "CellShape",
     "RowLine",
-    "compressed_row",
+    "compress_row",
     "per_turn_columns",
     "read_line",
-    "shaped",
+    "shape_turns",
     "turns_column",
     "turns_in",
 ]
 
 COLUMNS = ("conversations", "messages", "conversation", "trajectory", "turns")
-"""Where turns are looked for, in this order."""
+"""The columns in which turns are looked for, in this order."""
 
 METRICS_COLUMN = "penstock"
 _BOM = b"\xef\xbb\xbf"
@@ -46,7 +46,7 @@ _SNIFFED = 400  # bytes by which the style of a line is told
 
 
 class CellShape(StrEnum):
-    """How a cell holds turns."""
+    """The shape in which a cell holds turns."""
 
     LIST = "list"
     SPELLED = "spelled"
@@ -71,28 +71,28 @@ class RowLine(msgspec.Struct, frozen=True, eq=False):
         body = self.data.rstrip(b" \t\r\n")
         style = _Style.of(body)
         columns = {self.column: body.removeprefix(_BOM)} if self.columns is None else dict(self.columns)
-        columns[self.column] = self._turns_written(columns[self.column], done, style)
-        for name, entries in _aligned(columns, self.column, len(self.turns), per_turn).items():
-            empty = style.dumps(neutral(parse_value(entries[0], _LINE)))
-            columns[name] = style.array(done.applied(entries, empty))
+        columns[self.column] = self._write_turns(columns[self.column], done, style)
+        for name, entries in _per_turn_entries(columns, self.column, len(self.turns), per_turn).items():
+            empty = style.dumps(make_neutral(parse_value(entries[0], _LINE)))
+            columns[name] = style.array(done.apply(entries, empty))
         written = columns[self.column] if self.columns is None else style.object(columns)
         bom = _BOM if self.data.startswith(_BOM) else b""
         return bom + written + self.data[len(body) :]
 
-    def _turns_written(self, raw: bytes, done: CompressedTrajectory, style: _Style) -> bytes:
+    def _write_turns(self, raw: bytes, done: CompressedTrajectory, style: _Style) -> bytes:
         if self.shape is CellShape.WIDE:
-            return style.dumps(shaped(done.turns(self.turns), self.shape))
+            return style.dumps(shape_turns(done.turns(self.turns), self.shape))
         if self.shape is CellShape.SPELLED:
-            raw = _spelled(parse_value(raw, _LINE))
+            raw = _encode_spelled(parse_value(raw, _LINE))
         turns = slice_array(raw, _LINE)
         if done.system is not None:
             turns[done.system[0]] = style.dumps(done.system[1])
-        written = style.array(done.applied(turns, style.dumps(done.summary)))
+        written = style.array(done.apply(turns, style.dumps(done.summary)))
         return style.dumps(written.decode()) if self.shape is CellShape.SPELLED else written
 
 
 def read_line(data: bytes, column: str | None = None) -> RowLine:
-    """The turns of a line. Raises InputError for what has none."""
+    """Reads the turns of a line. Raises InputError if it has none."""
     text = data.removeprefix(_BOM)
     if not text.isascii():
         decode_utf8(text, _LINE)  # the fast reader takes no notice of it in every place
@@ -104,7 +104,7 @@ def read_line(data: bytes, column: str | None = None) -> RowLine:
 
 
 def turns_column(columns: Iterable[str], wished: str | None = None) -> str:
-    """The column that the turns are in: the one wished, else the first that we know. Raises InputError."""
+    """Returns the column with the turns: the one asked for, else the first known one. Raises InputError."""
     present = list(columns)
     for name in (wished,) if wished is not None else COLUMNS:
         if name in present:
@@ -114,7 +114,7 @@ def turns_column(columns: Iterable[str], wished: str | None = None) -> str:
 
 
 def turns_in(value: Any) -> tuple[list[Any], CellShape]:
-    """The turns that a cell holds, and how it holds them. Raises InputError."""
+    """Returns the turns that a cell holds, and its shape. Raises InputError."""
     if isinstance(value, list):
         return value, CellShape.LIST
     if isinstance(value, str):
@@ -126,8 +126,8 @@ def turns_in(value: Any) -> tuple[list[Any], CellShape]:
     return _require_turns(value), CellShape.LIST
 
 
-def shaped(turns: list[Any], shape: CellShape) -> Any:
-    """The turns as a cell holds them."""
+def shape_turns(turns: list[Any], shape: CellShape) -> Any:
+    """Returns the turns in the shape of a cell."""
     match shape:
         case CellShape.SPELLED:
             return json.dumps(turns, ensure_ascii=False)
@@ -137,8 +137,8 @@ def shaped(turns: list[Any], shape: CellShape) -> Any:
             return turns
 
 
-def compressed_row(row: Mapping[str, Any], compressor: Compressor, column: str | None) -> dict[str, Any]:
-    """The row with its turns compressed and its metrics in a column of their own. What changes is a list, not an array."""
+def compress_row(row: Mapping[str, Any], compressor: Compressor, column: str | None) -> dict[str, Any]:
+    """Returns the row with its turns compressed and its metrics in a column of their own. What changes is a list, not an array."""
     new = dict(row)
     row = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in row.items()}
     try:
@@ -149,9 +149,9 @@ def compressed_row(row: Mapping[str, Any], compressor: Compressor, column: str |
         new[METRICS_COLUMN] = TrajectoryMetrics(outcome=TrajectoryOutcome.BAD, reason=str(error)).to_dict()
         return new
     if done.summary is not None:
-        new[name] = shaped(done.turns(turns), shape)
+        new[name] = shape_turns(done.turns(turns), shape)
         for other in per_turn_columns(row, name, len(turns), ()):
-            new[other] = done.applied(row[other], neutral(row[other][0]))
+            new[other] = done.apply(row[other], make_neutral(row[other][0]))
     new[METRICS_COLUMN] = done.metrics.to_dict()
     return new
 
@@ -167,7 +167,7 @@ def per_turn_columns(row: Mapping[str, Any], column: str, turns: int, named: Ite
 
 
 class _Style(msgspec.Struct, frozen=True):
-    """How the JSON of a line is spaced, and whether it keeps to ASCII."""
+    """The spacing of the JSON of a line, and whether it keeps to ASCII."""
 
     comma: bytes
     colon: bytes
@@ -181,7 +181,7 @@ class _Style(msgspec.Struct, frozen=True):
     def dumps(self, value: Any) -> bytes:
         separators = (self.comma.decode(), self.colon.decode())
         written = json.dumps(value, ensure_ascii=self.ascii_only, separators=separators)
-        return written.encode() if self.ascii_only else _encoded(written, value, separators)
+        return written.encode() if self.ascii_only else _encode(written, value, separators)
 
     def array(self, items: Sequence[bytes]) -> bytes:
         return b"[" + self.comma.join(items) + b"]"
@@ -190,14 +190,14 @@ class _Style(msgspec.Struct, frozen=True):
         return b"{" + self.comma.join(self.dumps(k) + self.colon + v for k, v in columns.items()) + b"}"
 
 
-def _encoded(written: str, value: Any, separators: tuple[str, str]) -> bytes:
+def _encode(written: str, value: Any, separators: tuple[str, str]) -> bytes:
     try:
         return written.encode()
     except UnicodeEncodeError:  # a lone surrogate can only stand as an escape
         return json.dumps(value, separators=separators).encode()
 
 
-def _aligned(
+def _per_turn_entries(
     columns: Mapping[str, bytes], column: str, turns: int, named: Iterable[str]
 ) -> dict[str, list[bytes]]:
     """The columns with one entry for each turn, entry by entry."""
@@ -210,7 +210,7 @@ def _aligned(
     return {name: found[name] for name in per_turn_columns(found, column, turns, named)}
 
 
-def _spelled(text: str) -> bytes:
+def _encode_spelled(text: str) -> bytes:
     """JSON in a string as bytes. A lone surrogate is written as the escape that it can only be."""
     return re.sub("[\ud800-\udfff]", lambda one: f"\\u{ord(one[0]):04x}", text).encode()
 

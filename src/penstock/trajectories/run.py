@@ -1,34 +1,59 @@
-"""A whole data set: cut into shards, done by an engine, put together under its name when it is whole."""
+"""A whole data set: cut into shards, done by an engine, put together under its name when it is whole.
+
+An engine maps shards to their results, in any order, and holds few of them at a time. `local` uses the cores of this
+machine, a process each; `penstock.trajectories.ray_engine` those of a cluster.
+"""
 
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
+import signal
+import threading
 import time
 import zlib
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
+from multiprocessing.connection import wait as wait_for
 from pathlib import Path  # noqa: TC003 - `Run` is decoded by it
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from penstock import __version__
 from penstock.errors import RunBroken, SettingsError
-from penstock.trajectories.engines import LocalEngine, SerialEngine
-from penstock.trajectories.formats import DataFile, compression_of, data_files, output_of, writing
+from penstock.trajectories.files import DataFile, compression_of, create_lines, data_files, output_of
 from penstock.trajectories.journal import Journal, parts_folder
-from penstock.trajectories.metrics import MetricsFile, Totals
-from penstock.trajectories.report_page import Report, ReportBad, ReportFacts
-from penstock.trajectories.shards import Done, Remaining
-from penstock.trajectories.tokenizers import located, tokenizer_of
-from penstock.trajectories.working import ShardJob, connected, part_name
+from penstock.trajectories.metrics import BadRow, MetricsFile, Totals
+from penstock.trajectories.options import locate_tokenizer, tokenizer_of
+from penstock.trajectories.report import Report, ReportFacts
+from penstock.trajectories.shards import (
+    Remaining,
+    ShardJob,
+    ShardResult,
+    connect_model,
+    part_name,
+    process_shard,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.trajectories.engines import Engine
+    from penstock.trajectories.shards import Shard
 
-__all__ = ["BadRow", "Finished", "Run", "ShardProgress", "cores", "run"]
+__all__ = [
+    "Engine",
+    "LocalEngine",
+    "Run",
+    "RunProgress",
+    "RunResult",
+    "SerialEngine",
+    "cores",
+    "run",
+]
+
 
 SHARD_BYTES = 1 << 20
 MODEL_SHARD_BYTES = 4 << 20  # more rows that can wait for a model at once
@@ -37,13 +62,14 @@ _MANY_SHARDS = 4_096
 _SMALL_INPUT = 4 << 20  # bytes below which starting processes takes longer than the work
 _UNPACKED = 5  # times the size of a packed file, about
 _MOST_BAD = 1_000
+_AHEAD = 2  # shards in flight for each worker: one that it works on, one that waits
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done with a data set. `metrics` is where the figures of every row go, as JSON.
+    """The order for a data set. `metrics` is the file for the figures of every row, as JSON.
 
-    `report` is where a page for people goes.
+    `report` is the file for a page for people.
 
     Without a target it is a dry run: all figures, and nothing is written but those. `engine` is "local" or "ray";
     `ray_address` is that of a cluster, without which Ray starts one on this machine.
@@ -59,15 +85,15 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     engine: str = "local"
     ray_address: str | None = None
 
-    def placed(self) -> Run:
-        """The same, with the very file or folder that is made as its target. Raises SettingsError."""
+    def place_output(self) -> Run:
+        """Returns the same order with the very file or folder that is made as its target. Raises SettingsError."""
         if self.target is None:
             return self
         return msgspec.structs.replace(self, target=output_of(self.source, self.target))
 
 
-class ShardProgress(msgspec.Struct, kw_only=True):
-    """How far a run is. `read_bytes` of `total_bytes` of the input were read; `resumed_rows` were done before."""
+class RunProgress(msgspec.Struct, kw_only=True):
+    """The progress of a run. `read_bytes` of `total_bytes` of the input were read; `resumed_rows` were done before."""
 
     totals: Totals = msgspec.field(default_factory=Totals)
     read_bytes: int = 0
@@ -78,21 +104,13 @@ class ShardProgress(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
 
     def seconds_left(self, seconds: float) -> float | None:
-        """How long it will take at the pace of the `seconds` so far; None where nothing tells."""
+        """Returns the seconds that are left at the pace of the `seconds` so far; None while there is no pace."""
         pace = (self.read_bytes - self.resumed_bytes) / seconds if seconds > 0 else 0.0
         return (self.total_bytes - self.read_bytes) / pace if pace > 0 else None
 
 
-class BadRow(msgspec.Struct, frozen=True):
-    """A row that could not be read, and was copied as it is."""
-
-    file: str
-    row: int
-    reason: str
-
-
-class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a run. `bad` are the first rows that could not be read; the metrics file has all of them."""
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a run. `bad` are the first rows that could not be read; the metrics file has all of them."""
 
     totals: Totals
     files: tuple[str, ...]
@@ -106,20 +124,20 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
 def run(
     wanted: Run,
     engine: Engine | None = None,
-    on_progress: Callable[[ShardProgress], None] | None = None,
+    on_progress: Callable[[RunProgress], None] | None = None,
     now: Callable[[], float] = time.monotonic,
-) -> Finished:
+) -> RunResult:
     """Compress a data set. The output stands under its name only when it is whole.
 
     Raises InputError, SettingsError, RunBroken, OSError. Whatever it raises, and after a kill, what was done stays
     beside the output, and the same run with `resume` goes on with it.
     """
-    wanted = wanted.placed()
+    wanted = wanted.place_output()
     files = data_files(wanted.source, wanted.target)
     _require_apart(wanted, files)
     tokenizer_of(wanted.job.options.tokenizer)  # a wrong name is told now, not by every worker
     if wanted.job.model is not None:
-        connected(wanted.job.model)  # as is a missing key
+        connect_model(wanted.job.model)  # as is a missing key
     workers = _workers(wanted, files)
     if engine is None:
         engine = _engine(wanted, workers)
@@ -153,7 +171,7 @@ class _Work:
         self._left: dict[
             int, int
         ] = {}  # shards of a file that are to be done; below 0 while their number is not known
-        self._progress = ShardProgress(total_bytes=sum(self._bytes))
+        self._progress = RunProgress(total_bytes=sum(self._bytes))
         self._metrics: MetricsFile | None = None
         self._report = Report(wanted.report) if wanted.report is not None else None
 
@@ -167,13 +185,15 @@ class _Work:
         self._progress.resumed_tokens = self._progress.totals.tokens_before
         self._progress.resumed_bytes = self._progress.read_bytes
 
-    def do(self, workers: int, on_progress: Callable[[ShardProgress], None]) -> None:
+    def do(self, workers: int, on_progress: Callable[[RunProgress], None]) -> None:
         """All shards that are not done."""
         wanted = self._wanted
         if wanted.target is None and wanted.metrics is not None:
             self._metrics = MetricsFile(wanted.metrics)
         parts = str(self._journal.folder.absolute()) if self._journal is not None else None
-        options = msgspec.structs.replace(wanted.job.options, tokenizer=located(wanted.job.options.tokenizer))
+        options = msgspec.structs.replace(
+            wanted.job.options, tokenizer=locate_tokenizer(wanted.job.options.tokenizer)
+        )
         job = msgspec.structs.replace(
             wanted.job, options=options, parts=parts, samples=self._report is not None
         )
@@ -195,7 +215,7 @@ class _Work:
         if missing := [file.name for place, file in enumerate(self._files) if self._left.get(place, -1)]:
             raise RunBroken(f"{missing[0]} was not done to its end; give the same command with --resume")
 
-    def finish(self) -> Finished:
+    def finish(self) -> RunResult:
         """The figures; the metrics file is written and what stood beside the output is removed."""
         written = 0
         if self._journal is not None:
@@ -205,7 +225,7 @@ class _Work:
             if self._metrics is not None or self._report is not None:
                 for done, rows in self._journal.rows():
                     self._tell(done, rows)
-        finished = Finished(
+        finished = RunResult(
             totals=self._progress.totals,
             files=tuple(file.name for file in self._files),
             bad=tuple(sorted(self._bad, key=lambda one: (one.file, one.row))[:_MOST_BAD]),
@@ -249,7 +269,7 @@ class _Work:
             shard_bytes=self._shard_bytes,
             done=frozenset(journal.done) if journal is not None else frozenset(),
             whole={place: len(journal.of_file(place)) for place in journal.files} if journal else {},
-            kept=journal.kept() if journal is not None else {},
+            kept=journal.read_summaries() if journal is not None else {},
         )
 
     @property
@@ -258,13 +278,13 @@ class _Work:
         least = SHARD_BYTES if self._wanted.job.model is None else MODEL_SHARD_BYTES
         return min(LARGEST_SHARD_BYTES, max(least, sum(self._bytes) // _MANY_SHARDS))
 
-    def _tell(self, done: Done, rows: bytes) -> None:
+    def _tell(self, done: ShardResult, rows: bytes) -> None:
         """Give the metrics of a shard's rows to all who want them."""
         for listener in (self._metrics, self._report):
             if listener is not None:
                 listener.add(self._files[done.file].name, done, rows)
 
-    def _count(self, done: Done) -> None:
+    def _count(self, done: ShardResult) -> None:
         self._progress.totals.merge(done.totals)
         self._left[done.file] = self._left.get(done.file, 0) + done.last_of - 1
         self._progress.read_bytes += done.read_bytes
@@ -277,10 +297,10 @@ class _Work:
         if self._journal is None or place in self._journal.files or self._left.get(place, -1):
             return
         _assemble(self._files[place], self._journal.of_file(place), self._journal)
-        self._journal.finished(place)
+        self._journal.finish_file(place)
 
     def _command(self) -> dict[str, Any]:
-        """What decides the bytes of the output: a run that goes on must have the same."""
+        """Returns everything that decides the bytes of the output: a run that goes on must have the same."""
         job = self._wanted.job
         model = msgspec.to_builtins(job.model) if job.model is not None else None
         for name in ("concurrency", "timeout_seconds"):  # decide when, not what
@@ -301,8 +321,8 @@ class _Work:
         }
 
 
-def _facts(wanted: Run, finished: Finished, command: dict[str, Any]) -> ReportFacts:
-    """What a report says of a run beside its rows."""
+def _facts(wanted: Run, finished: RunResult, command: dict[str, Any]) -> ReportFacts:
+    """Returns what a report says of a run beside its rows."""
     model = wanted.job.model
     settings = {name: value for name, value in command.items() if name not in ("files", "format")}
     settings["model"] = model.name if model is not None else "none: excerpts"
@@ -313,7 +333,7 @@ def _facts(wanted: Run, finished: Finished, command: dict[str, Any]) -> ReportFa
         source=str(wanted.source),
         output=str(wanted.target) if wanted.target is not None else None,
         totals=finished.totals,
-        bad=[ReportBad(one.file, one.row, one.reason) for one in finished.bad],
+        bad=finished.bad,
         files=finished.files,
         seconds=finished.seconds,
         read_bytes=finished.read_bytes,
@@ -338,16 +358,16 @@ def _require_apart(wanted: Run, files: list[DataFile]) -> None:
         if path is None:
             continue
         if str(path) == "-" or (path.exists() and not path.is_file()):
-            raise SettingsError(f"{path}: the {name} must go into a file, and this is none; name one")
+            raise SettingsError(f"{path}: the {name} must go into a file, and this is not one; name a file")
         if path.resolve() in taken:
             raise SettingsError(
-                f"{path}: the {name} would take the place of something else; name another file"
+                f"{path}: the {name} would overwrite another file of this run; name another file"
             )
         taken.add(path.resolve())
 
 
 def _workers(wanted: Run, files: list[DataFile]) -> int:
-    """How many processes to use: those wished, else all cores, but one where starting more takes longer than the work."""
+    """Returns the number of processes: as asked for, else one for each core, or one alone for a small input."""
     workers = wanted.workers or cores()
     size = sum(file.source.stat().st_size * (_UNPACKED if file.packed else 1) for file in files)
     if size < _SMALL_INPUT and not wanted.workers:
@@ -364,18 +384,18 @@ def _engine(wanted: Run, workers: int) -> Engine:
     return SerialEngine() if workers == 1 else LocalEngine(workers)
 
 
-def _assemble(file: DataFile, shards: list[Done], journal: Journal) -> None:
+def _assemble(file: DataFile, shards: list[ShardResult], journal: Journal) -> None:
     """Put the parts of a file together and give it its name."""
     file.target.parent.mkdir(parents=True, exist_ok=True)
     temporary = journal.folder / f"file-{shards[0].shard if shards else 0}.new"
     if file.parquet:
-        from penstock.trajectories.parquet import writing_table  # noqa: PLC0415 - its library is an extra
+        from penstock.trajectories.files import create_table  # noqa: PLC0415 - its library is an extra
 
-        with writing_table(temporary, file.source) as table:
+        with create_table(temporary, file.source) as table:
             for done in shards:
                 table.add(_whole_part(journal, done), done.group)
     else:
-        with writing(temporary, compression_of(file.target)) as stream:
+        with create_lines(temporary, compression_of(file.target)) as stream:
             for done in shards:
                 stream.write(_whole_part(journal, done))
     with temporary.open("rb") as written:
@@ -383,9 +403,72 @@ def _assemble(file: DataFile, shards: list[Done], journal: Journal) -> None:
     temporary.replace(file.target)
 
 
-def _whole_part(journal: Journal, done: Done) -> bytes:
+def _whole_part(journal: Journal, done: ShardResult) -> bytes:
     part = journal.part(done)
     if zlib.crc32(part) != done.crc:
         path = journal.folder / part_name(done.shard)
         raise RunBroken(f"{path} is damaged; remove it and give the same command with --resume")
     return part
+
+
+class Engine(Protocol):
+    """Does shards. What it raises ends the run; what was done before it stands in the journal."""
+
+    def run(self, shards: Iterable[Shard], job: ShardJob) -> Iterator[ShardResult]:
+        """Yields the result of each shard as soon as it is there. Takes the next shard only when there is room for it.
+
+        `shards` of a run can be pickled and are cut when they are asked for, so that another process may do that.
+        """
+
+
+class SerialEngine:
+    """Does one shard after the other, in this process."""
+
+    def run(self, shards: Iterable[Shard], job: ShardJob) -> Iterator[ShardResult]:
+        """See `Engine.run`."""
+        for shard in shards:
+            yield process_shard(shard, job)
+
+
+class LocalEngine:
+    """Does shards in as many processes as there are workers."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+
+    def run(self, shards: Iterable[Shard], job: ShardJob) -> Iterator[ShardResult]:
+        """See `Engine.run`. Raises RunBroken where a process was killed."""
+        # A fresh interpreter for each: what this process holds (threads, locks, a terminal) is not carried over.
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(self._workers, mp_context=context, initializer=_begin_worker)
+        running: set[Future[ShardResult]] = set()
+        try:
+            for shard in shards:
+                running.add(pool.submit(process_shard, shard, job))
+                if len(running) >= self._workers * _AHEAD:
+                    finished, running = wait(running, return_when=FIRST_COMPLETED)
+                    yield from (future.result() for future in finished)
+            while running:
+                finished, running = wait(running, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in finished)
+        except BrokenProcessPool:
+            raise RunBroken(
+                "a worker process was killed, perhaps for want of memory; what was done is kept: "
+                "give the same command with --resume, with fewer --workers if memory is short"
+            ) from None
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    """Prepare a worker: an interruption is for the one who started it, and where that one dies, it ends too."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch(sentinel: int) -> None:
+        wait_for([sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, args=(parent.sentinel,), daemon=True, name="penstock-parent").start()

@@ -84,16 +84,16 @@ class Sampler:
         del held[self._each :]
 
     def samples(self, redactor: Redactor) -> tuple[RowSample, ...]:
-        """What is held, as excerpts."""
+        """Returns the rows that are held, as excerpts."""
         return tuple(
-            _sample(rank, row, kind, _Excerpts(turns, done, redactor))
+            _make_sample(rank, row, kind, _Excerpts(turns, done, redactor))
             for kind, held in self._held.items()
             for rank, row, turns, done in held
         )
 
 
 def rank_of(file: int, row: int) -> int:
-    """A number for the place of a row that looks drawn by chance, and is always the same."""
+    """Returns a number for the place of a row that looks random, and is always the same."""
     return int.from_bytes(hashlib.blake2b(f"{file} {row}".encode(), digest_size=7, person=b"report").digest())
 
 
@@ -103,7 +103,7 @@ def _kind(metrics: TrajectoryMetrics) -> str:
     return "degraded" if metrics.outcome is TrajectoryOutcome.DEGRADED else "compressed"
 
 
-def _sample(rank: int, row: int, kind: str, excerpts: _Excerpts) -> RowSample:
+def _make_sample(rank: int, row: int, kind: str, excerpts: _Excerpts) -> RowSample:
     done, islands = excerpts.done, set(excerpts.done.islands)
     behind = [*done.islands, *range(done.end, len(excerpts.turns))]
     return RowSample(
@@ -141,10 +141,10 @@ class _Excerpts:
         role, text = _role(turn), "\n".join(_texts(turn))
         system = self.done.system
         noted = system is not None and system[0] == number - 1 and turn is self.turns[number - 1]
-        after = self._shown("\n".join(_texts(system[1]))[-_READ:], -most) if noted and system else None
-        return SampleTurn(number, role, self._shown(text, most), len(text), after)
+        after = self._shorten("\n".join(_texts(system[1]))[-_READ:], -most) if noted and system else None
+        return SampleTurn(number, role, self._shorten(text, most), len(text), after)
 
-    def _shown(self, text: str, most: int) -> str:
+    def _shorten(self, text: str, most: int) -> str:
         """The beginning of the text, or its end. What stands beyond it is read too: a secret may begin in sight."""
         clean = (
             self._redactor.redact(text[:_READ]).encode(errors="replace").decode()
@@ -163,16 +163,16 @@ def _role(turn: Any) -> str:
 def _texts(turn: Any) -> Iterator[str]:
     """All that a turn says, whatever its format: its words, then the calls it makes."""
     if not isinstance(turn, Mapping):
-        yield _written(turn)
+        yield _dump(turn)
         return
     content = turn.get("value", turn.get("content"))
     for part in content if isinstance(content, list) else [content]:
         text = part.get("text") if isinstance(part, Mapping) else part
         if text is not None or part is not None:
-            yield text if isinstance(text, str) else _written(part)
+            yield text if isinstance(text, str) else _dump(part)
     if calls := turn.get("tool_calls"):
-        yield _written(calls)
+        yield _dump(calls)
 
 
-def _written(value: Any) -> str:
+def _dump(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)

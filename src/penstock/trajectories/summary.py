@@ -1,246 +1,368 @@
 """The turn that stands for others: a handoff of a few hundred tokens, with or without a model's words.
 
-It has the sections and the mark of every other handoff, so that a model meets in training what it will meet at work.
+It is written as every other handoff is, mark included, so that a model meets in training what it will meet at work.
+What is different is what counts as important: a trajectory has its future beside it. The values that the assistant uses
+later, without having been told them again, are what a summary must hold. Trained on a trajectory without them, a model
+learns to invent.
+
+A summary quotes some twenty lines, so most of what gives way is looked through and not read closely: only the lines that
+hold a value that is needed later, what people said, and how the assistant's turns begin.
 """
 
 from __future__ import annotations
 
+import re
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-import msgspec
+import ahocorasick_rs
 import numpy as np
 
 from penstock.conversation import mark
 from penstock.conversation.handles import AFTER, number_messages, numbers_after
-from penstock.conversation.message import Message, Role, Summary, Text, ToolCall
+from penstock.conversation.message import Message, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 from penstock.conversation.pairing import calls_by_id
 from penstock.measure.weigh import MESSAGE_FRAME
-from penstock.trajectories.needs import needed_values, texts_of
-from penstock.trajectories.sieve import sifted
-from penstock.writing.choice import ExcerptChoice, Live, score_values
-from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
-from penstock.writing.ledger import Ledger, facts_in
-from penstock.writing.reading import Index, Reader, Speaker
-from penstock.writing.stubs import clip
-from penstock.writing.transcript import MODEL, WRITTEN_BY
+from penstock.writing.choice import Live, score_values
+from penstock.writing.excerpts import lay_out
+from penstock.writing.extractive import ExtractiveWriter
+from penstock.writing.reading import Index, Reader, Reading
+from penstock.writing.transcript import MODEL, WRITTEN_BY, Transcript
+from penstock.writing.values import PHRASE, tokens_of, values_of_each
+from penstock.writing.writer import HandoffAims, HandoffMaterial, Surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from numpy.typing import NDArray
+
+    from penstock.conversation.message import Part
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
-    from penstock.trajectories.span import Span
-    from penstock.writing.ledger import Fact
-    from penstock.writing.reading import Reading
+    from penstock.trajectories.compress import Span, Trajectory
     from penstock.writing.verify import Checked
+    from penstock.writing.vocabulary import Vocabulary
 
-__all__ = ["PROSE_SHARE", "SummaryWriter"]
+__all__ = ["PROSE_SHARE", "Finder", "SummaryWriter", "needed_values", "sift_lines", "texts_of"]
+
 
 NOTE = "Earlier turns, for reference. Answer what comes after."
 PROSE_SHARE = 0.6  # of a summary: what a model may write; the rest is facts, in the words of the turns
 _REQUEST_SHARE = 0.25  # of a summary may quote the request that the turns after it serve
-_CONSTRAINTS_SHARE = 0.12
-_HISTORY_SHARE = 0.15
-_HISTORY_TURNS = 24  # the newest turns whose calls are listed
-_ACTIONS = 6
 _NEEDED = 0.7  # of a value's weight is whether it is needed later
 _LIVE_CHARACTERS = 400
-_LEAST_ROOM = 10
-_REFILLS = 2
-_IN_USERS_WORDS = frozenset({HandoffSection.ACTIVE_TASK, HandoffSection.CONSTRAINTS})
+_HISTORY_TURNS = 24  # the newest turns that give way: what was done in them is told
+_MOST_LOOKED_AHEAD = 40_000  # of what comes after: the nearest turns use most of what was
+_LONGEST_VALUE = 120
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_LINES_PER_VALUE = 3  # the newest
+_MOST_CHARACTERS = 24_000  # of all lines together
+_SPOKEN = 1_200  # characters of the beginning of what a person said,
+_BEGUN = 180  # and of what the assistant did
+_MOST_BEGINNINGS = 8_000
+_LONG_LINE = 260
+_BEFORE, _AFTER = 90, 140  # characters around a value in a long line
+_OPENS_JSON = re.compile(r"\s*[{\[]").match
+_UNREAD = Reading((), (), _facts=())
 
 
 class SummaryWriter:
-    """Writes the summary of one span. `messages` are all turns of the trajectory."""
+    """Writes the summary of one span of a trajectory."""
 
-    def __init__(
-        self, messages: Sequence[Message], span: Span, tokenizer: Tokenizer, redactor: Redactor
-    ) -> None:
+    def __init__(self, trajectory: Trajectory, span: Span, tokenizer: Tokenizer, redactor: Redactor) -> None:
+        self._given = trajectory
+        self._span = span
         self._tokenizer = tokenizer
         self._redactor = redactor
-        self._numbers = number_messages(messages)
-        self._gone = span.gone()
-        self._after = [messages[place] for place in span.after(len(messages))]
-        self.spoken = [messages[place] for place in self._gone]
-        self.numbers = [self._numbers[place] for place in self._gone]
-        newest = max(self._numbers, default=0)
-        behind = [self._numbers[place] for place in span.after(len(messages))]
-        self._attributes = {AFTER: numbers_after([number for number in behind if number], newest)}
-        self._request = _request_of(messages, span.end, set(self._gone))
-        self.needed = needed_values(messages[: span.start], self._after)
-        self._read: _Read | None = None
+        self.gone = span.gone
+        self.request = _last_request(trajectory.messages, span.end)
+
+    @cached_property
+    def needed(self) -> list[str]:
+        """The values that later turns use and that only turns of the span tell."""
+        messages = self._given.messages
+        after = [messages[place] for place in self._span.places_after(len(messages))]
+        return needed_values(messages[: self._span.start], after)
+
+    @cached_property
+    def transcript(self) -> Transcript:
+        """The trajectory as a writer of handoffs reads it: of the turns that give way what is worth reading, and nothing
+        of those that stay.
+        """
+        given = self._given
+        reader = Reader(self._redactor)
+        gone = [given.messages[place] for place in self.gone]
+        readings = [_UNREAD] * len(given.messages)
+        for place, reading in zip(
+            self.gone, reader.read(sift_lines(gone, self.needed, self._redactor)), strict=True
+        ):
+            readings[place] = reading
+        index = Index(reader.vocabulary)
+        index.extend(readings)
+        return Transcript(
+            dialect=given.dialect,
+            messages=tuple(given.messages),
+            origins=tuple(given.turns),
+            tokens=tuple(given.tokens),
+            numbers=number_messages(given.messages),
+            readings=tuple(readings),
+            index=index,
+            legal=tuple(given.legal),
+            handoffs=tuple(place for place in self.gone if readings[place].is_handoff),
+        )
 
     def write(self, budget: int, prose: Checked | None = None) -> str:
-        """The text of the turn, in its mark, of at most `budget` tokens with the frame of a turn.
+        """Returns the text of the turn, in its mark, of at most `budget` tokens with the frame of a turn.
 
         `prose` is what a model wrote, checked.
         """
-        attributes = self._attributes | ({WRITTEN_BY: MODEL} if prose is not None else {})
+        transcript = self.transcript
+        writer = ExtractiveWriter(
+            HandoffMaterial(
+                transcript,
+                calls_by_id(transcript.messages),
+                self._tokenizer,
+                self._redactor,
+                handoff_tokens=budget,
+                prose=prose,
+                aims=self._aims(),
+            )
+        )
+        behind = [transcript.numbers[place] for place in self._span.places_after(len(transcript.messages))]
+        newest = max(transcript.numbers, default=0)
+        attributes = {AFTER: numbers_after([number for number in behind if number], newest)}
+        if writer.has_prose:
+            attributes[WRITTEN_BY] = MODEL
 
-        def wrapped(text: str) -> str:
+        def wrap(text: str) -> str:
             return mark.wrap(f"{NOTE}\n{text}".rstrip(), attributes)
 
-        def spare(text: str) -> int:
-            return budget - MESSAGE_FRAME - self._tokenizer.count(wrapped(text))
+        def measure(text: str) -> int:
+            return MESSAGE_FRAME + self._tokenizer.count(wrap(text))
 
-        read = self._reading()
-        entries = self._entries(budget, read, prose)
-        choice = self._choice(read)
-        choice.cover(read.index.vocabulary.known_in([entry.text for entry in entries]), bare=True)
-        allowed = np.ones(len(read.index.lengths), np.bool_)
-        choice.fill(allowed, spare(render_handoff(entries)) - 5)
-        text = self._rendered(entries, choice, read)
-        for _ in range(_REFILLS):
-            if (left := spare(text)) < _LEAST_ROOM:
-                break
-            choice.refill(choice.tokens + left)
-            text = self._rendered(entries, choice, read)
-        while spare(text) < 0 and (choice.drop_last() or entries):
-            if not choice.order:
-                entries = entries[:-1]
-            text = self._rendered(entries, choice, read)
-        return wrapped(text)
+        kept = frozenset(range(len(transcript.messages))).difference(self.gone)
+        beside = Surroundings(request=self.request, kept=kept, kept_verbatim=kept, shown_texts=())
+        return wrap(writer.write(budget, measure, beside).text)
 
-    def _reading(self) -> _Read:
-        """What gave way, read once, however often it is written of."""
-        if self._read is None:
-            reader = Reader(self._redactor)
-            readings = reader.read(sifted(self.spoken, self.needed, self._redactor))
-            index = Index(reader.vocabulary)
-            index.extend(readings)
-            self._read = _Read(readings, index)
-        return self._read
+    def _aims(self) -> HandoffAims:
+        messages = self.transcript.messages
+        return HandoffAims(
+            importance=self._weigh_values,
+            people_share=0.0,
+            request_share=_REQUEST_SHARE,
+            prose_share=PROSE_SHARE,
+            sections_from_tokens=0,
+            facts_of_newest=len(messages) - self.gone[-_HISTORY_TURNS:][0],
+            known=_ValuesTold(self.transcript.index.vocabulary, [messages[place] for place in self.gone]),
+        )
 
-    def _choice(self, read: _Read) -> ExcerptChoice:
-        index = read.index
-        # What the turns after it are about is known by the values that they use: the request is enough here.
-        live = Live(request=self._request_text()[:_LIVE_CHARACTERS], work="")
-        # What gave way is near or far alike: recency is left out by giving every turn the same place.
-        weights = score_values(index, live, np.zeros(max(1, len(self._gone)), np.int64))
+    def _weigh_values(self, index: Index, live: Live) -> NDArray[np.float32]:
+        """Weighs a value by whether it is needed later and, for the rest, as in any conversation.
+
+        What later turns are about is known by the values that they use, so of `live` the request is enough. What gives
+        way is near or far alike: recency is left out by giving every turn the same place.
+        """
+        request = Live(request=live.request[:_LIVE_CHARACTERS], work="")
+        weights = score_values(index, request, np.zeros(max(1, index.messages), np.int64))
         weights *= np.float32(1.0 - _NEEDED)
         weights[index.vocabulary.numbers_of(self.needed)] += np.float32(_NEEDED)
-        headings = self._headings(read)
-        return ExcerptChoice(index, weights, self._tokenizer, lambda source: header_of(*headings[source]))
-
-    def _headings(self, read: _Read) -> list[tuple[int, str]]:
-        """The number and label of each source."""
-        if not read.headings:
-            calls = calls_by_id(self.spoken)
-            index = read.index
-            for source, tag, place in zip(index.sources, index.tags, index.message_of_source, strict=True):
-                read.headings.append(_heading(source.speaker, tag, self.numbers[int(place)], calls))
-        return read.headings
-
-    def _entries(self, budget: int, read: _Read, prose: Checked | None) -> list[HandoffEntry]:
-        """The entries of all sections but the last, those that give way last first."""
-        older = [entry for reading in read.readings for entry in reading.entries]
-        entries = self._task(budget)
-        ledger = Ledger.of(self._facts())
-        constraints = [entry for entry in older if entry.section is HandoffSection.CONSTRAINTS]
-        constraints += [
-            HandoffEntry(HandoffSection.CONSTRAINTS, fact.number, fact.text) for fact in ledger.constraints
-        ]
-        asked = "".join(entry.text for entry in entries)
-        unsaid = [entry for entry in constraints if entry.text not in asked]
-        entries += self._within(unsaid, int(budget * _CONSTRAINTS_SHARE))
-        if prose is not None:
-            said = {(entry.section, entry.text) for entry in entries}
-            fresh = [entry for entry in prose.entries if (entry.section, entry.text) not in said]
-            entries += self._within(fresh, int(budget * PROSE_SHARE))
-        told = {entry.section for entry in entries} - _IN_USERS_WORDS
-        history = [
-            *(
-                HandoffEntry(HandoffSection.BLOCKED, fact.number, fact.text)
-                for fact in ledger.open_errors[-1:]
-            ),
-            *(
-                HandoffEntry(HandoffSection.COMPLETED, f.number, f.text)
-                for f in reversed(ledger.actions[-_ACTIONS:])
-            ),
-            *(
-                HandoffEntry(HandoffSection.DECISIONS, fact.number, fact.text)
-                for fact in ledger.decisions[-1:]
-            ),
-            *(
-                e
-                for e in reversed(older)
-                if e.section not in (HandoffSection.CONTEXT, HandoffSection.CONSTRAINTS)
-            ),
-        ]
-        fitting = [entry for entry in history if entry.section not in told]
-        return entries + self._within(fitting, int(budget * _HISTORY_SHARE))
-
-    def _task(self, budget: int) -> list[HandoffEntry]:
-        """The request that the turns after the summary serve, where it gave way."""
-        text = " ".join(self._redactor.redact(self._request_text()).split())
-        if self._request is None or not text:
-            return []
-        number = self._numbers[self._request[0]]
-        quoted = clip(text, int(budget * _REQUEST_SHARE), self._tokenizer.count, f"m{number}")
-        return [HandoffEntry(HandoffSection.ACTIVE_TASK, number, quoted.replace("\n", " "))]
-
-    def _request_text(self) -> str:
-        return "\n".join(texts_of(self._request[1])) if self._request is not None else ""
-
-    def _facts(self) -> Iterable[Fact]:
-        """What people demanded in any turn, and what was done in the newest."""
-        newest = len(self.spoken) - _HISTORY_TURNS
-        for place, (message, number) in enumerate(zip(self.spoken, self.numbers, strict=True)):
-            if message.role is Role.USER or place >= newest:
-                for fact in facts_in(message, self._redactor):
-                    yield msgspec.structs.replace(fact, number=number)
-
-    def _within(self, entries: Sequence[HandoffEntry], share: int) -> list[HandoffEntry]:
-        """The first entries that fit the share, no text twice, in the order of their turns."""
-        costs = self._tokenizer.count_many([f"- m{entry.number} {entry.text}\n" for entry in entries])
-        taken: dict[tuple[HandoffSection, str], HandoffEntry] = {}
-        for entry, cost in zip(entries, costs, strict=True):
-            if cost <= share and (entry.section, entry.text) not in taken:
-                taken[entry.section, entry.text] = entry
-                share -= cost
-        return sorted(taken.values(), key=lambda entry: entry.number)
-
-    def _rendered(self, entries: Sequence[HandoffEntry], choice: ExcerptChoice, read: _Read) -> str:
-        headings = self._headings(read)
-        by_heading: dict[tuple[int, str], list[str]] = {}
-        for number in sorted(choice.chosen):
-            heading = headings[int(read.index.source_of[number])]
-            by_heading.setdefault(heading, []).append(read.index.excerpt(number))
-        context = [
-            HandoffEntry(HandoffSection.CONTEXT, number, "\n".join(lines), label)
-            for (number, label), lines in by_heading.items()
-        ]
-        return render_handoff([*entries, *sorted(context, key=lambda entry: entry.number)])
+        return weights
 
 
-class _Read(msgspec.Struct, frozen=True, eq=False):
-    """What gave way, as it was read."""
+class _ValuesTold:
+    """The values of the turns that give way. Most of these were not read closely, so their texts are looked through for
+    a value that the vocabulary does not have, the newest first: entries of sections are mostly from those.
+    """
 
-    readings: list[Reading]
-    index: Index
-    headings: list[tuple[int, str]] = []
+    def __init__(self, vocabulary: Vocabulary, messages: Sequence[Message]) -> None:
+        self._vocabulary = vocabulary
+        self._messages = messages
 
+    @cached_property
+    def _texts(self) -> list[str]:
+        return [text for message in reversed(self._messages) for text in texts_of(message)]
 
-def _heading(speaker: Speaker, tag: str, number: int, calls: dict[str, ToolCall]) -> tuple[int, str]:
-    match speaker:
-        case Speaker.CALL:
-            label = f"{tag} call"
-        case Speaker.RESULT:
-            call = calls.get(tag)
-            label = call.name if call else "tool"
-        case Speaker.HANDOFF:
-            earlier, _, label = tag.partition(" ")
-            number = int(earlier)
-        case _:
-            label = speaker.name.lower()
-    return number, label.replace("]", "").replace("\n", " ").replace("\r", "")[:60]
+    def __contains__(self, value: object) -> bool:
+        return value in self._vocabulary or any(str(value) in text for text in self._texts)
 
 
-def _request_of(messages: Sequence[Message], end: int, gone: set[int]) -> tuple[int, Message] | None:
-    """The last request before `end`, where it is among those that give way; None where it stays."""
+def _last_request(messages: Sequence[Message], end: int) -> int | None:
+    """The place of the last request before `end`; None where there is none, or where a handoff stands in its place."""
     for place in range(end - 1, -1, -1):
-        message = messages[place]
-        if message.role is Role.USER and any(isinstance(part, Text) for part in message.parts):
-            is_handoff = any(isinstance(part, Summary) for part in message.parts)
-            return (place, message) if place in gone and not is_handoff else None
+        parts = messages[place].parts
+        if messages[place].role is Role.USER and any(isinstance(part, Text) for part in parts):
+            return None if any(isinstance(part, Summary) for part in parts) else place
     return None
+
+
+class Finder:
+    """Finds whole occurrences of many values in a text, in one pass."""
+
+    def __init__(self, values: Sequence[str]) -> None:
+        self._automaton = ahocorasick_rs.AhoCorasick(
+            values, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest, store_patterns=False
+        )
+
+    def find(self, text: str) -> Iterator[tuple[int, int, int]]:
+        """Yields which value stands from where up to where. One inside a longer word does not count."""
+        try:
+            hits = self._automaton.find_matches_as_indexes(text)
+        except UnicodeEncodeError:  # a lone surrogate
+            hits = self._automaton.find_matches_as_indexes(_SURROGATE.sub("\ufffd", text))
+        last = len(text)
+        for which, start, end in hits:
+            if (start and text[start - 1].isalnum() and text[start].isalnum()) or (
+                end < last and text[end].isalnum() and text[end - 1].isalnum()
+            ):
+                continue
+            yield which, start, end
+
+
+def needed_values(before: Sequence[Message], after: Sequence[Message]) -> list[str]:
+    """Returns the values that the assistant uses in `after` and that neither `before` nor an earlier turn of `after` tells."""
+    first_use = _first_uses(after)
+    if not first_use:
+        return []
+    values = list(first_use)
+    finder = Finder(values)
+    told = {which for message in before for text in texts_of(message) for which, _, _ in finder.find(text)}
+    for place, message in enumerate(after):
+        if message.role is not Role.ASSISTANT:
+            told.update(
+                which
+                for text in texts_of(message)
+                for which, _, _ in finder.find(text)
+                if first_use[values[which]] > place
+            )
+    return [value for which, value in enumerate(values) if which not in told]
+
+
+def _first_uses(messages: Sequence[Message]) -> dict[str, int]:
+    """The values that the assistant uses, each with the place of the first message that does."""
+    uses: dict[str, int] = {}
+    room = _MOST_LOOKED_AHEAD
+    for place, message in enumerate(messages):
+        for text in texts_of(message) if message.role is Role.ASSISTANT else ():
+            for value in _values(text[:room]):
+                uses.setdefault(value, place)
+            room -= len(text)
+            if room <= 0:
+                return uses
+    return uses
+
+
+def texts_of(message: Message) -> Iterator[str]:
+    """Every text in a message: words, thoughts, arguments, results."""
+    for part in message.parts:
+        if isinstance(part, (Text, Reasoning, ToolResult)):
+            yield part.text
+        elif isinstance(part, ToolCall):
+            yield part.arguments
+
+
+def _values(text: str) -> Iterable[str]:
+    distinct = dict.fromkeys([*tokens_of(text), *PHRASE.findall(text)])
+    values, _ = values_of_each(distinct)
+    return [value for value in values if len(value) <= _LONGEST_VALUE and not _SURROGATE.search(value)]
+
+
+def sift_lines(messages: Sequence[Message], needed: Sequence[str], redactor: Redactor) -> list[Message]:
+    """Returns the messages with only the lines worth reading, free of secrets; the newest lines are the first to fit."""
+    sieve = _Sieve(needed, redactor)
+    return [sieve.message(message) for message in reversed(messages)][::-1]
+
+
+class _Sieve:
+    def __init__(self, needed: Sequence[str], redactor: Redactor) -> None:
+        self._finder = Finder(needed) if needed else None
+        self._left = [_LINES_PER_VALUE] * len(needed)
+        self._room = _MOST_CHARACTERS
+        self._beginnings = _MOST_BEGINNINGS
+        self._redactor = redactor
+
+    def message(self, message: Message) -> Message:
+        """The message as it is to be read."""
+        parts = [new for part in message.parts if (new := self._part(message.role, part)) is not None]
+        return Message(message.role, tuple(parts))
+
+    def _part(self, role: Role, part: Part) -> Part | None:
+        match part:
+            case Text(text=text):
+                beginning = _SPOKEN if role is Role.USER else min(_BEGUN, self._beginnings)
+                self._beginnings -= 0 if role is Role.USER else beginning
+                lines = self._lines(text, beginning)
+                return Text(lines) if lines else None
+            case Reasoning(text=text):
+                lines = self._lines(text, 0)
+                return Text(lines) if lines else None
+            case ToolCall(call_id=call_id, name=name, arguments=arguments):
+                lines = self._lines(arguments, 0)
+                return ToolCall(call_id, name, lines) if lines else None
+            case ToolResult(call_id=call_id, text=text):
+                lines = self._lines(text, 0)
+                return ToolResult(call_id, lines) if lines else None
+            case Summary():
+                return part
+            case _:
+                return None
+
+    def _lines(self, text: str, beginning: int) -> str:
+        """The first characters, and the lines with values that are needed; all of it without secrets.
+
+        Most texts have nothing new to say: those are looked through and not read.
+        """
+        wanted = self._is_wanted(text)
+        if not wanted and not beginning:
+            return ""
+        # The whole text first: half of a secret could not be told from a word.
+        clean = self._redactor.redact(text)
+        if not beginning and _OPENS_JSON(clean):
+            clean = lay_out(clean).text
+        start = clean if len(clean) <= beginning else clean[:beginning].rsplit("\n", 1)[0]
+        if not beginning:
+            start = ""
+        found = [line for line in self._hits(clean, len(start)) if line] if wanted else []
+        return "\n".join([start, *found] if start else found)
+
+    def _is_wanted(self, text: str) -> bool:
+        """Tells whether the text holds a value of which more lines are wanted."""
+        if self._finder is None or self._room <= 0:
+            return False
+        left = self._left
+        return any(left[which] for which, _, _ in self._finder.find(text))
+
+    def _hits(self, text: str, done: int) -> Iterator[str]:
+        """The lines, or windows of long lines, with values that are needed, behind the first `done` characters."""
+        left = self._left
+        assert self._finder is not None  # noqa: S101 - the caller looked
+        for which, start, end in self._finder.find(text):
+            if not left[which]:
+                continue
+            left[which] -= 1
+            if start < done:
+                continue
+            begin, stop = _line(text, start, end)
+            begin = max(done, begin)
+            done = stop
+            self._room -= stop - begin
+            yield text[begin:stop]
+            if self._room <= 0:
+                return
+
+
+def _line(text: str, start: int, end: int) -> tuple[int, int]:
+    """The line around a value; of a long one a part, cut at spaces where there are some."""
+    begin = text.rfind("\n", max(0, start - _LONG_LINE), start) + 1
+    stop = text.find("\n", end, end + _LONG_LINE)
+    if not begin and start > _LONG_LINE:
+        begin = start - _LONG_LINE
+    if stop < 0:
+        stop = min(len(text), end + _LONG_LINE)
+    if stop - begin <= _LONG_LINE:
+        return begin, stop
+    first, last = max(begin, start - _BEFORE), min(stop, end + _AFTER)
+    if first > begin and (space := text.find(" ", first, start)) >= 0:
+        first = space + 1
+    if last < stop and (space := text.rfind(" ", end, last)) >= 0:
+        last = space
+    return first, last

@@ -1,1 +1,1 @@
-"""HTML and SVG from data, for pages that need no other file."""
+"""The kit of every page: HTML that escapes what is put into it, charts as SVG, styles, and the page around them."""

@@ -27,28 +27,34 @@ _NUMBERED_BAR = 20
 
 
 class Classes(msgspec.Struct, frozen=True):
-    """Rows counted by size, before and after. Class `at` goes from `edges[at - 1]` to below `edges[at]`."""
+    """Things counted by size, before and after. Class `at` goes from `edges[at - 1]` to below `edges[at]`.
 
-    name: str
+    `title` says what is counted by which size, `things` is the plural of what is counted, and `if_none` is said where
+    there is nothing. `limit` is a size that is drawn as a line.
+    """
+
+    title: str
+    things: str
     unit: str
     edges: Sequence[int]
     before: Sequence[int]
     after: Sequence[int]
     limit: int | None = None
+    if_none: str = "Nothing to count."
 
 
 def distribution(classes: Classes) -> Html:
     """Two panels over the same classes, before above after, and the limit as a line through both."""
     used = [at for at, pair in enumerate(zip(classes.before, classes.after, strict=True)) if any(pair)]
     if not used:
-        return element("p", "No row could be read.", class_="quiet")
+        return element("p", classes.if_none, class_="quiet")
     if classes.limit is not None:
         used.append(bisect_right(classes.edges, classes.limit))
     shown = range(min(used), max(used) + 1)
     height = 2 * _PANEL + _GAP + _BOTTOM
     drawing = element(
         "svg",
-        element("title", f"{classes.name} of a row, before and after"),
+        element("title", classes.title),
         _panel(classes.before, shown, 0, "before"),
         _panel(classes.after, shown, _PANEL + _GAP, "after"),
         _limit(classes, shown),
@@ -57,19 +63,21 @@ def distribution(classes: Classes) -> Html:
         _axis(classes, shown, height - _BOTTOM),
         viewBox=f"0 0 {_WIDTH} {height}",
         role="img",
-        aria_label=f"{classes.name} of a row, before and after; the numbers are in the table below",
+        aria_label=f"{classes.title}; the numbers are in the table below",
         class_="chart",
     )
     return fragment(element("div", drawing, class_="plot"), _numbers(classes, shown))
 
 
-def shares(title: str, classes: Sequence[int]) -> Html:
-    """Rows by a share from 0 to 100 %, in classes of the same width."""
+def shares(title: str, things: str, classes: Sequence[int], if_none: str = "Nothing to count.") -> Html:
+    """Things counted by a share from 0 to 100 %, in classes of the same width."""
     tallest = max(classes, default=0)
     if not tallest:
-        return element("p", "No row was compressed.", class_="quiet")
+        return element("p", if_none, class_="quiet")
     step = (_WIDTH - 2 * _LEFT) / len(classes)
-    places = [((_LEFT + at * step, step), _PANEL, rows, tallest) for at, rows in enumerate(classes) if rows]
+    places = [
+        ((_LEFT + at * step, step), _PANEL, number, tallest) for at, number in enumerate(classes) if number
+    ]
     ticks = [
         element(
             "text",
@@ -95,11 +103,11 @@ def shares(title: str, classes: Sequence[int]) -> Html:
     width = 100 // len(classes)
     numbers = table(
         title,
-        ("share", "rows"),
+        ("share", things),
         [(f"{at * width}–{(at + 1) * width} %", figure_of(n)) for at, n in enumerate(classes) if n],
         numbers=1,
     )
-    return fragment(element("div", drawing, class_="plot"), _folded(numbers))
+    return fragment(element("div", drawing, class_="plot"), _fold(numbers))
 
 
 def short(number: float) -> str:
@@ -137,10 +145,10 @@ def _places(counts: Sequence[int], shown: range, top: float) -> list[_Place]:
     ]
 
 
-def _bar(across: tuple[float, float], bottom: float, rows: int, tallest: int) -> Html:
+def _bar(across: tuple[float, float], bottom: float, number: int, tallest: int) -> Html:
     """A bar. `across` is where it begins and how wide its class is."""
     left, width = across
-    height = _height(rows, tallest)
+    height = _height(number, tallest)
     return element(
         "rect",
         x=_round(left + width * 0.06),
@@ -151,17 +159,17 @@ def _bar(across: tuple[float, float], bottom: float, rows: int, tallest: int) ->
     )
 
 
-def _count(across: tuple[float, float], bottom: float, rows: int, tallest: int) -> Html:
+def _count(across: tuple[float, float], bottom: float, number: int, tallest: int) -> Html:
     """The number on a bar, where there is room for one."""
     left, width = across
     if width < _NUMBERED_BAR:
         return Html()
-    middle, above = _round(left + width / 2), _round(bottom - _height(rows, tallest) - 4)
-    return element("text", short(rows), x=middle, y=above, text_anchor="middle", class_="count")
+    middle, above = _round(left + width / 2), _round(bottom - _height(number, tallest) - 4)
+    return element("text", short(number), x=middle, y=above, text_anchor="middle", class_="count")
 
 
-def _height(rows: int, tallest: int) -> float:
-    return max(_LEAST_BAR, (_PANEL - _HEAD) * rows / tallest)
+def _height(number: int, tallest: int) -> float:
+    return max(_LEAST_BAR, (_PANEL - _HEAD) * number / tallest)
 
 
 def _limit(classes: Classes, shown: range) -> Html:
@@ -210,12 +218,17 @@ def _numbers(classes: Classes, shown: range) -> Html:
         return low if place and high == classes.edges[place - 1] else f"{low}–{high:,}"
 
     rows = [(name(at), figure_of(classes.before[at]), figure_of(classes.after[at])) for at in shown]
-    return _folded(
-        table(f"Rows by {classes.unit}", (classes.unit, "rows before", "rows after"), rows, numbers=1)
+    return _fold(
+        table(
+            f"{classes.things.capitalize()} by {classes.unit}",
+            (classes.unit, f"{classes.things} before", f"{classes.things} after"),
+            rows,
+            numbers=1,
+        )
     )
 
 
-def _folded(numbers: Html) -> Html:
+def _fold(numbers: Html) -> Html:
     return element("details", element("summary", "The numbers"), numbers)
 
 

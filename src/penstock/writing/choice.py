@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.measure.tokens import Tokenizer
     from penstock.writing.reading import Index
     from penstock.writing.transcript import Transcript
+    from penstock.writing.writer import Importance
 
 __all__ = ["ExcerptChoice", "Live", "begin_choice", "score_values"]
 
@@ -87,10 +88,11 @@ def begin_choice(
     *,
     tokenizer: Tokenizer,
     header: Callable[[int], str] | None = None,
+    importance: Importance | None = None,
 ) -> ExcerptChoice:
     """Returns an empty choice, which knows how likely each value is needed for the live request.
 
-    `request` is the position of the request; `header` is as in `ExcerptChoice`.
+    `request` is the position of the request; `header` is as in `ExcerptChoice`; `importance` replaces `score_values`.
     """
     index = transcript.index
     asked = spoken_text(transcript.messages[request])[:_LIVE_REQUEST] if request is not None else ""
@@ -99,7 +101,10 @@ def begin_choice(
     sources = np.flatnonzero(speaks & np.isin(index.message_of_source, latest)).tolist()
     work = "\n".join(index.sources[source].text for source in sources)
     live = Live(request=f"{asked}\n{focus}", work=work[-_LIVE_WORK:])
-    weights = score_values(index, live, transcript.tokens_after())
+    if importance is None:
+        weights = score_values(index, live, transcript.tokens_after())
+    else:
+        weights = importance(index, live)
     return ExcerptChoice(index, weights, tokenizer, header)
 
 

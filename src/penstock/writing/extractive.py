@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ExtractiveWriter"]
 
-_PEOPLE_SHARE = 0.1
 _FOCUS_SHARE = 0.65
 _LONGEST_REQUEST = 600  # characters of one older user message that are quoted before coverage decides
 _REFILLS = 2
@@ -53,6 +52,7 @@ class ExtractiveWriter:
         self._transcript = material.transcript
         self._calls = material.calls
         self._tokenizer = material.tokenizer
+        self._aims = material.aims
         self._sections = Sections(material)
 
     @property
@@ -73,7 +73,12 @@ class ExtractiveWriter:
         """An empty choice that knows what stands in the view already."""
         index = self._transcript.index
         choice = begin_choice(
-            self._transcript, beside.request, beside.focus, tokenizer=self._tokenizer, header=self._header
+            self._transcript,
+            beside.request,
+            beside.focus,
+            tokenizer=self._tokenizer,
+            header=self._header,
+            importance=self._aims.importance,
         )
         for source in np.flatnonzero(self._are_of(beside.kept_verbatim)).tolist():
             # What the live request names is not thereby told: lines about it are what it will need.
@@ -98,7 +103,7 @@ class ExtractiveWriter:
         """Fill the choice up to `room` tokens with excerpts of sources that are not shut."""
         allowed = ~shut[self._transcript.index.source_of]
         taken, left = choice.tokens, max(0, room - choice.tokens)
-        people = int(left * _PEOPLE_SHARE)
+        people = int(left * self._aims.people_share)
         goals = {entry.number for entry in entries if entry.section is HandoffSection.GOAL}
         choice.take(self._people(shut, people, goals), taken + people)
         if focus:

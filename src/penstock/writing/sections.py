@@ -25,13 +25,11 @@ if TYPE_CHECKING:
 
     from penstock.writing.writer import HandoffMaterial
 
-__all__ = ["PROSE_SHARE", "Sections"]
+__all__ = ["Sections"]
 
-_SECTIONS_FROM = 700  # tokens: a smaller handoff has no room for sections beside constraints and context
 _SECTIONS_SHARE = 0.06
 _CONSTRAINTS_SHARE = 0.08
 _CONSTRAINTS_LEAST = 200  # tokens, where that is not more than a third
-PROSE_SHARE = 0.35  # of a handoff: what a model may write; the rest is facts, in the conversation's own words
 _IN_USERS_WORDS = frozenset({HandoffSection.ACTIVE_TASK, HandoffSection.CONSTRAINTS})
 _NEED = {
     section: place
@@ -72,6 +70,7 @@ class Sections:
         self._transcript = material.transcript
         self._tokenizer = material.tokenizer
         self._redactor = material.redactor
+        self._aims = material.aims
         self._prose = material.prose or self._last_prose()
 
     @property
@@ -88,8 +87,7 @@ class Sections:
         that stand whole in the view, `request` is that of the live request.
         """
         transcript = self._transcript
-        facts = list(transcript.facts(self._redactor))
-        ledger = Ledger.of(facts)
+        ledger = Ledger.of(transcript.facts(self._redactor, self._aims.facts_of_newest))
         older = self._older()
         gone = {n for place, n in enumerate(transcript.numbers) if place not in kept_verbatim}
         constraints = [
@@ -101,11 +99,14 @@ class Sections:
             ),
         ]
         share = max(int(budget * _CONSTRAINTS_SHARE), min(_CONSTRAINTS_LEAST, budget // 3))
-        entries = self._take(constraints, share)
-        if budget >= _SECTIONS_FROM:
+        entries = self._quote_in_full(request, kept_verbatim, budget)
+        quoted = "".join(entry.text for entry in entries)
+        entries += self._take([one for one in constraints if one.text not in quoted], share)
+        if budget >= self._aims.sections_from_tokens:
             share = int(budget * _SECTIONS_SHARE)
-            task_share = share // 2 if self._prose is None else budget // 8
-            entries += self._take(self._task(request, budget), task_share)
+            if not self._aims.request_share:
+                task_share = share // 2 if self._prose is None else budget // 8
+                entries += self._take(self._task(request, budget), task_share)
             entries += self._take(self._history(ledger, older, gone, request), share)
         entries, struck = self._verify(entries)
         if self._prose is not None:
@@ -128,7 +129,7 @@ class Sections:
         """
         said = {(entry.section, entry.text) for entry in entries if entry.section in _IN_USERS_WORDS}
         fresh = [entry for entry in prose.entries if (entry.section, entry.text) not in said]
-        taken = self.take_most_needed(fresh, int(budget * PROSE_SHARE))
+        taken = self.take_most_needed(fresh, int(budget * self._aims.prose_share))
         told = {entry.section for entry in taken} - _IN_USERS_WORDS
         return [*(entry for entry in entries if entry.section not in told), *taken]
 
@@ -150,7 +151,7 @@ class Sections:
         Excerpts need no such check: they are the conversation. Entries of an older handoff were checked when
         it was written, and what they were checked against may be gone.
         """
-        known = self._transcript.index.vocabulary
+        known = self._aims.known if self._aims.known is not None else self._transcript.index.vocabulary
         older = set(self._older())
         checked = [
             Verified(entry.text) if entry in older else strike_unknown(entry.text, known, phrases=False)
@@ -185,6 +186,15 @@ class Sections:
         if spoken and spoken[0] != request and not transcript.handoffs:
             entries.append(self._quote(HandoffSection.GOAL, spoken[0], max(40, budget // 25)))
         return entries
+
+    def _quote_in_full(
+        self, request: int | None, kept_verbatim: frozenset[int], budget: int
+    ) -> list[HandoffEntry]:
+        """The live request in the user's own words, where it gives way itself."""
+        if request is None or request in kept_verbatim or not self._aims.request_share:
+            return []
+        quoted = self._quote(HandoffSection.ACTIVE_TASK, request, int(budget * self._aims.request_share))
+        return [quoted] if quoted.text else []
 
     def _named_requests(self, spoken: Sequence[int], request: int, budget: int) -> list[HandoffEntry]:
         """The requests that a model named as unfulfilled, in the user's own words."""

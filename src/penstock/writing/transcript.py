@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from penstock.writing.ledger import Fact
     from penstock.writing.reading import Index, Reading
 
-__all__ = ["MODEL", "WRITTEN_BY", "Transcript"]
+__all__ = ["FACTS_OF", "MODEL", "WRITTEN_BY", "Transcript"]
 
 WRITTEN_BY = "by"  # the attribute of a handoff's mark that says who wrote its sections,
 MODEL = "model"  # and its value where a model did
-_FACTS_OF = 400  # messages: what was done longer ago is not among the newest of anything
+FACTS_OF = 400  # messages: what was done longer ago is not among the newest of anything
 
 
 class Transcript(msgspec.Struct, frozen=True, eq=False):
@@ -66,9 +66,9 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         after: NDArray[np.int64] = sizes.sum() - np.cumsum(sizes)
         return after
 
-    def facts(self, redactor: Redactor) -> Iterator[Fact]:
-        """Yields the facts of the messages with their numbers: all of the user, the rest of the newest."""
-        recent = len(self.messages) - _FACTS_OF
+    def facts(self, redactor: Redactor, newest: int = FACTS_OF) -> Iterator[Fact]:
+        """Yields the facts of the messages with their numbers: all of the user, the rest of the `newest`."""
+        recent = len(self.messages) - newest
         for place, message in enumerate(self.messages):
             if place >= recent or message.role is Role.USER:
                 for fact in self.readings[place].facts(message, redactor):

@@ -11,19 +11,50 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from penstock.writing.transcript import FACTS_OF
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
     from typing import TypeAlias
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from penstock.conversation.message import ToolCall
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
+    from penstock.writing.choice import Live
+    from penstock.writing.reading import Index
     from penstock.writing.transcript import Transcript
     from penstock.writing.verify import Checked
 
+    Importance: TypeAlias = Callable[[Index, Live], NDArray[np.float32]]
     MakeWriter: TypeAlias = Callable[["HandoffMaterial"], "HandoffWriter"]
 
-__all__ = ["HandoffMaterial", "HandoffText", "HandoffWriter", "Surroundings"]
+__all__ = ["PROSE_SHARE", "HandoffAims", "HandoffMaterial", "HandoffText", "HandoffWriter", "Surroundings"]
+
+
+PROSE_SHARE = 0.35  # of a handoff: what a model may write; the rest is facts, in the conversation's own words
+
+
+class HandoffAims(msgspec.Struct, frozen=True, eq=False):
+    """What a handoff gives its room to. The defaults are for a live conversation, whose future is unknown."""
+
+    importance: Importance | None = None
+    """Scores how likely each value is needed; None for `score_values`."""
+    people_share: float = 0.1
+    """The part of the room for excerpts that goes to what people said last, before coverage decides."""
+    request_share: float = 0.0
+    """The part of the handoff that quotes the live request, where it gives way itself. With 0 it stands behind the
+    handoff, and is quoted in short, with the goal."""
+    prose_share: float = PROSE_SHARE
+    """The part of the handoff that a model may write."""
+    sections_from_tokens: int = 700
+    """A smaller handoff has no room for sections beside constraints and context."""
+    facts_of_newest: int = FACTS_OF
+    """The number of messages at the end whose actions, errors and decisions are told."""
+    known: Container[str] | None = None
+    """The values that entries may hold; None for those of the index, which then holds all messages whole."""
 
 
 class HandoffMaterial(msgspec.Struct, frozen=True, eq=False):
@@ -38,6 +69,7 @@ class HandoffMaterial(msgspec.Struct, frozen=True, eq=False):
     """The most that a handoff of this compaction may take, before anything else is known."""
     prose: Checked | None = None
     """The words of a model, already checked against the conversation."""
+    aims: HandoffAims = HandoffAims()
 
 
 class Surroundings(msgspec.Struct, frozen=True, eq=False):

@@ -34,11 +34,11 @@ def terminal():
     os.close(opened.master)
 
 
-def work(*, fail: bool = False) -> None:
+def work(*, failure: BaseException | None = None) -> None:
     with ProgressLine("counting", patience_seconds=0):
         threading.Event().wait(0.3)
-        if fail:
-            raise ValueError("bad")
+        if failure is not None:
+            raise failure
 
 
 def test_quick_work_says_nothing(terminal, monkeypatch):
@@ -59,7 +59,7 @@ def test_long_work_says_what_it_does_and_wipes_the_line(terminal, monkeypatch):
 def test_the_line_is_wiped_before_a_failure_is_told(terminal, monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal.stream)
     with pytest.raises(ValueError, match="bad"):
-        work(fail=True)
+        work(failure=ValueError("bad"))
     assert terminal.shown().endswith("\r\x1b[K")
 
 
@@ -69,3 +69,28 @@ def test_a_file_gets_no_progress(monkeypatch, tmp_path):
         with ProgressLine("counting", patience_seconds=0):
             threading.Event().wait(0.05)
     assert (tmp_path / "err").read_text() == ""
+
+
+def test_a_file_gets_lines_now_and_then_where_they_were_asked_for(monkeypatch, tmp_path):
+    with (tmp_path / "err").open("w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        with ProgressLine("counting", plain_seconds=0.05):
+            threading.Event().wait(0.3)
+        with ProgressLine("starting", plain_seconds=60):
+            pass
+    lines = (tmp_path / "err").read_text().splitlines()
+    assert len(lines) > 1
+    assert set(lines) == {"penstock: counting, 0 s"}
+
+
+def test_a_process_without_standard_error_goes_on(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    with ProgressLine("counting", patience_seconds=0, plain_seconds=0.01):
+        threading.Event().wait(0.03)
+
+
+def test_an_interruption_leaves_a_clean_line(terminal, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", terminal.stream)
+    with pytest.raises(KeyboardInterrupt):
+        work(failure=KeyboardInterrupt())
+    assert terminal.shown().endswith("\r\x1b[K")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from penstock.cli.screen import Screen
 from penstock.cli.trajectories import _lines
-from penstock.trajectories.metrics import Totals, TrajectoryMetrics, TrajectoryOutcome
+from penstock.trajectories.metrics import BadRow, Totals, TrajectoryMetrics, TrajectoryOutcome
 from penstock.trajectories.options import TrajectoryOptions
-from penstock.trajectories.run import BadRow, Finished, Run
-from penstock.trajectories.working import ShardJob
+from penstock.trajectories.run import Run, RunResult
+from penstock.trajectories.shards import ShardJob
 
 RUN = Run(source=Path("in.jsonl"), target=Path("out.jsonl"), job=ShardJob(options=TrajectoryOptions()))
 
@@ -20,7 +20,7 @@ def test_reasons_of_bad_rows_are_not_told_as_those_of_degraded_ones():
     for reason in ("no answer", "no answer", "too late"):
         totals.add(TrajectoryMetrics(outcome=TrajectoryOutcome.DEGRADED, reason=reason, model_calls=1))
     totals.add(TrajectoryMetrics(outcome=TrajectoryOutcome.BAD, reason="the line is no JSON"))
-    finished = Finished(
+    finished = RunResult(
         totals=totals,
         files=("in.jsonl",),
         bad=(BadRow("in.jsonl", 4, "the line is no JSON"),),

@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 
 from penstock.cli.screen import Screen
-from penstock.cli.trajectory_progress import progress_line
+from penstock.cli.trajectories import progress_line
 from penstock.trajectories.journal import SummariesSeen
-from penstock.trajectories.kept import KeptSummary
 from penstock.trajectories.metrics import Totals
-from penstock.trajectories.run import ShardProgress
-from penstock.trajectories.working import SummariesFile
+from penstock.trajectories.run import RunProgress
+from penstock.trajectories.shards import KeptSummary, SummariesFile
 
 PLAIN = Screen(io.StringIO())
 BARS = Screen(io.StringIO(), bars=True, columns=100)
@@ -18,7 +17,7 @@ BARS = Screen(io.StringIO(), bars=True, columns=100)
 
 def progress():
     totals = Totals(rows=600, tokens_before=9_000_000)
-    return ShardProgress(totals=totals, read_bytes=50, total_bytes=200, resumed_bytes=25, resumed_rows=100)
+    return RunProgress(totals=totals, read_bytes=50, total_bytes=200, resumed_bytes=25, resumed_rows=100)
 
 
 def test_before_anything_is_done_it_says_that_it_starts():

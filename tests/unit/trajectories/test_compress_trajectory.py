@@ -85,6 +85,17 @@ def test_the_summary_has_what_later_turns_use_and_nobody_tells_again():
     assert len(summary_of(after)["value"]) > 100
 
 
+def test_what_was_done_is_told_with_its_values_though_nothing_later_needs_them():
+    turns = [human("Split the module, please.")]
+    for step in range(20):
+        turns += [call("terminal", command=f"make part_{step}_of_ledger"), tool(words(60, step))]
+    after, metrics = penstock.compress_trajectory([*turns, gpt("All done.")], **SMALL)
+    said = summary_of(after)["value"]
+    newest = (metrics.turns_summarised - 2) // 2 + 1
+    assert f"ran make part_{newest}_of_ledger → done" in said
+    assert "[struck]" not in said
+
+
 def test_a_request_that_gives_way_is_quoted():
     turns = agent_run(10)
     turns[12:12] = [human("Now only touch the file named ledger_totals.py, nothing else.")]
@@ -253,7 +264,7 @@ def test_a_tokenizer_file_is_read(tmp_path):
     _, metrics = penstock.compress_trajectory([human("one two three"), gpt("one")], tokenizer=str(file))
     assert metrics.tokens_before == 3 + 1 + 2 * 4
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(SettingsError, match="no tokenizer"):
+    with pytest.raises(SettingsError, match="cannot be read as a tokenizer"):
         penstock.compress_trajectory([human("one")], tokenizer=str(tmp_path / "other.json"))
 
 

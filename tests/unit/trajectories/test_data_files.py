@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from penstock.errors import InputError, SettingsError
-from penstock.trajectories.formats import output_of
+from penstock.trajectories.files import output_of
 from penstock.trajectories.options import TrajectoryOptions
 from penstock.trajectories.run import Run, run
-from penstock.trajectories.working import ShardJob
+from penstock.trajectories.shards import ShardJob
 
 JOB = ShardJob(options=TrajectoryOptions(target_tokens=400, summary_tokens=150))
 ROW = json.dumps({"conversations": [{"from": "human", "value": "Hello."}]}).encode() + b"\n"

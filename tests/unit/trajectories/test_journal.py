@@ -8,8 +8,7 @@ import pytest
 
 from penstock.trajectories.journal import Journal, parts_folder
 from penstock.trajectories.metrics import Totals
-from penstock.trajectories.shards import Done
-from penstock.trajectories.working import write_part
+from penstock.trajectories.shards import ShardResult, write_part
 
 COMMAND = {"target_tokens": 400}
 
@@ -27,7 +26,7 @@ class InterruptedJournal(Journal):
 
 
 def done(number):
-    return Done(shard=number, file=0, first_row=1, row_count=1, size=4, rows=b"{}\n", totals=Totals())
+    return ShardResult(shard=number, file=0, first_row=1, row_count=1, size=4, rows=b"{}\n", totals=Totals())
 
 
 def test_what_stands_there_is_kept_where_an_interruption_falls_before_the_line(tmp_path):

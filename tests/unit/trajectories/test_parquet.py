@@ -8,10 +8,9 @@ import pytest
 from benchmarks.trajectory_rows import chat_row, sharegpt_row
 
 import penstock
-from penstock.trajectories.engines import LocalEngine
 from penstock.trajectories.options import TrajectoryOptions
-from penstock.trajectories.run import Run, run
-from penstock.trajectories.working import ShardJob
+from penstock.trajectories.run import LocalEngine, Run, run
+from penstock.trajectories.shards import ShardJob
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -9,7 +9,7 @@ import pytest
 from penstock.errors import InputError
 from penstock.trajectories.compress import Compressor
 from penstock.trajectories.options import TrajectoryOptions
-from penstock.trajectories.rows import compressed_row, read_line
+from penstock.trajectories.rows import compress_row, read_line
 
 COMPRESSOR = Compressor(TrajectoryOptions(target_tokens=400, summary_tokens=150))
 
@@ -144,11 +144,11 @@ def test_rows_of_a_frame_hold_arrays_and_are_cut_alike():
 
     given = turns()
     row = {"messages": np.array(given, dtype=object), "loss_mask": np.ones(len(given), dtype=np.int8)}
-    new = compressed_row(row, COMPRESSOR, None)
+    new = compress_row(row, COMPRESSOR, None)
     assert new["penstock"]["outcome"] == "compressed"
     assert len(new["messages"]) == len(new["loss_mask"]) < len(given)
     assert sorted(new["loss_mask"])[:2] == [0, 1]  # 0 for the summary alone
-    small = compressed_row({**row, "messages": row["messages"][:3]}, COMPRESSOR, None)
+    small = compress_row({**row, "messages": row["messages"][:3]}, COMPRESSOR, None)
     assert small["loss_mask"] is row["loss_mask"]
 
 

@@ -12,12 +12,10 @@ import pytest
 from penstock.errors import RunBroken, SettingsError
 from penstock.measure.tokens import tokenizer_named
 from penstock.trajectories.compress import Compressor
-from penstock.trajectories.engines import LocalEngine, SerialEngine
 from penstock.trajectories.metrics import Totals, TrajectoryMetrics, TrajectoryOutcome
 from penstock.trajectories.options import TrajectoryOptions
-from penstock.trajectories.run import Run, run
-from penstock.trajectories.shards import Shard
-from penstock.trajectories.working import ShardJob, _compressed, _LineRows, compress_shard
+from penstock.trajectories.run import LocalEngine, Run, SerialEngine, run
+from penstock.trajectories.shards import Shard, ShardJob, _compress_row, _LineRows, compress_shard
 
 pytestmark = pytest.mark.outside
 
@@ -157,7 +155,7 @@ def test_a_row_over_which_we_stumble_is_copied_and_marked():
     lines = [row(3, 30), row(4, 30)]
     rows = _LineRows(Shard(0, 0, 1, 2, b"".join(lines)), JOB)
     compressor = Compressor(OPTIONS, tokenizer=Stumbling())
-    first, second = (_compressed(rows, at, compressor) for at in (0, 1))
+    first, second = (_compress_row(rows, at, compressor) for at in (0, 1))
     assert first.outcome is TrajectoryOutcome.FAILED
     assert "ZeroDivisionError in test_run.py" in first.reason
     assert second.outcome is TrajectoryOutcome.COMPRESSED
@@ -195,7 +193,7 @@ def test_what_a_process_loads_is_not_booked_on_its_first_row():
     code = (
         "import sys\n"
         "from penstock.trajectories.options import TrajectoryOptions\n"
-        "from penstock.trajectories.working import _compressor\n"
+        "from penstock.trajectories.shards import _compressor\n"
         "assert 'toktok' not in sys.modules\n"
         "_compressor(TrajectoryOptions())\n"
         "assert 'toktok' in sys.modules\n"

@@ -1,7 +1,10 @@
-"""What the turns of a trajectory weigh, and in which format they are.
+"""The turns of a trajectory: their format, what they weigh, and their fields for training.
 
 A ShareGPT turn is trained on as its text stands, tags and JSON of calls included, so that text is what is counted. A
-chat message goes through a template that nobody here knows; it weighs what it weighs in a request.
+chat message goes through a template that is not known here; it weighs what it weighs in a request.
+
+A summary is read and never learned to be written. Where turns carry a weight or a loss flag, the summary's says that;
+another field that all human turns agree on is taken over, so that every turn has the same shape.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.conversation.dialects.chat import CHAT
 from penstock.conversation.dialects.sharegpt import SHAREGPT
+from penstock.conversation.message import Role
 from penstock.conversation.wire import json_text
 from penstock.errors import InputError, UnknownDialect
 from penstock.measure.tokens import BpeTokenizer
@@ -18,15 +22,27 @@ from penstock.measure.weigh import MESSAGE_FRAME, weigh
 
 if TYPE_CHECKING:
     from penstock.conversation.dialects import Dialect
+    from penstock.conversation.message import Message
     from penstock.measure.tokens import Tokenizer
 
-__all__ = ["format_of", "turn_tokens", "weigh_turns"]
+__all__ = ["PER_TURN_COLUMNS", "format_of", "make_neutral", "training_fields", "turn_tokens", "weigh_turns"]
 
+
+PER_TURN_COLUMNS = frozenset(
+    {
+        *("loss_mask", "loss_masks", "masks", "train_mask", "weights", "turn_weights", "loss_weights"),
+        *("rewards", "turn_rewards", "step_rewards", "advantages", "turn_ids", "timestamps"),
+    }
+)
+"""Columns beside the turns that hold one entry for each turn, where they are as long as the turns."""
+
+_CONTENT = frozenset({"from", "value", "role", "content"})
+_LEARNED = frozenset({"weight", "loss", "train", "loss_weight", "train_on", "trainable", "learn"})
 _THOUGHTS = ("reasoning", "reasoning_content", "thinking")
 
 
 def format_of(turns: Any) -> Dialect:
-    """ShareGPT or chat. Raises InputError for what is no list of turns of either."""
+    """Tells ShareGPT from chat. Raises InputError if `turns` is not a list of turns of either."""
     if isinstance(turns, (str, bytes, Mapping)) or not isinstance(turns, Sequence):
         raise InputError("the turns of a trajectory are a list of objects")
     if not turns:
@@ -41,7 +57,7 @@ def format_of(turns: Any) -> Dialect:
 
 
 def weigh_turns(turns: Sequence[Any], dialect: Dialect, tokenizer: Tokenizer) -> list[int]:
-    """Tokens of each turn. Raises InputError, with the number of the turn, for what is none."""
+    """Returns the tokens of each turn. Raises InputError, with its number, for one that is not a turn."""
     if dialect is SHAREGPT and isinstance(tokenizer, BpeTokenizer):
         count = tokenizer.count
         try:
@@ -53,11 +69,11 @@ def weigh_turns(turns: Sequence[Any], dialect: Dialect, tokenizer: Tokenizer) ->
                 for turn in turns
             ]
         except (KeyError, TypeError, AttributeError):
-            return [_checked(turn, at, dialect, tokenizer) for at, turn in enumerate(turns, start=1)]
+            return [_weigh_or_refuse(turn, at, dialect, tokenizer) for at, turn in enumerate(turns, start=1)]
     if dialect is SHAREGPT and all(isinstance(turn, dict) and _is_plain(turn) for turn in turns):
         counts = tokenizer.count_many([turn["value"] for turn in turns])
         return [tokens + MESSAGE_FRAME for tokens in counts]
-    return [_checked(turn, at, dialect, tokenizer) for at, turn in enumerate(turns, start=1)]
+    return [_weigh_or_refuse(turn, at, dialect, tokenizer) for at, turn in enumerate(turns, start=1)]
 
 
 def _is_plain(turn: Mapping[str, Any]) -> bool:
@@ -73,7 +89,7 @@ def turn_tokens(turn: Mapping[str, Any], dialect: Dialect, tokenizer: Tokenizer)
     return sum(map(tokenizer.count, written)) + MESSAGE_FRAME
 
 
-def _checked(turn: Any, at: int, dialect: Dialect, tokenizer: Tokenizer) -> int:
+def _weigh_or_refuse(turn: Any, at: int, dialect: Dialect, tokenizer: Tokenizer) -> int:
     if not isinstance(turn, Mapping) or (dialect is SHAREGPT and "value" not in turn):
         wanted = "`from` and `value`" if dialect is SHAREGPT else "`role` and `content`"
         raise InputError(f"a turn is an object with {wanted}, as the first one", position=f"turn {at}")
@@ -83,3 +99,29 @@ def _checked(turn: Any, at: int, dialect: Dialect, tokenizer: Tokenizer) -> int:
         raise InputError(str(error), position=f"turn {at}") from None
     except RecursionError:
         raise InputError("the turn is nested too deeply", position=f"turn {at}") from None
+
+
+def training_fields(
+    turns: Sequence[Mapping[str, Any]], messages: Sequence[Message], dialect: Dialect
+) -> dict[str, Any]:
+    """Returns the further fields of a summary turn, from those of the human turns. `dialect` says which fields are its own."""
+    own = _CONTENT | dialect.text_message(Role.USER, "").keys()
+    human = [turn for turn, message in zip(turns, messages, strict=True) if message.role is Role.USER]
+    if not human or all(len(turn) == len(own & turn.keys()) for turn in human):
+        return {}
+    fields: dict[str, Any] = {}
+    for name, value in human[0].items():
+        if name in own or not isinstance(value, (bool, int, float, type(None))):
+            continue
+        if name in _LEARNED:
+            fields[name] = make_neutral(value)
+        elif all(name in turn and turn[name] == value for turn in human):
+            fields[name] = value
+    return fields
+
+
+def make_neutral(example: Any) -> Any:
+    """Returns the value that says "nothing" among values like this one: false, 0, or null."""
+    if isinstance(example, bool):
+        return False
+    return type(example)(0) if isinstance(example, (int, float)) else None

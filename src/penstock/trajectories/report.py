@@ -1,35 +1,61 @@
-"""The page of a report: one file of HTML that needs no other, no script and no network.
+"""The report of a run: figures gathered row by row, and a page of HTML that needs no other file, no script, no network.
 
-`render` is a function of its arguments alone. Every text of the data set is escaped, and a policy inside the page
-forbids a browser to load or run anything.
+What is held does not grow with the number of rows. `render` is a function of its arguments alone. Every text of the data
+set is escaped, and a policy inside the page forbids a browser to load or run anything.
 """
 
 from __future__ import annotations
 
+import heapq
+import math
 import os
+from bisect import bisect_right
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.trajectories.metrics import EDGES, Totals, TrajectoryOutcome
-from penstock.trajectories.report_figures import TURN_EDGES, FigureSpread, ReportFigures, ShownRow
+from penstock.trajectories.metrics import (
+    EDGES,
+    BadRow,
+    RowMetrics,
+    Totals,
+    TrajectoryMetrics,
+    TrajectoryOutcome,
+)
+from penstock.trajectories.samples import RowSample, rank_of
 from penstock.web.charts import Classes, distribution, shares, short
 from penstock.web.markup import Html, element, figure_of, fragment, table
+from penstock.web.page import PageSection, render_card, render_cards, render_single_page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.trajectories.report_figures import ShownSample
     from penstock.trajectories.samples import SampleTurn, Stretch
+    from penstock.trajectories.shards import ShardResult
 
-__all__ = ["ReportBad", "ReportFacts", "render", "sample_html"]
+__all__ = [
+    "RATIO_CLASSES",
+    "TURN_EDGES",
+    "FigureSpread",
+    "ReportFacts",
+    "ReportFigures",
+    "ShownRow",
+    "ShownSample",
+    "render",
+    "sample_html",
+]
 
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+RATIO_CLASSES = 20
+TURN_EDGES = (1, 2, 3, 4, 6, 8, *(round(10 ** (power / 8)) for power in range(8, 41)))
+"""The borders of the classes in which turns are counted, up to a hundred thousand."""
+
+_ROW = msgspec.json.Decoder(RowMetrics)
 _QUANTILES = ((0.05, "5 %"), (0.25, "25 %"), (0.5, "median"), (0.75, "75 %"), (0.95, "95 %"))
 _MOST_BAD = 200
+_NONE_READ = "No row could be read."
 _MEANING = {
     TrajectoryOutcome.COMPRESSED: "turns replaced by a summary",
     TrajectoryOutcome.DEGRADED: "replaced by excerpts: the model wrote nothing that could be used",
@@ -39,23 +65,172 @@ _MEANING = {
     TrajectoryOutcome.FAILED: "a fault in Penstock: as they came",
     TrajectoryOutcome.BLANK: "empty lines: as they came",
 }
+_BASE = math.log(1.02)
+_LISTED = 15
+_ROWS = 500
+_SAMPLES = {"compressed": 3, "degraded": 2, "still over the limit": 2}
 
 
-class ReportBad(msgspec.Struct, frozen=True):
-    """A row that could not be read."""
+class ShownRow(msgspec.Struct, frozen=True):
+    """A row in a list of the report."""
 
     file: str
     row: int
-    reason: str
+    metrics: TrajectoryMetrics
+
+
+class ShownSample(msgspec.Struct, frozen=True):
+    """A sample and the file that its row is in."""
+
+    file: str
+    sample: RowSample
+
+
+class FigureSpread:
+    """A spread of numbers: quantiles to within one percent, in room that does not grow with their number."""
+
+    def __init__(self) -> None:
+        self._classes: dict[int, int] = {}
+        self.count = 0
+        self.total = 0.0
+        self.least = math.inf
+        self.most = 0.0
+
+    def add(self, value: float) -> None:
+        """Count a number of 0 or more."""
+        place = math.ceil(math.log(value) / _BASE) if value > 0 else -(1 << 30)
+        self._classes[place] = self._classes.get(place, 0) + 1
+        self.count += 1
+        self.total += value
+        self.least, self.most = min(self.least, value), max(self.most, value)
+
+    def quantile(self, share: float) -> float:
+        """The number that this share of all is not above; 0 where there are none."""
+        left = share * self.count
+        for place in sorted(self._classes):
+            left -= self._classes[place]
+            if left <= 0:
+                middle = math.exp((place - 0.5) * _BASE) if place > -(1 << 30) else 0.0
+                return min(max(middle, self.least), self.most)
+        return self.most if self.count else 0.0
+
+    @property
+    def mean(self) -> float:
+        """The mean; 0 where there are none."""
+        return self.total / self.count if self.count else 0.0
+
+
+class _Top:
+    """The rows with the highest marks. Of equal ones, the first in the data set. Without marks, rows drawn by chance."""
+
+    def __init__(self, size: int, mark: Callable[[TrajectoryMetrics], float | None] | None) -> None:
+        self._size = size
+        self._mark = mark
+        self._heap: list[tuple[float, int, int, ShownRow]] = []
+
+    def add(self, file: str, number: int, one: RowMetrics) -> None:
+        mark = self._mark(one.metrics) if self._mark is not None else rank_of(number, one.row)
+        if mark is None:
+            return
+        key = (mark, -number, -one.row)
+        if len(self._heap) < self._size:
+            heapq.heappush(self._heap, (*key, ShownRow(file, one.row, one.metrics)))
+        elif key > self._heap[0][:3]:
+            heapq.heapreplace(self._heap, (*key, ShownRow(file, one.row, one.metrics)))
+
+    def rows(self) -> list[ShownRow]:
+        return [entry[3] for entry in sorted(self._heap, key=lambda entry: entry[:3], reverse=True)]
+
+
+class ReportFigures:
+    """Takes the rows of shards in any order. What it says does not depend on that order."""
+
+    def __init__(self) -> None:
+        self.tokens_before, self.tokens_after = FigureSpread(), FigureSpread()
+        self.turns_before, self.turns_after = FigureSpread(), FigureSpread()
+        self.seconds = FigureSpread()
+        self.turn_classes_before = [0] * (len(TURN_EDGES) + 1)
+        self.turn_classes_after = [0] * (len(TURN_EDGES) + 1)
+        self.ratio_classes = [0] * RATIO_CLASSES
+        self._slowest = _Top(_LISTED, lambda one: one.seconds or None)
+        self._shrunk = _Top(_LISTED, lambda one: -one.ratio if one.turns_summarised else None)
+        self._over = _Top(_LISTED, lambda one: one.tokens_after if one.still_over_limit else None)
+        self._degraded = _Top(
+            _LISTED, lambda one: one.tokens_before if one.outcome is TrajectoryOutcome.DEGRADED else None
+        )
+        self._chosen = _Top(_ROWS, None)
+        self._samples: dict[str, list[tuple[int, int, ShownSample]]] = {}
+        self.rows = 0
+
+    def add(self, file: str, done: ShardResult, rows: bytes) -> None:
+        """The rows of a shard, as lines of JSON."""
+        for line in rows.splitlines():
+            self._add(file, done.file, _ROW.decode(line))
+        for sample in done.samples:
+            best = self._samples.setdefault(sample.kind, [])
+            best.append((sample.rank, done.file, ShownSample(file, sample)))
+            best.sort(key=lambda entry: (*entry[:2], entry[2].sample.row))
+            del best[_SAMPLES.get(sample.kind, 1) :]
+
+    @property
+    def slowest(self) -> list[ShownRow]:
+        """The rows that took longest."""
+        return self._slowest.rows()
+
+    @property
+    def shrunk(self) -> list[ShownRow]:
+        """The rows that lost the largest share of their tokens."""
+        return self._shrunk.rows()
+
+    @property
+    def over(self) -> list[ShownRow]:
+        """The largest of the rows that are still too large."""
+        return self._over.rows()
+
+    @property
+    def degraded(self) -> list[ShownRow]:
+        """The largest of the rows that were to be written by a model, and were not."""
+        return self._degraded.rows()
+
+    @property
+    def chosen(self) -> list[ShownRow]:
+        """All rows where there are few, some drawn by chance where there are many; in order."""
+        return sorted(self._chosen.rows(), key=lambda row: (row.file, row.row))
+
+    @property
+    def samples(self) -> list[ShownSample]:
+        """Rows to look at, of every kind."""
+        return [entry[2] for kind in _SAMPLES for entry in self._samples.get(kind, [])]
+
+    def _add(self, file: str, number: int, one: RowMetrics) -> None:
+        metrics = one.metrics
+        if metrics.outcome is TrajectoryOutcome.BLANK:
+            return
+        self.rows += 1
+        for top in (self._slowest, self._shrunk, self._over, self._degraded):
+            top.add(file, number, one)
+        self._chosen.add(file, number, one)
+        if not metrics.tokens_before:
+            return
+        self.tokens_before.add(metrics.tokens_before)
+        self.tokens_after.add(metrics.tokens_after)
+        self.turns_before.add(metrics.turns_before)
+        self.turns_after.add(metrics.turns_after)
+        self.seconds.add(metrics.seconds)
+        self.turn_classes_before[bisect_right(TURN_EDGES, metrics.turns_before)] += 1
+        self.turn_classes_after[bisect_right(TURN_EDGES, metrics.turns_after)] += 1
+        if metrics.turns_summarised:
+            place = min(RATIO_CLASSES - 1, int(metrics.ratio * RATIO_CLASSES))
+            self.ratio_classes[place] += 1
 
 
 class ReportFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a run beside its rows. `settings` are those that a reader would need to do it again."""
+    """The facts of a run beside its rows. `settings` are those that a reader would need to repeat it."""
 
     source: str
     output: str | None
     totals: Totals
-    bad: Sequence[ReportBad]
+    bad: Sequence[BadRow]
     files: Sequence[str]
     seconds: float
     read_bytes: int
@@ -66,36 +241,14 @@ class ReportFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def render(facts: ReportFacts, figures: ReportFigures) -> str:
-    """The page."""
-    sections = list(_sections(facts, figures))
-    contents = element(
-        "nav",
-        element("ul", *(element("li", element("a", title, href=f"#{key}")) for key, title, _ in sections)),
-        aria_label="Contents",
+    """Returns the page."""
+    return render_single_page(
+        f"Trajectories: {facts.source}",
+        fragment(element("h1", "Trajectories within a budget"), _headline(facts)),
+        [PageSection(*one) for one in _sections(facts, figures)],
+        element("p", "Written by penstock trajectories. This page loads nothing."),
+        files("penstock.trajectories").joinpath("report.css").read_text(encoding="utf-8"),
     )
-    body = element(
-        "body",
-        element("a", "To the figures", href="#main", class_="skip"),
-        element("header", element("h1", "Trajectories within a budget"), _headline(facts)),
-        contents,
-        element("main", *(_section(*one) for one in sections), id="main"),
-        element("footer", element("p", "Written by penstock trajectories. This page loads nothing.")),
-    )
-    style = files("penstock.trajectories").joinpath("report.css").read_text(encoding="utf-8")
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", f"Trajectories: {facts.source}"),
-        element("style", Html(style)),
-    )
-    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
-
-
-def _section(key: str, title: str, content: Html) -> Html:
-    return element("section", element("h2", title, id=key), content, aria_labelledby=key)
 
 
 def _sections(facts: ReportFacts, figures: ReportFigures) -> Iterator[tuple[str, str, Html]]:
@@ -107,7 +260,9 @@ def _sections(facts: ReportFacts, figures: ReportFigures) -> Iterator[tuple[str,
     yield (
         "ratio",
         "What is left of a row",
-        shares("Share of its tokens that a row kept", figures.ratio_classes),
+        shares(
+            "Share of its tokens that a row kept", "rows", figures.ratio_classes, "No row was compressed."
+        ),
     )
     if totals.still_over_limit:
         yield "over", "Still over the limit", _over(facts, figures)
@@ -155,52 +310,44 @@ def _total(facts: ReportFacts) -> Html:
     totals = facts.totals
     unread = totals.count(TrajectoryOutcome.BAD, TrajectoryOutcome.FAILED)
     cards = [
-        _card(
+        render_card(
             "rows",
             figure_of(totals.rows, id="total-rows"),
             "in one file" if len(facts.files) == 1 else f"in {len(facts.files):,} files",
         ),
-        _card(
+        render_card(
             "tokens before",
             figure_of(totals.tokens_before, short(totals.tokens_before), id="tokens-before"),
             f"{totals.tokens_before:,}",
         ),
-        _card(
+        render_card(
             "tokens after",
             figure_of(totals.tokens_after, short(totals.tokens_after), id="tokens-after"),
             f"{totals.tokens_after:,}",
         ),
-        _card(
+        render_card(
             "kept of all tokens",
             figure_of(round(totals.ratio, 4), f"{totals.ratio:.1%}", id="total-ratio"),
             f"{totals.turns_before:,} → {totals.turns_after:,} turns",
         ),
-        _card(
+        render_card(
             "still over the limit",
             figure_of(totals.still_over_limit, id="still-over"),
             f"limit {facts.target_tokens:,} tokens",
-            bad=bool(totals.still_over_limit),
+            warns=bool(totals.still_over_limit),
         ),
-        _card(
+        render_card(
             "could not be read",
             figure_of(unread, id="unread"),
             "copied as they are" if unread else "all rows were read",
-            bad=bool(unread),
+            warns=bool(unread),
         ),
-        _card("time", figure_of(facts.seconds, _clock(facts.seconds), id="seconds"), _pace(facts)),
-        _card("cost", figure_of(round(totals.cost, 6), f"${totals.cost:,.2f}", id="cost"), _calls(totals)),
+        render_card("time", figure_of(facts.seconds, _clock(facts.seconds), id="seconds"), _pace(facts)),
+        render_card(
+            "cost", figure_of(round(totals.cost, 6), f"${totals.cost:,.2f}", id="cost"), _calls(totals)
+        ),
     ]
-    return element("dl", *cards, class_="cards")
-
-
-def _card(label: str, value: Html, note: str, *, bad: bool = False) -> Html:
-    return element(
-        "div",
-        element("dt", label),
-        element("dd", value),
-        element("dd", note, class_="note"),
-        class_="card warn" if bad else "card",
-    )
+    return render_cards(cards)
 
 
 def _outcomes(totals: Totals) -> Html:
@@ -244,7 +391,14 @@ def _outcomes(totals: Totals) -> Html:
 def _tokens(facts: ReportFacts, figures: ReportFigures) -> Html:
     totals = facts.totals
     classes = Classes(
-        "Tokens", "tokens", EDGES, totals.distribution_before, totals.distribution_after, facts.target_tokens
+        "Tokens of a row, before and after",
+        "rows",
+        "tokens",
+        EDGES,
+        totals.distribution_before,
+        totals.distribution_after,
+        facts.target_tokens,
+        if_none=_NONE_READ,
     )
     return fragment(
         distribution(classes), _spreads("Tokens of a row", figures.tokens_before, figures.tokens_after)
@@ -252,7 +406,15 @@ def _tokens(facts: ReportFacts, figures: ReportFigures) -> Html:
 
 
 def _turns(figures: ReportFigures) -> Html:
-    classes = Classes("Turns", "turns", TURN_EDGES, figures.turn_classes_before, figures.turn_classes_after)
+    classes = Classes(
+        "Turns of a row, before and after",
+        "rows",
+        "turns",
+        TURN_EDGES,
+        figures.turn_classes_before,
+        figures.turn_classes_after,
+        if_none=_NONE_READ,
+    )
     return fragment(
         distribution(classes), _spreads("Turns of a row", figures.turns_before, figures.turns_after)
     )
@@ -383,24 +545,21 @@ def _clock(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
-# Rows side by side in a report: on the left as they were, on the right as they are.
-
-
 def sample_html(shown: ShownSample, *, first: bool) -> Html:
-    """One row, folded but for the first."""
+    """Returns one row side by side: on the left as it was, on the right as it is. Folded but for the first."""
     sample, metrics = shown.sample, shown.sample.metrics
     label = (
         f"{shown.file}, row {sample.row:,}: {metrics.turns_before:,} → {metrics.turns_after:,} turns, "
         f"{metrics.tokens_before:,} → {metrics.tokens_after:,} tokens"
     )
     body = fragment(
-        *_kept(sample.head),
+        *_render_kept(sample.head),
         element(
             "tr",
-            element("td", *_gone(sample.gone)),
+            element("td", *_render_gone(sample.gone)),
             element("td", _turn(sample.summary, "turn summary", numbered=False)),
         ),
-        *_kept(sample.tail),
+        *_render_kept(sample.tail),
     )
     sides = element(
         "table",
@@ -415,7 +574,7 @@ def sample_html(shown: ShownSample, *, first: bool) -> Html:
     return element("details", summary, *reason, wide, class_="sample", **({"open": ""} if first else {}))
 
 
-def _kept(stretch: Stretch) -> Iterator[Html]:
+def _render_kept(stretch: Stretch) -> Iterator[Html]:
     """Turns that stay: the same on both sides, but for a note in one of them."""
 
     def line(turn: SampleTurn) -> Html:
@@ -429,7 +588,7 @@ def _kept(stretch: Stretch) -> Iterator[Html]:
     yield from map(line, stretch.last)
 
 
-def _gone(stretch: Stretch) -> Iterator[Html]:
+def _render_gone(stretch: Stretch) -> Iterator[Html]:
     yield from (_turn(turn, "turn gone") for turn in stretch.first)
     if stretch.hidden:
         yield _more(stretch.hidden, "gave way")
