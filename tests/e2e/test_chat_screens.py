@@ -38,9 +38,9 @@ def test_commands_on_a_terminal(tmp_path):
         chat.type("\x0c")  # Ctrl-L: a clear screen
         chat.wait_idle()
         typed(chat, "/help", "Ctrl-D leaves")
-        typed(chat, "/context", "answers and calls")
-        typed(chat, "/pin m1", "m1 stays whole")
+        typed(chat, "/context", "assistant text")
+        typed(chat, "/pin m1", "m1 will be kept in full")
         typed(chat, "/compress file_1_7.csv", "compressed 6 → ")
-        typed(chat, "/undo", "took back the last compaction")
+        typed(chat, "/undo", "undid the last compaction")
         typed(chat, "/modle", "did you mean /model")
         golden("commands", counts_masked(chat.text))

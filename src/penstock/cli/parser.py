@@ -114,7 +114,7 @@ def add_bench(
     add_shared: Callable[[argparse.ArgumentParser], None],
 ) -> None:
     """The benchmarks of `penstock bench` and their options. `tokens` reads a number of tokens."""
-    benches = parser.add_subparsers(dest="bench", required=True, metavar="BENCHMARK", title="benchmarks")
+    benches = parser.add_subparsers(dest="action", required=True, metavar="BENCHMARK", title="benchmarks")
     add = {"recall": _add_recall, "replay": _add_replay}
     for name, text in BENCHES.items():
         bench = benches.add_parser(

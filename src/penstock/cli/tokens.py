@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.accounts.window import Fill, fill_of
+from penstock.accounts.window import Fill, measure_fill
 from penstock.cli.labels import Label, labels_of, mending_of
 from penstock.cli.layout import aligned, clipped, plural, printable, width_of, wrapped
 from penstock.cli.progress import ProgressLine
@@ -128,7 +128,7 @@ def _measured(given: Given, args: argparse.Namespace) -> Measured:
     document = given.document
     tokenizer = tokenizer_for(given.model)
     beside = beside_tokens(given, tokenizer)
-    fill = fill_of(document.messages, tokenizer, system_tokens=beside.system, tools_tokens=beside.tools)
+    fill = measure_fill(document.messages, tokenizer, system_tokens=beside.system, tools_tokens=beside.tools)
     return Measured(
         dialect=document.dialect.name,
         model=given.model,

@@ -24,7 +24,7 @@ from penstock.loop.asking import Asking
 from penstock.loop.calls import Calls
 from penstock.loop.events import Noticed, TurnEnded
 from penstock.loop.mcp import McpServers  # noqa: TC001 - a struct's field types are read at run time
-from penstock.loop.status import filling_of, status_of
+from penstock.loop.status import agent_fill, agent_status
 from penstock.loop.steering import compact, switch_model
 from penstock.loop.system_prompt import FrozenPrompt  # noqa: TC001 - a struct's field types are read at run time
 from penstock.loop.tool_offer import ToolUse
@@ -36,12 +36,13 @@ from penstock.providers.exchange import Finish
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from penstock.accounts.status import Status
+    from penstock.accounts.window import Fill
     from penstock.context.compactions import ListCompacted
     from penstock.context.live import Context
     from penstock.conversation.message import Message
     from penstock.engine.compressed import Compressed
     from penstock.loop.events import AgentEvent
-    from penstock.loop.status import Status
     from penstock.providers.exchange import Answer, StreamingModel
     from penstock.sessions.session import Session
 
@@ -168,15 +169,15 @@ class Agent:
 
     def status(self) -> Status:
         """Where it stands: model, window, cost, cache."""
-        return status_of(self)
+        return agent_status(self)
 
     def offered(self) -> list[Any]:
         """The tools of the next request, in the model's dialect."""
         return self.asking.offered()
 
-    def filling(self) -> list[tuple[str, int]]:
-        """What fills the window: names and tokens."""
-        return filling_of(self)
+    def fill(self) -> Fill:
+        """Returns what fills the window, by kind of content."""
+        return agent_fill(self)
 
     async def compact(
         self, focus: str | None = None, keep_exchanges: int | None = None

@@ -146,7 +146,7 @@ def test_compress_here_keeps_the_last_exchanges_and_a_topic_is_a_focus(tmp_path,
 def test_pin_and_unpin(tmp_path, monkeypatch):
     async def act(person):
         await person.says("One.", "Two.")
-        assert await person.command("/pin m1") == ["m1 stays whole in later compactions"]
+        assert await person.command("/pin m1") == ["m1 will be kept in full by later compactions"]
         (said,) = await person.command("/pin")
         assert said.startswith("pinned: m1; messages are m1 to m4")
         assert await person.command("/unpin m1") == ["m1 is no longer pinned"]
@@ -159,14 +159,14 @@ def test_pin_and_unpin(tmp_path, monkeypatch):
 
 def test_context_usage_insights_sessions_and_search(tmp_path, monkeypatch):
     async def act(person):
-        assert await person.command("/usage") == ["nothing was asked yet"]
+        assert await person.command("/usage") == ["no requests yet"]
         assert await person.command("/sessions") == ["no conversations yet"]
         await person.says("Where does worker 21 write to?")
         context = await person.command("/context")
         assert re.match(r"\d,\d\d\d of 32,000 tokens, [\d.]+% of the window", context[0])
         assert context[1] == "compaction comes at 27,200; /compress does it now"
         assert [line.split("  ")[1] for line in context[2:]] == [
-            "system prompt", "tools", "your messages", "answers and calls",
+            "system prompt", "tool schemas", "user", "assistant text",
         ]  # fmt: skip
         usage = await person.command("/usage")
         assert usage[1].split()[:2] == ["gpt-4.1", "1"]

@@ -10,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from penstock.accounts.display import shorten_count
+from penstock.accounts.spending import Spending
+from penstock.accounts.status import Status
 from penstock.cli.chat.approval import permission_lines
 from penstock.cli.chat.feedback import compaction_lines, ending_line, tame, tool_line
 from penstock.cli.chat.markdown import AnswerMarkdown, markdown
-from penstock.cli.chat.status import StatusFragment, short_tokens, status_line
+from penstock.cli.chat.status import StatusFragment, status_line
 from penstock.cli.chat.view import TurnView
 from penstock.cli.layout import width_of
 from penstock.cli.screen import Screen
@@ -31,7 +34,6 @@ from penstock.loop.events import (
     ToolStarted,
     TurnEnded,
 )
-from penstock.loop.status import Status
 from penstock.measure.usage import Usage
 from penstock.planning.receipt import Receipt
 
@@ -41,11 +43,8 @@ STATUS = Status(
     prompt_tokens=62_000,
     window_tokens=200_000,
     threshold_tokens=100_000,
-    cost=0.1234,
-    cache_hit=0.87,
+    spending=Spending(9, Usage(input_tokens=13, cache_read_tokens=87), 0.1234),
     compactions=2,
-    requests=9,
-    usage=Usage(),
     caching="",
 )
 RECEIPT = Receipt(
@@ -128,7 +127,7 @@ def test_the_status_line():
     near = msgspec.structs.replace(STATUS, prompt_tokens=90_000)
     assert StatusFragment("warn", "━━━━━━━") in status_line(near, 100)
     assert text_of(status_line(STATUS, 100, unicode=False)).isascii()
-    unknown = msgspec.structs.replace(STATUS, cost=None, cache_hit=None, compactions=0)
+    unknown = msgspec.structs.replace(STATUS, spending=Spending(9, Usage(), None), compactions=0)
     assert text_of(status_line(unknown, 100)).endswith("200k  ·  cost unknown")
 
 
@@ -141,7 +140,7 @@ def test_the_status_line_fits_any_terminal(columns):
     ("count", "text"), [(0, "0"), (9_999, "9,999"), (32_000, "32k"), (1_000_000, "1M"), (1_048_576, "1.05M")]
 )
 def test_tokens_in_few_characters(count, text):
-    assert short_tokens(count) == text
+    assert shorten_count(count) == text
 
 
 @pytest.mark.parametrize("columns", [40, 60, 100])

@@ -7,7 +7,7 @@ import io
 import msgspec
 from benchmarks.traces import generated_traces
 
-from penstock.cli.bench_replay import Replay, Replayed, lines
+from penstock.cli.bench import Replay, ReplayCase, replay_lines
 from penstock.cli.screen import Screen
 from penstock.planning.economics import PriceTerms
 from penstock.replay.bills import Case
@@ -26,13 +26,13 @@ def replay(*windows, **more):
         requests=sum(trace.requests for trace in traces),
         left_out=2,
         model="some\x1b[31mmodel",
-        cases=tuple(Replayed("5m", case, tuple(compare(traces, case))) for case in cases),
+        cases=tuple(ReplayCase("5m", case, tuple(compare(traces, case))) for case in cases),
         **more,
     )
 
 
 def shown(found, **screen):
-    return list(lines(found, Screen(io.StringIO(), **screen)))
+    return list(replay_lines(found, Screen(io.StringIO(), **screen)))
 
 
 def test_a_group_of_columns_for_each_window():

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.accounts.conversations import find_conversation, iterate_conversations
 from penstock.cli.chat.desk import Office
 from penstock.cli.chat.model import ModelChooser, NoModel
 from penstock.cli.chat.script import ScriptChat, prompt_of, talks_to_a_person
 from penstock.cli.chat.wanted import Wanted, reached_by
 from penstock.cli.failure import BAD_INPUT
 from penstock.cli.source import settings_of
-from penstock.cli.stored import conversations, found_session, opened_store
+from penstock.cli.stored import open_store_of
 from penstock.errors import SettingsError, UnknownSession
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     prompt = "" if person else prompt_of(args.prompt)
     with ExitStack() as stack:
         settings = settings_of(args)
-        store = stack.enter_context(opened_store(args))
+        store = stack.enter_context(open_store_of(args))
         resumed = _resumed(store, args.resume)
         chooser = ModelChooser(stack, Wanted.of(args, settings.model))
         try:
@@ -84,8 +85,8 @@ def _resumed(store: Store, given: str | None) -> SessionRow | None:
     if given is None:
         return None
     if given:
-        return found_session(store, given)
-    for row in conversations(store):
+        return find_conversation(store, given)
+    for row in iterate_conversations(store):
         if row.messages:
             return row.tip
     raise UnknownSession("there is no conversation to go on with yet; begin one with penstock chat")

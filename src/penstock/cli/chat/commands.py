@@ -6,23 +6,19 @@ import difflib
 import re
 import time
 from collections.abc import Awaitable, Callable
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.accounts.spending import by, compactions_of, spent
+from penstock.accounts.conversations import list_conversations, make_title
+from penstock.accounts.display import SHORT_ID_CHARS, redact
+from penstock.accounts.usage import report_insights, report_usage
 from penstock.cli.chat.feedback import nothing_line
 from penstock.cli.chat.wanted import reached_by
-from penstock.cli.insights import compaction_lines, insights
-from penstock.cli.insights import lines as insight_lines
 from penstock.cli.layout import aligned, plural, printable, wrapped
-from penstock.cli.search import findings_of
-from penstock.cli.search import lines as search_lines
-from penstock.cli.session_change import pinned_text, undone_text, unpinned_text
-from penstock.cli.session_list import lines as session_lines
-from penstock.cli.session_list import listed, title_of
-from penstock.cli.stored import SHORT, conversations, redacted
+from penstock.cli.search import search_lines, search_store
+from penstock.cli.session_changes import pin_text, undo_text, unpin_text
+from penstock.cli.sessions import list_lines
+from penstock.cli.spending import compaction_lines, insight_lines, spending_table
 from penstock.cli.tokens import bar_rows, percent
-from penstock.cli.usage import table
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role, Text
 from penstock.errors import SettingsError
@@ -101,20 +97,20 @@ async def _undo(desk: Desk, _argument: str, _screen: Screen) -> list[str]:
     before = desk.status.prompt_tokens
     undone = desk.agent.context.undo()
     desk.changed()
-    return [undone_text(desk.conversation, before, desk.status.prompt_tokens, undone=undone)]
+    return [undo_text(desk.conversation, before, desk.status.prompt_tokens, undone=undone)]
 
 
 async def _pin(desk: Desk, argument: str, _screen: Screen) -> list[str]:
     if not argument:
         return [_pins(desk)]
-    return [pinned_text(argument, whole=desk.agent.session.pin(argument))]
+    return [pin_text(argument, in_view=desk.agent.session.pin(argument))]
 
 
 async def _unpin(desk: Desk, argument: str, _screen: Screen) -> list[str]:
     if not argument:
         return [_pins(desk)]
     desk.agent.session.unpin(argument)
-    return [unpinned_text(argument)]
+    return [unpin_text(argument)]
 
 
 def _pins(desk: Desk) -> str:
@@ -124,40 +120,37 @@ def _pins(desk: Desk) -> str:
 
 
 async def _context(desk: Desk, _argument: str, screen: Screen) -> list[str]:
-    status, filling = desk.status, desk.agent.filling()
-    total = sum(tokens for _, tokens in filling)
+    status, fill = desk.status, desk.agent.fill()
     window = status.window_tokens
     head = f"{status.prompt_tokens:,} of {window:,} tokens, {percent(status.prompt_tokens / window)} of the window"
-    rows = [[printable(name), f"{tokens:,}"] for name, tokens in filling]
+    rows = [[kind, f"{tokens:,}"] for kind, tokens in fill.kinds.items()]
     return [
         screen.paint(head, "bold"),
         screen.paint(f"compaction comes at {status.threshold_tokens:,}; /compress does it now", "dim"),
-        *bar_rows(rows, [tokens for _, tokens in filling], max(1, total), screen),
+        *bar_rows(rows, list(fill.kinds.values()), fill.total_tokens, screen),
     ]
 
 
 async def _usage(desk: Desk, _argument: str, screen: Screen) -> list[str]:
-    store, session = desk.store, desk.agent.session
-    rows = store.usage(session_id=session.id)
-    if not rows:
-        return ["nothing was asked yet"]
-    made = compactions_of(store.compactions(session.id, undone=True), rows)
-    models = by(rows, lambda row: row.model)
-    return [*table("model", models, screen, spent(rows)), "", *compaction_lines(made, screen)]
+    found = report_usage(desk.store, desk.agent.session.id)
+    if not found.total.requests:
+        return ["no requests yet"]
+    table = spending_table("model", found.models, screen, found.total)
+    return [*table, "", *compaction_lines(found.compactions, screen)]
 
 
 async def _insights(desk: Desk, argument: str, screen: Screen) -> list[str]:
     days = int(argument) if argument.isascii() and argument.isdigit() and len(argument) < 6 else 0
     if argument and not 1 <= days <= _MOST_DAYS:
         return [f"{printable(argument)!r} is no number of days; /insights 7 shows the last week"]
-    return list(insight_lines(insights(desk.store, days or _DAYS, time.time()), screen))
+    return list(insight_lines(report_insights(desk.store, days or _DAYS, time.time()), screen))
 
 
 async def _new(desk: Desk, _argument: str, _screen: Screen) -> list[str]:
     before, said = desk.conversation, len(desk.agent.session)
     await desk.agent.aclose()
     desk.open()
-    kept = f"; the last one is kept: /resume {before[:SHORT]}" if said else ""
+    kept = f"; the last one is kept: /resume {before[:SHORT_ID_CHARS]}" if said else ""
     return [f"a new conversation{kept}"]
 
 
@@ -202,8 +195,8 @@ def _own_model(desk: Desk, row: SessionRow) -> tuple[ModelChoice, str]:
 def recap(desk: Desk, screen: Screen) -> list[str]:
     """Where a conversation that goes on stands: its title, its model, and what was said last."""
     session = desk.agent.session
-    title = title_of(desk.store, session.row, session.row.title)
-    head = f"{desk.conversation[:SHORT]}  {printable(title)}"
+    title = make_title(desk.store, session.row, session.row.title)
+    head = f"{desk.conversation[:SHORT_ID_CHARS]}  {printable(title)}"
     lines = [
         screen.paint(screen.clip(head, 0), "bold"),
         screen.paint(
@@ -220,24 +213,22 @@ def recap(desk: Desk, screen: Screen) -> list[str]:
             last[message.role] = text
     for role, who in ((Role.USER, "you"), (Role.ASSISTANT, "answer")):
         if role in last:
-            text = " ".join(redacted(last[role]).split())
+            text = " ".join(redact(last[role]).split())
             short = text if len(text) <= _RECAP_CHARS else f"{text[:_RECAP_CHARS]}…"
             lines += wrapped(f"{who + ':':8}{printable(short)}", screen.columns, 8)
     return lines
 
 
 async def _sessions(desk: Desk, _argument: str, screen: Screen) -> list[str]:
-    rows = [row for row in islice(conversations(desk.store), _LISTED + 1) if row.messages]
-    if not rows:
-        return ["no conversations yet"]
-    return list(session_lines([listed(desk.store, row) for row in rows[:_LISTED]], screen))
+    found = list_conversations(desk.store, _LISTED, with_empty=False)
+    return list(list_lines(found, screen)) if found else ["no conversations yet"]
 
 
 async def _search(desk: Desk, argument: str, screen: Screen) -> list[str]:
     if not argument:
         return ["what for? /search QUERY finds words, names, paths and values in every conversation"]
     wish = Wish(hits=_FOUND, characters=_EXCERPT_CHARS)
-    found = findings_of(desk.store, argument, wish, embedder=embedder_for(desk.office.settings))
+    found = search_store(desk.store, argument, wish, embedder=embedder_for(desk.office.settings))
     return list(search_lines(found, argument, screen))
 
 

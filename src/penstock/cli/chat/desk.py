@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.accounts.spending import Compactions, compactions_of, spent
+from penstock.accounts.conversations import find_conversation, iterate_conversations
+from penstock.accounts.display import SHORT_ID_CHARS
+from penstock.accounts.spending import CompactionTotals, sum_compactions, sum_requests
 from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.cli.chat.feedback import SECOND_COMPACTION, tidied_line
 from penstock.cli.chat.status import summary_lines
 from penstock.cli.chat.wanted import keep_reached
 from penstock.cli.progress import ProgressLine
-from penstock.cli.stored import SHORT, conversations, found_session
 from penstock.errors import SettingsError, UnknownSession
 from penstock.loop.events import Compacted, Noticed, TurnEnded, Used
 
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.accounts.spending import Spending
+    from penstock.accounts.status import Status
     from penstock.cli.chat.model import ModelChoice, ModelChooser
     from penstock.loop.agent import Agent
     from penstock.loop.approvals import Ask
     from penstock.loop.events import AgentEvent
-    from penstock.loop.status import Status
     from penstock.settings import Settings
     from penstock.stores.values import SessionRow, Store, UsageRow
 
@@ -107,17 +108,17 @@ class Desk:
         model = self.choice.model
         if row.dialect != model.dialect:
             raise SettingsError(
-                f"{row.conversation[:SHORT]} is kept in the dialect {row.dialect}, and {model.name} "
+                f"{row.conversation[:SHORT_ID_CHARS]} is kept in the dialect {row.dialect}, and {model.name} "
                 f"({self.choice.provider}) speaks {model.dialect}: choose another with --provider and --model, or convert "
-                f"it with penstock sessions export {row.conversation[:SHORT]} --dialect {model.dialect}"
+                f"it with penstock sessions export {row.conversation[:SHORT_ID_CHARS]} --dialect {model.dialect}"
             )
 
     def found(self, given: str) -> str:
         """The session that an id, its beginning, or nothing at all (the conversation of last time) stands for."""
         if given:
-            return found_session(self.store, given).id
+            return find_conversation(self.store, given).id
         here = self.conversation if self._visited else ""
-        for row in conversations(self.store):
+        for row in iterate_conversations(self.store):
             if row.id != here and row.messages:
                 return row.tip.id
         raise UnknownSession("there is no earlier conversation to go on with; see penstock sessions list")
@@ -162,19 +163,19 @@ class Desk:
 
     def summary(self) -> list[str]:
         """What the requests of this chat took, in lines."""
-        return summary_lines(*self.spending(), self.conversation[:SHORT])
+        return summary_lines(*self.spending(), self.conversation[:SHORT_ID_CHARS])
 
-    def spending(self) -> tuple[Spending, Compactions]:
+    def spending(self) -> tuple[Spending, CompactionTotals]:
         """What the requests of this chat took, and the compactions made in it."""
         requests: list[UsageRow] = []
-        made = Compactions()
+        made = CompactionTotals()
         for conversation in filter(self._is_there, self._visited):
             tip = self.store.tip(conversation).id
             rows = self.store.usage(session_id=tip, since=self._started)
             new = [row for row in self.store.compactions(tip, undone=True) if row.created >= self._started]
             requests += rows
-            made += compactions_of(new, rows)
-        return spent(requests), made
+            made += sum_compactions(new, rows)
+        return sum_requests(requests), made
 
     def _is_there(self, conversation: str) -> bool:
         try:

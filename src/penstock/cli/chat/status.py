@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.accounts.display import format_money, shorten_count
 from penstock.cli.layout import plural, printable, width_of
-from penstock.cli.stored import money
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.accounts.spending import Compactions, Spending
-    from penstock.loop.status import Status
+    from penstock.accounts.spending import CompactionTotals, Spending
+    from penstock.accounts.status import Status
 
-__all__ = ["StatusFragment", "short_tokens", "status_line", "summary_lines"]
+__all__ = ["StatusFragment", "status_line", "summary_lines"]
 
 _BAR_COLUMNS = 16
 _NEAR = 0.85  # of the way to the threshold: from here on the bar warns
@@ -29,14 +29,16 @@ class StatusFragment(NamedTuple):
 def status_line(status: Status, columns: int, *, unicode: bool = True) -> list[StatusFragment]:
     """Model, how full the window is, cost and cache hits; what does not fit is left out, the least needed first."""
     full = status.prompt_tokens / status.window_tokens if status.window_tokens else 0.0
-    share = f"{full:.0%} of {short_tokens(status.window_tokens)}"
+    share = f"{full:.0%} of {shorten_count(status.window_tokens)}"
     parts = [
         [StatusFragment("plain", printable(status.model))],
         [*_bar(status, unicode=unicode), StatusFragment("plain", f" {share}")],
         [
             StatusFragment(
                 "dim",
-                "cost unknown" if status.cost is None and status.requests else money(status.cost or 0.0),
+                "cost unknown"
+                if status.cost is None and status.requests
+                else format_money(status.cost or 0.0),
             )
         ],
     ]
@@ -73,16 +75,7 @@ def _bar(status: Status, *, unicode: bool) -> Iterator[StatusFragment]:
     yield StatusFragment("dim", rest)
 
 
-def short_tokens(count: int) -> str:
-    """A number of tokens in few characters."""
-    if count < 10_000:
-        return f"{count:,}"
-    if count < 1_000_000:
-        return f"{count / 1_000:.0f}k"
-    return f"{count / 1_000_000:.2f}".rstrip("0").rstrip(".") + "M"
-
-
-def summary_lines(spending: Spending, made: Compactions, resume: str) -> list[str]:
+def summary_lines(spending: Spending, made: CompactionTotals, resume: str) -> list[str]:
     """What the requests took in all, and how to go on. Nothing where there were none."""
     if not spending.requests:
         return []
@@ -95,10 +88,10 @@ def summary_lines(spending: Spending, made: Compactions, resume: str) -> list[st
         output += f" ({usage.reasoning_tokens:,} of them reasoning)"
     tokens = f"{usage.prompt_tokens:,} tokens in ({', '.join(cached)}), {output}"
     hits = "" if ratio is None else f" · cache hits {ratio:.0%}"
-    cost = "cost unknown" if spending.cost is None else money(spending.cost)
+    cost = "cost unknown" if spending.cost is None else format_money(spending.cost)
     compactions = plural(made.count, "compaction")
     if made.model_calls:
-        compactions += f" ({plural(made.model_calls, 'model call')}, {money(made.cost)})"
+        compactions += f" ({plural(made.model_calls, 'model call')}, {format_money(made.cost)})"
     return [
         f"{plural(spending.requests, 'request')} · {tokens}{hits} · {cost} · {compactions}",
         *([f"go on with: penstock chat --resume {resume}"] if resume else []),

@@ -8,10 +8,11 @@ import signal
 import sys
 import time
 from contextlib import contextmanager, suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from penstock import __version__
+from penstock.accounts.conversations import list_conversations
+from penstock.accounts.display import SHORT_ID_CHARS
 from penstock.cli.chat.approval import asking_with
 from penstock.cli.chat.commands import parse, recap, run_command
 from penstock.cli.chat.desk import Desk, Host
@@ -20,8 +21,6 @@ from penstock.cli.chat.status import status_line
 from penstock.cli.chat.view import TurnView, console_for
 from penstock.cli.layout import printable, wrapped
 from penstock.cli.screen import screen_of
-from penstock.cli.session_list import title_of
-from penstock.cli.stored import SHORT, conversations
 from penstock.errors import PenstockError
 from penstock.loop.approvals import ApprovalReply
 from penstock.measure.tokens import tokenizer_for
@@ -104,9 +103,8 @@ class TerminalChat:
 
     def _ids(self) -> Sequence[tuple[str, str]]:
         """Conversations for completion: the beginning of the id, and the title."""
-        store = self._desk.store
-        rows = islice(conversations(store), _COMPLETED)
-        return [(row.id[:SHORT], title_of(store, row.tip, row.title)) for row in rows if row.messages]
+        found = list_conversations(self._desk.store, _COMPLETED, with_empty=False)
+        return [(one.row.id[:SHORT_ID_CHARS], one.title) for one in found]
 
     def _greeting(self, *, resumed: bool) -> Iterator[str]:
         screen, status, choice = self._screen, self._desk.status, self._desk.choice
