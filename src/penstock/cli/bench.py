@@ -18,9 +18,8 @@ import msgspec
 
 from penstock.accounts.conversations import find_conversation, iterate_conversations
 from penstock.accounts.display import format_money
-from penstock.cli.layout import aligned, plural, printable, wrapped
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import Screen, screen_of
+from penstock.cli.screen import Screen, align, plural, printable, screen_of, wrap
 from penstock.cli.source import read_bytes, settings_of
 from penstock.cli.stored import open_store_of
 from penstock.conversation.dialects import decode_all, dialect_named
@@ -289,9 +288,9 @@ def replay_lines(found: Replay, screen: Screen) -> Iterator[str]:
             "bold",
         )
         yield from _table(own, found.recall, screen)
-        yield from wrapped(_promise(own), screen.columns, indent=2)
+        yield from wrap(_promise(own), screen.columns, indent=2)
     if found.recall:
-        yield from wrapped(_RECALL_NOTE, screen.columns, indent=2)
+        yield from wrap(_RECALL_NOTE, screen.columns, indent=2)
 
 
 def _table(cases: Sequence[ReplayCase], recall: Mapping[str, Recalled], screen: Screen) -> Iterator[str]:
@@ -309,7 +308,7 @@ def _table(cases: Sequence[ReplayCase], recall: Mapping[str, Recalled], screen: 
             row += [_millions(own.bill.sent_tokens), _cost(own, case.case.terms), f"{own.of_never:.3f}"]
         row += [f"{outcome.bill.compactions:,}"] if single else []
         rows.append([*row, *([_kept(recall.get(outcome.policy))] if recall else [])])
-    for number, line in enumerate(aligned(rows, right=set(range(1, len(headings))))):
+    for number, line in enumerate(align(rows, right=set(range(1, len(headings))))):
         text = "  ".join(line)
         yield screen.paint(text, "dim") if number == 0 else text
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock import __version__
-from penstock.cli.layout import printable
+from penstock.cli.screen import printable
 from penstock.errors import IllegalResult, InputError, PenstockError, TargetTooSmall
 
 __all__ = ["BAD_INPUT", "FAULT", "TOO_SMALL", "CommandFailure", "failure_of"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.cli.layout import printable
+from penstock.cli.screen import printable
 from penstock.conversation.dialects import link_calls
 from penstock.conversation.message import Message, Summary, ToolCall, ToolResult
 from penstock.conversation.opening import OURS, unmerge

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.labels import Label, Mending, holds_handoff, labels_of, mending_of
-from penstock.cli.layout import plural, printable
+from penstock.cli.screen import plural, printable
 from penstock.conversation.message import (
     Image,
     Message,

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from penstock.accounts.conversations import find_conversation
 from penstock.accounts.display import SHORT_ID_CHARS, format_time
 from penstock.accounts.search import search_conversations
-from penstock.cli.layout import printable
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import screen_of
+from penstock.cli.screen import printable, screen_of
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
 from penstock.recall.ranking import Wish

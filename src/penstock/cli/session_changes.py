@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.accounts.conversations import count_view_tokens, find_conversation
 from penstock.accounts.display import SHORT_ID_CHARS, format_time
-from penstock.cli.layout import aligned, plural
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import screen_of
+from penstock.cli.screen import align, plural, screen_of
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
 from penstock.errors import SettingsError
@@ -117,7 +116,7 @@ def _expire_lines(gone: Sequence[Expired], days: int, *, dry_run: bool) -> Itera
         return
     yield f"{'would delete' if dry_run else 'deleted'} {_count(gone)} not used for {plural(days, 'day')}"
     rows = [[one.id, format_time(one.updated), plural(one.messages, "message")] for one in gone]
-    yield from ("  " + "  ".join(cells) for cells in aligned(rows))
+    yield from ("  " + "  ".join(cells) for cells in align(rows))
 
 
 def _count(gone: Sequence[Expired]) -> str:

@@ -13,10 +13,9 @@ import msgspec
 from penstock.accounts.conversations import find_conversation
 from penstock.accounts.display import SHORT_ID_CHARS
 from penstock.cli.failure import BAD_INPUT, failure_of
-from penstock.cli.layout import plural, printable
 from penstock.cli.output import write_file, write_stdout
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import Screen, screen_of
+from penstock.cli.screen import Screen, plural, printable, screen_of
 from penstock.cli.source import read_bytes, settings_of
 from penstock.cli.stored import open_store_of
 from penstock.errors import InputError, StoreError

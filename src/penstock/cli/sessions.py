@@ -15,8 +15,7 @@ from penstock.accounts.conversations import (
     read_handle,
 )
 from penstock.accounts.display import SHORT_ID_CHARS, format_money, format_time, redact, shorten_count
-from penstock.cli.layout import aligned, clipped, fitting, plural, printable
-from penstock.cli.screen import Screen, screen_of
+from penstock.cli.screen import Screen, align, clip, drop_columns, plural, printable, screen_of
 from penstock.cli.stored import open_store_of
 from penstock.sessions.facts import KeptKind
 from penstock.stores.values import SUBAGENT
@@ -58,14 +57,14 @@ def list_lines(found: Sequence[ListedConversation], screen: Screen) -> Iterator[
     """Yields the table, no wider than the screen: on a narrow one, columns give way to the title."""
     columns = screen.columns or _PLAIN_COLUMNS
     rows = [_HEADINGS[:-1], *(_cells(one) for one in found)]
-    cells_that_fit = fitting(rows, columns - _LEAST_TITLE_COLUMNS - 2, _DROPPED_FIRST)
+    cells_that_fit = drop_columns(rows, columns - _LEAST_TITLE_COLUMNS - 2, _DROPPED_FIRST)
     titles = [_HEADINGS[-1], *(printable(one.title) for one in found)]
     for number, (cells, title) in enumerate(
-        zip(aligned(cells_that_fit, right={2, 3, 4, 5}), titles, strict=True)
+        zip(align(cells_that_fit, right={2, 3, 4, 5}), titles, strict=True)
     ):
         start = "  ".join(cells)
         room = columns - len(start) - 2
-        line = f"{start}  {clipped(title, max(room, 8), screen.unicode)}".rstrip()
+        line = f"{start}  {clip(title, max(room, 8), screen.unicode)}".rstrip()
         yield screen.paint(line, "dim") if number == 0 else line
 
 
@@ -130,7 +129,7 @@ def show_lines(found: ConversationAccount, screen: Screen) -> Iterator[str]:
         yield f"  requests     {len(found.requests):,}, cost {format_money(found.spending.cost)}"
     yield screen.paint("sessions", "bold")
     rows = [[row.id, *_period(row)] for row in found.lineage]
-    yield from ("  " + "  ".join(cells).rstrip() for cells in aligned(rows))
+    yield from ("  " + "  ".join(cells).rstrip() for cells in align(rows))
     if found.compactions:
         yield screen.paint("compactions", "bold")
     for one in found.compactions:
@@ -162,7 +161,7 @@ def _fact_lines(facts: Sequence[FactRow] | None, screen: Screen) -> Iterator[str
         yield "  none: facts are kept for messages that a compaction removes from the view"
         return
     rows = [[f"m{fact.position + 1}", fact.kind, _fact_text(fact)] for fact in facts]
-    yield from (screen.clip("  " + "  ".join(cells), 0) for cells in aligned(rows, right={0}))
+    yield from (screen.clip("  " + "  ".join(cells), 0) for cells in align(rows, right={0}))
 
 
 def _fact_text(fact: FactRow) -> str:

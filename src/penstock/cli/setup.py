@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.accounts.display import make_redactor
-from penstock.cli.layout import aligned, plural, printable, wrapped
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import Screen, screen_of
+from penstock.cli.screen import Screen, align, plural, printable, screen_of, wrap
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
 from penstock.config import Sourced, config_path, given_values, plugins_folder
@@ -85,7 +84,7 @@ def list_settings(given: dict[str, Sourced], redactor: Redactor) -> list[ShownSe
 def setting_lines(shown: Sequence[ShownSetting], screen: Screen) -> Iterator[str]:
     """Yields a line for each setting; defaults are dimmed."""
     rows = [[one.key, _setting_text(one.value), printable(one.source)] for one in shown]
-    for cells, one in zip(aligned(rows), shown, strict=True):
+    for cells, one in zip(align(rows), shown, strict=True):
         line = "  ".join(cells).rstrip()
         yield screen.paint(line, "dim") if one.source == "default" else line
 
@@ -165,12 +164,12 @@ def engine_lines(shown: Sequence[ListedEngine], screen: Screen) -> Iterator[str]
     """Yields the table; the active engine has a star, and a problem stands below its engine."""
     rows = [_ENGINE_HEADINGS, *([printable(one.name), one.kind, printable(one.where)] for one in shown)]
     marks = [" ", *("*" if one.active else " " for one in shown)]
-    table = [f"{mark} {'  '.join(cells)}".rstrip() for mark, cells in zip(marks, aligned(rows), strict=True)]
+    table = [f"{mark} {'  '.join(cells)}".rstrip() for mark, cells in zip(marks, align(rows), strict=True)]
     yield screen.paint(table[0], "dim")
     for one, line in zip(shown, table[1:], strict=True):
         yield screen.paint(line, "bold") if one.active else line
         if one.problem:
-            for part in wrapped(f"    cannot be loaded: {printable(one.problem)}", screen.columns, indent=6):
+            for part in wrap(f"    cannot be loaded: {printable(one.problem)}", screen.columns, indent=6):
                 yield screen.paint(part, "yellow")
 
 

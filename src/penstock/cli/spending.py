@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from penstock.accounts.conversations import find_conversation
 from penstock.accounts.display import format_money
 from penstock.accounts.usage import report_insights, report_usage
-from penstock.cli.layout import aligned, fitting, plural, printable
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import Screen, screen_of
+from penstock.cli.screen import Screen, align, drop_columns, plural, printable, screen_of
 from penstock.cli.stored import open_store_of
 
 if TYPE_CHECKING:
@@ -88,8 +87,8 @@ def spending_table(
     ]
     if total is not None and len(groups) > 1:
         rows.append(["total", *_cells(total)])
-    shown = fitting(rows, screen.columns, _DROPPED_FIRST)
-    for number, row in enumerate(aligned(shown, right=set(range(1, len(_HEADINGS) + 1)))):
+    shown = drop_columns(rows, screen.columns, _DROPPED_FIRST)
+    for number, row in enumerate(align(shown, right=set(range(1, len(_HEADINGS) + 1)))):
         line = "  ".join(row)
         yield screen.paint(line, "dim") if number == 0 else line
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from penstock.cli.layout import plural
+from penstock.cli.screen import plural
 from penstock.cli.source import settings_of
 from penstock.errors import StoreUnavailable
 from penstock.sessions.retention import honour_retention

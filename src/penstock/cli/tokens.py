@@ -10,9 +10,8 @@ import msgspec
 
 from penstock.accounts.window import Fill, measure_fill
 from penstock.cli.labels import Label, labels_of, mending_of
-from penstock.cli.layout import aligned, clipped, plural, printable, width_of, wrapped
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import Screen, screen_of
+from penstock.cli.screen import Screen, align, clip, plural, printable, screen_of, width_of, wrap
 from penstock.cli.source import Given, RequestOverhead, beside_tokens, read_given
 from penstock.measure.tokens import Tokenizer, tokenizer_for
 from penstock.measure.windows import Window, resolve_window
@@ -77,7 +76,7 @@ def lines(measured: Measured, screen: Screen) -> Iterator[str]:
         yield screen.paint(bar, "yellow" if share > 1 else "cyan") + screen.paint(rest, "dim")
     if measured.beside_tokens:
         listed = f"{total - measured.beside_tokens:,} in the list of messages, which compress counts"
-        yield from wrapped(f"{listed}, and {measured.beside_tokens:,} beside it", screen.columns)
+        yield from wrap(f"{listed}, and {measured.beside_tokens:,} beside it", screen.columns)
     about = [
         plural(len(measured.fill.messages), "message"),
         measured.dialect,
@@ -102,7 +101,7 @@ def bar_rows(rows: list[list[str]], sizes: list[int], total: int, screen: Screen
     """Rows whose last cell is a number of tokens, each with its share and, on a terminal, a bar."""
     cells = [[*row, percent(size / total if total else 0.0)] for row, size in zip(rows, sizes, strict=True)]
     width = len(cells[0]) if cells else 0
-    for row, size in zip(aligned(cells, right={width - 1, width - 2}), sizes, strict=True):
+    for row, size in zip(align(cells, right={width - 1, width - 2}), sizes, strict=True):
         text = "  " + "  ".join(row)
         if not screen.bars:
             yield text
@@ -113,7 +112,7 @@ def bar_rows(rows: list[list[str]], sizes: list[int], total: int, screen: Screen
 
 def _message_row(measured: Measured, place: int, screen: Screen) -> list[str]:
     label = measured.labels[place]
-    tools = clipped(label.tools_text, _TOOL_COLUMNS, screen.unicode)
+    tools = clip(label.tools_text, _TOOL_COLUMNS, screen.unicode)
     return [label.handle or "-", label.role, tools, f"{measured.fill.messages[place]:,}"]
 
 

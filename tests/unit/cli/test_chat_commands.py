@@ -12,8 +12,7 @@ import pytest
 
 from penstock.cli.chat.commands import COMMANDS, parse, run_command
 from penstock.cli.chat.desk import Desk, Host, Office
-from penstock.cli.chat.model import ModelChooser
-from penstock.cli.chat.wanted import Wanted
+from penstock.cli.chat.model import ModelChooser, ModelWish
 from penstock.cli.screen import Screen
 from penstock.errors import SettingsError, UnknownHandle, UnknownSession
 from penstock.loop.events import Compacted, Noticed
@@ -56,7 +55,7 @@ async def at_the_desk(script, tmp_path, monkeypatch, window=32_000, semantic=Fal
         async with ScriptedProvider(script, repeat_last=True) as server:
             store = open_store(f"sqlite:///{tmp_path}/s.db")
             stack.callback(store.close)
-            chooser = ModelChooser(stack, Wanted(model="gpt-4.1", base_url=f"{server.base_url}/v1"))
+            chooser = ModelChooser(stack, ModelWish(model="gpt-4.1", base_url=f"{server.base_url}/v1"))
             office = Office(settings=settings, store=store, chooser=chooser, folder=tmp_path)
             desk = Desk(office, chooser.first(), Host(tell=heard.append))
             desk.open()

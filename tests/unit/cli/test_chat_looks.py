@@ -14,12 +14,17 @@ from penstock.accounts.display import shorten_count
 from penstock.accounts.spending import Spending
 from penstock.accounts.status import Status
 from penstock.cli.chat.approval import permission_lines
-from penstock.cli.chat.feedback import compaction_lines, ending_line, tame, tool_line
+from penstock.cli.chat.lines import (
+    Fragment,
+    compaction_lines,
+    ending_line,
+    status_line,
+    strip_controls,
+    tool_line,
+)
 from penstock.cli.chat.markdown import AnswerMarkdown, markdown
-from penstock.cli.chat.status import StatusFragment, status_line
 from penstock.cli.chat.view import TurnView
-from penstock.cli.layout import width_of
-from penstock.cli.screen import Screen
+from penstock.cli.screen import Screen, width_of
 from penstock.loop.approvals import Access, Permission
 from penstock.loop.events import (
     Asked,
@@ -109,7 +114,7 @@ def test_a_fence_that_is_not_closed_waits():
 
 
 def test_what_drives_a_terminal_is_dropped():
-    assert tame("a\x1b[2Jb\x07\r\x9bc\n\td") == "a[2Jbc\n\td"
+    assert strip_controls("a\x1b[2Jb\x07\r\x9bc\n\td") == "a[2Jbc\n\td"
 
 
 def test_code_can_be_copied_and_headings_stand_left():
@@ -125,7 +130,7 @@ def test_the_status_line():
         "claude-sonnet-4-5  ·  ━━━━━───┼─────── 31% of 200k  ·  $0.1234  ·  cache 87%  ·  2 compactions"
     )
     near = msgspec.structs.replace(STATUS, prompt_tokens=90_000)
-    assert StatusFragment("warn", "━━━━━━━") in status_line(near, 100)
+    assert Fragment("warn", "━━━━━━━") in status_line(near, 100)
     assert text_of(status_line(STATUS, 100, unicode=False)).isascii()
     unknown = msgspec.structs.replace(STATUS, spending=Spending(9, Usage(), None), compactions=0)
     assert text_of(status_line(unknown, 100)).endswith("200k  ·  cost unknown")

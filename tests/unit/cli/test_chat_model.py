@@ -7,8 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from penstock.cli.chat import model as chat_model
-from penstock.cli.chat.model import ModelChoice, ModelChooser, NoModel
-from penstock.cli.chat.wanted import LOCAL, Wanted
+from penstock.cli.chat.model import LOCAL, ModelChoice, ModelChooser, ModelWish, NoModel
 from penstock.errors import SettingsError
 from penstock.providers.connect import ConnectOptions, connect
 from penstock.providers.presets import PRESETS
@@ -28,7 +27,7 @@ def nothing_installed(monkeypatch):
 
 
 def chooser(**wanted):
-    return ModelChooser(ExitStack(), Wanted(**wanted))
+    return ModelChooser(ExitStack(), ModelWish(**wanted))
 
 
 def row(model, dialect):

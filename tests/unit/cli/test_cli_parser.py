@@ -6,14 +6,8 @@ from importlib import import_module
 import pytest
 
 from penstock.cli.main import HOMES
-from penstock.cli.parser import (
-    DIALECT_NAMES,
-    Share,
-    build_parser,
-    key_and_value,
-    target,
-    token_count,
-)
+from penstock.cli.options import DIALECT_NAMES, Share, key_and_value, target, token_count
+from penstock.cli.parser import build_parser
 from penstock.conversation.dialects import DIALECTS
 
 

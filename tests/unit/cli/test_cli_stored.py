@@ -15,8 +15,7 @@ from tests.unit.transfer.recorded_files import claude_line, claude_session, code
 
 from penstock.accounts.conversations import list_conversations
 from penstock.accounts.spending import group_requests
-from penstock.cli.layout import width_of
-from penstock.cli.screen import Screen
+from penstock.cli.screen import Screen, width_of
 from penstock.cli.sessions import list_lines
 from penstock.cli.spending import spending_table
 from penstock.sessions.session import Session

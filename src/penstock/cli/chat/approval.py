@@ -7,8 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.cli.layout import plural, printable
-from penstock.cli.screen import screen_of
+from penstock.cli.screen import plural, printable, screen_of
 from penstock.loop.approvals import Access, ApprovalReply
 
 if TYPE_CHECKING:

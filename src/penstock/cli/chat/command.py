@@ -13,9 +13,8 @@ import msgspec
 
 from penstock.accounts.conversations import find_conversation, iterate_conversations
 from penstock.cli.chat.desk import Office
-from penstock.cli.chat.model import ModelChooser, NoModel
-from penstock.cli.chat.script import ScriptChat, prompt_of, talks_to_a_person
-from penstock.cli.chat.wanted import Wanted, reached_by
+from penstock.cli.chat.model import ModelChooser, ModelWish, NoModel, read_route
+from penstock.cli.chat.script import ScriptChat, is_interactive, read_prompt
 from penstock.cli.failure import BAD_INPUT
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
@@ -35,19 +34,19 @@ _NEEDED = ("prompt_toolkit", "rich")
 
 def run(args: argparse.Namespace) -> int:
     """Talk, or answer once; the exit code. Raises SettingsError, UnknownSession, InputError."""
-    person = talks_to_a_person(args.prompt)
+    person = is_interactive(args.prompt)
     if person:
         _check_installed()
         if args.json:
             raise SettingsError("--json reports on one answer; give the prompt with -p, or in a pipe")
-    prompt = "" if person else prompt_of(args.prompt)
+    prompt = "" if person else read_prompt(args.prompt)
     with ExitStack() as stack:
         settings = settings_of(args)
         store = stack.enter_context(open_store_of(args))
         resumed = _resumed(store, args.resume)
-        chooser = ModelChooser(stack, Wanted.of(args, settings.model))
+        chooser = ModelChooser(stack, ModelWish.of(args, settings.model))
         try:
-            choice = chooser.first(resumed, reached_by(store, resumed) if resumed else None)
+            choice = chooser.first(resumed, read_route(store, resumed) if resumed else None)
         except NoModel as error:
             print(f"penstock: {error}", file=sys.stderr)
             return BAD_INPUT

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.accounts.conversations import list_conversations, make_title
 from penstock.accounts.display import SHORT_ID_CHARS, redact
 from penstock.accounts.usage import report_insights, report_usage
-from penstock.cli.chat.feedback import nothing_line
-from penstock.cli.chat.wanted import reached_by
-from penstock.cli.layout import aligned, plural, printable, wrapped
+from penstock.cli.chat.lines import nothing_to_compress_line
+from penstock.cli.chat.model import read_route
+from penstock.cli.screen import align, plural, printable, wrap
 from penstock.cli.search import search_lines, search_store
 from penstock.cli.session_changes import pin_text, undo_text, unpin_text
 from penstock.cli.sessions import list_lines
@@ -90,7 +90,9 @@ async def _compress(desk: Desk, argument: str, _screen: Screen) -> list[str]:
         result = await desk.agent.compact(keep_exchanges=keep)
     else:
         result = await desk.agent.compact(argument or None)
-    return [] if result is not None else [nothing_line()]  # a compaction that was made has been told
+    return (
+        [] if result is not None else [nothing_to_compress_line()]
+    )  # a compaction that was made has been told
 
 
 async def _undo(desk: Desk, _argument: str, _screen: Screen) -> list[str]:
@@ -159,7 +161,7 @@ async def _model(desk: Desk, argument: str, screen: Screen) -> list[str]:
         await desk.use(desk.office.chooser.other(argument, desk.choice))
     status = desk.status
     now = f"{printable(status.model)} ({desk.choice.provider}), window {status.window_tokens:,} tokens"
-    return [f"{'now ' if argument else ''}{now}", *wrapped(printable(status.caching), screen.columns)]
+    return [f"{'now ' if argument else ''}{now}", *wrap(printable(status.caching), screen.columns)]
 
 
 async def _resume(desk: Desk, argument: str, screen: Screen) -> list[str]:
@@ -176,7 +178,7 @@ async def _resume(desk: Desk, argument: str, screen: Screen) -> list[str]:
     await desk.agent.aclose()
     desk.open(session_id)
     told = why and f"it goes on with {printable(own.model.name)}, since its own model is out of reach: {why}"
-    return [*recap(desk, screen), *wrapped(told, screen.columns)] if told else recap(desk, screen)
+    return [*recap(desk, screen), *wrap(told, screen.columns)] if told else recap(desk, screen)
 
 
 def _own_model(desk: Desk, row: SessionRow) -> tuple[ModelChoice, str]:
@@ -185,7 +187,7 @@ def _own_model(desk: Desk, row: SessionRow) -> tuple[ModelChoice, str]:
     if (row.model, row.dialect) == (now.model.name, now.model.dialect):
         return now, ""
     try:
-        return desk.office.chooser.own(row, reached_by(desk.store, row)), ""
+        return desk.office.chooser.own(row, read_route(desk.store, row)), ""
     except SettingsError as error:
         if row.dialect != now.model.dialect:
             raise
@@ -204,7 +206,7 @@ def recap(desk: Desk, screen: Screen) -> list[str]:
             f"with {printable(desk.status.model)}",
             "dim",
         ),
-        *(wrapped(desk.tidied, screen.columns) if desk.tidied else ()),
+        *(wrap(desk.tidied, screen.columns) if desk.tidied else ()),
     ]
     last: dict[Role, str] = {}
     for message in decode_all(dialect_named(session.row.dialect), desk.agent.context.view):
@@ -215,7 +217,7 @@ def recap(desk: Desk, screen: Screen) -> list[str]:
         if role in last:
             text = " ".join(redact(last[role]).split())
             short = text if len(text) <= _RECAP_CHARS else f"{text[:_RECAP_CHARS]}…"
-            lines += wrapped(f"{who + ':':8}{printable(short)}", screen.columns, 8)
+            lines += wrap(f"{who + ':':8}{printable(short)}", screen.columns, 8)
     return lines
 
 
@@ -235,10 +237,10 @@ async def _search(desk: Desk, argument: str, screen: Screen) -> list[str]:
 async def _help(_desk: Desk, _argument: str, screen: Screen) -> list[str]:
     rows = [[f"/{one.name} {one.takes}".rstrip(), one.about] for one in COMMANDS.values()]
     lines = [
-        f"{screen.paint(left, 'cyan')}  {screen.clip(right, len(left) + 2)}" for left, right in aligned(rows)
+        f"{screen.paint(left, 'cyan')}  {screen.clip(right, len(left) + 2)}" for left, right in align(rows)
     ]
     keys = "Alt-Enter, or \\ at the end of a line, breaks a line · Ctrl-C stops a turn · Ctrl-D leaves"
-    return [*lines, "", *(screen.paint(line, "dim") for line in wrapped(keys, screen.columns))]
+    return [*lines, "", *(screen.paint(line, "dim") for line in wrap(keys, screen.columns))]
 
 
 async def _exit(_desk: Desk, _argument: str, _screen: Screen) -> list[str]:

@@ -11,9 +11,8 @@ from penstock.accounts.conversations import find_conversation, iterate_conversat
 from penstock.accounts.display import SHORT_ID_CHARS
 from penstock.accounts.spending import CompactionTotals, sum_compactions, sum_requests
 from penstock.agent.assembly import AgentPlace, make_agent
-from penstock.cli.chat.feedback import SECOND_COMPACTION, tidied_line
-from penstock.cli.chat.status import summary_lines
-from penstock.cli.chat.wanted import keep_reached
+from penstock.cli.chat.lines import SECOND_COMPACTION, compacted_first_line, summary_lines
+from penstock.cli.chat.model import keep_route
 from penstock.cli.progress import ProgressLine
 from penstock.errors import SettingsError, UnknownSession
 from penstock.loop.events import Compacted, Noticed, TurnEnded, Used
@@ -95,13 +94,15 @@ class Desk:
                 provider=choice.provider,
                 listed_window=choice.window_tokens,
             )
-        keep_reached(self.store, agent.session.row, choice.reached)
+        keep_route(self.store, agent.session.row, choice.reached)
         self._drop_empty()
         self.agent = agent
         self._status = None
         self._visited.add(self.conversation)
         newest = self.store.newest_compaction(agent.session.id)
-        self.tidied = "" if newest is None or newest.created < opened else tidied_line(newest.receipt)
+        self.tidied = (
+            "" if newest is None or newest.created < opened else compacted_first_line(newest.receipt)
+        )
 
     def check_dialect(self, row: SessionRow) -> None:
         """Raises SettingsError where the model does not speak as that conversation is kept."""
@@ -135,7 +136,7 @@ class Desk:
             return
         await self.agent.switch_model(choice.model, choice.provider, choice.window_tokens)
         self.choice = choice
-        keep_reached(self.store, self.agent.session.row, choice.reached)
+        keep_route(self.store, self.agent.session.row, choice.reached)
         self._status = None
 
     @property

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import AnyFormattedText
     from prompt_toolkit.key_binding import KeyPressEvent
 
-    from penstock.cli.chat.status import StatusFragment
+    from penstock.cli.chat.lines import Fragment
 
 __all__ = ["CtrlC", "Line", "LineReader", "SlashCompleter", "history_file"]
 
@@ -90,7 +90,7 @@ class LineReader:
 
     def __init__(
         self,
-        status: Callable[[int], list[StatusFragment]],
+        status: Callable[[int], list[Fragment]],
         ids: Callable[[], Sequence[tuple[str, str]]],
         *,
         unicode: bool = True,

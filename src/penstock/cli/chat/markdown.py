@@ -10,7 +10,7 @@ from rich.markdown import CodeBlock as RichCodeBlock
 from rich.markdown import Heading, Markdown
 from rich.syntax import Syntax
 
-from penstock.cli.chat.feedback import tame
+from penstock.cli.chat.lines import strip_controls
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -39,7 +39,7 @@ class AnswerMarkdown:
 
     def add(self, text: str) -> None:
         """More of it."""
-        self._waiting += tame(text)
+        self._waiting += strip_controls(text)
         self._grown = True
 
     def take_final(self) -> list[str]:

@@ -6,22 +6,153 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.cli.chat.wanted import LOCAL, SINGLE, Reached, Wanted
 from penstock.cli.progress import ProgressLine
 from penstock.config import read_secret
 from penstock.engine.auxiliary import provider_of
 from penstock.errors import SettingsError
 from penstock.local import LocalServer, bundled_model, missing
+from penstock.providers.address import read_address
 from penstock.providers.connect import connect
 from penstock.providers.presets import PRESETS
 
 if TYPE_CHECKING:
+    import argparse
     from contextlib import ExitStack
 
     from penstock.providers.model import ProviderModel
-    from penstock.stores.values import SessionRow
+    from penstock.settings import ModelSettings
+    from penstock.stores.values import SessionRow, Store
 
-__all__ = ["ModelChoice", "ModelChooser", "NoModel"]
+__all__ = [
+    "LOCAL",
+    "SINGLE",
+    "ModelChoice",
+    "ModelChooser",
+    "ModelWish",
+    "NoModel",
+    "Route",
+    "keep_route",
+    "read_route",
+]
+
+
+# Which model a person asks for: by options, by the settings, or by going on with a conversation that had one.
+
+LOCAL = "local"
+
+# Providers with models of their own alone, and who answers for such names; elsewhere a name may be anybody's.
+SINGLE = {"anthropic": "anthropic", "openai": "openai", "responses": "openai", LOCAL: ""}
+
+_REACHED = "reached"  # the name of the notes that say how the model of a conversation is reached
+
+
+class Route(msgspec.Struct, frozen=True):
+    """How the model of a conversation was reached. The variable of its key is no part of it.
+
+    A store may be shared: whoever writes to it must not have our keys sent to an address of theirs.
+    """
+
+    provider: str
+    base_url: str = ""
+
+
+class ModelWish(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for; empty where it is left open.
+
+    `model` was named for this chat. `usual` is the one of the settings, which a conversation that goes on does without.
+    `here` says that an option tells how the model is reached, whatever a conversation had; `given_key` is the variable of
+    the key, where an option names it.
+    """
+
+    model: str = ""
+    provider: str = ""
+    base_url: str | None = None
+    api_key_env: str | None = None
+    usual: str = ""
+    here: bool = False
+    given_key: str = ""
+
+    @classmethod
+    def of(cls, args: argparse.Namespace, settings: ModelSettings) -> ModelWish:
+        """As the options say, and where they are silent, the settings."""
+        given = cls(
+            model=args.model or "",
+            provider=args.provider or "",
+            base_url=args.base_url,
+            api_key_env=args.api_key_env,
+            here=bool(args.provider or args.base_url),
+            given_key=args.api_key_env or "",
+        )
+        return given if given._goes_elsewhere(settings) else given._completed(settings)
+
+    def _goes_elsewhere(self, settings: ModelSettings) -> bool:
+        """Whether the settings speak of another provider: their address, and their key above all, are not for this one."""
+        if self.base_url or (self.provider and self.provider != settings.provider):
+            return True
+        brand = SINGLE.get(settings.provider or "")
+        return bool(self.model) and not settings.base_url and brand not in (None, provider_of(self.model))
+
+    def _completed(self, settings: ModelSettings) -> ModelWish:
+        return msgspec.structs.replace(
+            self,
+            provider=self.provider or settings.provider or "",
+            base_url=settings.base_url,
+            api_key_env=self.api_key_env or settings.api_key_env,
+            usual=settings.name or "",
+        )
+
+    def resuming(self, row: SessionRow, reached: Route | None) -> ModelWish:
+        """For a conversation that goes on: its own model, reached as it was, unless options say otherwise.
+
+        Raises SettingsError where an option names a key for an address that only the store has.
+        """
+        if self.here:
+            return self if self.provider == LOCAL else self._named(row)
+        if reached is not None and (reached.provider == LOCAL or reached.provider in PRESETS):
+            return self._as_reached(row, reached)
+        # Nobody noted it. The settings speak of this model, or of a server that may have many; else its dialect tells.
+        of_settings = (self.base_url or row.model in ("", self.usual)) and self._speaks(row.dialect)
+        return self._named(row) if of_settings else ModelWish(model=self.model or row.model)
+
+    def _as_reached(self, row: SessionRow, reached: Route) -> ModelWish:
+        known = msgspec.structs.replace(
+            self._named(row), provider=reached.provider, base_url=reached.base_url or None
+        )
+        if self._is_at(reached.base_url):
+            return known
+        if self.given_key and not read_address(reached.base_url).loopback:
+            raise SettingsError(
+                f"this conversation was with {read_address(reached.base_url).hostname}: name its address with --base-url, "
+                f"too, if it is to get the key in {self.given_key}"
+            )
+        return msgspec.structs.replace(known, api_key_env=self.given_key or None)
+
+    def _named(self, row: SessionRow) -> ModelWish:
+        return msgspec.structs.replace(self, model=self.model or row.model or self.usual)
+
+    def _speaks(self, dialect: str) -> bool:
+        preset = PRESETS.get(self.provider or provider_of(self.usual))
+        return preset is not None and preset.dialect == dialect
+
+    def _is_at(self, base_url: str) -> bool:
+        """Whether the address that was noted is that of the settings, or of a provider, which has keys of its own."""
+        return not base_url or bool(self.base_url and read_address(self.base_url) == read_address(base_url))
+
+
+def read_route(store: Store, row: SessionRow) -> Route | None:
+    """How the model of a conversation was reached last; None where nobody has noted it."""
+    note = store.note(_REACHED, row.conversation)
+    try:
+        return msgspec.json.decode(note, type=Route) if note else None
+    except msgspec.DecodeError:  # of another version
+        return None
+
+
+def keep_route(store: Store, row: SessionRow, reached: Route) -> None:
+    """Note how the model of a conversation is reached."""
+    if read_route(store, row) != reached:
+        store.put_note(_REACHED, row.conversation, msgspec.json.encode(reached))
+
 
 _LOCAL_WINDOW_TOKENS = 8_192
 
@@ -62,27 +193,27 @@ class ModelChoice(msgspec.Struct, frozen=True, eq=False):
     base_url: str = ""
 
     @property
-    def reached(self) -> Reached:
+    def reached(self) -> Route:
         """How the model is reached, for the next time."""
-        return Reached(self.provider, self.base_url)
+        return Route(self.provider, self.base_url)
 
 
 class ModelChooser:
     """Connects models. A server that it starts ends with `stack`, connections with `aclose`."""
 
-    def __init__(self, stack: ExitStack, wanted: Wanted) -> None:
+    def __init__(self, stack: ExitStack, wanted: ModelWish) -> None:
         self._stack = stack
         self._wanted = wanted
         self._server: LocalServer | None = None
         self._opened: list[ProviderModel] = []
-        self._home = Wanted()  # the provider with the address and the key that were given for it
+        self._home = ModelWish()  # the provider with the address and the key that were given for it
 
     async def aclose(self) -> None:
         """Close the connections of all models."""
         for model in self._opened:
             await model.aclose()
 
-    def first(self, resumed: SessionRow | None = None, reached: Reached | None = None) -> ModelChoice:
+    def first(self, resumed: SessionRow | None = None, reached: Route | None = None) -> ModelChoice:
         """The model to begin with; for a conversation that goes on, the one it had, reached as it was.
 
         Raises SettingsError where there is none, and where a key or an address is missing.
@@ -90,12 +221,12 @@ class ModelChooser:
         wanted = self._wanted if resumed is None else self._wanted.resuming(resumed, reached)
         return self._begun(wanted, resumed.dialect if resumed else "")
 
-    def own(self, resumed: SessionRow, reached: Reached | None) -> ModelChoice:
+    def own(self, resumed: SessionRow, reached: Route | None) -> ModelChoice:
         """The model that a conversation had, whichever was named for the one before. Raises SettingsError."""
         anything = msgspec.structs.replace(self._wanted, model="")
         return self._begun(anything.resuming(resumed, reached), resumed.dialect)
 
-    def _begun(self, wanted: Wanted, dialect: str) -> ModelChoice:
+    def _begun(self, wanted: ModelWish, dialect: str) -> ModelChoice:
         name = wanted.model or wanted.usual
         if wanted.provider == LOCAL or self._is_local(name):
             return self._local()
@@ -144,7 +275,7 @@ class ModelChooser:
         return bool(name) and file is not None and name == file.stem
 
     def _connected(self, provider: str, name: str) -> ModelChoice:
-        given = self._home if provider == self._home.provider else Wanted()
+        given = self._home if provider == self._home.provider else ModelWish()
         model = connect(provider, name, base_url=given.base_url, api_key_env=given.api_key_env)
         self._opened.append(model)
         return ModelChoice(model, provider, base_url=given.base_url or "")
@@ -163,7 +294,7 @@ class ModelChooser:
         return ModelChoice(model, LOCAL, _LOCAL_WINDOW_TOKENS)
 
 
-def _provider_for(name: str, wanted: Wanted, dialect: str) -> str:
+def _provider_for(name: str, wanted: ModelWish, dialect: str) -> str:
     if dialect in ("anthropic", "responses"):
         return dialect  # the providers of that name
     return "openai" if wanted.base_url else provider_of(name)

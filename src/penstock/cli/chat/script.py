@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.chat.approval import ask_on_lines
 from penstock.cli.chat.desk import Desk, Host
-from penstock.cli.chat.feedback import compaction_lines, ending_line, tame, tool_line
-from penstock.cli.layout import printable
+from penstock.cli.chat.lines import compaction_lines, ending_line, strip_controls, tool_line
 from penstock.cli.output import write_stdout
-from penstock.cli.screen import screen_of
+from penstock.cli.screen import printable, screen_of
 from penstock.cli.source import read_bytes
 from penstock.errors import InputError
 from penstock.loop.events import (
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.cli.chat.model import ModelChoice
     from penstock.loop.events import AgentEvent, TurnEnded
 
-__all__ = ["UNANSWERED", "ScriptChat", "prompt_of", "talks_to_a_person"]
+__all__ = ["UNANSWERED", "ScriptChat", "is_interactive", "read_prompt"]
 
 UNANSWERED = 4
 _CODES = {"done": 0, "interrupted": 130}
@@ -44,7 +43,7 @@ _PLAIN_COLUMNS = 200
 _PATIENCE_SECONDS = 3.0  # for the first byte of a pipe, where a prompt was given besides
 
 
-def talks_to_a_person(prompt: str | None) -> bool:
+def is_interactive(prompt: str | None) -> bool:
     """Whether there is a person at both ends and no prompt was given: a conversation, not a script."""
     return (
         prompt is None
@@ -55,7 +54,7 @@ def talks_to_a_person(prompt: str | None) -> bool:
     )
 
 
-def prompt_of(given: str | None) -> str:
+def read_prompt(given: str | None) -> str:
     """The prompt: that of -p, and what comes by a pipe after it. Raises InputError where there is none."""
     piped = ""
     if given is None or _something_comes():
@@ -120,7 +119,7 @@ class ScriptChat:
         if self._as_json:
             write_stdout(f"{json.dumps(self._report(text, ended), ensure_ascii=False)}\n".encode())
         elif text.strip():
-            shown = tame(text) if sys.stdout is not None and sys.stdout.isatty() else text
+            shown = strip_controls(text) if sys.stdout is not None and sys.stdout.isatty() else text
             write_stdout(f"{shown.rstrip()}\n".encode(errors="replace"))
         self._note(ending_line(ended))
 

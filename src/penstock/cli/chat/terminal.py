@@ -17,10 +17,9 @@ from penstock.cli.chat.approval import asking_with
 from penstock.cli.chat.commands import parse, recap, run_command
 from penstock.cli.chat.desk import Desk, Host
 from penstock.cli.chat.input import CtrlC, LineReader
-from penstock.cli.chat.status import status_line
+from penstock.cli.chat.lines import status_line
 from penstock.cli.chat.view import TurnView, console_for
-from penstock.cli.layout import printable, wrapped
-from penstock.cli.screen import screen_of
+from penstock.cli.screen import printable, screen_of, wrap
 from penstock.errors import PenstockError
 from penstock.loop.approvals import ApprovalReply
 from penstock.measure.tokens import tokenizer_for
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 
     from penstock.cli.chat.commands import Parsed
     from penstock.cli.chat.desk import Office
+    from penstock.cli.chat.lines import Fragment
     from penstock.cli.chat.model import ModelChoice
-    from penstock.cli.chat.status import StatusFragment
     from penstock.cli.screen import Screen
     from penstock.loop.approvals import Permission
 
@@ -79,7 +78,7 @@ class TerminalChat:
             loop.remove_signal_handler(signal.SIGINT)
         below = screen_of(sys.stderr)
         for line in self._desk.summary():
-            for part in wrapped(line, below.columns):
+            for part in wrap(line, below.columns):
                 below.say(part)
         return 0
 
@@ -98,7 +97,7 @@ class TerminalChat:
     def _hear(self, event: Any) -> None:
         self._view(event)
 
-    def _status(self, columns: int) -> list[StatusFragment]:
+    def _status(self, columns: int) -> list[Fragment]:
         return status_line(self._desk.status, columns, unicode=self._unicode)
 
     def _ids(self) -> Sequence[tuple[str, str]]:
@@ -115,7 +114,7 @@ class TerminalChat:
             f"in {self._desk.office.folder}",
             "/help lists commands, Alt-Enter breaks a line, Ctrl-D leaves",
         ):
-            yield from (screen.paint(part, "dim") for part in wrapped(printable(line), screen.columns))
+            yield from (screen.paint(part, "dim") for part in wrap(printable(line), screen.columns))
         if resumed:
             yield ""
             yield from recap(self._desk, screen)
@@ -154,7 +153,7 @@ class TerminalChat:
         except EOFError:
             self._leaving.set()
         except PenstockError as error:
-            for part in wrapped(printable(str(error)), self._screen.columns):
+            for part in wrap(printable(str(error)), self._screen.columns):
                 self._screen.say(self._screen.paint(part, "yellow"))
         if not self._leaving.is_set():
             self._screen.say("")

@@ -13,9 +13,9 @@ from rich.segment import Segment
 from rich.text import Text
 from rich.theme import Theme
 
-from penstock.cli.chat.feedback import compaction_lines, ending_line, tame, tool_line
+from penstock.cli.chat.lines import compaction_lines, ending_line, strip_controls, tool_line
 from penstock.cli.chat.markdown import AnswerMarkdown, markdown
-from penstock.cli.layout import clipped, printable, wrapped
+from penstock.cli.screen import clip, printable, wrap
 from penstock.config import colour_is_wanted
 from penstock.loop.events import (
     Asked,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from rich.console import ConsoleOptions, RenderableType, RenderResult
 
-    from penstock.cli.chat.status import StatusFragment
+    from penstock.cli.chat.lines import Fragment
     from penstock.loop.events import AgentEvent
 
 __all__ = ["LOOKS", "TurnView", "console_for"]
@@ -90,7 +90,7 @@ class TurnView:
     """Hears the events of turns and shows them. `status` gives the status line for so many columns."""
 
     def __init__(
-        self, console: Console, status: Callable[[int], list[StatusFragment]], *, unicode: bool = True
+        self, console: Console, status: Callable[[int], list[Fragment]], *, unicode: bool = True
     ) -> None:
         self._console = console
         self._status = status
@@ -114,7 +114,7 @@ class TurnView:
                 self._answer.add(text)
             case Thought(text=text):
                 self._do("thinking")
-                self._thought = (self._thought + tame(text))[-_THOUGHT_CHARS:]
+                self._thought = (self._thought + strip_controls(text))[-_THOUGHT_CHARS:]
             case ToolStarted() | ToolLine() | ToolEnded():
                 self._tool(event)
             case TurnEnded():
@@ -129,7 +129,7 @@ class TurnView:
                 self._running[call] = _Running(name, about, time.monotonic(), deque(maxlen=_LINES_OF_A_TOOL))
             case ToolLine(call_id=call, text=text):
                 if call in self._running:
-                    self._running[call].lines.append(printable(tame(text)))
+                    self._running[call].lines.append(printable(strip_controls(text)))
             case ToolEnded(call_id=call):
                 self._ended(event, self._running.pop(call, None))
 
@@ -215,7 +215,7 @@ class TurnView:
         if self._last == "text":
             self._console.print()
         for line in lines:
-            for part in wrapped(line, self._console.width, 4 if line.startswith(" ") else 2):
+            for part in wrap(line, self._console.width, 4 if line.startswith(" ") else 2):
                 self._console.print(Text(part, style=LOOKS[look]))
         self._last = "lines"
 
@@ -260,7 +260,7 @@ class TurnView:
         lines = []
         for one in self._running.values():
             seconds = time.monotonic() - one.started
-            about = clipped(printable(one.about), max(8, columns - len(one.name) - 14), self._unicode)
+            about = clip(printable(one.about), max(8, columns - len(one.name) - 14), self._unicode)
             lines.append(
                 Text.assemble(
                     (f"{self._frame()} ", LOOKS["bar"]),
@@ -271,7 +271,7 @@ class TurnView:
                 )
             )
             lines += [
-                Text(f"  {clipped(line, columns - 3, self._unicode)}", style=LOOKS["dim"], no_wrap=True)
+                Text(f"  {clip(line, columns - 3, self._unicode)}", style=LOOKS["dim"], no_wrap=True)
                 for line in one.lines
             ]
         return lines
@@ -286,7 +286,7 @@ class TurnView:
         seconds = time.monotonic() - self._since
         return Text.assemble(
             (f"{self._frame()} ", LOOKS["bar"]),
-            (f"{clipped(printable(said), room, self._unicode)}  {seconds:.0f} s, Ctrl-C stops", LOOKS["dim"]),
+            (f"{clip(printable(said), room, self._unicode)}  {seconds:.0f} s, Ctrl-C stops", LOOKS["dim"]),
             no_wrap=True,
         )
 
@@ -294,7 +294,7 @@ class TurnView:
         return self._text(self._status(columns - 1))
 
     @staticmethod
-    def _text(fragments: list[StatusFragment]) -> Text:
+    def _text(fragments: list[Fragment]) -> Text:
         return Text.assemble(*((one.text, LOOKS[one.look]) for one in fragments), no_wrap=True)
 
     def _frame(self) -> str:
