@@ -57,7 +57,7 @@ async def at_the_desk(script, tmp_path, monkeypatch, window=32_000, semantic=Fal
             stack.callback(store.close)
             chooser = ModelChooser(stack, ModelWish(model="gpt-4.1", base_url=f"{server.base_url}/v1"))
             office = Office(settings=settings, store=store, chooser=chooser, folder=tmp_path)
-            desk = Desk(office, chooser.first(), Host(tell=heard.append))
+            desk = Desk(office, chooser.choose_first(), Host(tell=heard.append))
             desk.open()
             yield Person(desk, heard, server)
             await desk.close()

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         resumed = _resumed(store, args.resume)
         chooser = ModelChooser(stack, ModelWish.of(args, settings.model))
         try:
-            choice = chooser.first(resumed, read_route(store, resumed) if resumed else None)
+            choice = chooser.choose_first(resumed, read_route(store, resumed) if resumed else None)
         except NoModel as error:
             print(f"penstock: {error}", file=sys.stderr)
             return BAD_INPUT

@@ -158,7 +158,7 @@ async def _new(desk: Desk, _argument: str, _screen: Screen) -> list[str]:
 
 async def _model(desk: Desk, argument: str, screen: Screen) -> list[str]:
     if argument:
-        await desk.use(desk.office.chooser.other(argument, desk.choice))
+        await desk.use(desk.office.chooser.choose_other(argument, desk.choice))
     status = desk.status
     now = f"{printable(status.model)} ({desk.choice.provider}), window {status.window_tokens:,} tokens"
     return [f"{'now ' if argument else ''}{now}", *wrap(printable(status.caching), screen.columns)]
@@ -187,7 +187,7 @@ def _own_model(desk: Desk, row: SessionRow) -> tuple[ModelChoice, str]:
     if (row.model, row.dialect) == (now.model.name, now.model.dialect):
         return now, ""
     try:
-        return desk.office.chooser.own(row, read_route(desk.store, row)), ""
+        return desk.office.chooser.choose_own(row, read_route(desk.store, row)), ""
     except SettingsError as error:
         if row.dialect != now.model.dialect:
             raise

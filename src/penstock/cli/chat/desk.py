@@ -94,7 +94,7 @@ class Desk:
                 provider=choice.provider,
                 listed_window=choice.window_tokens,
             )
-        keep_route(self.store, agent.session.row, choice.reached)
+        keep_route(self.store, agent.session.row, choice.route)
         self._drop_empty()
         self.agent = agent
         self._status = None
@@ -136,7 +136,7 @@ class Desk:
             return
         await self.agent.switch_model(choice.model, choice.provider, choice.window_tokens)
         self.choice = choice
-        keep_route(self.store, self.agent.session.row, choice.reached)
+        keep_route(self.store, self.agent.session.row, choice.route)
         self._status = None
 
     @property
