@@ -37,7 +37,7 @@ def test_commands_on_a_terminal(tmp_path):
             typed(chat, f"Part {number}?", f"file_{number}_59")
         chat.type("\x0c")  # Ctrl-L: a clear screen
         chat.wait_idle()
-        typed(chat, "/help", "Ctrl-D leaves")
+        typed(chat, "/help", "Ctrl-D exits")
         typed(chat, "/context", "assistant text")
         typed(chat, "/pin m1", "m1 will be kept in full")
         typed(chat, "/compress file_1_7.csv", "compressed 6 → ")

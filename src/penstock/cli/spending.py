@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.accounts.spending import CompactionTotals, Spending
     from penstock.accounts.usage import Insights
 
-__all__ = ["compaction_lines", "insight_lines", "run_insights", "run_usage", "spending_table"]
+__all__ = ["insight_lines", "run_insights", "run_usage", "savings_lines", "spending_table"]
 
 _HEADINGS = ["requests", "prompt", "cached", "output", "cost"]
 _DROPPED_FIRST = (3, 4, 1)  # cached, output, requests: columns that go where the screen is too narrow for all
@@ -74,7 +74,7 @@ def insight_lines(found: Insights, screen: Screen) -> Iterator[str]:
     else:
         yield "no requests are on record"
     yield ""
-    yield from compaction_lines(found.compactions, screen)
+    yield from savings_lines(found.compactions, screen)
 
 
 def spending_table(
@@ -93,7 +93,7 @@ def spending_table(
         yield screen.paint(line, "dim") if number == 0 else line
 
 
-def compaction_lines(made: CompactionTotals, screen: Screen) -> Iterator[str]:
+def savings_lines(made: CompactionTotals, screen: Screen) -> Iterator[str]:
     """Yields what compactions did, cost and saved."""
     if not made.count:
         yield "no compactions"

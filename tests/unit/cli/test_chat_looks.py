@@ -17,10 +17,10 @@ from penstock.cli.chat.approval import permission_lines
 from penstock.cli.chat.lines import (
     Fragment,
     compaction_lines,
-    ending_line,
     status_line,
     strip_controls,
     tool_line,
+    turn_end_line,
 )
 from penstock.cli.chat.markdown import AnswerMarkdown, markdown
 from penstock.cli.chat.view import TurnView
@@ -171,7 +171,7 @@ def test_what_is_said_of_a_compaction():
     ]
     prepared = Compacted(RECEIPT, "27,300 tokens have reached the threshold of 27,200", 0.0)
     assert compaction_lines(prepared, waited=False) == [
-        "compressed 40 → 12 messages, 9,000 → 4,500 tokens (50% of before), prepared beside the work",
+        "compressed 40 → 12 messages, 9,000 → 4,500 tokens (50% of before), prepared in the background",
         "  why now: 27,300 tokens have reached the threshold of 27,200",
     ]
     worse = msgspec.structs.replace(RECEIPT, outcome="degraded", reason="no model answered")
@@ -185,10 +185,10 @@ def test_what_is_said_of_a_compaction():
 
 
 def test_how_turns_end():
-    assert ending_line(TurnEnded("done", 1, 1.0)) == ""
-    assert "kept" in ending_line(TurnEnded("interrupted", 1, 1.0))
-    assert ending_line(TurnEnded("steps", 1, 1.0, "the limit")) == "the limit; say 'continue' to go on"
-    assert ending_line(TurnEnded("failed", 1, 1.0, "429\x1b[2J")) == "429\\x1b[2J"
+    assert turn_end_line(TurnEnded("done", 1, 1.0)) == ""
+    assert "kept" in turn_end_line(TurnEnded("interrupted", 1, 1.0))
+    assert turn_end_line(TurnEnded("steps", 1, 1.0, "the limit")) == "the limit; type 'continue' to go on"
+    assert turn_end_line(TurnEnded("failed", 1, 1.0, "429\x1b[2J")) == "429\\x1b[2J"
 
 
 def test_what_is_asked_shows_all_of_it_and_nothing_else():
@@ -258,5 +258,5 @@ def test_a_tool_that_was_running_when_the_turn_was_stopped():
     lines = shown([ToolStarted("c", "terminal", "sleep 60"), TurnEnded("interrupted", 1, 1.0)])
     assert [line for line in lines if line] == [
         "✗ terminal sleep 60 → stopped",
-        "stopped; the conversation is kept, go on whenever you like",
+        "stopped; the conversation is kept",
     ]

@@ -83,7 +83,9 @@ def test_a_conversation_goes_on_where_it_was(store):
 def test_a_key_is_not_sent_to_an_address_that_only_the_store_has(store):
     row = row_of(store)
     elsewhere = Route("openai", "https://elsewhere.example/v1")
-    with pytest.raises(SettingsError, match=r"was with elsewhere\.example: to send it the key in OWN_KEY, add its address"):
+    with pytest.raises(
+        SettingsError, match=r"was with elsewhere\.example: to send it the key in OWN_KEY, add its address"
+    ):
         ModelWish.of(options(api_key_env="OWN_KEY"), OWN).for_resumed(row, elsewhere)
     assert ModelWish.of(options(), OWN).for_resumed(row, elsewhere).api_key_env is None
 

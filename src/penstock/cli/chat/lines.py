@@ -1,4 +1,4 @@
-"""The status line of a chat, and what is said when it ends."""
+"""The texts of a chat: its status line, its summary at the end, and what compactions, tools and turns did."""
 
 from __future__ import annotations
 
@@ -22,28 +22,34 @@ __all__ = [
     "Fragment",
     "compacted_first_line",
     "compaction_lines",
-    "ending_line",
-    "nothing_to_compress_line",
     "status_line",
     "strip_controls",
     "summary_lines",
     "tool_line",
+    "turn_end_line",
 ]
 
 
+SECOND_COMPACTION = (
+    "this conversation has been compacted more than once, so answers may become less precise; /new starts a fresh one "
+    "and keeps this one: /search finds what was said, /resume returns to it"
+)
+_NOTICEABLE_SECONDS = 0.05
+_TIMED = re.compile(r"\d s$")  # a result that already says how long it took
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BAR_COLUMNS = 16
-_NEAR = 0.85  # of the way to the threshold: from here on the bar warns
+_NEAR = 0.85  # of the threshold: from here on the bar warns
 
 
 class Fragment(NamedTuple):
-    """A text and how it looks: `dim`, `bar`, `warn`, `plain`."""
+    """A text and how it looks: `plain`, `strong`, `dim`, `bar`, `warn`, `good`, `bad`."""
 
     look: str
     text: str
 
 
 def status_line(status: Status, columns: int, *, unicode: bool = True) -> list[Fragment]:
-    """Model, how full the window is, cost and cache hits; what does not fit is left out, the least needed first."""
+    """Returns model, how full the window is, cost and cache hits; what does not fit is left out, the least needed first."""
     full = status.prompt_tokens / status.window_tokens if status.window_tokens else 0.0
     share = f"{full:.0%} of {shorten_count(status.window_tokens)}"
     parts = [
@@ -62,9 +68,9 @@ def status_line(status: Status, columns: int, *, unicode: bool = True) -> list[F
         parts.append([Fragment("dim", f"cache {status.cache_hit:.0%}")])
     if status.compactions:
         parts.append([Fragment("dim", plural(status.compactions, "compaction"))])
-    while len(parts) > 1 and _width(parts) > columns:
+    while len(parts) > 1 and _measure_width(parts) > columns:
         parts.pop()
-    if _width(parts) > columns:
+    if _measure_width(parts) > columns:
         return [Fragment("plain", share[: max(0, columns)])]
     gap = Fragment("dim", "  ·  " if unicode else "  |  ")
     line = list(parts[0])
@@ -73,12 +79,12 @@ def status_line(status: Status, columns: int, *, unicode: bool = True) -> list[F
     return line
 
 
-def _width(parts: Iterable[Iterable[Fragment]]) -> int:
+def _measure_width(parts: Iterable[Iterable[Fragment]]) -> int:
     return sum(sum(width_of(one.text) for one in part) + 5 for part in parts) - 5
 
 
 def _bar(status: Status, *, unicode: bool) -> Iterator[Fragment]:
-    """How full the window is, with a mark where it is compacted."""
+    """Yields a bar of how full the window is, with a mark where compaction starts."""
     window = max(1, status.window_tokens)
     filled = min(_BAR_COLUMNS, round(status.prompt_tokens / window * _BAR_COLUMNS))
     if status.prompt_tokens and not filled:
@@ -92,7 +98,7 @@ def _bar(status: Status, *, unicode: bool) -> Iterator[Fragment]:
 
 
 def summary_lines(spending: Spending, made: CompactionTotals, resume: str) -> list[str]:
-    """What the requests took in all, and how to go on. Nothing where there were none."""
+    """Returns what the requests used and cost, and how to resume; nothing where there were none."""
     if not spending.requests:
         return []
     usage, ratio = spending.usage, spending.cache_hit_ratio
@@ -110,31 +116,20 @@ def summary_lines(spending: Spending, made: CompactionTotals, resume: str) -> li
         compactions += f" ({plural(made.model_calls, 'model call')}, {format_money(made.cost)})"
     return [
         f"{plural(spending.requests, 'request')} · {tokens}{hits} · {cost} · {compactions}",
-        *([f"go on with: penstock chat --resume {resume}"] if resume else []),
+        *([f"to continue: penstock chat --resume {resume}"] if resume else []),
     ]
 
 
-# What a chat says of the things that happened, in lines.
-
-SECOND_COMPACTION = (
-    "this conversation has been compacted more than once, so answers may get less exact; /new begins a fresh one, and "
-    "this one stays: /search finds what was said, /resume goes back to it"
-)
-_WORTH_TELLING_SECONDS = 0.05
-_TIMED = re.compile(r"\d s$")  # a result that says itself how long it took
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
 def strip_controls(text: str) -> str:
-    """The text without what would drive the terminal: a model, a file or a page may hold escape sequences."""
+    """Returns the text without control characters: a model, a file or a page may hold escape sequences."""
     return _CONTROLS.sub("", text)
 
 
 def compaction_lines(made: Compacted, *, waited: bool) -> list[str]:
-    """What a compaction did: counts before and after, why now, what went wrong, and the odd case."""
+    """Returns what a compaction did: counts before and after, why now, what went wrong, and why it may have grown."""
     receipt = made.receipt
     first, *rest = str(receipt).splitlines()
-    lines = [f"{first}{_waited(made.waited_seconds) if waited else ', prepared beside the work'}"]
+    lines = [f"{first}{_waited(made.waited_seconds) if waited else ', prepared in the background'}"]
     if made.reason != BY_HAND:
         lines.append(f"  why now: {made.reason}")
     if receipt.outcome == DEGRADED:
@@ -146,39 +141,34 @@ def compaction_lines(made: Compacted, *, waited: bool) -> list[str]:
     return lines
 
 
-def nothing_to_compress_line() -> str:
-    """What is said where there was nothing to do."""
-    return "nothing to compress: what could give way is too little to be worth it"
-
-
 def compacted_first_line(receipt: Mapping[str, Any]) -> str:
-    """What is said where a conversation was compacted before it goes on. `receipt` is as the store keeps it."""
+    """Returns the note on a conversation that was compacted when it was resumed; `receipt` comes from the store."""
     before, after = receipt["tokens_before"], receipt["tokens_after"]
-    return f"it nearly filled the window and was compacted first: {before:,} → {after:,} tokens"
+    return f"the window was nearly full, so it was compacted first: {before:,} → {after:,} tokens"
 
 
-def ending_line(event: TurnEnded) -> str:
-    """Why a turn ended, where it is not simply done."""
+def turn_end_line(event: TurnEnded) -> str:
+    """Returns why a turn ended; an empty text where it is simply done."""
     match event.reason:
         case "done":
             return ""
         case "interrupted":
-            return "stopped; the conversation is kept, go on whenever you like"
+            return "stopped; the conversation is kept"
         case "steps":
-            return f"{event.what or 'the limit of steps was reached'}; say 'continue' to go on"
+            return f"{event.what or 'the limit of steps was reached'}; type 'continue' to go on"
         case _:
             return printable(event.what) or "the turn failed"
 
 
 def tool_line(event: ToolEnded, about: str, columns: int, *, unicode: bool = True) -> list[Fragment]:
-    """A call in one line: name, main argument, result, seconds."""
+    """Returns a call in one line: name, main argument, result, seconds."""
     mark = ("✗" if event.is_error else "✓") if unicode else ("x" if event.is_error else "+")
     arrow = " → " if unicode else " -> "
-    told = event.seconds < _WORTH_TELLING_SECONDS or _TIMED.search(event.summary)
-    seconds = "" if told else f"  {event.seconds:.1f} s"
+    is_quiet = event.seconds < _NOTICEABLE_SECONDS or _TIMED.search(event.summary)
+    seconds = "" if is_quiet else f"  {event.seconds:.1f} s"
     shown = printable(about.strip())
     taken = 2 + width_of(event.name) + len(arrow) + len(seconds)
-    # Each of the two may have half the line, and what the other one leaves of it.
+    # Each of the two may take half of the line, and what the other one leaves.
     most = max(12, columns // 2, columns - taken - width_of(shown) - 3)
     summary = clip(printable(event.summary.strip()) or "done", most, unicode)
     room = columns - taken - width_of(summary) - 2
@@ -195,4 +185,4 @@ def tool_line(event: ToolEnded, about: str, columns: int, *, unicode: bool = Tru
 
 
 def _waited(seconds: float) -> str:
-    return f", waited {seconds:.1f} s" if seconds >= _WORTH_TELLING_SECONDS else ""
+    return f", waited {seconds:.1f} s" if seconds >= _NOTICEABLE_SECONDS else ""
