@@ -143,5 +143,5 @@ def test_a_conversation_of_another_dialect_is_refused_with_a_way_out(penstock, t
         OPENAI_API_KEY="not-a-real-key", HOME=str(tmp_path),
     )  # fmt: skip
     assert_one_clear_error(
-        ran, "kept in the dialect anthropic", "gpt-4.1 (openai) speaks chat", "--dialect chat"
+        ran, "stored in the dialect anthropic", "gpt-4.1 (openai) speaks chat", "--dialect chat"
     )
