@@ -1,4 +1,4 @@
-"""What people are shown, as data: usage and spending, conversations, search results, what fills the window.
+"""The figures and lists that people are shown, as data: usage and spending, conversations, search results, what fills the window.
 
 The command line prints it, the chat shows it, a page draws it: each takes the same frozen values from here. Nothing
 here prints, colours or parses options.

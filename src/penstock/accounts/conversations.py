@@ -212,7 +212,7 @@ class ConversationAccount(msgspec.Struct, frozen=True, kw_only=True):
     view_tokens: int
     requests: Sequence[UsageRow]
     facts: Sequence[FactRow] | None = None
-    """What was noted of messages that left the view; None where it was not asked for."""
+    """Notes on messages that left the view; None where they were not asked for."""
 
     @property
     def spending(self) -> Spending:

@@ -23,7 +23,7 @@ _AT_ONCE = 2_000  # messages that are indexed between two reports of progress
 
 
 class SearchReport(msgspec.Struct, frozen=True):
-    """What was found, the best first, and the titles of the conversations it is in, by session."""
+    """Hits, the best first, and the titles of their conversations by session."""
 
     hits: tuple[Finding, ...]
     titles: dict[str, str]

@@ -1,4 +1,4 @@
-"""What requests used and cost, and what compactions cost and saved, added up.
+"""Adds up what requests used and cost, and what compactions cost and saved.
 
 Requests for summaries are not among the requests: what they cost stands in the receipts of the compactions that they
 were for.
@@ -56,7 +56,7 @@ class Spending(msgspec.Struct, frozen=True):
 
 
 class CompactionTotals(msgspec.Struct, frozen=True):
-    """What compactions did, cost and saved; an undone one counts for as long as it held.
+    """Sizes, cost and savings of compactions; an undone one counts for as long as it held.
 
     One that a branch took over is not counted and not paid for again; what it saves in the branch is. `cost` and
     `saved` are None where they are unknown.
@@ -70,7 +70,7 @@ class CompactionTotals(msgspec.Struct, frozen=True):
     saved_tokens: int = 0
     """Tokens that later requests of turns did not have to send."""
     saved: float | None = 0.0
-    """What those tokens would have cost at the price of cached ones, the lowest there is."""
+    """The price of those tokens as cached ones, the lowest there is."""
 
     def __add__(self, other: CompactionTotals) -> CompactionTotals:
         return CompactionTotals(

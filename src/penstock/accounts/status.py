@@ -1,4 +1,4 @@
-"""Where a running agent stands: for a status line, a report at the end, a page."""
+"""The status of a running agent: for a status line, a report at the end, a page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Status"]
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an agent stands."""
+    """The status of an agent's conversation."""
 
     session_id: str
     model: str
@@ -26,7 +26,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """All requests of the conversation so far."""
     compactions: int
     caching: str
-    """How prompts are cached, in words."""
+    """A sentence on how prompts are cached."""
 
     @property
     def requests(self) -> int:

@@ -25,7 +25,7 @@ _DAY_SECONDS = 86_400
 
 
 class UsageReport(msgspec.Struct, frozen=True):
-    """What requests used and cost, in total and by model, and what compactions cost beside them."""
+    """Usage and cost of requests, in total and by model, and of compactions beside them."""
 
     total: Spending
     models: dict[str, Spending]

@@ -1,4 +1,4 @@
-"""What fills the window: the tokens of a request by kind of content."""
+"""Measures what fills the window: the tokens of a request by kind of content."""
 
 from __future__ import annotations
 

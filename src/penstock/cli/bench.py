@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Replay", "ReplayCase", "replay", "replay_lines", "run_recall", "run_replay"]
 
-MODEL = "claude-opus-4-8"
+_DEFAULT_MODEL = "claude-opus-4-8"
 _NAMES = {
     "5m": "5-minute cache",
     "1h": "1-hour cache",
@@ -52,14 +52,14 @@ _NAMES = {
     "none": "no cache",
 }
 _RECALL_NOTE = (
-    "recall: of the values from before a compaction that the agent used after it, untold in between, those that the view "
-    "still held; the others can be found again by search"
+    "recall: of the values that the agent used again after a compaction, and that nothing had mentioned in between, the "
+    "share that the view still held; search finds the others"
 )
 _MILLION = 1_000_000
 
 
 _NOTHING_TO_LOOK_UP = (
-    "no conversation is long enough, or none uses again what was said before; bring some with penstock sessions import, "
+    "no conversation is long enough, or none uses earlier values again; add some with penstock sessions import, "
     "or name files"
 )
 
@@ -82,7 +82,7 @@ def run_recall(args: argparse.Namespace) -> int:
         return 0
     screen.say(
         f"{plural(total.asked, 'value')} that a view of 10% lacks, looked up in {plural(total.sessions, 'session')} "
-        "by the words that stood before the next use"
+        "by the words before their next use"
     )
     for place, share in shares.items():
         where = "in the first excerpt" if place == "1" else f"in the first {place}"
@@ -109,26 +109,26 @@ def _read_store(args: argparse.Namespace) -> Iterator[Sequence[Message]]:
 
 
 class ReplayCase(msgspec.Struct, frozen=True):
-    """All policies under one window and one kind of cache. `without_room` counts sessions that it is too small for."""
+    """All policies under one window and one kind of cache."""
 
     caching: Caching
     case: Case
     outcomes: tuple[PolicyOutcome, ...]
     without_room: int = 0
+    """Sessions that the window is too small for."""
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """What was replayed, and what came out.
-
-    `left_out` counts conversations without usage on record. `recall` is by policy, and empty where it was not asked for.
-    """
+    """The sessions that were replayed, and the outcome."""
 
     sessions: int
     requests: int
     left_out: int
+    """Conversations without usage on record."""
     model: str
     cases: tuple[ReplayCase, ...]
     recall: dict[str, Recalled] = {}
+    """By policy; empty where it was not asked for."""
 
 
 def run_replay(args: argparse.Namespace) -> int:
@@ -139,7 +139,7 @@ def run_replay(args: argparse.Namespace) -> int:
         traces, left_out, used = _trace_files(args) if store is None else _trace_store(args, store)
         if not traces:
             raise InputError(
-                "no conversation in the store has two requests or more on record; bring some with penstock sessions "
+                "no conversation in the store has two or more requests on record; add some with penstock sessions "
                 "import FILE, or give --traces FILE"
             )
         progress.now("replaying")
@@ -160,13 +160,13 @@ def _check(args: argparse.Namespace) -> None:
     """Raises SettingsError for options that do not go together."""
     if args.summary_tokens > args.handoff_tokens:
         raise SettingsError(
-            f"a model cannot write {args.summary_tokens:,} tokens of a handoff of {args.handoff_tokens:,}: give a smaller "
+            f"a handoff of {args.handoff_tokens:,} tokens cannot have {args.summary_tokens:,} from a model: give a smaller "
             "--summary-tokens or a larger --handoff-tokens"
         )
     if not args.recall:
         return
     if args.traces:
-        raise SettingsError("--recall needs what was said, and traces hold no text: leave --traces out")
+        raise SettingsError("--recall needs the messages, and traces hold none: leave --traces out")
     if args.summary_tokens:
         raise SettingsError("--recall compacts without a model: leave --summary-tokens out")
     if len(args.window) != 1 or len(args.cache) != 1:
@@ -176,8 +176,8 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def replay(args: argparse.Namespace, traces: Sequence[Trace], left_out: int, used: str) -> Replay:
-    """Every window under every kind of cache. Raises SettingsError for a model whose prices are not known."""
-    model = args.model or used or MODEL
+    """Replays every window under every kind of cache. Raises SettingsError for a model without known prices."""
+    model = args.model or used or _DEFAULT_MODEL
     kept = args.handoff_tokens + args.tail_tokens
     cases = []
     for caching in args.cache:
@@ -200,7 +200,7 @@ def replay(args: argparse.Namespace, traces: Sequence[Trace], left_out: int, use
 def _recall(
     args: argparse.Namespace, store: Store, traces: Sequence[Trace], replay: ReplayCase
 ) -> dict[str, Recalled]:
-    """What each policy would have kept. Hindsight is none that an agent could follow."""
+    """Returns what each policy would have kept; without hindsight, which no agent could follow."""
     from penstock.replay.recall import read_session, recalled  # noqa: PLC0415 - loads the whole engine
 
     settings = settings_of(args)
@@ -224,17 +224,17 @@ def _terms(model: str, caching: Caching) -> PriceTerms:
     price = price_of(model)
     terms = Unknown(f"no price for {model!r}") if price is None else terms_of(price, caching)
     if isinstance(terms, Unknown):
-        raise SettingsError(f"{terms.reason}: name another model with --model, such as {MODEL}")
+        raise SettingsError(f"{terms.reason}: name another model with --model, such as {_DEFAULT_MODEL}")
     return terms
 
 
 def _trace_files(args: argparse.Namespace) -> tuple[list[Trace], int, str]:
     names = [name for given in args.traces for name in _files_in(given)]
-    return [trace for name in names for trace in _file(name, args.static_tokens)], 0, ""
+    return [trace for name in names for trace in _read_traces(name, args.static_tokens)], 0, ""
 
 
 def _files_in(given: str) -> list[str]:
-    """The file that was given, or the trace files of a folder."""
+    """Returns the file, or the trace files of a folder."""
     folder = Path(given)
     if not folder.is_dir():
         return [given]
@@ -245,7 +245,7 @@ def _files_in(given: str) -> list[str]:
 
 
 def _trace_store(args: argparse.Namespace, store: Store) -> tuple[list[Trace], int, str]:
-    """The traces, how many conversations had none, and the model that was used most where its price is known."""
+    """Returns the traces, how many conversations had none, and the most used model whose price is known."""
     if args.session:
         ids = [find_conversation(store, args.session).id]
     else:
@@ -257,7 +257,7 @@ def _trace_store(args: argparse.Namespace, store: Store) -> tuple[list[Trace], i
     return traces, len(found) - len(traces), used
 
 
-def _file(name: str, static_tokens: int) -> list[Trace]:
+def _read_traces(name: str, static_tokens: int) -> list[Trace]:
     try:
         return read_traces(read_bytes(name), static_tokens)
     except InputError as error:
@@ -266,16 +266,16 @@ def _file(name: str, static_tokens: int) -> list[Trace]:
 
 
 def replay_lines(found: Replay, screen: Screen) -> Iterator[str]:
-    """The report: a table for each kind of cache, a group of columns for each window."""
+    """Yields the report: a table for each kind of cache, a group of columns for each window."""
     case = found.cases[0].case
     yield (
         f"{plural(found.sessions, 'session')}, {plural(found.requests, 'request')}, at the prices of "
         f"{printable(found.model)}; a compaction keeps {case.kept_tokens:,} tokens beside the static prefix"
     )
     if found.left_out:
-        yield f"{plural(found.left_out, 'conversation')} left out: fewer than two requests on record"
+        yield f"{plural(found.left_out, 'conversation')} skipped: fewer than two requests on record"
     if case.summary_tokens:
-        yield f"{case.summary_tokens:,} of them are written by a model, on the prompt that is in the cache"
+        yield f"{case.summary_tokens:,} of them are written by a model that reads the cached prompt"
     for window, count in {one.case.window_tokens: one.without_room for one in found.cases}.items():
         if count:
             yield f"{plural(count, 'session')} left out of {_short(window)}: no room beside the static prefix"
@@ -294,7 +294,7 @@ def replay_lines(found: Replay, screen: Screen) -> Iterator[str]:
 
 
 def _table(cases: Sequence[ReplayCase], recall: Mapping[str, Recalled], screen: Screen) -> Iterator[str]:
-    """Columns for each window: tokens sent, money, the share of the first policy's money; more where there is one."""
+    """Yields columns for each window: tokens sent, cost, share of the first policy's cost; more for a single window."""
     single = len(cases) == 1
     headings = ["compacted"]
     for case in cases:
@@ -318,15 +318,15 @@ def _kept(recall: Recalled | None) -> str:
 
 
 def _promise(cases: Sequence[ReplayCase]) -> str:
-    """Whom the rule costs more, among the sessions that would never have had to be compacted."""
-    told = []
+    """Returns how many sessions cost more by the rule, among those that never had to be compacted."""
+    counts = []
     for case in cases:
         by_name = {outcome.policy: outcome for outcome in case.outcomes}
         rule, gated = by_name[RULE], by_name[GATED]
-        told.append(
+        counts.append(
             f"{_short(case.case.window_tokens)}: {rule.dearer:,} by the rule, {gated.dearer:,} gated, of {gated.below:,}"
         )
-    return f"sessions that fit and cost more than without a compaction: {'; '.join(told)}"
+    return f"sessions that fit and cost more than without a compaction: {'; '.join(counts)}"
 
 
 def _short(tokens: int) -> str:

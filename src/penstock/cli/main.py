@@ -72,11 +72,11 @@ def _run(args: argparse.Namespace) -> int:
 
 def _report(error: Exception, args: argparse.Namespace | None) -> int:
     """Says what failed, in one line, and returns the exit code."""
-    from penstock.cli.failure import failure_of  # noqa: PLC0415 - only a failure needs it
+    from penstock.cli.failure import describe_failure  # noqa: PLC0415 - only a failure needs it
 
     if isinstance(error, OSError) and not isinstance(error, PenstockError):
         _forget_stdout()
-    failure = failure_of(error, getattr(args, "file", None))
+    failure = describe_failure(error, getattr(args, "file", None))
     if sys.stderr is None:
         return failure.code
     if getattr(args, "debug", False):

@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.accounts.conversations import find_conversation
 from penstock.accounts.display import SHORT_ID_CHARS
-from penstock.cli.failure import BAD_INPUT, failure_of
+from penstock.cli.failure import BAD_INPUT, describe_failure
 from penstock.cli.output import write_file, write_stdout
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, plural, printable, screen_of
@@ -37,7 +37,7 @@ _SESSIONS = "*.jsonl"
 _OUTCOMES = {
     NEW: "{added} imported as {id}",
     GROWN: "{added} added to {id}",
-    BRANCHED: "it differs from {id}: {added} added in a branch",
+    BRANCHED: "it went a different way than {id}: {added} added in a branch",
     KNOWN: "nothing new, already imported as {id}",
     WITHOUT_PARENT: "skipped, a sub-agent of a session that is not in the store: import that session, too",
 }
@@ -104,7 +104,7 @@ def _import_file(
     try:
         reading = read_recorded(read_bytes(one.file), dialect)
     except InputError as error:
-        one.error = failure_of(error).text
+        one.error = describe_failure(error).text
         return
     one.faults = reading.faults
     for recorded in reading.conversations:
@@ -118,7 +118,7 @@ def _adopt(store: Store, recorded: Recorded, settings: Settings, file: str) -> A
     try:
         return adopt(store, recorded, settings, time.time(), _modified(file))
     except InputError as error:
-        return failure_of(error).text
+        return describe_failure(error).text
 
 
 def _without_messages(recorded: Recorded) -> Recorded:

@@ -28,7 +28,7 @@ _TOOL_COLUMNS = 20
 
 
 class Measured(msgspec.Struct, frozen=True, eq=False):
-    """A conversation, weighed."""
+    """A conversation and what fills its window."""
 
     dialect: str
     model: str | None
@@ -40,21 +40,21 @@ class Measured(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def beside_tokens(self) -> int:
-        """Tokens of the request that `compress` does not count: they are not in the list."""
+        """Returns the tokens outside the list of messages, which `compress` does not count."""
         return sum(self.beside)
 
     @property
     def largest(self) -> list[int]:
-        """Positions of the largest messages, the largest first."""
+        """Returns the positions of the largest messages, the largest first."""
         sizes = self.fill.messages
         return sorted(range(len(sizes)), key=lambda place: -sizes[place])[:_LARGEST]
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure the file. Raises what `read_given` raises."""
+    """Measures the file. Raises what `read_given` raises."""
     given = read_given(args)
     with ProgressLine("counting"):
-        measured = _measured(given, args)
+        measured = _measure(given, args)
     screen = screen_of(sys.stdout)
     if args.json:
         screen.say(json.dumps(_as_json(measured), indent=2))
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def lines(measured: Measured, screen: Screen) -> Iterator[str]:
-    """The report: how full the window is, what by, and the largest messages."""
+    """Yields the report: how full the window is, with what, and the largest messages."""
     total, window = measured.fill.total_tokens, measured.window
     share = total / window.tokens
     yield screen.paint(f"{total:,} of {window.tokens:,} tokens, {percent(share)} of the window", "bold")
@@ -98,7 +98,7 @@ def lines(measured: Measured, screen: Screen) -> Iterator[str]:
 
 
 def bar_rows(rows: list[list[str]], sizes: list[int], total: int, screen: Screen) -> Iterator[str]:
-    """Rows whose last cell is a number of tokens, each with its share and, on a terminal, a bar."""
+    """Yields rows whose last cell is a number of tokens, each with its share and, on a terminal, a bar."""
     cells = [[*row, percent(size / total if total else 0.0)] for row, size in zip(rows, sizes, strict=True)]
     width = len(cells[0]) if cells else 0
     for row, size in zip(align(cells, right={width - 1, width - 2}), sizes, strict=True):
@@ -117,13 +117,13 @@ def _message_row(measured: Measured, place: int, screen: Screen) -> list[str]:
 
 
 def percent(share: float) -> str:
-    """A share as people read it."""
+    """Returns a share as people read it."""
     if 0 < share < 0.0005:
         return "<0.1%"
     return f"{share:,.0%}" if share >= 0.0995 or share == 0 else f"{share:.1%}"
 
 
-def _measured(given: Given, args: argparse.Namespace) -> Measured:
+def _measure(given: Given, args: argparse.Namespace) -> Measured:
     document = given.document
     tokenizer = tokenizer_for(given.model)
     beside = beside_tokens(given, tokenizer)

@@ -1,4 +1,4 @@
-"""Where an agent stands, and what fills its window: read off a running agent for `accounts`."""
+"""Reads off a running agent what `accounts` shows: its status, and what fills its window."""
 
 from __future__ import annotations
 

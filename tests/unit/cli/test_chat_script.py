@@ -123,7 +123,9 @@ def test_a_window_that_is_nearly_full_is_compacted_before_it_goes_on(chat):
         chat(server, "-p", "List them.")
         chat(server, "--resume", "-p", "Again.")
         ran = chat(server, "--resume", "-p", "And?", "--context-length", "12k", "--json")
-        assert re.search(r"the window was nearly full, so it was compacted first: [\d,]+ → [\d,]+ tokens", ran.err)
+        assert re.search(
+            r"the window was nearly full, so it was compacted first: [\d,]+ → [\d,]+ tokens", ran.err
+        )
         report = json.loads(ran.text)
         assert report["text"] == "Short."
         assert report["compactions"] >= 1

@@ -38,7 +38,7 @@ def shown(found, **screen):
 def test_a_group_of_columns_for_each_window():
     text = shown(replay(128_000, 1_000_000))
     assert "some\\x1b[31mmodel" in text[0]
-    assert text[1] == "2 conversations left out: fewer than two requests on record"
+    assert text[1] == "2 conversations skipped: fewer than two requests on record"
     assert " ".join(text[4].split()) == "compacted 128k sent cost share 1m sent cost share"
     assert len({len(line) for line in text[4:15]}) == 1
     assert text[15].startswith("sessions that fit and cost more than without a compaction: 128k: ")

@@ -1,4 +1,4 @@
-"""Where a chat begins: the store, the model, and then a conversation at the terminal or one answer."""
+"""Begins a chat: the store, the model, and then a conversation at the terminal or one answer."""
 
 from __future__ import annotations
 

@@ -49,9 +49,9 @@ class SlashCommand(NamedTuple):
 
     name: str
     takes: str
-    """What may follow the name."""
+    """The arguments, as help shows them."""
     about: str
-    """What it does, in a few words."""
+    """A few words on what it does."""
     act: Act
     is_long: bool = False
     """It may take long and is reported by events, so it is shown as a turn is."""

@@ -1,4 +1,4 @@
-"""Which model answers, and how it is reached.
+"""Chooses the model that answers, and knows how to reach it.
 
 `ModelWish` is what was asked for: by options, by the settings, or by resuming a conversation that had a model.
 `ModelChooser` turns it into a connected model: the one that was named, else one of a provider whose key is set, else the
@@ -68,7 +68,7 @@ To make it permanent: set model.name, model.provider, model.base_url and model.a
 
 
 class Route(msgspec.Struct, frozen=True):
-    """How the model of a conversation is reached. The variable that holds its key is left out on purpose.
+    """The provider and address of a conversation's model. The variable that holds its key is left out on purpose.
 
     A store may be shared: nobody who writes to it may have our keys sent to an address of theirs.
     """

@@ -44,7 +44,7 @@ class ChatHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatSetup(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What is the same for all conversations of a chat."""
+    """The things that all conversations of a chat share."""
 
     settings: Settings
     store: Store
