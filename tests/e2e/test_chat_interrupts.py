@@ -75,7 +75,7 @@ def test_typed_before_the_question_is_no_answer(tmp_path):
         chat.say("Go.")
         chat.wait("waiting for the model")
         chat.type("yyyy")
-        chat.wait("allow it")
+        chat.wait("allow this")
         time.sleep(0.3)
         assert not (at.work / "made").exists()
         chat.type("n")

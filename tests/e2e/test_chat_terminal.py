@@ -47,7 +47,7 @@ def test_a_turn_with_tools_from_the_greeting_to_the_summary(tmp_path):
         chat.wait_idle()
         golden("greeting", chat.text)
         chat.say("Why does the test fail?")
-        chat.wait("allow it")
+        chat.wait("allow this")
         chat.type("y")
         chat.wait("\n  two")  # the command's own output, while it runs
         assert re.search(r"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] terminal echo one", chat.text)

@@ -307,13 +307,13 @@ def _table(cases: Sequence[ReplayCase], recall: Mapping[str, Recalled], screen: 
             own = case.outcomes[at]
             row += [_millions(own.bill.sent_tokens), _cost(own, case.case.terms), f"{own.of_never:.3f}"]
         row += [f"{outcome.bill.compactions:,}"] if single else []
-        rows.append([*row, *([_kept(recall.get(outcome.policy))] if recall else [])])
+        rows.append([*row, *([_format_recall(recall.get(outcome.policy))] if recall else [])])
     for number, line in enumerate(align(rows, right=set(range(1, len(headings))))):
         text = "  ".join(line)
         yield screen.paint(text, "dim") if number == 0 else text
 
 
-def _kept(recall: Recalled | None) -> str:
+def _format_recall(recall: Recalled | None) -> str:
     return "-" if recall is None or recall.share is None else f"{recall.share:.1%}"
 
 

@@ -121,7 +121,7 @@ def encode_result(given: Given, result: Compressed) -> bytes:
 
 # The report: the receipt as lines for people, and what a reader can do next.
 
-_LABEL = 11  # columns of a label in the text of a receipt, after two blanks
+_LABEL_COLUMNS = 11  # columns of a label in the text of a receipt, after two blanks
 _SHARES = (0.2, 0.5)  # of the tokens, as targets to propose
 _WORTH = 0.9
 
@@ -136,43 +136,43 @@ def report_lines(given: Given, args: argparse.Namespace, result: Compressed, scr
     first, *rest = str(result.receipt).splitlines()
     yield from (screen.paint(line, "bold") for line in wrap(first, screen.columns, 2))
     for line in rest:
-        label, text = line[2 : 2 + _LABEL].strip(), line[2 + _LABEL :]
+        label, text = line[2 : 2 + _LABEL_COLUMNS].strip(), line[2 + _LABEL_COLUMNS :]
         if label == "repaired":
             faults = plural(result.receipt.repaired, "fault")
             text = f"{faults} in the input, such as a call without a result"
-        yield from _labelled(label, text, screen)
+        yield from _label(label, text, screen)
     if result.receipt.summarised and not result.receipt.handoff_tokens:
-        yield from _labelled("note", "no room for a handoff: nothing says what was summarised", screen)
+        yield from _label("note", "no room for a handoff: nothing says what was summarised", screen)
     beside = _beside(given)
     if beside:
         what = " and ".join(
             name for name, has in (("tool schemas", given.tools), ("system prompt", given.system)) if has
         )
-        yield from _labelled("beside", f"{plural(beside, 'token')} of {what}, not counted here", screen)
-    yield from _labelled_command("originals", *_original_hint(args, result), screen)
+        yield from _label("beside", f"{plural(beside, 'token')} of {what}, not counted here", screen)
+    yield from _label_command("originals", *_original_hint(args, result), screen)
     if result.receipt.outcome == NOTHING_TO_DO and args.target_tokens is None and args.context_length is None:
-        yield from _labelled_command("hint", *_target_hint(given, args, result), screen)
+        yield from _label_command("hint", *_target_hint(given, args, result), screen)
 
 
-def _labelled(label: str, text: str, screen: Screen) -> Iterator[str]:
+def _label(label: str, text: str, screen: Screen) -> Iterator[str]:
     """Yields the text after its label, broken between words where the screen is narrow."""
-    first, *more = wrap(text, screen.columns - _LABEL - 2 if screen.columns else 0)
-    yield f"  {screen.paint(label, 'dim')}{' ' * (_LABEL - len(label))}{first}"
-    yield from (f"{' ' * (_LABEL + 2)}{line}" for line in more)
+    first, *more = wrap(text, screen.columns - _LABEL_COLUMNS - 2 if screen.columns else 0)
+    yield f"  {screen.paint(label, 'dim')}{' ' * (_LABEL_COLUMNS - len(label))}{first}"
+    yield from (f"{' ' * (_LABEL_COLUMNS + 2)}{line}" for line in more)
 
 
-def _labelled_command(label: str, text: str, command: str, screen: Screen) -> Iterator[str]:
+def _label_command(label: str, text: str, command: str, screen: Screen) -> Iterator[str]:
     """Yields a text and a command to copy: on one line where both fit, else the command on a line of its own."""
     if not text:
         return
     if not command:
-        yield from _labelled(label, text, screen)
+        yield from _label(label, text, screen)
         return
     whole = f"{text}: {command}"
-    if not screen.columns or _LABEL + 2 + len(whole) <= screen.columns:
-        yield f"  {screen.paint(label, 'dim')}{' ' * (_LABEL - len(label))}{whole}"
+    if not screen.columns or _LABEL_COLUMNS + 2 + len(whole) <= screen.columns:
+        yield f"  {screen.paint(label, 'dim')}{' ' * (_LABEL_COLUMNS - len(label))}{whole}"
         return
-    yield from _labelled(label, f"{text}:", screen)
+    yield from _label(label, f"{text}:", screen)
     yield f"    {command}"
 
 

@@ -116,7 +116,7 @@ def _import_file(
 
 def _adopt(store: Store, recorded: Recorded, settings: Settings, file: str) -> Adopted | str:
     try:
-        return adopt(store, recorded, settings, time.time(), _modified(file))
+        return adopt(store, recorded, settings, time.time(), _read_modification_time(file))
     except InputError as error:
         return describe_failure(error).text
 
@@ -136,7 +136,7 @@ def _report_import(imported: Sequence[_ImportedFile], args: argparse.Namespace) 
             screen.say(line)
 
 
-def _modified(file: str) -> float:
+def _read_modification_time(file: str) -> float:
     """Returns when the file was last written: the time of messages that have none."""
     try:
         return time.time() if file == "-" else Path(file).stat().st_mtime

@@ -239,7 +239,7 @@ async def _help(_chat: Chat, _argument: str, screen: Screen) -> list[str]:
     lines = [
         f"{screen.paint(left, 'cyan')}  {screen.clip(right, len(left) + 2)}" for left, right in align(rows)
     ]
-    keys = "Alt-Enter, or \\ at the end of a line, adds a line · Ctrl-C stops a turn · Ctrl-D exits"
+    keys = "Alt-Enter, or a final \\, adds a line · Ctrl-C stops a turn · Ctrl-D exits"
     return [*lines, "", *(screen.paint(line, "dim") for line in wrap(keys, screen.columns))]
 
 
@@ -261,7 +261,7 @@ COMMANDS = {
         SlashCommand("pin", "HANDLE", "keep a message in full in every compaction", _pin),
         SlashCommand("unpin", "HANDLE", "no longer keep it in full", _unpin),
         SlashCommand("context", "", "what fills the window", _context),
-        SlashCommand("usage", "", "tokens and cost of this conversation, and what compaction saved", _usage),
+        SlashCommand("usage", "", "usage and cost, and what compaction saved", _usage),
         SlashCommand("insights", "[DAYS]", "the last days, by model and by day", _insights),
         SlashCommand("new", "", "start a new conversation; this one is kept", _new),
         SlashCommand("model", "[NAME]", "switch to another model", _model, is_long=True),
@@ -269,6 +269,6 @@ COMMANDS = {
         SlashCommand("sessions", "", "list conversations", _sessions),
         SlashCommand("search", "QUERY", "search all conversations", _search),
         SlashCommand("help", "", "this list", _help),
-        SlashCommand("exit", "", "exit", _exit),
+        SlashCommand("exit", "", "leave the chat", _exit),
     )
 }

@@ -129,7 +129,7 @@ def compaction_lines(made: Compacted, *, waited: bool) -> list[str]:
     """Returns what a compaction did: counts before and after, why now, what went wrong, and why it may have grown."""
     receipt = made.receipt
     first, *rest = str(receipt).splitlines()
-    lines = [f"{first}{_waited(made.waited_seconds) if waited else ', prepared in the background'}"]
+    lines = [f"{first}{_format_wait(made.waited_seconds) if waited else ', prepared in the background'}"]
     if made.reason != BY_HAND:
         lines.append(f"  why now: {made.reason}")
     if receipt.outcome == DEGRADED:
@@ -184,5 +184,5 @@ def tool_line(event: ToolEnded, about: str, columns: int, *, unicode: bool = Tru
     ]
 
 
-def _waited(seconds: float) -> str:
+def _format_wait(seconds: float) -> str:
     return f", waited {seconds:.1f} s" if seconds >= _NOTICEABLE_SECONDS else ""

@@ -127,17 +127,17 @@ class ModelWish(msgspec.Struct, frozen=True, kw_only=True):
         Raises SettingsError where an option names a key for an address that only the store has.
         """
         if self.has_route:
-            return self if self.provider == LOCAL else self._named(row)
+            return self if self.provider == LOCAL else self._with_model(row)
         if route is not None and (route.provider == LOCAL or route.provider in PRESETS):
             return self._with_route(row, route)
         # No route is known. The settings are about this model, or about a server that may have many; else the dialect
         # decides.
         of_settings = (self.base_url or row.model in ("", self.usual)) and self._speaks(row.dialect)
-        return self._named(row) if of_settings else ModelWish(model=self.model or row.model)
+        return self._with_model(row) if of_settings else ModelWish(model=self.model or row.model)
 
     def _with_route(self, row: SessionRow, route: Route) -> ModelWish:
         known = msgspec.structs.replace(
-            self._named(row), provider=route.provider, base_url=route.base_url or None
+            self._with_model(row), provider=route.provider, base_url=route.base_url or None
         )
         if self._is_at(route.base_url):
             return known
@@ -148,7 +148,7 @@ class ModelWish(msgspec.Struct, frozen=True, kw_only=True):
             )
         return msgspec.structs.replace(known, api_key_env=self.given_key or None)
 
-    def _named(self, row: SessionRow) -> ModelWish:
+    def _with_model(self, row: SessionRow) -> ModelWish:
         return msgspec.structs.replace(self, model=self.model or row.model or self.usual)
 
     def _speaks(self, dialect: str) -> bool:
