@@ -23,7 +23,7 @@ from benchmarks.scripted_writers import WRITERS
 from benchmarks.speed import warm
 from benchmarks.summary_checks import Harm, Original, planted
 from penstock.errors import ErrorKind
-from penstock.writing.sections import PROSE_SHARE
+from penstock.writing.writer import PROSE_SHARE
 
 __all__ = ["run"]
 

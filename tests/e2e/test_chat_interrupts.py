@@ -30,7 +30,7 @@ def test_ctrl_c_stops_the_turn_keeps_the_conversation_and_twice_leaves(tmp_path)
         chat.type("half a thought", CTRL_C)  # clears what was typed
         chat.wait_idle()
         chat.type(CTRL_C)
-        chat.wait("Ctrl-C again, or Ctrl-D, leaves")
+        chat.wait("press Ctrl-C again, or Ctrl-D, to exit")
         assert chat.process.poll() is None
         chat.type(CTRL_C)
         assert chat.wait_end() == 0
@@ -77,7 +77,7 @@ def test_typed_before_the_question_is_no_answer(tmp_path):
         chat.say("Go.")
         chat.wait("waiting for the model")
         chat.type("yyyy")
-        chat.wait("allow it")
+        chat.wait("allow this")
         time.sleep(0.3)
         assert not (at.work / "made").exists()
         chat.type("n")

@@ -48,14 +48,14 @@ def test_one_answer_at_a_terminal_asks_there_and_can_be_stopped(tmp_path):
     ]
     with stage(tmp_path, script) as at:
         with at.screen("-p", "Make it.") as chat:
-            chat.wait("allow it")
+            chat.wait("allow this")
             chat.say("y")
             assert chat.wait_end() == 0
             assert "✓ terminal touch made" in chat.text
             assert "\nDone.\n" in chat.text
             assert (at.work / "made").exists()
         with at.screen("-p", "List it.", "--resume") as chat:
-            chat.wait("allow it")
+            chat.wait("allow this")
             chat.type(CTRL_C)
             assert chat.wait_end() == 130
             assert "stopped; the conversation is kept" in chat.text

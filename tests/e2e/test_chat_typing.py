@@ -37,20 +37,20 @@ def test_a_difference_is_shown_before_it_is_written_and_no_means_no(tmp_path):
     with stage(tmp_path, script) as at, at.screen() as chat:
         chat.wait_idle()
         chat.say("Change it.")
-        chat.wait("allow it")
+        chat.wait("allow this")
         assert "patch wants to write:" in chat.text
         assert "│ -two" in chat.text
         assert "│ +TWO\\u202e\\x1b[2J" in chat.text  # nothing that moves the cursor or turns the text around
         chat.type("x", ENTER)  # neither is an answer
         chat.type(ESCAPE)
         chat.wait("✗ patch a.txt → refused: the user said no")
-        chat.wait("more lines\nallow it. .v.iew all of it")
+        chat.wait("more lines\nallow this. .v.iew all of it")
         assert "the end" not in chat.text
         chat.type("v")
-        chat.wait("the end\nallow it")
+        chat.wait("the end\nallow this")
         chat.type("n")
         chat.wait("✗ write_file b.txt")
-        chat.wait("echo again\nallow it")
+        chat.wait("echo again\nallow this")
         chat.type("a")
         chat.wait("Done.")
         chat.wait_idle()
@@ -76,5 +76,5 @@ def test_history_is_private_and_comes_back(tmp_path):
             chat.wait("› remember these words")
             chat.type(CTRL_C)
             chat.type("/se", TAB)
-            chat.wait(r"/search QUERY +search everything")
+            chat.wait(r"/search QUERY +search all")
             chat.wait(r"/sessions +list conversations")

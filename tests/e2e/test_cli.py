@@ -211,6 +211,6 @@ def test_help_and_mistakes_load_nothing_heavy(args):
     assert not loaded & heavy
     ours = {name for name in loaded if name.startswith("penstock")}
     assert ours <= {
-        "penstock", "penstock.errors", "penstock.cli", "penstock.cli.main", "penstock.cli.parser", "penstock.cli.layout",
-        "penstock.cli.store_parser", "penstock.cli.trajectory_parser",
+        "penstock", "penstock.errors", "penstock.cli", "penstock.cli.main", "penstock.cli.parser", "penstock.cli.screen",
+        "penstock.cli.options",
     }  # fmt: skip

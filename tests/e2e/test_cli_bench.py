@@ -134,7 +134,7 @@ def test_stored_sessions_are_replayed_by_what_they_used(tmp_path):
     few = ("--cache", "5m", "--window", "1m")
     assert replayed("--store", url, "--session", session[:6], *few)["requests"] == 60
     text = penstock("bench", "replay", "--store", url, "--cache", "5m").text
-    assert "1 conversation left out: fewer than two requests on record" in text
+    assert "1 conversation skipped: fewer than two requests on record" in text
 
 
 def claude_code_file(turns=30):

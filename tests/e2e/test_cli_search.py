@@ -95,8 +95,8 @@ def test_an_imported_file_is_found_at_once(store, tmp_path):
     [
         (("search",), "QUERY"),
         (("search", "x", "--limit", "0"), "--limit"),
-        (("search", "x", "--session", "nobody"), "there is no conversation 'nobody'"),
-        (("sessions", "show", "nobody", "--handle", "m1"), "there is no conversation"),
+        (("search", "x", "--session", "nobody"), "no conversation has the id 'nobody'"),
+        (("sessions", "show", "nobody", "--handle", "m1"), "no conversation has the id"),
     ],
 )
 def test_mistakes_are_told_in_one_line(store, args, said):

@@ -49,7 +49,7 @@ def test_the_life_of_a_conversation(store, tmp_path):
     assert store("sessions", "pin", conversation, "m3").code == 0
     shown = store("sessions", "show", conversation).text
     assert "pins         m3" in shown
-    assert "taken back" in shown
+    assert "undone" in shown
 
     out = tmp_path / "out.json"
     assert store("sessions", "export", conversation, "-o", out).code == 0

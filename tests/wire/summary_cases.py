@@ -28,9 +28,9 @@ from penstock.providers.retries import RetryPolicy
 from penstock.redaction import REDACTED
 from penstock.settings import Settings
 from penstock.testing.provider_server import ScriptedProvider
-from penstock.writing.sections import PROSE_SHARE
 from penstock.writing.values import values_in
 from penstock.writing.verify import STRUCK
+from penstock.writing.writer import PROSE_SHARE
 
 PROVIDERS = {"openai": "chat", "responses": "responses", "anthropic": "anthropic"}
 TOKENIZER = tokenizer_for(None)

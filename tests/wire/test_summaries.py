@@ -31,8 +31,8 @@ from penstock.engine.summariser import Summariser, summariser_of
 from penstock.redaction import REDACTED
 from penstock.testing.scripted_model import ScriptedModel
 from penstock.writing.handoff import HandoffSection, parse_handoff
-from penstock.writing.sections import PROSE_SHARE
 from penstock.writing.verify import STRUCK
+from penstock.writing.writer import PROSE_SHARE
 
 AGAIN = {"repeat_last": True}
 CONVERSATIONS = {"planted": planted, "service": service, "coding": coding}

@@ -1,4 +1,8 @@
-"""What requests used and cost, added up; what compactions cost and saved."""
+"""Adds up what requests used and cost, and what compactions cost and saved.
+
+Requests for summaries are not among the requests: what they cost stands in the receipts of the compactions that they
+were for.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.cli.stored import money
 from penstock.measure.prices import Money, cost_of
 from penstock.measure.usage import Usage
 from penstock.sessions.branches import TAKEN_OVER
@@ -16,14 +19,19 @@ if TYPE_CHECKING:
 
     from penstock.stores.values import CompactionRow, UsageRow
 
-__all__ = ["HEADINGS", "Compactions", "Spending", "by", "cells", "compactions_of", "spent"]
+__all__ = [
+    "CompactionTotals",
+    "Spending",
+    "group_requests",
+    "sum_compactions",
+    "sum_requests",
+]
 
-TURN = "turn"  # a request that sends the view, as those for summaries and titles do not
-HEADINGS = ["requests", "prompt", "cached", "output", "cost"]
+_TURN = "turn"  # a request that sends the view, as those for summaries and titles do not
 
 
 class Spending(msgspec.Struct, frozen=True):
-    """Requests and what they used. `cost` is None where that of one of them is not known, or there were none."""
+    """Requests and what they used. `cost` is None where one of them has no known cost, or there were none."""
 
     requests: int
     usage: Usage
@@ -31,12 +39,12 @@ class Spending(msgspec.Struct, frozen=True):
 
     @property
     def cache_hit_ratio(self) -> float | None:
-        """The share of prompt tokens that came from the provider's cache; None where nothing was sent."""
+        """Returns the share of prompt tokens that came from the provider's cache; None where nothing was sent."""
         prompt = self.usage.prompt_tokens
         return self.usage.cache_read_tokens / prompt if prompt else None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Returns it as JSON."""
         ratio = self.cache_hit_ratio
         return {
             "requests": self.requests,
@@ -47,12 +55,11 @@ class Spending(msgspec.Struct, frozen=True):
         }
 
 
-class Compactions(msgspec.Struct, frozen=True):
-    """Compactions of some time, those that were taken back included for as long as they held.
+class CompactionTotals(msgspec.Struct, frozen=True):
+    """Sizes, cost and savings of compactions; an undone one counts for as long as it held.
 
-    One that a branch took over is not counted and not paid for again; what it saves in the branch is. `saved_tokens` is
-    what later requests of turns did not have to send; `saved` what it would have cost at the price of cached tokens, the
-    lowest there is. `cost` and `saved` are None where they are not known.
+    One that a branch took over is not counted and not paid for again; what it saves in the branch is. `cost` and
+    `saved` are None where they are unknown.
     """
 
     count: int = 0
@@ -61,63 +68,53 @@ class Compactions(msgspec.Struct, frozen=True):
     model_calls: int = 0
     cost: float | None = 0.0
     saved_tokens: int = 0
+    """Tokens that later requests of turns did not have to send."""
     saved: float | None = 0.0
+    """The price of those tokens as cached ones, the lowest there is."""
 
-    def __add__(self, other: Compactions) -> Compactions:
-        return Compactions(
-            *(_sum(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__)
+    def __add__(self, other: CompactionTotals) -> CompactionTotals:
+        return CompactionTotals(
+            *(_add(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__)
         )
 
 
-def spent(rows: Iterable[UsageRow]) -> Spending:
-    """All rows together."""
+def sum_requests(rows: Iterable[UsageRow]) -> Spending:
+    """Returns what all rows used and cost together."""
     listed = list(rows)
     costs = [row.cost for row in listed if row.cost is not None]
     known = bool(costs) and len(costs) == len(listed)
     return Spending(len(listed), sum((row.usage for row in listed), Usage()), sum(costs) if known else None)
 
 
-def by(rows: Iterable[UsageRow], key: Callable[[UsageRow], str]) -> dict[str, Spending]:
-    """The rows by what `key` says of them, in its order."""
+def group_requests(rows: Iterable[UsageRow], key: Callable[[UsageRow], str]) -> dict[str, Spending]:
+    """Returns what the rows of each `key` used and cost, in the order of the keys."""
     groups: dict[str, list[UsageRow]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
-    return {name: spent(groups[name]) for name in sorted(groups)}
+    return {name: sum_requests(groups[name]) for name in sorted(groups)}
 
 
-def cells(spending: Spending) -> list[str]:
-    """A row of the table whose columns are `HEADINGS`."""
-    usage, ratio = spending.usage, spending.cache_hit_ratio
-    return [
-        f"{spending.requests:,}",
-        f"{usage.prompt_tokens:,}",
-        "-" if ratio is None else f"{ratio:.0%}",
-        f"{usage.output_tokens:,}",
-        money(spending.cost) if spending.requests else "-",
-    ]
+def sum_compactions(rows: Iterable[CompactionRow], requests: Sequence[UsageRow]) -> CompactionTotals:
+    """Returns what these compactions of one conversation cost, and what they saved in its requests."""
+    return sum((_price_compaction(row, requests) for row in rows), CompactionTotals())
 
 
-def compactions_of(rows: Iterable[CompactionRow], requests: Sequence[UsageRow]) -> Compactions:
-    """What these compactions of one conversation cost, and what they saved in its requests."""
-    return sum((_compaction(row, requests) for row in rows), Compactions())
-
-
-def _compaction(row: CompactionRow, requests: Sequence[UsageRow]) -> Compactions:
-    before, after = _count(row, "tokens_before"), _count(row, "tokens_after")
-    calls = _count(row, "model_calls")
+def _price_compaction(row: CompactionRow, requests: Sequence[UsageRow]) -> CompactionTotals:
+    before, after = _read_count(row, "tokens_before"), _read_count(row, "tokens_after")
+    calls = _read_count(row, "model_calls")
     cost = row.receipt.get("cost")
     fewer = max(0, before - after)
     until = float("inf") if row.undone is None else row.undone
-    later = [request for request in requests if request.task == TURN and row.created < request.at < until]
+    later = [request for request in requests if request.task == _TURN and row.created < request.at < until]
     saved: float | None = 0.0
     for request in later:
         price = cost_of(Usage(cache_read_tokens=fewer), request.model or None)
-        saved = _sum(saved, float(price.usd) if isinstance(price, Money) else None)
-    worth = Compactions(saved_tokens=fewer * len(later), saved=saved)
+        saved = _add(saved, float(price.usd) if isinstance(price, Money) else None)
+    savings = CompactionTotals(saved_tokens=fewer * len(later), saved=saved)
     if TAKEN_OVER in row.receipt:
-        return worth
+        return savings
     return msgspec.structs.replace(
-        worth,
+        savings,
         count=1,
         tokens_before=before,
         tokens_after=after,
@@ -126,10 +123,12 @@ def _compaction(row: CompactionRow, requests: Sequence[UsageRow]) -> Compactions
     )
 
 
-def _count(row: CompactionRow, field: str) -> int:
+def _read_count(row: CompactionRow, field: str) -> int:
+    """Returns a count of a receipt; 0 where another version wrote something else."""
     value = row.receipt.get(field)
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def _sum(one: Any, other: Any) -> Any:
+def _add(one: Any, other: Any) -> Any:
+    """Adds two amounts; an unknown one makes the sum unknown."""
     return None if one is None or other is None else one + other

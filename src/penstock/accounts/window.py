@@ -1,4 +1,4 @@
-"""What fills the window: the tokens of a request by kind of content."""
+"""Measures what fills the window: the tokens of a request by kind of content."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.measure.tokens import Tokenizer
 
-__all__ = ["KINDS", "Fill", "fill_of"]
+__all__ = ["KINDS", "Fill", "measure_fill"]
 
 KINDS = (
     "system prompt",
@@ -48,21 +48,23 @@ _TEXTS = {
 
 
 class Fill(msgspec.Struct, frozen=True):
-    """Tokens by kind, in the order of KINDS, and of each message. The kinds add up to the whole request."""
+    """The tokens of a request, by kind of content and by message."""
 
     kinds: dict[str, int]
+    """Tokens of each kind that there is, in the order of KINDS; they add up to the whole request."""
     messages: tuple[int, ...]
+    """Tokens of each message."""
 
     @property
     def total_tokens(self) -> int:
-        """Tokens of the whole request."""
+        """Returns the tokens of the whole request."""
         return sum(self.kinds.values())
 
 
-def fill_of(
+def measure_fill(
     messages: Sequence[Message], tokenizer: Tokenizer, *, system_tokens: int = 0, tools_tokens: int = 0
 ) -> Fill:
-    """What fills a request with these messages, and a system prompt and tool schemas beside them."""
+    """Returns what fills a request of these messages, and of a system prompt and tool schemas beside them."""
     kinds = dict.fromkeys(KINDS, 0)
     kinds["system prompt"] += system_tokens
     kinds["tool schemas"] += tools_tokens
@@ -86,7 +88,7 @@ def fill_of(
 
 
 def _shares(message: Message) -> Iterator[tuple[str, Part]]:
-    """The parts of a message by kind; the pictures in a result apart from its text."""
+    """Yields the parts of a message with their kinds; the pictures in a result apart from its text."""
     for part in message.parts:
         match part:
             case ToolResult(images=images) if images:

@@ -6,14 +6,13 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from penstock.cli.compress import receipt_json, report_lines
 from penstock.cli.labels import Label, label_messages
-from penstock.cli.layout import aligned, clipped, width_of, wrapped
 from penstock.cli.original import find_original, lines
 from penstock.cli.output import write_stdout
 from penstock.cli.progress import ProgressLine
-from penstock.cli.report import receipt_json, report_lines
 from penstock.cli.runs import OLDER, VerdictEntry, group_entries, list_entries
-from penstock.cli.screen import Screen, screen_of
+from penstock.cli.screen import Screen, align, clip, screen_of, width_of, wrap
 from penstock.cli.source import read_given
 from penstock.planning.plan import Fate
 
@@ -43,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if args.handle is not None:
         return _show_original(given, args)
     with ProgressLine("planning"):
-        from penstock.cli.engine import compress_given  # noqa: PLC0415 - see there
+        from penstock.cli.compress import compress_given  # noqa: PLC0415 - see there
 
         result = compress_given(given, args)
         entries = _entries(given, result)
@@ -80,7 +79,7 @@ def table(entries: Sequence[VerdictEntry], screen: Screen) -> Iterator[str]:
     if any(entry.count > 1 for entry in entries):
         notes.append("neighbours with the same fate share a line; --all shows each message")
     for note in notes:
-        yield from (screen.paint(line, "dim") for line in wrapped(note, screen.columns))
+        yield from (screen.paint(line, "dim") for line in wrap(note, screen.columns))
     if notes:
         yield ""
 
@@ -107,7 +106,7 @@ def _cells(entries: Sequence[VerdictEntry], screen: Screen) -> list[list[str]]:
     """The columns of the heading and of each line but for the reason; tools where there is room for them."""
     sizes = _sizes(entries, screen.arrow)
     names = [_names(entry) for entry in entries]
-    fixed = aligned(
+    fixed = align(
         [["", "role", sizes[0], ""]]
         + [
             [*name[:2], size, entry.fate] for name, size, entry in zip(names, sizes[1:], entries, strict=True)
@@ -119,10 +118,10 @@ def _cells(entries: Sequence[VerdictEntry], screen: Screen) -> list[list[str]]:
     if screen.columns:
         used = sum(map(width_of, fixed[0][:3])) + width + 2 * 5
         room = min(room, screen.columns - used - _REASON_COLUMNS)
-    tools = ["tool", *(clipped(name[2], room, screen.unicode) for name in names)]
+    tools = ["tool", *(clip(name[2], room, screen.unicode) for name in names)]
     if room < _LEAST_TOOL_COLUMNS or not any(tools[1:]):
         return [[*cells[:3], cells[3].ljust(width)] for cells in fixed]
-    shown = aligned([[tool, ""] for tool in tools])
+    shown = align([[tool, ""] for tool in tools])
     return [
         [*cells[:2], tool[0], cells[2], cells[3].ljust(width)]
         for cells, tool in zip(fixed, shown, strict=True)

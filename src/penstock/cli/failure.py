@@ -1,4 +1,4 @@
-"""Failures in words: one line that names the value, the limit and the next step, and an exit code."""
+"""Failures as people see them: one line that names the value, the limit and the next step, and an exit code."""
 
 from __future__ import annotations
 
@@ -7,54 +7,54 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock import __version__
-from penstock.cli.layout import printable
+from penstock.cli.screen import printable
 from penstock.errors import IllegalResult, InputError, PenstockError, TargetTooSmall
 
-__all__ = ["BAD_INPUT", "FAULT", "TOO_SMALL", "CommandFailure", "failure_of"]
+__all__ = ["BAD_INPUT", "FAULT", "TOO_SMALL", "CommandFailure", "describe_failure"]
 
 FAULT, BAD_INPUT, TOO_SMALL = 1, 2, 3
 
 
 class CommandFailure(NamedTuple):
-    """What to say and the exit code to leave with."""
+    """The line to print and the exit code."""
 
     text: str
     code: int
 
 
-def failure_of(error: Exception, file: str | None = None) -> CommandFailure:
-    """The failure that an exception stands for. `file` is the input, named where it is at fault."""
+def describe_failure(error: Exception, file: str | None = None) -> CommandFailure:
+    """Returns the line and the exit code for an exception. `file` is the input, named where it is at fault."""
     match error:
         case TargetTooSmall():
             text, code = str(error), TOO_SMALL
         case IllegalResult():
-            text, code = f"{error}; nothing was written. {_report_it()}", FAULT
+            text, code = f"{error}; nothing was written. {_ask_for_report()}", FAULT
         case InputError():
             name = "standard input" if file == "-" else file
-            text, code = f"{name}: {_redacted(str(error))}" if name else _redacted(str(error)), BAD_INPUT
+            text, code = f"{name}: {_redact(str(error))}" if name else _redact(str(error)), BAD_INPUT
         case PenstockError():
             text, code = str(error), BAD_INPUT
         case MemoryError():
-            text, code = "there is not enough memory for this input: split it into smaller files", FAULT
+            text, code = "not enough memory for this input: split it into smaller files", FAULT
         case OSError():
             where = error.filename if isinstance(error.filename, str) else "the output"
             why = error.strerror or type(error).__name__
-            text, code = f"{where} cannot be written: {why}; choose another place for it", BAD_INPUT
+            text, code = f"{where} cannot be written: {why}; choose another place", BAD_INPUT
         case _:
-            text, code = f"unexpected {type(error).__name__}{_place(error)}. {_report_it()}", FAULT
+            text, code = f"unexpected {type(error).__name__}{_locate(error)}. {_ask_for_report()}", FAULT
     return CommandFailure(printable(text), code)
 
 
-def _report_it() -> str:
+def _ask_for_report() -> str:
     python = ".".join(map(str, sys.version_info[:3]))
     return (
-        "This is a fault in Penstock: run it again with --debug and report the traceback "
+        "This is a fault in Penstock: run the command again with --debug and report the traceback "
         f"(penstock {__version__}, Python {python}, {sys.platform})"
     )
 
 
-def _place(error: Exception) -> str:
-    """Where it was raised. The error's own text is left out: it may quote the conversation."""
+def _locate(error: Exception) -> str:
+    """Returns where it was raised. The error's own text is left out: it may quote the conversation."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -64,9 +64,8 @@ def _place(error: Exception) -> str:
     return f" in {file}:{trace.tb_lineno}"
 
 
-def _redacted(text: str) -> str:
-    """An error about the input may quote a word of it, and that word may be a secret."""
-    from penstock.config import own_secrets  # noqa: PLC0415 - only a failure needs it
-    from penstock.redaction import Redactor  # noqa: PLC0415 - as above
+def _redact(text: str) -> str:
+    """Removes secrets: an error about the input may quote a word of it."""
+    from penstock.accounts.display import redact  # noqa: PLC0415 - only errors about the input need it
 
-    return Redactor(own_secrets()).redact(text)
+    return redact(text)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.cli.layout import printable
+from penstock.cli.screen import printable
 from penstock.conversation.handles import number_messages
 from penstock.conversation.message import Message, ToolCall, ToolResult
 from penstock.conversation.opening import holds_handoff, open_list

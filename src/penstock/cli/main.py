@@ -14,13 +14,39 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-__all__ = ["main"]
+__all__ = ["HOMES", "main"]
 
 INTERRUPTED, PIPE_CLOSED = 130, 141
 
+# The function of each command. Its module is imported when the command runs: help and mistakes need none of it.
+HOMES = {
+    "compress": "compress:run",
+    "explain": "explain:run",
+    "tokens": "tokens:run",
+    "chat": "chat.command:run",
+    "trajectories": "trajectories:run",
+    "sessions list": "sessions:run_list",
+    "sessions show": "sessions:run_show",
+    "sessions export": "session_files:run_export",
+    "sessions import": "session_files:run_import",
+    "sessions delete": "session_changes:run_delete",
+    "sessions expire": "session_changes:run_expire",
+    "sessions undo": "session_changes:run_undo",
+    "sessions pin": "session_changes:run_pin",
+    "sessions unpin": "session_changes:run_pin",
+    "search": "search:run",
+    "usage": "spending:run_usage",
+    "insights": "spending:run_insights",
+    "doctor": "setup:run_doctor",
+    "bench recall": "bench:run_recall",
+    "bench replay": "bench:run_replay",
+    "engines": "setup:run_engines",
+    "config": "setup:run_config",
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code. Every failure is one line on standard error."""
+    """Runs a command and returns its exit code. Every failure is one line on standard error."""
     args = None
     try:
         args = build_parser().parse_args(argv)
@@ -33,24 +59,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         _forget_stdout()
         return PIPE_CLOSED
     except Exception as error:  # noqa: BLE001 - the entry of the application: nothing may pass it as a traceback
-        return _failed(error, args)
+        return _report(error, args)
     return code
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Carry out the command. Its module is imported only now: help and mistakes need none of it."""
-    module = import_module(f"penstock.cli.{args.command}")
-    code: int = module.run(args)
+    command = " ".join(filter(None, (args.command, getattr(args, "action", None))))
+    module, _, name = HOMES[command].partition(":")
+    code: int = getattr(import_module(f"penstock.cli.{module}"), name)(args)
     return code
 
 
-def _failed(error: Exception, args: argparse.Namespace | None) -> int:
-    """Say what failed, in one line, and return the exit code for it."""
-    from penstock.cli.failure import failure_of  # noqa: PLC0415 - only a failure needs it
+def _report(error: Exception, args: argparse.Namespace | None) -> int:
+    """Says what failed, in one line, and returns the exit code."""
+    from penstock.cli.failure import describe_failure  # noqa: PLC0415 - only a failure needs it
 
     if isinstance(error, OSError) and not isinstance(error, PenstockError):
         _forget_stdout()
-    failure = failure_of(error, getattr(args, "file", None))
+    failure = describe_failure(error, getattr(args, "file", None))
     if sys.stderr is None:
         return failure.code
     if getattr(args, "debug", False):
@@ -62,7 +88,7 @@ def _failed(error: Exception, args: argparse.Namespace | None) -> int:
 
 
 def _forget_stdout() -> None:
-    """Let what is still to be written vanish, so that the interpreter's own last flush is quiet."""
+    """Discards what is still to be written, so that the interpreter's own last flush is quiet."""
     if sys.stdout is None:
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.labels import Label, NumberedInput, label_messages, number_input
-from penstock.cli.layout import plural, printable
+from penstock.cli.screen import plural, printable
 from penstock.conversation.handles import HandleKind, parse_handle, runs_of
 from penstock.conversation.message import (
     Image,

@@ -1,4 +1,4 @@
-"""Writing a result: all of it or nothing, whatever happens on the way."""
+"""Writes a result: all of it or nothing, whatever happens on the way."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _TERMINATED = 143
 
 
 def write_file(name: str, data: bytes) -> None:
-    """Write the file. It holds all of `data` or what it held before, also after an interruption or a crash.
+    """Writes the file. It holds all of `data` or what it held before, even after an interruption or a crash.
 
-    Folders are made. A link is followed; a device or a pipe is written to as it is. Raises OSError.
+    Missing folders are created. Links are followed; a device or a pipe is written to directly. Raises OSError.
     """
     path = Path(name).resolve()
     try:
@@ -35,12 +35,12 @@ def write_file(name: str, data: bytes) -> None:
         _make_folder(path.parent)
         with _termination_unwinds():
             _replace(path, data)
-    except OSError as error:  # told by the name that was given, not by that of a temporary file
+    except OSError as error:  # names the file that was given, not the temporary one
         raise OSError(error.errno, error.strerror, name) from error
 
 
 def write_stdout(data: bytes) -> None:
-    """Write to standard output. Raises OSError, BrokenPipeError where nobody reads any more."""
+    """Writes to standard output. Raises OSError, BrokenPipeError where nothing reads it any more."""
     if sys.stdout is None:
         raise OSError(errno.EBADF, "it is closed", "standard output")
     sys.stdout.flush()
@@ -53,7 +53,7 @@ def write_stdout(data: bytes) -> None:
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:  # says nothing to a reader who asked for no folder
+    except FileExistsError:  # would mislead: nobody asked for a folder
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
 
 
@@ -72,7 +72,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def _mode_for(path: Path) -> int:
-    """The permissions that the file has, or that a new one would get."""
+    """Returns the permissions that the file has, or that a new one would get."""
     if path.exists():
         return stat.S_IMODE(path.stat().st_mode)
     mask = os.umask(0)
@@ -82,7 +82,7 @@ def _mode_for(path: Path) -> int:
 
 @contextmanager
 def _termination_unwinds() -> Iterator[None]:
-    """Until the end of the block, a polite kill leaves through the `except` and `finally` blocks on the way."""
+    """Until the end of the block, SIGTERM raises SystemExit, so that `except` and `finally` blocks run."""
 
     def leave(_number: int, _frame: object) -> None:
         raise SystemExit(_TERMINATED)

@@ -1,4 +1,4 @@
-"""What can be typed: the commands of `penstock` and their options.
+"""The commands of `penstock` and their options.
 
 Nothing of the engine is imported here, so that help and mistakes are answered at once.
 """
@@ -6,218 +6,29 @@ Nothing of the engine is imported here, so that help and mistakes are answered a
 from __future__ import annotations
 
 import argparse
-import re
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock import __version__
-from penstock.cli.layout import printable
-from penstock.cli.store_parser import STORE_COMMANDS, add_sessions, add_store, add_stored, whole_number
-from penstock.cli.trajectory_parser import TRAJECTORIES, add_trajectories
+from penstock.cli.options import (
+    DIALECT_NAMES,
+    add_context_length,
+    add_dialect,
+    add_model_access,
+    add_shared,
+    add_store,
+    percentage,
+    seconds,
+    seed,
+    target,
+    token_count,
+    whole_number,
+)
+from penstock.cli.screen import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-__all__ = [
-    "BENCHES",
-    "BENCH_COMMANDS",
-    "CHAT_COMMANDS",
-    "COMMANDS",
-    "DIALECT_NAMES",
-    "Share",
-    "add_bench",
-    "add_chat",
-    "build_parser",
-    "key_and_value",
-    "target",
-    "token_count",
-]
-
-
-# What can be typed for `penstock chat`. As light as `penstock.cli.parser`, which uses it.
-
-CHAT_COMMANDS = {"chat": "work with an agent at the terminal, for as long as you like"}
-
-_ABOUT = """\
-At a terminal it is a conversation; /help lists its commands. With -p, or with a prompt in a pipe, it answers once:
-the answer goes to standard output, everything else to standard error.
-"""
-_LAST = ""  # --resume without an id: the conversation that was used last
-
-
-def add_chat(
-    parser: argparse.ArgumentParser,
-    token_count: Callable[[str], int],
-    add_shared: Callable[[argparse.ArgumentParser], None],
-) -> None:
-    """The options of `penstock chat`."""
-    parser.epilog = _ABOUT
-    parser.add_argument("-p", "--prompt", metavar="TEXT", help="answer this and leave; for scripts")
-    parser.add_argument(
-        "--resume",
-        metavar="ID",
-        nargs="?",
-        const=_LAST,
-        help="go on with a conversation: its id or the beginning of it; without one, that of last time",
-    )
-    parser.add_argument("--yes", action="store_true", help="allow every command and every write unasked")
-    model = parser.add_argument_group(
-        "the model",
-        "Without any of these: model.name of the settings, else the provider whose key is set, else the model on this "
-        "machine.",
-    )
-    model.add_argument("--model", metavar="NAME", help="as the provider calls it")
-    model.add_argument(
-        "--provider",
-        metavar="NAME",
-        help="openai, responses, anthropic, openrouter, ollama and others, or local; default: by the model's name",
-    )
-    model.add_argument("--base-url", metavar="URL", help="any server that speaks like the provider")
-    model.add_argument(
-        "--api-key-env",
-        metavar="VARIABLE",
-        help="the variable that holds the key; default: the provider's own",
-    )
-    model.add_argument(
-        "--context-length",
-        metavar="N",
-        type=token_count,
-        help="tokens of the model's window; default: what is known of the model",
-    )
-    add_store(parser)
-    add_shared(parser)
-
-
-# What can be typed for `penstock bench`. As light as `penstock.cli.parser`, which uses it.
-
-BENCH_COMMANDS = {"bench": "measure on your own sessions"}
-BENCHES = {
-    "recall": "show how often a search brings back what a small view leaves out",
-    "replay": "show what past sessions would have cost with compactions at other moments",
-}
-_RECALL = """\
-Each conversation is cut where just over half of it has passed. Values (paths, names, ids, numbers) that the assistant uses
-after the cut, that nobody told again, and that a view of 10 % lacks, are searched for by the 300 characters before their
-use and the 500 before those, without the value. Found is what stands in an excerpt of at most 1,200 characters.
-"""
-_REPLAY = """\
-Without --traces, the conversations of the store are replayed, by what their requests used. A trace file holds a JSON
-object a line, plain or gzipped: "id" and "requests", each a list of tool result tokens appended, other tokens
-appended, output tokens, seconds since the previous request, and 1 if a user message came in.
-
-Every policy compacts in the same way; only the moment differs. What counts is the price, not the quality of the work.
-"""
-
-
-def add_bench(
-    parser: argparse.ArgumentParser,
-    tokens: Callable[[str], int],
-    add_shared: Callable[[argparse.ArgumentParser], None],
-) -> None:
-    """The benchmarks of `penstock bench` and their options. `tokens` reads a number of tokens."""
-    benches = parser.add_subparsers(dest="bench", required=True, metavar="BENCHMARK", title="benchmarks")
-    add = {"recall": _add_recall, "replay": _add_replay}
-    for name, text in BENCHES.items():
-        bench = benches.add_parser(
-            name,
-            help=text,
-            description=f"{text[0].upper()}{text[1:]}.",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        add[name](bench, tokens)
-        add_store(bench)
-        add_shared(bench)
-
-
-def _add_recall(parser: argparse.ArgumentParser, _tokens: Callable[[str], int]) -> None:
-    parser.epilog = _RECALL
-    parser.add_argument(
-        "files", metavar="FILE", nargs="*", help="files of conversations in place of the store"
-    )
-    parser.add_argument("--session", metavar="ID", help="one conversation of the store; default: all")
-    parser.add_argument(
-        "--limit", metavar="N", type=whole_number, help="the N conversations used last; default: all"
-    )
-
-
-def _add_replay(parser: argparse.ArgumentParser, tokens: Callable[[str], int]) -> None:
-    parser.epilog = _REPLAY
-    parser.add_argument(
-        "--traces",
-        metavar="FILE",
-        nargs="+",
-        help="trace files or folders of them in place of the store; - for standard input",
-    )
-    parser.add_argument("--session", metavar="ID", help="one conversation of the store; default: all")
-    parser.add_argument(
-        "--limit", metavar="N", type=whole_number, help="the N conversations used last; default: all"
-    )
-    parser.add_argument(
-        "--recall",
-        action="store_true",
-        help="also compact the conversations of the store at those moments, and show how much of what the agent used "
-        "later was kept; takes one window and one kind of cache, and a while",
-    )
-    parser.add_argument(
-        "--window",
-        metavar="N",
-        nargs="+",
-        type=tokens,
-        default=[128_000, 200_000, 1_000_000],
-        help="windows in tokens (default 128k 200k 1m)",
-    )
-    parser.add_argument(
-        "--cache",
-        metavar="NAME",
-        nargs="+",
-        choices=("5m", "1h", "automatic", "none"),
-        default=["5m", "1h", "automatic", "none"],
-        help="how prompts are cached: 5m and 1h by marks, automatic as at OpenAI, none (default: all four)",
-    )
-    parser.add_argument(
-        "--model",
-        metavar="NAME",
-        help="whose prices hold; default: the model used most, else claude-opus-4-8",
-    )
-    parser.add_argument(
-        "--handoff-tokens", metavar="N", type=tokens, default=10_000, help="tokens of a handoff (default 10k)"
-    )
-    parser.add_argument(
-        "--tail-tokens",
-        metavar="N",
-        type=tokens,
-        default=20_000,
-        help="tokens that stay behind it (default 20k)",
-    )
-    parser.add_argument(
-        "--static-tokens",
-        metavar="N",
-        type=tokens,
-        default=18_000,
-        help="system prompt and tools, for traces, which do not hold them (default 18k)",
-    )
-    parser.add_argument(
-        "--summary-tokens",
-        metavar="N",
-        type=tokens,
-        default=0,
-        help="tokens of the handoff that a model writes; default: none is asked",
-    )
-
-
-DIALECT_NAMES = ("chat", "responses", "anthropic", "sharegpt")
-
-COMMANDS = {
-    "compress": "make a conversation smaller",
-    "explain": "say what would become of each message, and why",
-    "tokens": "show what fills the window",
-    **CHAT_COMMANDS,
-    **TRAJECTORIES,
-    **STORE_COMMANDS,
-    **BENCH_COMMANDS,
-    "engines": "show the engines there are and which one is active",
-    "config": "show the settings and where each comes from",
-}
+__all__ = ["build_parser"]
 
 _EXAMPLES = """\
 examples:
@@ -236,31 +47,11 @@ examples:
 
 _EXITS = """\
 exit codes:
-  0 done, also when there was nothing to do     3 the target is too small
+  0 done, or nothing to do                      3 the target is too small
   1 a fault in Penstock, or found by doctor     130 interrupted
-  2 bad input, bad usage, or no way to write    141 the reader of a pipe went away
+  2 bad input, bad usage, or cannot write       141 the reader of a pipe went away
   4 the model gave no answer (chat)
 """
-
-_REPORT = """\
-Without -o the compressed conversation goes to standard output and the report to standard error. With -o the
-report goes to standard output. The result has the shape of the input; messages that are kept have the same bytes.
-"""
-
-_WRITER = """\
-A model's words say what excerpts cannot; facts are copied and checked by Penstock. Turns are sent without secrets.
-"""
-
-_TOKENS = re.compile(r"(\d{1,3}(?:[,_]\d{3})+|\d{1,12})([km]?)", re.IGNORECASE | re.ASCII)
-_UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
-_PERCENT = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?%", re.ASCII)
-_WHOLE_PERCENT = 100
-
-
-class Share(NamedTuple):
-    """A share of the conversation's tokens, above 0 and at most 1."""
-
-    of_tokens: float
 
 
 class _Parser(argparse.ArgumentParser):
@@ -269,7 +60,7 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, rest = super().parse_known_args(args, namespace)
         for action in self._get_positional_actions():
-            # An argument that may be left out was taken to be when an option came before it.
+            # argparse leaves out an optional argument that comes after an option.
             if action.nargs == argparse.OPTIONAL and getattr(found, action.dest, None) == action.default:
                 word = next((word for word in rest if not word.startswith("-")), None)
                 if word is not None:
@@ -283,7 +74,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command."""
+    """Returns the parser of the whole command."""
     parser = _Parser(
         prog="penstock",
         description="Keep an LLM agent's conversation inside its window without losing what matters.",
@@ -293,166 +84,488 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"penstock {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
-    parsers = {
-        name: commands.add_parser(
-            name,
-            help=text,
-            description=f"{text[0].upper()}{text[1:]}.",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        for name, text in COMMANDS.items()
-    }
-    for name, option in (("compress", "--for-model"), ("explain", "--model"), ("tokens", "--model")):
-        _add_input(parsers[name])
-        _add_model(parsers[name], option)
-    _add_output(parsers["compress"])
-    _add_writer(parsers["compress"])
-    _add_reading(parsers["explain"])
-    for name in ("compress", "explain"):
-        goal = parsers[name].add_mutually_exclusive_group()
-        _add_target(goal)
-        _add_window(goal)
-        parsers[name].add_argument("--focus", metavar="TOPIC", help="a topic to keep in more detail")
-    _add_window(parsers["tokens"])
-    add_stored(parsers)
-    add_sessions(parsers["sessions"], DIALECT_NAMES, _add_shared)
-    add_bench(parsers["bench"], token_count, _add_shared)
-    for name, each in parsers.items():
-        if name in STORE_COMMANDS and name != "sessions":
-            add_store(each)
-        if name not in ("sessions", "bench", "trajectories", "chat"):
-            _add_shared(each)
-    add_trajectories(parsers["trajectories"], token_count)
-    add_chat(parsers["chat"], token_count, _add_shared)
+    _add_parsers(commands, _COMMANDS)
     return parser
 
 
-def _add_input(parser: argparse.ArgumentParser) -> None:
+def _add_parsers(
+    group: Any, commands: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]
+) -> None:
+    """Adds a parser for each name, with its text and its options."""
+    for name, (text, add_options) in commands.items():
+        add_options(
+            group.add_parser(
+                name,
+                help=text,
+                description=f"{text[0].upper()}{text[1:]}.",
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+                allow_abbrev=False,
+            )
+        )
+
+
+# Commands on a file: compress, explain, tokens.
+
+_REPORT = """\
+Without -o the compressed conversation goes to standard output and the report to standard error. With -o the
+report goes to standard output. The result has the shape of the input; messages that are kept have the same bytes.
+"""
+_WRITER = """\
+A model's words say what excerpts cannot; facts are copied and checked by Penstock. Secrets are removed before turns
+are sent.
+"""
+_PROVIDERS = "openai, responses, anthropic, openrouter, ollama and others"
+
+
+def _add_compress(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _REPORT
+    _add_input(parser, "--for-model")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="where to write the result, all of it or nothing; missing folders are created",
+    )
+    writer = parser.add_argument_group("a model for the handoff", _WRITER)
+    add_model_access(
+        writer,
+        "the model that writes the prose; default: no model is called",
+        f"{_PROVIDERS}; default: by the model's name",
+    )
+    _add_goal(parser)
+    add_shared(parser)
+
+
+def _add_explain(parser: argparse.ArgumentParser) -> None:
+    _add_input(parser, "--model")
+    parser.add_argument(
+        "--all", action="store_true", help="one line per message, even where many have the same fate"
+    )
+    parser.add_argument(
+        "--handle",
+        metavar="HANDLE",
+        help="show only the original with this handle, such as m14; with --json its exact bytes",
+    )
+    _add_goal(parser)
+    add_shared(parser)
+
+
+def _add_tokens(parser: argparse.ArgumentParser) -> None:
+    _add_input(parser, "--model")
+    add_context_length(parser)
+    add_shared(parser)
+
+
+def _add_input(parser: argparse.ArgumentParser, model_option: str) -> None:
     parser.add_argument(
         "file",
         metavar="FILE",
         help="an array of messages, a request body, or one message per line; - for standard input",
     )
+    add_dialect(parser)
     parser.add_argument(
-        "--dialect",
-        metavar="NAME",
-        choices=("auto", *DIALECT_NAMES),
-        default="auto",
-        help=f"auto (default), {', '.join(DIALECT_NAMES)}",
+        model_option, metavar="NAME", help="decides tokenizer and window; default: the one the input names"
     )
 
 
-def _add_model(parser: argparse.ArgumentParser, option: str) -> None:
-    parser.add_argument(
-        option, metavar="NAME", help="decides tokenizer and window; default: the one the input names"
-    )
-
-
-def _add_writer(parser: argparse.ArgumentParser) -> None:
-    writer = parser.add_argument_group("a model for the handoff", _WRITER)
-    writer.add_argument(
-        "--model", metavar="NAME", help="the model that writes the prose; without it, none is asked"
-    )
-    writer.add_argument(
-        "--provider",
-        metavar="NAME",
-        help="openai, responses, anthropic, openrouter, ollama and others; default: by the model's name",
-    )
-    writer.add_argument("--base-url", metavar="URL", help="any server that speaks like the provider")
-    writer.add_argument(
-        "--api-key-env",
-        metavar="VARIABLE",
-        help="the variable that holds the key; default: the provider's own",
-    )
-
-
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="where to write the result: all of it or nothing; folders are made",
-    )
-    parser.epilog = _REPORT
-
-
-def _add_reading(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--all", action="store_true", help="a line for each message, also where many have the same fate"
-    )
-    parser.add_argument(
-        "--handle",
-        metavar="HANDLE",
-        help="show the original that has this handle, such as m14, and nothing else; with --json its exact bytes",
-    )
-
-
-def _add_target(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument(
+def _add_goal(parser: argparse.ArgumentParser) -> None:
+    goal = parser.add_mutually_exclusive_group()
+    goal.add_argument(
         "--target-tokens",
         metavar="N",
         type=target,
-        help="tokens of the result at most, system messages included (20000, 20_000, 20k), "
+        help="most tokens of the result, system messages included (20000, 20_000, 20k), "
         "or a share of the conversation's tokens (20%%)",
     )
+    add_context_length(goal)
+    parser.add_argument("--focus", metavar="TOPIC", help="a topic to keep in more detail")
 
 
-def _add_window(parser: argparse._ActionsContainer) -> None:
+# chat
+
+_CHAT = """\
+At a terminal it is a conversation; /help lists its commands. With -p, or with a prompt in a pipe, it answers once:
+the answer goes to standard output, everything else to standard error.
+"""
+_LAST = ""  # --resume without an id: the most recent conversation
+
+
+def _add_chat(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _CHAT
+    parser.add_argument("-p", "--prompt", metavar="TEXT", help="answer this and exit; for scripts")
     parser.add_argument(
-        "--context-length",
-        metavar="N",
-        type=token_count,
-        help="tokens of the model's window; default: what is known of the model",
+        "--resume",
+        metavar="ID",
+        nargs="?",
+        const=_LAST,
+        help="continue a conversation: its id or the beginning of it; without one, the most recent",
     )
+    parser.add_argument(
+        "--yes", action="store_true", help="allow every command and every write without asking"
+    )
+    model = parser.add_argument_group(
+        "the model",
+        "Without any of these: model.name of the settings, else the provider whose key is set, else the model on this "
+        "machine.",
+    )
+    add_model_access(
+        model, "the provider's name for it", f"{_PROVIDERS}, or local; default: by the model's name"
+    )
+    add_context_length(model)
+    add_store(parser)
+    add_shared(parser)
 
 
-def _add_shared(parser: argparse.ArgumentParser) -> None:
+# trajectories. Options that a file may give have no default here: what was typed wins, then the file, then the
+# default that the help names.
+
+_TRAJECTORIES = """\
+INPUT is a file or a folder of ShareGPT or chat rows: .jsonl, .jsonl.gz, .jsonl.zst or .parquet. OUTPUT has the same
+files, rows, order and columns. Rows that are small enough, and lines that cannot be read, are copied byte for byte.
+Finished work is kept in OUTPUT.parts until the output is complete: after a kill, the same command with --resume continues.
+"""
+_SUMMARY_MODEL = """\
+Without a model, summaries are made of excerpts. Where a model fails or is late, excerpts take its place, and the row is
+marked with the reason.
+"""
+
+
+def _add_trajectories(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _TRAJECTORIES
+    parser.add_argument("file", metavar="INPUT", help="a file or a folder")
+    parser.add_argument("output", metavar="OUTPUT", nargs="?", help="a file or a folder; not with --dry-run")
+    _add_trajectory_limits(parser)
+    writer = parser.add_argument_group("a model for the summaries", _SUMMARY_MODEL)
+    add_model_access(
+        writer, "the model that writes summaries", "openai, anthropic, openrouter, ollama and others"
+    )
+    writer.add_argument(
+        "--concurrency", metavar="N", type=whole_number, help="rows that wait for it at once (default 16)"
+    )
+    writer.add_argument(
+        "--timeout", metavar="SECONDS", type=seconds, help="most seconds for one row (default 120)"
+    )
+    parser.add_argument("--workers", metavar="N", type=whole_number, help="processes (default: all cores)")
+    parser.add_argument(
+        "--sample-percent",
+        metavar="P",
+        type=percentage,
+        help="take only a random share of the rows",
+    )
+    parser.add_argument("--seed", metavar="N", type=seed, help="of the random choice (default 0)")
+    parser.add_argument(
+        "--dry-run", action="store_true", default=None, help="compute all figures, write nothing"
+    )
+    parser.add_argument("--config", metavar="FILE", help="a YAML file with any of these options")
+    parser.add_argument(
+        "--engine", choices=("local", "ray"), help="local (default), or ray for several machines"
+    )
+    parser.add_argument(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="a running Ray cluster: auto, or HOST:PORT (default: one is started on this machine)",
+    )
+    parser.add_argument(
+        "--metrics", metavar="FILE", help="write the figures of every row and the totals, as JSON"
+    )
+    parser.add_argument(
+        "--report", metavar="FILE", help="write a page about the run: distributions, worst rows, samples"
+    )
+    parser.add_argument("--resume", action="store_true", help="continue an earlier run")
     parser.add_argument("--json", action="store_true", help="report as JSON")
-    parser.add_argument("--config", metavar="FILE", help="settings file instead of the usual one")
-    parser.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        dest="settings",
-        action="append",
-        type=key_and_value,
-        default=[],
-        help="one setting, for example compression.protect_last_n=8; may be given again",
-    )
     parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")
 
 
-def token_count(text: str) -> int:
-    """A number of tokens: `20000`, `20_000`, `20,000`, `20k`, `1m`. At least 1."""
-    found = _TOKENS.fullmatch(text.strip())
-    number = int(re.sub("[,_]", "", found[1])) * _UNITS[found[2].lower()] if found else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no number of tokens: give a whole number of at least 1, such as 20000 or 20k"
-        )
-    return number
+def _add_trajectory_limits(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--target-tokens", metavar="N", type=token_count, help="most tokens of a row (default 15250)"
+    )
+    parser.add_argument(
+        "--summary-tokens", metavar="N", type=token_count, help="most tokens of a summary (default 750)"
+    )
+    parser.add_argument(
+        "--keep-last", metavar="N", type=whole_number, help="turns at the end that are kept (default 4)"
+    )
+    parser.add_argument(
+        "--passes",
+        metavar="N",
+        type=whole_number,
+        help="further passes keep fewer turns at the end of rows that are still too large (default 1)",
+    )
+    parser.add_argument(
+        "--system-note",
+        action="store_true",
+        default=None,
+        help="say in the system turn that turns may be summarised",
+    )
+    parser.add_argument(
+        "--tokenizer", metavar="NAME", help="o200k (default), cl100k, or the path of a tokenizer.json"
+    )
+    parser.add_argument(
+        "--column", metavar="NAME", help="the column with the turns (default: conversations, messages)"
+    )
+    parser.add_argument(
+        "--per-turn",
+        metavar="NAME",
+        action="append",
+        help="a column with one entry per turn, cut as the turns are; can be repeated",
+    )
 
 
-def target(text: str) -> int | Share:
-    """A target: a number of tokens as in `token_count`, or a share such as `20%` or `12.5%`."""
-    if not text.strip().endswith("%"):
-        try:
-            return token_count(text)
-        except argparse.ArgumentTypeError as error:
-            raise argparse.ArgumentTypeError(f"{error}, or a share such as 20%") from None
-    found = _PERCENT.fullmatch(text.strip())
-    percent = float(found[1]) if found else 0.0
-    if not 0 < percent <= _WHOLE_PERCENT:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no share of the conversation: give more than 0% and at most 100%, such as 20%"
-        )
-    return Share(percent / _WHOLE_PERCENT)
+# sessions
+
+_IMPORT = """\
+Recognised by content: sessions of Claude Code (all: ~/.claude/projects), rollouts of Codex (all: ~/.codex/sessions),
+and conversations as an array, a request body or lines. Of a folder, all *.jsonl files in it and below it are imported.
+Importing a file again adds only what is new.
+"""
 
 
-def key_and_value(text: str) -> tuple[str, str]:
-    """The two sides of KEY=VALUE."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        # The text may hold a secret where the key was forgotten, so it is not shown.
-        raise argparse.ArgumentTypeError("give KEY=VALUE, such as compression.threshold=0.6")
-    return key.strip(), value
+def _add_sessions(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", title="actions")
+    _add_parsers(actions, _SESSION_ACTIONS)
+
+
+def _add_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--limit", metavar="N", type=whole_number, default=20, help="how many (default 20)")
+    _add_stored(parser)
+
+
+def _add_show(parser: argparse.ArgumentParser) -> None:
+    _add_id(parser)
+    parser.add_argument(
+        "--facts", action="store_true", help="also show what was noted about messages that left the view"
+    )
+    parser.add_argument(
+        "--handle",
+        metavar="M",
+        help="show one message (m12), summary (s1), node (n3) or stored result instead, in full",
+    )
+    _add_stored(parser)
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    _add_id(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to write it; default: standard output")
+    parser.add_argument(
+        "--dialect",
+        metavar="NAME",
+        choices=DIALECT_NAMES,
+        help=f"convert to {', '.join(DIALECT_NAMES)}; losses are reported",
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--log", action="store_true", help="every message of the conversation, byte for byte (default)"
+    )
+    which.add_argument("--view", action="store_true", help="what the next request sends to the model")
+    parser.add_argument(
+        "--format",
+        metavar="NAME",
+        choices=("json", "jsonl"),
+        default="json",
+        help="json, an array (default), or jsonl",
+    )
+    _add_stored(parser)
+
+
+def _add_import(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _IMPORT
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", help="files or folders to import; - for standard input"
+    )
+    add_dialect(parser, "of a plain conversation: ")
+    _add_stored(parser)
+
+
+def _add_delete(parser: argparse.ArgumentParser) -> None:
+    _add_id(parser)
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    _add_stored(parser)
+
+
+def _add_expire(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--days",
+        metavar="N",
+        type=whole_number,
+        help="delete what has not been used for so many days; default: store.retention_days",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show what would be deleted, delete nothing")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    _add_stored(parser)
+
+
+def _add_undo(parser: argparse.ArgumentParser) -> None:
+    _add_id(parser)
+    _add_stored(parser)
+
+
+def _add_pin(parser: argparse.ArgumentParser) -> None:
+    _add_id(parser)
+    parser.add_argument("handle", metavar="HANDLE", help="the message, such as m14")
+    _add_stored(parser)
+
+
+def _add_id(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="a conversation's id, or the beginning of it")
+
+
+def _add_stored(parser: argparse.ArgumentParser) -> None:
+    add_store(parser)
+    add_shared(parser)
+
+
+_SESSION_ACTIONS = {
+    "list": ("list conversations, the most recently used first", _add_list),
+    "show": ("show a conversation, its sessions and its compactions", _add_show),
+    "export": ("write a conversation to a file", _add_export),
+    "import": ("import conversations from files of Claude Code, Codex, or any dialect", _add_import),
+    "delete": ("delete a conversation for good", _add_delete),
+    "expire": ("delete conversations that have not been used for long", _add_expire),
+    "undo": ("undo the last compaction", _add_undo),
+    "pin": ("keep a message in full in later compactions", _add_pin),
+    "unpin": ("no longer keep a message in full", _add_pin),
+}
+
+
+# Other commands on a store: search, usage, insights, doctor.
+
+
+def _add_search(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "query", metavar="QUERY", nargs="+", help="words, names, paths or values; any of them may match"
+    )
+    parser.add_argument("--session", metavar="ID", help="one conversation; default: all")
+    parser.add_argument("--limit", metavar="N", type=whole_number, default=5, help="how many (default 5)")
+    parser.add_argument(
+        "--characters",
+        metavar="N",
+        type=whole_number,
+        default=480,
+        help="most characters of an excerpt (default 480)",
+    )
+    _add_stored(parser)
+
+
+def _add_usage(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", nargs="?", help="one conversation; default: all")
+    _add_stored(parser)
+
+
+def _add_insights(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--days", metavar="N", type=whole_number, default=30, help="how many days back (default 30)"
+    )
+    _add_stored(parser)
+
+
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repair", action="store_true", help="repair what can be repaired")
+    _add_stored(parser)
+
+
+# bench
+
+_RECALL = """\
+Each conversation is cut just after its middle. Values (paths, names, ids, numbers) that the assistant uses after the
+cut, that nobody mentions again before that, and that a view of 10 % lacks, are searched for by the 300 characters before
+their use and the 500 before those, without the value. A value counts as found if it stands in an excerpt of at most 1,200
+characters.
+"""
+_REPLAY = """\
+Without --traces, the conversations of the store are replayed, by what their requests used. A trace file holds one JSON
+object per line, plain or gzipped: "id" and "requests", each a list of tool result tokens appended, other tokens
+appended, output tokens, seconds since the previous request, and 1 if a user message came in.
+
+Every policy compacts in the same way; only the moment differs. The price is compared, not the quality of the work.
+"""
+
+
+def _add_bench(parser: argparse.ArgumentParser) -> None:
+    benches = parser.add_subparsers(dest="action", required=True, metavar="BENCHMARK", title="benchmarks")
+    _add_parsers(benches, _BENCHES)
+
+
+def _add_recall(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _RECALL
+    parser.add_argument(
+        "files", metavar="FILE", nargs="*", help="files of conversations instead of the store"
+    )
+    _add_selection(parser)
+    _add_stored(parser)
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _REPLAY
+    parser.add_argument(
+        "--traces",
+        metavar="FILE",
+        nargs="+",
+        help="trace files or folders of them instead of the store; - for standard input",
+    )
+    _add_selection(parser)
+    parser.add_argument(
+        "--recall",
+        action="store_true",
+        help="also compact the conversations of the store at those moments, and show how much of what the agent used "
+        "later was kept; needs one window and one kind of cache, and takes a while",
+    )
+    parser.add_argument(
+        "--window",
+        metavar="N",
+        nargs="+",
+        type=token_count,
+        default=[128_000, 200_000, 1_000_000],
+        help="windows in tokens (default 128k 200k 1m)",
+    )
+    parser.add_argument(
+        "--cache",
+        metavar="NAME",
+        nargs="+",
+        choices=("5m", "1h", "automatic", "none"),
+        default=["5m", "1h", "automatic", "none"],
+        help="how prompts are cached: 5m and 1h by marks, automatic as at OpenAI, none (default: all four)",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="the model whose prices are used; default: the model used most, else claude-opus-4-8",
+    )
+    for option, default, text in (
+        ("--handoff-tokens", 10_000, "tokens of a handoff (default 10k)"),
+        ("--tail-tokens", 20_000, "tokens that are kept after it (default 20k)"),
+        ("--static-tokens", 18_000, "system prompt and tools, which traces do not hold (default 18k)"),
+        ("--summary-tokens", 0, "tokens of the handoff that a model writes; default: no model is called"),
+    ):
+        parser.add_argument(option, metavar="N", type=token_count, default=default, help=text)
+    _add_stored(parser)
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--session", metavar="ID", help="one conversation of the store; default: all")
+    parser.add_argument(
+        "--limit", metavar="N", type=whole_number, help="the N most recently used conversations; default: all"
+    )
+
+
+_BENCHES = {
+    "recall": ("show how often a search brings back what a small view leaves out", _add_recall),
+    "replay": ("show what past sessions would have cost with compactions at other moments", _add_replay),
+}
+
+
+_COMMANDS = {
+    "compress": ("make a conversation smaller", _add_compress),
+    "explain": ("show what would happen to each message, and why", _add_explain),
+    "tokens": ("show what fills the window", _add_tokens),
+    "chat": ("work with an agent at the terminal, for as long as you like", _add_chat),
+    "trajectories": ("fit training trajectories into a token budget without losing a row", _add_trajectories),
+    "sessions": ("list, show, export, import and delete stored conversations", _add_sessions),
+    "search": ("search all messages of stored conversations", _add_search),
+    "usage": ("show what requests used and cost", _add_usage),
+    "insights": ("show the last days by model and by day, and what compaction saved", _add_insights),
+    "doctor": ("check a store and repair it", _add_doctor),
+    "bench": ("run benchmarks on your own sessions", _add_bench),
+    "engines": ("list the engines and show which one is active", add_shared),
+    "config": ("show the settings and where each comes from", add_shared),
+}

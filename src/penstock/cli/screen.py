@@ -1,15 +1,118 @@
-"""Writing for people: colour and bars on a terminal, plain text elsewhere, ASCII where nothing else can be shown."""
+"""Writing for people: text in lines and columns, and a screen that shows it as well as its stream can.
+
+A terminal gets colour and bars, anything else plain text, and ASCII where the encoding has nothing more. Written by
+hand, and light: every command loads it, `--help` included, and `rich` comes with the chat only.
+"""
 
 from __future__ import annotations
 
 import io
 import os
-from typing import NamedTuple, TextIO
+import textwrap
+import unicodedata
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from penstock.cli.layout import clipped
 from penstock.config import wants_colour
 
-__all__ = ["Screen", "screen_of"]
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+__all__ = ["Screen", "align", "clip", "drop_columns", "plural", "printable", "screen_of", "width_of", "wrap"]
+
+_JOINERS = "\u200c\u200d"  # without a width of their own: Persian words and composed emoji have them
+
+
+def printable(text: str) -> str:
+    """Returns the text in one line, with escapes for what would move the cursor or cannot be encoded."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in _JOINERS else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
+def plural(count: int, word: str) -> str:
+    """Returns the number and its word: `1 token`, `2,000 tokens`."""
+    return f"{count:,} {word if count == 1 else word + 's'}"
+
+
+def width_of(text: str) -> int:
+    """Returns the columns that the text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0
+        if unicodedata.combining(char) or char in _JOINERS
+        else 2
+        if unicodedata.east_asian_width(char) in "WF"
+        else 1
+        for char in text
+    )
+
+
+def clip(text: str, columns: int, unicode: bool = True) -> str:
+    """Returns the text in at most that many columns, with an ellipsis where something is missing."""
+    if width_of(text) <= columns:
+        return text
+    dots = "…" if unicode else "..."
+    room = columns - len(dots)
+    kept = ""
+    for char in text:
+        room -= width_of(char)
+        if room < 0:
+            break
+        kept += char
+    return kept + dots
+
+
+def wrap(text: str, columns: int, indent: int = 0) -> list[str]:
+    """Breaks the text between words into lines of at most that many columns; 0 columns mean no limit.
+
+    Lines after the first begin with `indent` blanks. A word that is longer than a line is not broken.
+    """
+    if not columns or width_of(text) <= columns:
+        return [text]
+    return textwrap.wrap(
+        text,
+        max(columns, indent + 1),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def align(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[list[str]]:
+    """Pads each column but the last to one width; columns in `right` are flush right."""
+    widths = [max(map(width_of, column)) for column in zip(*rows, strict=True)]
+    last = len(widths) - 1
+    return [
+        [
+            cell if at == last and at not in right else _pad(cell, width, flush_right=at in right)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        for row in rows
+    ]
+
+
+def drop_columns(rows: Sequence[Sequence[str]], columns: int, give_way: Sequence[int]) -> list[list[str]]:
+    """Leaves out columns until the rest fits, with two blanks between them; 0 columns mean no limit.
+
+    Columns in `give_way` are left out first to last.
+    """
+    widths = [max(map(width_of, column)) for column in zip(*rows, strict=True)]
+    kept = list(range(len(widths)))
+    for at in give_way if columns else ():
+        if sum(widths[one] + 2 for one in kept) - 2 <= columns:
+            break
+        kept.remove(at)
+    return [[row[at] for at in kept] for row in rows]
+
+
+def _pad(cell: str, width: int, *, flush_right: bool) -> str:
+    blank = " " * (width - width_of(cell))
+    return blank + cell if flush_right else cell + blank
+
 
 _CODES = {"bold": "1", "dim": "2", "green": "32", "yellow": "33", "magenta": "35", "cyan": "36"}
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -29,19 +132,19 @@ class Screen(NamedTuple):
 
     @property
     def arrow(self) -> str:
-        """Between before and after."""
+        """Returns the sign between before and after."""
         return "→" if self.unicode else "->"
 
     def say(self, text: str) -> None:
-        """Write lines."""
-        print(text if self.unicode else _encodable(text, self.stream), file=self.stream)
+        """Writes lines."""
+        print(text if self.unicode else _make_encodable(text, self.stream), file=self.stream)
 
     def paint(self, text: str, colour: str) -> str:
-        """The text in a colour, or as it is where there are none."""
+        """Returns the text in a colour, or as it is where the screen has none."""
         return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if self.colour and text else text
 
     def bar(self, share: float, columns: int) -> str:
-        """A bar of `share` of that many columns; anything above nothing can be seen."""
+        """Returns a bar of `share` of that many columns; anything above 0 is visible."""
         share = min(1.0, max(0.0, share))
         if not self.unicode:
             return "#" * max(round(share * columns), int(share > 0))
@@ -50,25 +153,26 @@ class Screen(NamedTuple):
         return "█" * full + (_EIGHTHS[rest] if rest else "")
 
     def clip(self, text: str, used: int) -> str:
-        """The text, cut to what is left of the line after `used` columns."""
-        return clipped(text, max(8, self.columns - used), self.unicode) if self.columns else text
+        """Cuts the text to what is left of the line after `used` columns."""
+        return clip(text, max(8, self.columns - used), self.unicode) if self.columns else text
 
 
 def screen_of(stream: TextIO | None) -> Screen:
-    """The screen of a stream. A stream that was closed before the start takes everything and shows nothing."""
+    """Returns the screen of a stream; None, a stream that was closed before the start, shows nothing."""
     if stream is None:
         return Screen(io.StringIO())
+
     terminal = stream.isatty()
     return Screen(
         stream,
         colour=terminal and wants_colour(),
         bars=terminal,
-        unicode=_shows("█→…", stream),
-        columns=_columns(stream) if terminal else 0,
+        unicode=_can_show("█→…", stream),
+        columns=_count_columns(stream) if terminal else 0,
     )
 
 
-def _shows(text: str, stream: TextIO) -> bool:
+def _can_show(text: str, stream: TextIO) -> bool:
     try:
         text.encode(stream.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -76,12 +180,12 @@ def _shows(text: str, stream: TextIO) -> bool:
     return True
 
 
-def _encodable(text: str, stream: TextIO) -> str:
+def _make_encodable(text: str, stream: TextIO) -> str:
     encoding = stream.encoding or "ascii"
     return text.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
 
 
-def _columns(stream: TextIO) -> int:
+def _count_columns(stream: TextIO) -> int:
     try:
         columns = os.get_terminal_size(stream.fileno()).columns
     except OSError:

@@ -1,30 +1,170 @@
-"""`penstock sessions`: conversations in a store. Each action has its own module, loaded when it is asked for."""
+"""`penstock sessions list` and `show`: stored conversations, one of them, or one message of it."""
 
 from __future__ import annotations
 
-from importlib import import_module
+import json
+import sys
 from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.accounts.conversations import (
+    describe_conversation,
+    find_conversation,
+    list_conversations,
+    read_handle,
+)
+from penstock.accounts.display import SHORT_ID_CHARS, format_money, format_time, redact, shorten_count
+from penstock.cli.screen import Screen, align, clip, drop_columns, plural, printable, screen_of
+from penstock.cli.stored import open_store_of
+from penstock.sessions.facts import KeptKind
+from penstock.stores.values import SUBAGENT
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["run"]
+    from penstock.accounts.conversations import ConversationAccount, ListedConversation
+    from penstock.recall.history import HistoryPlace
+    from penstock.stores.values import FactRow, SessionRow
 
-_HOMES = {
-    "list": "session_list:run_list",
-    "show": "session_show:run_show",
-    "export": "session_export:run_export",
-    "import": "session_import:run_import",
-    "delete": "session_change:run_delete",
-    "expire": "session_expire:run_expire",
-    "undo": "session_change:run_undo",
-    "pin": "session_change:run_pin",
-    "unpin": "session_change:run_pin",
-}
+__all__ = ["list_lines", "run_list", "run_show", "show_lines"]
+
+_PLAIN_COLUMNS = 80  # where the output is no terminal
+_LEAST_TITLE_COLUMNS = 10
+_HEADINGS = ["id", "last used", "msgs", "tokens", "comp", "cost", "title"]
+_DROPPED_FIRST = (4, 5, 2, 3)  # columns of the list that go where it is too narrow for all
 
 
-def run(args: argparse.Namespace) -> int:
-    """Carry out the action. Raises UnknownSession, StoreError and what the action raises."""
-    module, _, name = _HOMES[args.action].partition(":")
-    code: int = getattr(import_module(f"penstock.cli.{module}"), name)(args)
-    return code
+def run_list(args: argparse.Namespace) -> int:
+    """Lists the conversations, the most recently used first."""
+    with open_store_of(args) as store:
+        found = list_conversations(store, args.limit)
+        url = store.url
+    screen = screen_of(sys.stdout)
+    if args.json:
+        screen.say(json.dumps([one.to_dict() for one in found], indent=2))
+        return 0
+    if not found:
+        screen.say(f"no conversations in {printable(url)}; add some with penstock sessions import FILE")
+        return 0
+    for line in list_lines(found, screen):
+        screen.say(line)
+    return 0
+
+
+def list_lines(found: Sequence[ListedConversation], screen: Screen) -> Iterator[str]:
+    """Yields the table, no wider than the screen: on a narrow one, columns give way to the title."""
+    columns = screen.columns or _PLAIN_COLUMNS
+    rows = [_HEADINGS[:-1], *(_cells(one) for one in found)]
+    cells_that_fit = drop_columns(rows, columns - _LEAST_TITLE_COLUMNS - 2, _DROPPED_FIRST)
+    titles = [_HEADINGS[-1], *(printable(one.title) for one in found)]
+    for number, (cells, title) in enumerate(
+        zip(align(cells_that_fit, right={2, 3, 4, 5}), titles, strict=True)
+    ):
+        start = "  ".join(cells)
+        room = columns - len(start) - 2
+        line = f"{start}  {clip(title, max(room, 8), screen.unicode)}".rstrip()
+        yield screen.paint(line, "dim") if number == 0 else line
+
+
+def _cells(one: ListedConversation) -> list[str]:
+    row = one.row
+    cost = "-" if row.cost is None and not row.usage.total_tokens else format_money(row.cost)
+    return [
+        row.id[:SHORT_ID_CHARS],
+        format_time(row.updated),
+        f"{row.messages:,}",
+        shorten_count(row.view_tokens),
+        str(row.compactions or "-"),
+        cost,
+    ]
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """Shows a conversation, or with `--handle` one message of it. Raises UnknownSession, UnknownHandle."""
+    with open_store_of(args, must_exist=True) as store:
+        tip = find_conversation(store, args.id)
+        if args.handle:
+            return _show_handle(*read_handle(store, tip, args.handle.lower()), as_json=args.json)
+        found = describe_conversation(store, tip, facts=args.facts)
+    screen = screen_of(sys.stdout)
+    if args.json:
+        screen.say(json.dumps(found.to_dict(), indent=2))
+        return 0
+    for line in show_lines(found, screen):
+        screen.say(line)
+    return 0
+
+
+def _show_handle(place: HistoryPlace, text: str, *, as_json: bool) -> int:
+    screen = screen_of(sys.stdout)
+    if as_json:
+        screen.say(json.dumps({**msgspec.to_builtins(place), "text": text}, indent=2))
+        return 0
+    about = [place.handle, place.role or place.kind, plural(place.tokens, "token")]
+    if place.at is not None:
+        about.append(format_time(place.at))
+    if place.in_view:
+        about.append("in the view")
+    screen.say(screen.paint(" · ".join(map(printable, about)), "bold"))
+    for line in text.split("\n"):
+        screen.say("\t".join(map(printable, line.removesuffix("\r").split("\t"))))
+    return 0
+
+
+def show_lines(found: ConversationAccount, screen: Screen) -> Iterator[str]:
+    """Yields the report on one conversation."""
+    first, tip = found.lineage[0], found.lineage[-1]
+    yield screen.paint(screen.clip(f"{first.id}  {printable(found.title)}".rstrip(), 0), "bold")
+    about = [tip.dialect, printable(tip.model or "no model named"), first.kind]
+    if first.parent:
+        about.append(f"of session {first.parent}")
+    yield screen.paint("  " + " · ".join(about), "dim")
+    yield f"  log          {plural(found.log_messages, 'message')}, {plural(found.log_tokens, 'token')}"
+    yield f"  view         {plural(found.view_messages, 'message')}, {plural(found.view_tokens, 'token')}"
+    if found.pins:
+        yield f"  pins         {', '.join(f'm{place + 1}' for place in found.pins)}"
+    if found.requests:
+        yield f"  requests     {len(found.requests):,}, cost {format_money(found.spending.cost)}"
+    yield screen.paint("sessions", "bold")
+    rows = [[row.id, *_period(row)] for row in found.lineage]
+    yield from ("  " + "  ".join(cells).rstrip() for cells in align(rows))
+    if found.compactions:
+        yield screen.paint("compactions", "bold")
+    for one in found.compactions:
+        source = f", taken over from session {printable(one.taken_over_from)}" if one.taken_over_from else ""
+        undone = f", undone {format_time(one.undone)}" if one.undone is not None else ""
+        yield f"  {format_time(one.created)}  {one.headline}{source}{undone}"
+    yield from _fact_lines(found.facts, screen)
+    for kind, heading in ((SUBAGENT, "sub-agents"), ("branch", "branches")):
+        related = [row for row in found.relatives if row.kind == kind]
+        if related:
+            yield screen.paint(heading, "bold")
+        yield from (
+            f"  {row.id}  {format_time(row.started)}  {printable(redact(row.title))}".rstrip()
+            for row in related
+        )
+
+
+def _period(row: SessionRow) -> list[str]:
+    if row.ended is None:
+        return [format_time(row.started), "open", ""]
+    return [format_time(row.started), format_time(row.ended), printable(row.end_reason)]
+
+
+def _fact_lines(facts: Sequence[FactRow] | None, screen: Screen) -> Iterator[str]:
+    if facts is None:
+        return
+    yield screen.paint("facts", "bold")
+    if not facts:
+        yield "  none: facts are kept for messages that a compaction removes from the view"
+        return
+    rows = [[f"m{fact.position + 1}", fact.kind, _fact_text(fact)] for fact in facts]
+    yield from (screen.clip("  " + "  ".join(cells), 0) for cells in align(rows, right={0}))
+
+
+def _fact_text(fact: FactRow) -> str:
+    times = f" ({fact.uses:,} times)" if fact.uses > 1 and fact.kind == KeptKind.ACTION else ""
+    changed = f" (changed by m{fact.superseded + 1})" if fact.superseded is not None else ""
+    return printable(" ".join(fact.text.split())) + times + changed

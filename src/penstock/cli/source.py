@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from penstock.cli.parser import Share
+from penstock.cli.options import Share
 from penstock.cli.progress import ProgressLine
 from penstock.config import load_settings
 from penstock.conversation.document import Document, read_document

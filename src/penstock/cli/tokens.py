@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.accounts.window import Fill, fill_of
+from penstock.accounts.window import Fill, measure_fill
 from penstock.cli.labels import Label, label_messages, number_input
-from penstock.cli.layout import aligned, clipped, plural, printable, width_of, wrapped
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import Screen, screen_of
+from penstock.cli.screen import Screen, align, clip, plural, printable, screen_of, width_of, wrap
 from penstock.cli.source import Given, RequestOverhead, beside_tokens, read_given
 from penstock.measure.tokens import Tokenizer, tokenizer_for
 from penstock.measure.windows import Window, resolve_window
@@ -29,7 +28,7 @@ _TOOL_COLUMNS = 20
 
 
 class Measured(msgspec.Struct, frozen=True, eq=False):
-    """A conversation, weighed."""
+    """A conversation and what fills its window."""
 
     dialect: str
     model: str | None
@@ -41,21 +40,21 @@ class Measured(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def beside_tokens(self) -> int:
-        """Tokens of the request that `compress` does not count: they are not in the list."""
+        """Returns the tokens outside the list of messages, which `compress` does not count."""
         return sum(self.beside)
 
     @property
     def largest(self) -> list[int]:
-        """Positions of the largest messages, the largest first."""
+        """Returns the positions of the largest messages, the largest first."""
         sizes = self.fill.messages
         return sorted(range(len(sizes)), key=lambda place: -sizes[place])[:_LARGEST]
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure the file. Raises what `read_given` raises."""
+    """Measures the file. Raises what `read_given` raises."""
     given = read_given(args)
     with ProgressLine("counting"):
-        measured = _measured(given, args)
+        measured = _measure(given, args)
     screen = screen_of(sys.stdout)
     if args.json:
         screen.say(json.dumps(_as_json(measured), indent=2))
@@ -66,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def lines(measured: Measured, screen: Screen) -> Iterator[str]:
-    """The report: how full the window is, what by, and the largest messages."""
+    """Yields the report: how full the window is, with what, and the largest messages."""
     total, window = measured.fill.total_tokens, measured.window
     share = total / window.tokens
     yield screen.paint(f"{total:,} of {window.tokens:,} tokens, {percent(share)} of the window", "bold")
@@ -77,7 +76,7 @@ def lines(measured: Measured, screen: Screen) -> Iterator[str]:
         yield screen.paint(bar, "yellow" if share > 1 else "cyan") + screen.paint(rest, "dim")
     if measured.beside_tokens:
         listed = f"{total - measured.beside_tokens:,} in the list of messages, which compress counts"
-        yield from wrapped(f"{listed}, and {measured.beside_tokens:,} beside it", screen.columns)
+        yield from wrap(f"{listed}, and {measured.beside_tokens:,} beside it", screen.columns)
     about = [
         plural(len(measured.fill.messages), "message"),
         measured.dialect,
@@ -99,10 +98,10 @@ def lines(measured: Measured, screen: Screen) -> Iterator[str]:
 
 
 def bar_rows(rows: list[list[str]], sizes: list[int], total: int, screen: Screen) -> Iterator[str]:
-    """Rows whose last cell is a number of tokens, each with its share and, on a terminal, a bar."""
+    """Yields rows whose last cell is a number of tokens, each with its share and, on a terminal, a bar."""
     cells = [[*row, percent(size / total if total else 0.0)] for row, size in zip(rows, sizes, strict=True)]
     width = len(cells[0]) if cells else 0
-    for row, size in zip(aligned(cells, right={width - 1, width - 2}), sizes, strict=True):
+    for row, size in zip(align(cells, right={width - 1, width - 2}), sizes, strict=True):
         text = "  " + "  ".join(row)
         if not screen.bars:
             yield text
@@ -113,22 +112,22 @@ def bar_rows(rows: list[list[str]], sizes: list[int], total: int, screen: Screen
 
 def _message_row(measured: Measured, place: int, screen: Screen) -> list[str]:
     label = measured.labels[place]
-    tools = clipped(label.tools_text, _TOOL_COLUMNS, screen.unicode)
+    tools = clip(label.tools_text, _TOOL_COLUMNS, screen.unicode)
     return [label.handle or "-", label.role, tools, f"{measured.fill.messages[place]:,}"]
 
 
 def percent(share: float) -> str:
-    """A share as people read it."""
+    """Returns a share as people read it."""
     if 0 < share < 0.0005:
         return "<0.1%"
     return f"{share:,.0%}" if share >= 0.0995 or share == 0 else f"{share:.1%}"
 
 
-def _measured(given: Given, args: argparse.Namespace) -> Measured:
+def _measure(given: Given, args: argparse.Namespace) -> Measured:
     document = given.document
     tokenizer = tokenizer_for(given.model)
     beside = beside_tokens(given, tokenizer)
-    fill = fill_of(document.messages, tokenizer, system_tokens=beside.system, tools_tokens=beside.tools)
+    fill = measure_fill(document.messages, tokenizer, system_tokens=beside.system, tools_tokens=beside.tools)
     return Measured(
         dialect=document.dialect.name,
         model=given.model,

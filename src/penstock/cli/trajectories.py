@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.cli.layout import plural, printable
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import screen_of
+from penstock.cli.screen import plural, printable, screen_of
 from penstock.cli.trajectory_options import run_of
 from penstock.trajectories.journal import SummariesSeen, parts_folder
 from penstock.trajectories.metrics import TrajectoryOutcome

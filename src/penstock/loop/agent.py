@@ -22,7 +22,7 @@ from penstock.loop.asking import Asking
 from penstock.loop.calls import ToolCalls
 from penstock.loop.events import Noticed, TurnEnded
 from penstock.loop.mcp import McpServers  # noqa: TC001 - a struct's field types are read at run time
-from penstock.loop.status import filling_of, status_of
+from penstock.loop.status import read_fill, read_status
 from penstock.loop.system_prompt import FrozenPrompt  # noqa: TC001 - as above
 from penstock.loop.tools import Toolbox, ToolContext  # noqa: TC001 - as above
 from penstock.loop.wire import is_whole, results_in, sound_calls
@@ -32,11 +32,12 @@ from penstock.providers.exchange import Finish
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
+    from penstock.accounts.status import Status
+    from penstock.accounts.window import Fill
     from penstock.context.compactions import PreparedCompaction
     from penstock.context.live import Context
     from penstock.conversation.dialects import Dialect
     from penstock.loop.events import AgentEvent
-    from penstock.loop.status import Status
     from penstock.providers.exchange import Answer, StreamingModel
     from penstock.sessions.session import Session
 
@@ -162,11 +163,11 @@ class Agent:
 
     def status(self) -> Status:
         """Model, window, cost and cache of the session, for a status line."""
-        return status_of(self.context, self.asking.caching)
+        return read_status(self.context, self.asking.caching)
 
-    def filling(self) -> list[tuple[str, int]]:
-        """The parts that fill the window: names and tokens."""
-        return filling_of(self.context, self.asking.beside())
+    def fill(self) -> Fill:
+        """Returns what fills the window, by kind of content."""
+        return read_fill(self.context, self.asking.beside())
 
     async def connect(self) -> None:
         """Start the MCP servers and take their tools; a server that did not answer is told. A turn does so once."""

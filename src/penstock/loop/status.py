@@ -1,70 +1,43 @@
-"""The state of an agent's session and the parts that fill its window, for a status line and for people who ask."""
+"""Reads off a live context what `accounts` shows: its status, and what fills its window."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from penstock.accounts.spending import sum_requests
+from penstock.accounts.status import Status
+from penstock.accounts.window import Fill, measure_fill
 from penstock.conversation.dialects import decode_all, dialect_named
-from penstock.conversation.message import Role
-from penstock.measure.usage import Usage
+from penstock.measure.tokens import tokenizer_for
 
 if TYPE_CHECKING:
     from penstock.context.live import Beside, Context
     from penstock.providers.cache_marks import CachePlan
 
-__all__ = ["Status", "filling_of", "status_of"]
+__all__ = ["read_fill", "read_status"]
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a session. `cost` and `cache_hit` are None where they are not known."""
-
-    session_id: str
-    model: str
-    prompt_tokens: int
-    window_tokens: int
-    threshold_tokens: int
-    cost: float | None
-    cache_hit: float | None
-    compactions: int
-    requests: int
-    usage: Usage
-    caching: str
-
-
-def status_of(context: Context, caching: CachePlan) -> Status:
-    """The state of the session, of all its requests so far."""
+def read_status(context: Context, caching: CachePlan) -> Status:
+    """Returns the state of the conversation, with all its requests so far."""
     session = context.session
-    rows = session.store.usage(session_id=session.id)
-    usage = sum((row.usage for row in rows), Usage())
-    costs = [row.cost for row in rows if row.cost is not None]
     return Status(
         session_id=session.id,
         model=session.row.model,
         prompt_tokens=context.tokens(),
         window_tokens=context.engine.context_length,
         threshold_tokens=context.engine.threshold_tokens,
-        cost=sum(costs) if costs and len(costs) == len(rows) else None,
-        cache_hit=usage.cache_read_tokens / usage.prompt_tokens if usage.prompt_tokens else None,
+        spending=sum_requests(session.store.usage(session_id=session.id)),
         compactions=len(session.store.compactions(session.id)),
-        requests=len(rows),
-        usage=usage,
         caching=str(caching),
     )
 
 
-def filling_of(context: Context, beside: Beside) -> list[tuple[str, int]]:
-    """The parts that fill the window, by speaker: names and tokens as we count them."""
+def read_fill(context: Context, beside: Beside) -> Fill:
+    """Returns what fills the window of the next request."""
     session = context.session
-    amounts = {
-        "system prompt": session.weigh_outside(system=beside.system),
-        "tools": session.weigh_outside(tools=beside.tools),
-    }
-    names = {Role.USER: "your messages", Role.ASSISTANT: "answers and calls", Role.TOOL: "tool results"}
-    prefix = context.prefix_end or 0
-    messages = decode_all(dialect_named(session.row.dialect), context.view)
-    for place, (message, wire) in enumerate(zip(messages, context.view, strict=True)):
-        name = "compacted" if place < prefix else names.get(message.role, "other")
-        amounts[name] = amounts.get(name, 0) + session.weigh([wire])
-    return [(name, tokens) for name, tokens in amounts.items() if tokens]
+    return measure_fill(
+        decode_all(dialect_named(session.row.dialect), context.view),
+        tokenizer_for(session.row.model or None),
+        system_tokens=session.weigh_outside(system=beside.system),
+        tools_tokens=session.weigh_outside(tools=beside.tools),
+    )

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.strategies.conversations import conversations
 
-from penstock.accounts.window import KINDS, fill_of
+from penstock.accounts.window import KINDS, measure_fill
 from penstock.cli.labels import label_messages
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import (
@@ -30,7 +30,7 @@ PICTURE = Image("image/png", 100, "digest", 640, 480)
 @settings(max_examples=25, deadline=None)
 def test_kinds_add_up_to_the_weights(dialect, data):
     messages = decode_all(DIALECTS[dialect], data.draw(conversations(dialect)))
-    fill = fill_of(messages, TOKENS, system_tokens=3, tools_tokens=5)
+    fill = measure_fill(messages, TOKENS, system_tokens=3, tools_tokens=5)
     assert fill.messages == tuple(weigh(messages, TOKENS))
     assert fill.total_tokens == sum(fill.messages) + 8
     assert set(fill.kinds) <= set(KINDS)
@@ -53,19 +53,19 @@ def test_kinds_add_up_to_the_weights(dialect, data):
     ],
 )
 def test_each_kind(message, kind):
-    assert set(fill_of([message], TOKENS).kinds) == {kind}
+    assert set(measure_fill([message], TOKENS).kinds) == {kind}
 
 
 def test_a_message_of_several_kinds_is_parted():
     parts = (Text("I will look. " * 20), ToolCall("1", "search", '{"q": "x"}'), Reasoning("because " * 30))
-    kinds = fill_of([Message(Role.ASSISTANT, parts)], TOKENS).kinds
+    kinds = measure_fill([Message(Role.ASSISTANT, parts)], TOKENS).kinds
     assert set(kinds) == {"assistant text", "tool calls", "reasoning"}
     assert kinds["tool calls"] == 8 + TOKENS.count("search") + TOKENS.count('{"q": "x"}')
     assert kinds["reasoning"] == TOKENS.count("because " * 30)
 
 
 def test_pictures_in_a_result_are_pictures():
-    kinds = fill_of([Message(Role.TOOL, (ToolResult("1", "a shot", images=(PICTURE,)),))], TOKENS).kinds
+    kinds = measure_fill([Message(Role.TOOL, (ToolResult("1", "a shot", images=(PICTURE,)),))], TOKENS).kinds
     assert kinds["tool results"] == 4 + TOKENS.count("a shot")
     assert kinds["images"] > 100
 

@@ -246,8 +246,8 @@ def test_status_filling_and_compaction_on_request(store, tmp_path):
     before = agent.status()
     assert before.requests == 6
     assert before.prompt_tokens > 10_000
-    assert dict(agent.filling())["your messages"] > 3_000
-    assert sum(tokens for _, tokens in agent.filling()) == pytest.approx(agent.context.counted, rel=0.02)
+    assert agent.fill().kinds["user"] > 3_000
+    assert agent.fill().total_tokens == pytest.approx(agent.context.counted, rel=0.02)
     result = asyncio.run(agent.compact(keep_exchanges=1))
     assert result is not None
     assert "question 5" in json.dumps(agent.context.view[-2])

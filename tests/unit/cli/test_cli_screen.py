@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.layout import aligned, clipped, fitting, printable, width_of
-from penstock.cli.screen import Screen, screen_of
+from penstock.cli.screen import Screen, align, clip, drop_columns, printable, screen_of, width_of
 
 PLAIN = Screen(io.StringIO())
 ASCII = PLAIN._replace(unicode=False)
@@ -59,19 +58,19 @@ class TestLines:
     @given(st.text(st.sampled_from("ab日é"), max_size=30), st.integers(3, 20))
     def test_clipping_fits_and_leaves_what_fits_alone(self, text, columns):
         for unicode in (True, False):
-            short = clipped(text, columns, unicode)
+            short = clip(text, columns, unicode)
             assert width_of(short) <= columns
             assert (short == text) == (width_of(text) <= columns)
 
     def test_columns_line_up(self):
-        rows = aligned([["a", "1", "x"], ["日本", "1,000", "longer"]], right={1})
+        rows = align([["a", "1", "x"], ["日本", "1,000", "longer"]], right={1})
         assert rows == [["a   ", "    1", "x"], ["日本", "1,000", "longer"]]
 
     @pytest.mark.parametrize(
         ("columns", "kept"), [(0, "abc"), (20, "abc"), (13, "abc"), (12, "ac"), (8, "ac"), (7, "c"), (1, "c")]
     )
     def test_columns_that_do_not_fit_give_way_in_their_order(self, columns, kept):
-        rows = fitting([["a", "b", "c"], ["日", "123", "last"]], columns, (1, 0))
+        rows = drop_columns([["a", "b", "c"], ["日", "123", "last"]], columns, (1, 0))
         assert "".join(rows[0]) == kept
         assert len(rows[1]) == len(kept)
 

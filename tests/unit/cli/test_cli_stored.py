@@ -13,12 +13,11 @@ import pytest
 from tests.e2e.cli_process import assert_one_clear_error, encoded, work
 from tests.unit.transfer.recorded_files import claude_line, claude_session, codex_rollout, lines
 
-from penstock.accounts.spending import by
-from penstock.cli.layout import width_of
-from penstock.cli.screen import Screen
-from penstock.cli.session_list import lines as list_lines
-from penstock.cli.session_list import listed as listed_row
-from penstock.cli.usage import table
+from penstock.accounts.conversations import list_conversations
+from penstock.accounts.spending import group_requests
+from penstock.cli.screen import Screen, width_of
+from penstock.cli.sessions import list_lines
+from penstock.cli.spending import spending_table
 from penstock.sessions.session import Session
 from penstock.settings import settings_from
 from penstock.stores.store import open_store
@@ -79,14 +78,14 @@ class TestImport:
         assert f"{files['claude']}: claude-code, anthropic: 4 messages imported as " in ran.text
         assert f"{files['codex']}: codex, responses: 6 messages imported as " in ran.text
         assert f"{files['plain']}: file, chat: 63 messages imported as " in ran.text
-        assert "left out: items of type ghost_snapshot, 1" in ran.text
+        assert "skipped: items of type ghost_snapshot, 1" in ran.text
         assert [row["messages"] for row in listed(store)] == [63, 4, 6]
 
     def test_again_adds_nothing(self, store, files):
         store("sessions", "import", *files.values())
         before = listed(store)
         ran = store("sessions", "import", *files.values())
-        assert ran.text.count("nothing new, it is here as ") == 3
+        assert ran.text.count("nothing new, already imported as ") == 3
         assert listed(store) == before
 
     def test_broken_lines_are_told_with_their_numbers_and_the_rest_is_there(self, store, tmp_path):
@@ -94,7 +93,7 @@ class TestImport:
         file.write_bytes(lines(*claude_session()[:4]) + b'{"type":"assis\n' + lines(*claude_session()[4:]))
         ran = store("sessions", "import", file)
         assert ran.code == 0
-        assert "line 5 was left out: it is not JSON" in ran.text
+        assert "line 5 was skipped: it is not JSON" in ran.text
         assert listed(store)[0]["messages"] == 4
 
     def test_a_file_that_cannot_be_read_does_not_stop_the_others(self, store, files, tmp_path):
@@ -109,7 +108,7 @@ class TestImport:
         agent = tmp_path / "agent-a1b2.jsonl"
         agent.write_bytes(lines(claude_line("user", "s1", None, "Look.", isSidechain=True, agentId="a1b2")))
         alone = store("sessions", "import", agent)
-        assert "left out, a sub-agent of a session that is not here" in alone.text
+        assert "skipped, a sub-agent of a session that is not in the store" in alone.text
         assert listed(store) == []
         assert (
             "sub-agent, anthropic: 1 message imported as"
@@ -122,11 +121,11 @@ class TestImport:
         live.write_bytes(lines(*claude_session()[:4]))
         ran = store("sessions", "import", live)
         assert "1 message imported as" in ran.text
-        assert "its last message may not be complete yet: import it again in a minute" in ran.text
+        assert "the last message may be incomplete: import the file again in a minute" in ran.text
         os.utime(live, (live.stat().st_mtime - 100,) * 2)
         ran = store("sessions", "import", live)
         assert "1 message added to" in ran.text
-        assert "not be complete" not in ran.text
+        assert "incomplete" not in ran.text
 
     def test_a_folder_is_imported_with_all_below_it(self, store, files, tmp_path):
         (tmp_path / "projects" / "shop" / "deep").mkdir(parents=True)
@@ -138,7 +137,7 @@ class TestImport:
         ran = store("sessions", "import", tmp_path / "projects")
         assert (ran.code, ran.err) == (0, "")
         assert ran.text.count("imported as") == 2
-        assert f"{tmp_path}/projects/shop/left.jsonl: nothing was said in this session" in ran.text
+        assert f"{tmp_path}/projects/shop/left.jsonl: this session has no messages" in ran.text
         assert "index.json" not in ran.text
         (tmp_path / "nothing").mkdir()
         ran = store("sessions", "import", tmp_path / "nothing")
@@ -174,12 +173,12 @@ class TestList:
     def test_it_fits_any_terminal(self, store, files, columns):
         store("sessions", "import", *files.values())
         opened = open_store(store.url)
-        shown = [listed_row(opened, row) for row in opened.list()]
-        spending = by(opened.usage(), lambda row: row.model)
+        shown = list_conversations(opened)
+        spending = group_requests(opened.usage(), lambda row: row.model)
         opened.close()
         screen = Screen(io.StringIO(), columns=columns)
         rows = list(list_lines(shown, screen))
-        assert max(map(width_of, [*rows, *table("model", spending, screen)])) <= columns
+        assert max(map(width_of, [*rows, *spending_table("model", spending, screen)])) <= columns
         assert rows[2].startswith("51818b2c  2026-03-14 09:26  ")
         assert "Comparing" in rows[2]
         assert ("cost" in rows[0]) == (columns > 60)
@@ -230,13 +229,16 @@ class TestOne:
         before = listed(store)[0]["view_tokens"]
         compact(store, conversation)
         ran = store("sessions", "undo", conversation)
-        assert ran.text.startswith("took back the last compaction of ")
+        assert ran.text.startswith("undid the last compaction of ")
         assert listed(store)[0]["view_tokens"] == before
-        assert "taken back" in store("sessions", "show", conversation).text
+        assert "undone" in store("sessions", "show", conversation).text
         assert store("sessions", "undo", conversation).text.startswith("nothing to undo")
 
     def test_pin_and_unpin(self, store, conversation):
-        assert store("sessions", "pin", conversation, "m3").text == "m3 stays whole in later compactions\n"
+        assert (
+            store("sessions", "pin", conversation, "m3").text
+            == "m3 will be kept in full by later compactions\n"
+        )
         store("sessions", "unpin", conversation, "m3")
         assert json.loads(store("sessions", "show", conversation, "--json").out)["pins"] == []
         assert_one_clear_error(store("sessions", "pin", conversation, "m64"), "m64")
@@ -252,7 +254,7 @@ class TestOne:
         assert_one_clear_error(store("sessions", "delete", conversation), "--yes")
         assert len(listed(store)) == 1
         ran = store("sessions", "delete", conversation, "--yes")
-        assert ran.text.startswith(f"deleted {conversation}, 63 messages")
+        assert ran.text.startswith(f"deleted {conversation} and 63 messages")
         assert listed(store) == []
         for file in (tmp_path / "kept").iterdir():
             assert b"migrations folder" not in file.read_bytes()
@@ -265,14 +267,14 @@ class TestOne:
             opened.close()
         ids = [row["id"] for row in listed(store)]
         twice = next(one[0] for one in ids if sum(other.startswith(one[0]) for other in ids) > 1)
-        assert_one_clear_error(store("sessions", "show", twice), "is the beginning of", "give more of it")
+        assert_one_clear_error(store("sessions", "show", twice), "matches", "give more characters")
         assert_one_clear_error(store("sessions", "show", "zzz"), "'zzz'", "penstock sessions list")
         assert_one_clear_error(store("sessions", "show", ""), "penstock sessions list")
 
     def test_facts_are_shown_when_they_are_asked_for(self, store, files):
         store("sessions", "import", files["plain"])
         one = the_id(store)
-        assert "none: they are kept of messages that" in store("sessions", "show", one, "--facts").text
+        assert "none: facts are kept for messages that" in store("sessions", "show", one, "--facts").text
         compact(store, one)
         assert "\nfacts\n" not in store("sessions", "show", one).text
         assert "facts" not in json.loads(store("sessions", "show", one, "--json").out)
@@ -284,10 +286,12 @@ class TestOne:
     def test_a_pin_says_whether_the_message_has_to_come_back(self, store, files):
         store("sessions", "import", files["plain"])
         one = the_id(store)
-        assert store("sessions", "pin", one, "m30").text == "m30 stays whole in later compactions\n"
+        assert store("sessions", "pin", one, "m30").text == "m30 will be kept in full by later compactions\n"
         compact(store, one)
         said = store("sessions", "pin", one, "m20").text
-        assert said == "m20 is not whole in the view: it comes back with the next compaction, and stays\n"
+        assert said == (
+            "m20 is not in the view in full: the next compaction restores it, and later ones keep it\n"
+        )
         assert json.loads(store("sessions", "pin", one, "m20", "--json").out)["whole_in_view"] is False
 
 
@@ -312,7 +316,8 @@ class TestExpire:
         assert ran.text.startswith("would delete 1 conversation not used for 30 days\n  long-ago  ")
         assert self.ids(kept) == ["long-ago", "today"]
         assert (
-            kept("sessions", "expire", "--days", "50").text == "no conversation has been unused for 50 days\n"
+            kept("sessions", "expire", "--days", "50").text
+            == "every conversation has been used in the last 50 days\n"
         )
         assert_one_clear_error(kept("sessions", "expire", "--days", "30"), "--yes")
         assert self.ids(kept) == ["long-ago", "today"]
@@ -382,7 +387,7 @@ class TestExport:
     def test_another_dialect_tells_what_it_cannot_say(self, store, conversation):
         ran = store("sessions", "export", conversation, "--dialect", "responses")
         assert [item["type"] for item in json.loads(ran.out)] == ["message", "message"]
-        assert ran.err == "  not said in responses: field 'x', 1 time\n"
+        assert ran.err == "  cannot be expressed in responses: field 'x', 1 time\n"
         report = json.loads(store("sessions", "export", conversation, "--dialect", "sharegpt", "--json").err)
         assert report["lost"] == {"field 'x'": 1}
 
@@ -410,7 +415,7 @@ class TestMoney:
         assert [line.split()[:2] for line in table[1:]] == [
             ["claude-sonnet-4-5", "2"],
             ["gpt-5", "2"],
-            ["together", "4"],
+            ["total", "4"],
         ]
         report = json.loads(store("usage", "--json").out)
         assert report["models"]["claude-sonnet-4-5"]["cache_hit_ratio"] == pytest.approx(
@@ -431,7 +436,7 @@ class TestMoney:
         assert receipt.cost is not None
         session.undo()
         opened.close()
-        said = f"beside these: 1 compaction with 1 model call, ${receipt.cost:.4f}"
+        said = f"not included: 1 compaction with 1 model call, ${receipt.cost:.4f}"
         assert store("usage").text.splitlines()[-1] == said
         assert store("usage", plain).text.splitlines() == ["no requests are on record", said]
         told = json.loads(store("usage", "--json").out)["compactions"]
@@ -460,7 +465,7 @@ class TestMoney:
         assert (report["compactions"]["cost"], report["compactions"]["saved_tokens"]) == (0.0, 0)
         text = store("insights", "--days", "36500").text
         assert "1 compaction, " in text
-        assert "no model call, no cost" in text
+        assert "nothing, no model was called" in text
         lately = json.loads(store("insights", "--days", "1", "--json").out)
         assert (lately["conversations"], lately["total"]["requests"]) == (1, 0)
 
@@ -478,11 +483,11 @@ class TestDoctor:
         database.close()
         ran = store("doctor")
         assert ran.code == 1
-        assert "(can be mended)" in ran.text
-        assert "penstock doctor --repair mends 1 of them" in ran.text
+        assert "(can be repaired)" in ran.text
+        assert "penstock doctor --repair repairs 1 of them" in ran.text
         mended = store("doctor", "--repair")
         assert mended.code == 0
-        assert mended.text.startswith("mended  conversation ")
+        assert mended.text.startswith("repaired  conversation ")
         assert store("doctor").code == 0
 
     def test_faults_that_stay(self, store, files, tmp_path):

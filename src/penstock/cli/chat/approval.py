@@ -1,4 +1,4 @@
-"""Asking a person whether a tool may do something: what it is, in full, and y, n or always."""
+"""Asks a person to allow what a tool is about to do: shows it in full, and takes yes, no or always."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.cli.layout import plural, printable
-from penstock.cli.screen import screen_of
+from penstock.cli.screen import plural, printable, screen_of
 from penstock.loop.approvals import Access, ApprovalReply
 
 if TYPE_CHECKING:
@@ -17,26 +16,26 @@ if TYPE_CHECKING:
     from penstock.cli.screen import Screen
     from penstock.loop.approvals import Permission
 
-__all__ = ["QUESTION", "ask_on_lines", "asking_with", "permission_lines"]
+__all__ = ["QUESTION", "ask_on_lines", "make_key_asker", "permission_lines"]
 
-QUESTION = "allow it? [y]es, [a]lways in this session, [n]o "
-_QUESTION_OF_A_PART = "allow it? [v]iew all of it, [y]es, [a]lways in this session, [n]o "
+QUESTION = "allow this? [y]es, [a]lways in this session, [n]o "
+_QUESTION_ON_EXCERPT = "allow this? [v]iew all of it, [y]es, [a]lways in this session, [n]o "
 _VIEW = "v"
 _MOST_TYPED = 4_096
 _KEYS = "yan"
 _REPLIES = {"y": ApprovalReply.ONCE, "a": ApprovalReply.SESSION, "n": ApprovalReply.NO}
 _SAID = {
-    ApprovalReply.ONCE: "allowed, this once",
-    ApprovalReply.SESSION: "allowed, and the same again in this session",
+    ApprovalReply.ONCE: "allowed once",
+    ApprovalReply.SESSION: "allowed for this session",
     ApprovalReply.NO: "not allowed",
 }
 _WANTS = {Access.RUN: "wants to run", Access.WRITE: "wants to write", Access.READ: "wants to read"}
 
 
 def permission_lines(asked: Permission, screen: Screen, rows: int) -> list[str]:
-    """What is to be done: the command or the file, the difference, and why this needs somebody to ask.
+    """Returns what is to be allowed: the command or the file, the difference, and why it needs permission.
 
-    Characters that would move the cursor or turn the text around are shown as escapes: what is read is what is done.
+    Characters that would move the cursor or reverse the text are shown as escapes: what is read is what is done.
     """
     edge = "│ " if screen.unicode else "| "
     lines = [
@@ -45,14 +44,16 @@ def permission_lines(asked: Permission, screen: Screen, rows: int) -> list[str]:
     lines += [f"  {screen.paint(edge, 'yellow')}{printable(line)}" for line in asked.subject.split("\n")]
     if asked.detail:
         detail = asked.detail.rstrip("\n").split("\n")
-        lines += [f"  {screen.paint(edge, 'dim')}{_coloured(line, screen)}" for line in detail[:rows]]
+        lines += [
+            f"  {screen.paint(edge, 'dim')}{_colour_difference(line, screen)}" for line in detail[:rows]
+        ]
         if len(detail) > rows:
             lines.append(f"  {screen.paint(edge, 'dim')}… {plural(len(detail) - rows, 'more line')}")
     return lines
 
 
-def _coloured(line: str, screen: Screen) -> str:
-    """A line of a difference."""
+def _colour_difference(line: str, screen: Screen) -> str:
+    """Returns a line of a difference in colour."""
     shown = "\t".join(map(printable, line.split("\t")))
     if line.startswith(("+++", "---")):
         return screen.paint(shown, "bold")
@@ -60,17 +61,17 @@ def _coloured(line: str, screen: Screen) -> str:
     return screen.paint(shown, colour) if colour else shown
 
 
-def asking_with(
+def make_key_asker(
     key: Callable[[str, str], Awaitable[str]],
 ) -> Callable[[Permission, Screen, int], Awaitable[ApprovalReply]]:
-    """Asks by single keys."""
+    """Returns a function that asks with single keys, read by `key`."""
 
     async def ask(asked: Permission, screen: Screen, rows: int) -> ApprovalReply:
         for line in permission_lines(asked, screen, rows):
             screen.say(line)
         said = _VIEW
         if asked.detail.rstrip("\n").count("\n") >= rows:
-            said = await key(_QUESTION_OF_A_PART, _VIEW + _KEYS)
+            said = await key(_QUESTION_ON_EXCERPT, _VIEW + _KEYS)
             if said == _VIEW:
                 for line in permission_lines(asked, screen, asked.detail.count("\n") + 1):
                     screen.say(line)
@@ -82,21 +83,21 @@ def asking_with(
 
 
 async def ask_on_lines(asked: Permission) -> ApprovalReply:
-    """Asks on standard error and reads a line: for a terminal that is not taken over. No answer means no."""
+    """Asks on standard error and reads a line, for a terminal that is not taken over. No answer means no."""
     screen = screen_of(sys.stderr)
     for line in permission_lines(asked, screen, asked.detail.count("\n") + 1):
         screen.say(line)
     print(QUESTION, end="", file=sys.stderr, flush=True)
     try:
-        said = await _typed_line(sys.stdin.fileno())
+        said = await _read_line(sys.stdin.fileno())
     except asyncio.CancelledError:
-        print(file=sys.stderr)  # so that what is said next has a line of its own
+        print(file=sys.stderr)  # what is written next begins on a line of its own
         raise
     return _REPLIES.get(said.strip().lower()[:1], ApprovalReply.NO)
 
 
-async def _typed_line(descriptor: int) -> str:
-    """The next line of a terminal. A thread that reads could not be stopped by Ctrl-C; this can."""
+async def _read_line(descriptor: int) -> str:
+    """Returns the next line typed. A thread that reads could not be stopped by Ctrl-C; this can."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(descriptor, ready.set)

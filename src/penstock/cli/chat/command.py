@@ -1,4 +1,4 @@
-"""`penstock chat`: an agent at a terminal, or one turn for a script."""
+"""Begins a chat: the store, the model, and then a conversation at the terminal or one answer."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.cli.chat.desk import Office
-from penstock.cli.chat.model import ModelChooser, NoModel
-from penstock.cli.chat.script import ScriptChat, prompt_of, talks_to_a_person
-from penstock.cli.chat.wanted import Wanted, reached_by
+from penstock.accounts.conversations import find_conversation, iterate_conversations
+from penstock.cli.chat.model import ModelChooser, ModelWish, NoModel, read_route
+from penstock.cli.chat.script import ScriptChat, is_interactive, read_prompt
+from penstock.cli.chat.state import ChatSetup
 from penstock.cli.failure import BAD_INPUT
 from penstock.cli.source import settings_of
-from penstock.cli.stored import conversations, found_session, opened_store
+from penstock.cli.stored import open_store_of
 from penstock.errors import SettingsError, UnknownSession
 
 if TYPE_CHECKING:
@@ -34,66 +34,66 @@ _NEEDED = ("prompt_toolkit", "rich")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Talk, or answer once; the exit code. Raises SettingsError, UnknownSession, InputError."""
-    person = talks_to_a_person(args.prompt)
+    """Talks with a person, or answers once; returns the exit code. Raises SettingsError, UnknownSession, InputError."""
+    person = is_interactive(args.prompt)
     if person:
         _check_installed()
         if args.json:
-            raise SettingsError("--json reports on one answer; give the prompt with -p, or in a pipe")
-    prompt = "" if person else prompt_of(args.prompt)
+            raise SettingsError("--json reports on one answer: give the prompt with -p, or in a pipe")
+    prompt = "" if person else read_prompt(args.prompt)
     with ExitStack() as stack:
         settings = settings_of(args)
-        store = stack.enter_context(opened_store(args))
-        resumed = _resumed(store, args.resume)
-        chooser = ModelChooser(stack, Wanted.of(args, settings.model))
+        store = stack.enter_context(open_store_of(args))
+        resumed = _find_resumed(store, args.resume)
+        chooser = ModelChooser(stack, ModelWish.of(args, settings.model))
         try:
-            choice = chooser.first(resumed, reached_by(store, resumed) if resumed else None)
+            choice = chooser.choose_first(resumed, read_route(store, resumed) if resumed else None)
         except NoModel as error:
             print(f"penstock: {error}", file=sys.stderr)
             return BAD_INPUT
         settings = _with_window(settings, choice.model.name, args.context_length)
-        office = Office(settings=settings, store=store, chooser=chooser, folder=Path.cwd())
+        setup = ChatSetup(settings=settings, store=store, chooser=chooser, folder=Path.cwd())
         session_id = resumed.id if resumed else None
-        return asyncio.run(_talk(args, office, choice, prompt, session_id))
+        return asyncio.run(_talk(args, setup, choice, prompt, session_id))
 
 
 async def _talk(
-    args: argparse.Namespace, office: Office, choice: ModelChoice, prompt: str, session_id: str | None
+    args: argparse.Namespace, setup: ChatSetup, choice: ModelChoice, prompt: str, session_id: str | None
 ) -> int:
     try:
         if prompt:
-            chat = ScriptChat(office, choice, yes=args.yes, as_json=args.json)
+            chat = ScriptChat(setup, choice, yes=args.yes, as_json=args.json)
             return await chat.run(prompt, session_id)
         from penstock.cli.chat.terminal import TerminalChat  # noqa: PLC0415 - needs what scripts do without
 
-        return await TerminalChat(office, choice, yes=args.yes).run(session_id)
+        return await TerminalChat(setup, choice, yes=args.yes).run(session_id)
     finally:
-        await office.chooser.aclose()
+        await setup.chooser.aclose()
 
 
 def _check_installed() -> None:
     lacking = [name for name in _NEEDED if find_spec(name) is None]
     if lacking:
         raise SettingsError(
-            f"a chat at the terminal needs {' and '.join(lacking)}: pip install 'penstock[chat]'; "
+            f"chat at a terminal needs {' and '.join(lacking)}: pip install 'penstock[chat]'; "
             "-p TEXT works without"
         )
 
 
-def _resumed(store: Store, given: str | None) -> SessionRow | None:
-    """The conversation that goes on: None for a new one, that of last time where no id was given."""
+def _find_resumed(store: Store, given: str | None) -> SessionRow | None:
+    """Returns the conversation to resume: None for a new one, the most recent for an empty id."""
     if given is None:
         return None
     if given:
-        return found_session(store, given)
-    for row in conversations(store):
+        return find_conversation(store, given)
+    for row in iterate_conversations(store):
         if row.messages:
             return row.tip
-    raise UnknownSession("there is no conversation to go on with yet; begin one with penstock chat")
+    raise UnknownSession("there is no conversation to resume yet; start one with penstock chat")
 
 
 def _with_window(settings: Settings, model: str, tokens: int | None) -> Settings:
-    """The settings with the window that was given for the model to begin with, and for no other."""
+    """Returns the settings with the given window for the first model, and for no other."""
     if tokens is None:
         return settings
     known = msgspec.structs.replace(settings.model, name=model, context_length=tokens)

@@ -1,4 +1,4 @@
-"""What a person types in a chat: one input of one or many lines, with history and completion."""
+"""Reads what is typed in a chat: inputs of one or more lines, with history and completion."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import AnyFormattedText
     from prompt_toolkit.key_binding import KeyPressEvent
 
-    from penstock.cli.chat.status import StatusFragment
+    from penstock.cli.chat.lines import Fragment
 
-__all__ = ["CtrlC", "Line", "LineReader", "SlashCompleter", "history_file"]
+__all__ = ["CtrlC", "LineReader", "SlashCompleter", "make_history_file"]
 
 _STYLE = Style.from_dict(
     {
@@ -45,21 +45,19 @@ _STYLE = Style.from_dict(
 _MENU_ROWS = 7
 _FIRST_WORD = re.compile(r"/(\w*)")
 
-Line = str
-
 
 class CtrlC(Exception):
-    """The person pressed Ctrl-C at an empty prompt. No KeyboardInterrupt: that would end the event loop."""
+    """Ctrl-C was pressed at an empty prompt. Not a KeyboardInterrupt, which would end the event loop."""
 
 
 class SlashCompleter(Completer):
-    """Completes commands, and after `/resume` the ids of conversations. `ids` gives ids and titles."""
+    """Completes commands, and after `/resume` the ids of conversations. `ids` returns ids and titles."""
 
     def __init__(self, ids: Callable[[], Sequence[tuple[str, str]]]) -> None:
         self._ids = ids
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        """What may stand at the cursor."""
+        """Yields what may stand at the cursor."""
         del complete_event
         text = document.text_before_cursor
         word = _FIRST_WORD.fullmatch(text)
@@ -78,19 +76,19 @@ class SlashCompleter(Completer):
                     yield Completion(session_id, -len(rest), display_meta=title)
         elif blank and name == "/compress" and rest and "here".startswith(rest):
             yield Completion(
-                "here", -len(rest), display_meta="all but the last exchange; here 3: but the last three"
+                "here", -len(rest), display_meta="all but the last exchange; here 3: all but the last three"
             )
 
 
 class LineReader:
-    """Reads inputs at a terminal. `status` gives the status line for so many columns.
+    """Reads inputs at a terminal. `status` returns the status line for a number of columns.
 
-    Signals are left to the host: while something is read, Ctrl-C is a key.
+    Signals are left to the chat: while something is read, Ctrl-C is a key.
     """
 
     def __init__(
         self,
-        status: Callable[[int], list[StatusFragment]],
+        status: Callable[[int], list[Fragment]],
         ids: Callable[[], Sequence[tuple[str, str]]],
         *,
         unicode: bool = True,
@@ -98,32 +96,32 @@ class LineReader:
         self._status = status
         self._mark = "› " if unicode else "> "
         self._session: PromptSession[str] = PromptSession(
-            history=_history(),
+            history=_open_history(),
             completer=SlashCompleter(ids),
             complete_while_typing=Condition(lambda: get_app().current_buffer.text.startswith("/")),
             complete_in_thread=True,
             reserve_space_for_menu=_MENU_ROWS,
             multiline=True,
             prompt_continuation=lambda _width, _line, _wrapped: "  ",
-            key_bindings=_bindings(),
+            key_bindings=_bind_keys(),
             bottom_toolbar=self._toolbar,
             style=_STYLE,
             color_depth=None if wants_colour() else ColorDepth.DEPTH_1_BIT,
             enable_open_in_editor=True,
         )
         for window in self._session.layout.find_all_windows():
-            window.dont_extend_height = Always()  # so that the status line stands right below the input
+            window.dont_extend_height = Always()  # the status line stands right below the input
 
-    async def read(self) -> Line:
-        """The next input. Raises EOFError for Ctrl-D, CtrlC for that key where nothing was typed."""
+    async def read(self) -> str:
+        """Returns the next input. Raises EOFError for Ctrl-D, CtrlC for that key where nothing was typed."""
         return await self._session.prompt_async([("class:prompt", self._mark)], handle_sigint=False)
 
     def redraw(self) -> None:
-        """Show the status line anew; does nothing while nothing is read."""
+        """Redraws the status line; does nothing while nothing is read."""
         self._session.app.invalidate()
 
-    async def key(self, question: str, keys: str) -> str:
-        """One of these keys; Esc and Ctrl-C are the last of them. What was typed before the question does not count."""
+    async def read_key(self, question: str, keys: str) -> str:
+        """Returns one of these keys; Esc and Ctrl-C mean the last of them. Keys pressed before the question do not count."""
         bindings = KeyBindings()
 
         def bind(pressed: str, meant: str) -> None:
@@ -139,7 +137,7 @@ class LineReader:
         @bindings.add("<any>")
         @bindings.add("enter")
         def _(event: KeyPressEvent) -> None:
-            """Anything else is no answer."""
+            """Ignores any other key."""
 
         asking: PromptSession[str] = PromptSession(
             key_bindings=bindings,
@@ -148,7 +146,7 @@ class LineReader:
             erase_when_done=True,
         )
         clear_typeahead(asking.input)
-        _forget_typed(asking.input.fileno())
+        _discard_typed(asking.input.fileno())
         return await asking.prompt_async([("class:prompt", question)], handle_sigint=False)
 
     def _toolbar(self) -> AnyFormattedText:
@@ -156,8 +154,8 @@ class LineReader:
         return [(f"class:{one.look}", one.text) for one in self._status(columns - 1)]
 
 
-def history_file(folder: Path) -> Path:
-    """The file of inputs, which only its owner can read. Raises OSError where there can be none."""
+def make_history_file(folder: Path) -> Path:
+    """Returns the history file, created for its owner alone. Raises OSError where it cannot be created."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / "chat_history"
     os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
@@ -165,28 +163,26 @@ def history_file(folder: Path) -> Path:
     return path
 
 
-def _history() -> History:
+def _open_history() -> History:
     try:
-        return FileHistory(str(history_file(data_folder())))
+        return FileHistory(str(make_history_file(data_folder())))
     except OSError:
-        return (
-            InMemoryHistory()
-        )  # a home that cannot be written to: inputs are known as long as the chat lasts
+        return InMemoryHistory()  # the home folder is read-only: inputs are kept for this chat
 
 
-def _forget_typed(descriptor: int) -> None:
-    """Drop what was typed before a question was there to be read."""
+def _discard_typed(descriptor: int) -> None:
+    """Discards keys that were pressed before the question was shown."""
     import termios  # noqa: PLC0415 - not on every system
 
     termios.tcflush(descriptor, termios.TCIFLUSH)
 
 
-def _bindings() -> KeyBindings:
+def _bind_keys() -> KeyBindings:
     bindings = KeyBindings()
 
     @bindings.add("enter")
     def _(event: KeyPressEvent) -> None:
-        """Enter sends, but after a backslash, which breaks the line."""
+        """Enter sends; after a backslash it adds a line."""
         buffer: Any = event.current_buffer
         if buffer.document.text_before_cursor.endswith("\\") and buffer.document.is_cursor_at_the_end:
             buffer.delete_before_cursor(1)
@@ -196,12 +192,12 @@ def _bindings() -> KeyBindings:
 
     @bindings.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:
-        """Alt-Enter breaks the line."""
+        """Alt-Enter adds a line."""
         event.current_buffer.insert_text("\n")
 
     @bindings.add("c-c")
     def _(event: KeyPressEvent) -> None:
-        """Ctrl-C clears what was typed; where nothing was, the chat hears of it."""
+        """Ctrl-C clears what was typed; where nothing was, it goes to the chat."""
         if event.current_buffer.text:
             event.current_buffer.reset()
         else:

@@ -1,4 +1,4 @@
-"""Markdown that is still being written: what of it is final, and how it looks on a terminal."""
+"""Markdown that is still being written: which blocks of it are final, and how it looks on a terminal."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from rich.markdown import CodeBlock as RichCodeBlock
 from rich.markdown import Heading, Markdown
 from rich.syntax import Syntax
 
-from penstock.cli.chat.feedback import tame
+from penstock.cli.chat.lines import strip_controls
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 __all__ = ["AnswerMarkdown", "markdown"]
 
-_PARSER = MarkdownIt().enable("table").disable("inline")  # where blocks begin is all that is asked
-_MOST_COLUMNS = 250  # of a row that is drawn anew ten times a second
+_PARSER = MarkdownIt().enable("table").disable("inline")  # only the beginnings of blocks are needed
+_MOST_COLUMNS = 250  # of a row that is redrawn ten times a second
 _FENCES = ("```", "~~~")
 
 
 class AnswerMarkdown:
-    """An answer as it comes. Blocks that nothing can change any more are taken off, the last one waits."""
+    """An answer as it comes in. Blocks that nothing can change any more are taken out; the last one waits."""
 
     def __init__(self) -> None:
         self._waiting = ""
-        self._grown = False  # since blocks were looked for last
+        self._grown = False  # since the last look for blocks
 
     def waiting(self, rows: int) -> str:
-        """The block that may still change; of a long one, as much of its end as fills so many rows."""
+        """Returns the block that may still change; of a long one, as much of its end as fills `rows`."""
         lines = self._waiting.split("\n")
         if len(lines) <= rows:
             return self._waiting[-rows * _MOST_COLUMNS :]
@@ -38,28 +38,28 @@ class AnswerMarkdown:
         return "\n".join([*opening, *lines[-rows:]])
 
     def add(self, text: str) -> None:
-        """More of it."""
-        self._waiting += tame(text)
+        """Adds text."""
+        self._waiting += strip_controls(text)
         self._grown = True
 
     def take_final(self) -> list[str]:
-        """The blocks that are final since the last time: all but the last one."""
+        """Takes out the blocks that became final since the last time: all but the last one."""
         if not self._grown:
             return []
         self._grown = False
-        *done, last = _blocks(self._waiting) or [""]
+        *done, last = _split_blocks(self._waiting) or [""]
         if done:
             self._waiting = last
         return done
 
     def take_all(self) -> list[str]:
-        """What is left, when nothing more comes."""
-        done, self._waiting = _blocks(self._waiting), ""
+        """Takes out what is left, when nothing more comes."""
+        done, self._waiting = _split_blocks(self._waiting), ""
         return done
 
 
-def _blocks(text: str) -> list[str]:
-    """The text block by block: paragraphs, lists, tables, code. No line is lost."""
+def _split_blocks(text: str) -> list[str]:
+    """Splits the text into paragraphs, lists, tables and code. No line is lost."""
     tokens = _PARSER.parse(text)
     starts = [token.map[0] for token in tokens if token.level == 0 and token.nesting >= 0 and token.map]
     lines = text.split("\n")  # as the parser counts them
@@ -68,13 +68,13 @@ def _blocks(text: str) -> list[str]:
 
 
 class _LeftHeading(Heading):
-    """All headings at the left, where a reader looks for them."""
+    """Headings at the left, where a reader looks for them."""
 
     LEVEL_ALIGN: ClassVar = dict.fromkeys(Heading.LEVEL_ALIGN, "left")
 
 
 class _CodeBlock(RichCodeBlock):
-    """Code that can be copied: in the terminal's own colours, set in by two columns, with nothing around it."""
+    """Code that can be copied: in the terminal's own colours, indented by two columns, without a frame."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         del console, options
@@ -89,7 +89,7 @@ class _CodeBlock(RichCodeBlock):
 
 
 class _Markdown(Markdown):
-    """As the terminal shows it."""
+    """Markdown with our headings and code blocks."""
 
     elements: ClassVar = {
         **Markdown.elements,
@@ -100,5 +100,5 @@ class _Markdown(Markdown):
 
 
 def markdown(text: str) -> Markdown:
-    """The text, to be printed."""
+    """Returns the text for a console to print."""
     return _Markdown(text, code_theme="ansi_dark", hyperlinks=False)

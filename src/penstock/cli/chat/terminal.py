@@ -1,4 +1,4 @@
-"""A chat at a terminal: read, show the turn, and again. Ctrl-C stops a turn; twice, or Ctrl-D, leaves."""
+"""A chat at a terminal: read, show the turn, repeat. Ctrl-C stops a turn; Ctrl-C twice, or Ctrl-D, exits."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ import signal
 import sys
 import time
 from contextlib import contextmanager, suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from penstock import __version__
-from penstock.cli.chat.approval import asking_with
-from penstock.cli.chat.commands import parse, recap, run_command
-from penstock.cli.chat.desk import Desk, Host
+from penstock.accounts.conversations import list_conversations
+from penstock.accounts.display import SHORT_ID_CHARS
+from penstock.cli.chat.approval import make_key_asker
+from penstock.cli.chat.commands import parse_command, recap, run_command
 from penstock.cli.chat.input import CtrlC, LineReader
-from penstock.cli.chat.status import status_line
-from penstock.cli.chat.view import TurnView, console_for
-from penstock.cli.layout import printable, wrapped
-from penstock.cli.screen import screen_of
-from penstock.cli.session_list import title_of
-from penstock.cli.stored import SHORT, conversations
+from penstock.cli.chat.lines import status_line
+from penstock.cli.chat.state import Chat, ChatHost
+from penstock.cli.chat.view import TurnView, make_console
+from penstock.cli.screen import printable, screen_of, wrap
 from penstock.errors import PenstockError
 from penstock.loop.approvals import ApprovalReply
 from penstock.measure.tokens import tokenizer_for
@@ -29,10 +27,10 @@ from penstock.measure.tokens import tokenizer_for
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator, Sequence
 
-    from penstock.cli.chat.commands import Parsed
-    from penstock.cli.chat.desk import Office
+    from penstock.cli.chat.commands import TypedCommand
+    from penstock.cli.chat.lines import Fragment
     from penstock.cli.chat.model import ModelChoice
-    from penstock.cli.chat.status import StatusFragment
+    from penstock.cli.chat.state import ChatSetup
     from penstock.cli.screen import Screen
     from penstock.loop.approvals import Permission
 
@@ -47,28 +45,28 @@ _ROWS_BESIDE_A_QUESTION = 8
 class TerminalChat:
     """A chat with a person at a terminal."""
 
-    def __init__(self, office: Office, choice: ModelChoice, *, yes: bool) -> None:
+    def __init__(self, setup: ChatSetup, choice: ModelChoice, *, yes: bool) -> None:
         self._unicode = screen_of(sys.stdout).unicode
-        self._desk = Desk(office, choice, Host(tell=self._hear, ask=self._ask, yes=yes))
+        self._chat = Chat(setup, choice, ChatHost(tell=self._hear, ask=self._ask, yes=yes))
         self._view = TurnView(
-            console_for(sys.stdout, unicode=self._unicode), self._status, unicode=self._unicode
+            make_console(sys.stdout, unicode=self._unicode), self._status, unicode=self._unicode
         )
         self._reader = LineReader(self._status, self._ids, unicode=self._unicode)
-        self._asking = asking_with(self._reader.key)
-        self._pressed = 0.0  # when Ctrl-C came last at the prompt
+        self._ask_with_keys = make_key_asker(self._reader.read_key)
+        self._pressed = 0.0  # when Ctrl-C was last pressed at the prompt
         self._leaving = asyncio.Event()
-        self._task: asyncio.Future[Any] | None = None  # what is being worked on
-        self._presses = 0  # of Ctrl-C during it
-        self._reading: asyncio.Future[str] = asyncio.Future()  # the input that is waited for
+        self._task: asyncio.Future[Any] | None = None  # the work that is being shown
+        self._presses = 0  # of Ctrl-C during that work
+        self._reading: asyncio.Future[str] = asyncio.Future()  # the input that is being read
 
     async def run(self, session_id: str | None) -> int:
-        """Talk until the person leaves. Raises UnknownSession, SettingsError where there is nothing to begin with."""
-        self._desk.open(session_id)
+        """Talks until the person exits. Raises UnknownSession, SettingsError where it cannot begin."""
+        self._chat.open(session_id)
         for line in self._greeting(resumed=session_id is not None):
             self._screen.say(line)
         ready = asyncio.ensure_future(self._warm_up())
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._interrupted)
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
         try:
             with _silent_keyboard():
                 while not self._leaving.is_set() and (typed := await self._read()) is not None:
@@ -76,55 +74,54 @@ class TerminalChat:
         finally:
             ready.cancel()
             await asyncio.gather(ready, return_exceptions=True)
-            await self._desk.close()
+            await self._chat.close()
             loop.remove_signal_handler(signal.SIGINT)
         below = screen_of(sys.stderr)
-        for line in self._desk.summary():
-            for part in wrapped(line, below.columns):
+        for line in self._chat.summary():
+            for part in wrap(line, below.columns):
                 below.say(part)
         return 0
 
     async def _warm_up(self) -> None:
-        """Load while the person types what the first turn would wait for, and ask the server how large its window is."""
-        await asyncio.to_thread(tokenizer_for(self._desk.status.model).count, "ready")
-        await self._desk.agent.asking.learn_window()
-        self._desk.changed()
+        """Loads what the first turn needs while the person types, and asks the server how large its window is."""
+        await asyncio.to_thread(tokenizer_for(self._chat.status.model).count, "ready")
+        await self._chat.agent.asking.learn_window()
+        self._chat.refresh()
         self._reader.redraw()
 
     @property
     def _screen(self) -> Screen:
-        """As wide as the terminal is now."""
+        """Returns the screen, as wide as the terminal is now."""
         return screen_of(sys.stdout)
 
     def _hear(self, event: Any) -> None:
         self._view(event)
 
-    def _status(self, columns: int) -> list[StatusFragment]:
-        return status_line(self._desk.status, columns, unicode=self._unicode)
+    def _status(self, columns: int) -> list[Fragment]:
+        return status_line(self._chat.status, columns, unicode=self._unicode)
 
     def _ids(self) -> Sequence[tuple[str, str]]:
-        """Conversations for completion: the beginning of the id, and the title."""
-        store = self._desk.store
-        rows = islice(conversations(store), _COMPLETED)
-        return [(row.id[:SHORT], title_of(store, row.tip, row.title)) for row in rows if row.messages]
+        """Returns conversations for completion: the beginning of the id, and the title."""
+        found = list_conversations(self._chat.store, _COMPLETED, with_empty=False)
+        return [(one.row.id[:SHORT_ID_CHARS], one.title) for one in found]
 
     def _greeting(self, *, resumed: bool) -> Iterator[str]:
-        screen, status, choice = self._screen, self._desk.status, self._desk.choice
+        screen, status, choice = self._screen, self._chat.status, self._chat.choice
         yield screen.paint(f"penstock {__version__}", "bold") + f"  {printable(status.model)}"
         for line in (
             *([choice.note] if choice.note else []),
             status.caching,
-            f"in {self._desk.office.folder}",
-            "/help lists commands, Alt-Enter breaks a line, Ctrl-D leaves",
+            f"in {self._chat.setup.folder}",
+            "/help lists commands, Alt-Enter adds a line, Ctrl-D exits",
         ):
-            yield from (screen.paint(part, "dim") for part in wrapped(printable(line), screen.columns))
+            yield from (screen.paint(part, "dim") for part in wrap(printable(line), screen.columns))
         if resumed:
             yield ""
-            yield from recap(self._desk, screen)
+            yield from recap(self._chat, screen)
         yield ""
 
     async def _read(self) -> str | None:
-        """The next input; None where the person leaves."""
+        """Returns the next input; None where the person exits."""
         while not self._leaving.is_set():
             self._reading = asyncio.ensure_future(self._reader.read())
             try:
@@ -138,44 +135,44 @@ class TerminalChat:
             except CtrlC:
                 if self._is_second_press():
                     return None
-                self._screen.say(self._screen.paint("Ctrl-C again, or Ctrl-D, leaves", "dim"))
+                self._screen.say(self._screen.paint("press Ctrl-C again, or Ctrl-D, to exit", "dim"))
                 continue
             if line.strip():
                 return line.strip()
         return None
 
     async def _answer(self, line: str) -> None:
-        """Carry out a command, or have the agent answer."""
-        parsed = parse(line)
+        """Carries out a command, or has the agent answer."""
+        parsed = parse_command(line)
         try:
             if parsed is None:
                 self._screen.say("")
-                await self._working(self._desk.agent.turn(line), "waiting for the model")
+                await self._work(self._chat.agent.turn(line), "waiting for the model")
             else:
                 await self._command(parsed)
         except EOFError:
             self._leaving.set()
         except PenstockError as error:
-            for part in wrapped(printable(str(error)), self._screen.columns):
+            for part in wrap(printable(str(error)), self._screen.columns):
                 self._screen.say(self._screen.paint(part, "yellow"))
         if not self._leaving.is_set():
             self._screen.say("")
 
-    async def _command(self, parsed: Parsed) -> None:
-        work = run_command(parsed, self._desk, self._screen)
-        long = parsed.command is not None and parsed.command.works
-        lines = await (self._working(work, "working") if long else work)
+    async def _command(self, parsed: TypedCommand) -> None:
+        work = run_command(parsed, self._chat, self._screen)
+        long = parsed.command is not None and parsed.command.is_long
+        lines = await (self._work(work, "working") if long else work)
         for line in lines or ():
             self._screen.say(line)
 
-    async def _working(self, work: Coroutine[Any, Any, Any], doing: str) -> Any:
-        """The result of what takes long, shown as it goes on; None where it was stopped.
+    async def _work(self, work: Coroutine[Any, Any, Any], doing: str) -> Any:
+        """Shows long work as it goes on and returns its result; None where it was stopped.
 
-        Ctrl-C interrupts the agent, and a second one ends the work whatever it does, and the chat.
+        Ctrl-C interrupts the agent; a second one cancels the work and ends the chat.
         """
         self._view.start(doing)
         self._task, self._presses = asyncio.ensure_future(work), 0
-        ticker = asyncio.ensure_future(self._ticking())
+        ticker = asyncio.ensure_future(self._tick())
         try:
             return await self._task
         except asyncio.CancelledError:
@@ -186,17 +183,17 @@ class TerminalChat:
             self._task = None
             ticker.cancel()
             self._view.stop()
-            self._desk.changed()
+            self._chat.refresh()
 
-    def _interrupted(self) -> None:
-        """Ctrl-C while nothing is read: in a turn, or in the moment between two prompts."""
+    def _interrupt(self) -> None:
+        """Handles Ctrl-C while nothing is read: in a turn, or in the moment between two prompts."""
         if self._task is None:
             if self._is_second_press():
                 self._leaving.set()
                 self._reading.cancel()
             return
         self._presses += 1
-        self._desk.agent.interrupt()
+        self._chat.agent.interrupt()
         if self._presses > 1:
             self._leaving.set()
             self._task.cancel()
@@ -205,17 +202,17 @@ class TerminalChat:
         before, self._pressed = self._pressed, time.monotonic()
         return self._pressed - before < _TWICE_SECONDS
 
-    async def _ticking(self) -> None:
+    async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             self._view.tick()
 
     async def _ask(self, asked: Permission) -> ApprovalReply:
-        """Ask the person; what goes on stands still meanwhile."""
+        """Asks the person; the view stands still meanwhile."""
         self._view.pause()
         rows = max(3, shutil.get_terminal_size().lines - _ROWS_BESIDE_A_QUESTION)
         try:
-            return await self._asking(asked, self._screen, rows)
+            return await self._ask_with_keys(asked, self._screen, rows)
         except EOFError:
             return ApprovalReply.NO
         finally:
@@ -224,7 +221,7 @@ class TerminalChat:
 
 @contextmanager
 def _silent_keyboard() -> Iterator[None]:
-    """Until the end of the block, what is typed shows at a prompt only, and waits for the next one."""
+    """Until the end of the block, shows what is typed at a prompt only; elsewhere it waits for the next one."""
     try:
         import termios  # noqa: PLC0415 - not on every system
     except ImportError:
@@ -233,11 +230,11 @@ def _silent_keyboard() -> Iterator[None]:
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     silent = termios.tcgetattr(descriptor)
-    silent[0] &= ~termios.ICRNL  # Enter stays what the prompt takes for Enter
+    silent[0] &= ~termios.ICRNL  # so that the prompt recognises Enter
     silent[3] &= ~(termios.ECHO | termios.ICANON)
     termios.tcsetattr(descriptor, termios.TCSANOW, silent)
     try:
         yield
     finally:
-        with suppress(termios.error):  # a terminal that went away needs no mending
+        with suppress(termios.error):  # the terminal went away
             termios.tcsetattr(descriptor, termios.TCSANOW, before)

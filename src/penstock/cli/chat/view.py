@@ -1,4 +1,4 @@
-"""A turn on a terminal: what is final is printed, what is going on stands below it and is drawn anew."""
+"""A turn on a terminal: final text is printed, and what is going on is redrawn below it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rich.segment import Segment
 from rich.text import Text
 from rich.theme import Theme
 
-from penstock.cli.chat.feedback import compaction_lines, ending_line, tame, tool_line
+from penstock.cli.chat.lines import compaction_lines, strip_controls, tool_line, turn_end_line
 from penstock.cli.chat.markdown import AnswerMarkdown, markdown
-from penstock.cli.layout import clipped, printable, wrapped
+from penstock.cli.screen import clip, printable, wrap
 from penstock.config import wants_colour
 from penstock.loop.events import (
     Asked,
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
     from rich.console import ConsoleOptions, RenderableType, RenderResult
 
-    from penstock.cli.chat.status import StatusFragment
+    from penstock.cli.chat.lines import Fragment
     from penstock.loop.events import AgentEvent
 
-__all__ = ["LOOKS", "TurnView", "console_for"]
+__all__ = ["LOOKS", "TurnView", "make_console"]
 
 LOOKS = {
     "dim": "dim",
@@ -60,8 +60,8 @@ _THOUGHT_CHARS = 400
 _LEAST_ROWS = 3
 
 
-def console_for(stream: TextIO, *, unicode: bool) -> Console:
-    """A console on a terminal. Without colour it still moves the cursor, but on one that is dumb."""
+def make_console(stream: TextIO, *, unicode: bool) -> Console:
+    """Returns a console on a terminal. Without colour it still moves the cursor, except on a dumb one."""
     theme = Theme(
         {"markdown.code": "cyan", "markdown.h1": "bold", "markdown.h2": "bold", "markdown.h3": "bold"}
     )
@@ -77,8 +77,8 @@ def console_for(stream: TextIO, *, unicode: bool) -> Console:
     )
 
 
-class _Running(msgspec.Struct):
-    """A tool that runs, and the last lines of its output."""
+class _RunningTool(msgspec.Struct):
+    """A running tool, and the last lines of its output."""
 
     name: str
     about: str
@@ -87,26 +87,26 @@ class _Running(msgspec.Struct):
 
 
 class TurnView:
-    """Hears the events of turns and shows them. `status` gives the status line for so many columns."""
+    """Shows the events of turns. `status` returns the status line for a number of columns."""
 
     def __init__(
-        self, console: Console, status: Callable[[int], list[StatusFragment]], *, unicode: bool = True
+        self, console: Console, status: Callable[[int], list[Fragment]], *, unicode: bool = True
     ) -> None:
         self._console = console
         self._status = status
         self._unicode = unicode
         self._live: Live | None = None
         self._answer = AnswerMarkdown()
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, _RunningTool] = {}
         self._doing = ""
         self._since = 0.0
         self._thought = ""
         self._last = ""  # what was printed last: text or lines
-        self._waited = False  # whether a compaction was waited for
-        self._paused = 0.0  # since when the screen is somebody else's
+        self._waited = False  # a compaction was waited for
+        self._paused = 0.0  # when the screen was left to others
 
     def __call__(self, event: AgentEvent) -> None:
-        """Show an event."""
+        """Shows an event."""
         match event:
             case Said(text=text):
                 self._thought = ""
@@ -114,11 +114,11 @@ class TurnView:
                 self._answer.add(text)
             case Thought(text=text):
                 self._do("thinking")
-                self._thought = (self._thought + tame(text))[-_THOUGHT_CHARS:]
+                self._thought = (self._thought + strip_controls(text))[-_THOUGHT_CHARS:]
             case ToolStarted() | ToolLine() | ToolEnded():
                 self._tool(event)
             case TurnEnded():
-                self._turn_ended(event)
+                self._end_turn(event)
             case _:
                 self._around(event)
 
@@ -126,15 +126,17 @@ class TurnView:
         match event:
             case ToolStarted(call_id=call, name=name, about=about):
                 self._close_answer()
-                self._running[call] = _Running(name, about, time.monotonic(), deque(maxlen=_LINES_OF_A_TOOL))
+                self._running[call] = _RunningTool(
+                    name, about, time.monotonic(), deque(maxlen=_LINES_OF_A_TOOL)
+                )
             case ToolLine(call_id=call, text=text):
                 if call in self._running:
-                    self._running[call].lines.append(printable(tame(text)))
+                    self._running[call].lines.append(printable(strip_controls(text)))
             case ToolEnded(call_id=call):
-                self._ended(event, self._running.pop(call, None))
+                self._end_tool(event, self._running.pop(call, None))
 
     def _around(self, event: AgentEvent) -> None:
-        """What happens around answers and tools."""
+        """Shows what happens around answers and tools."""
         if not isinstance(event, Noticed):
             self._close_answer()
         match event:
@@ -152,17 +154,17 @@ class TurnView:
                 self._note([text], "warn")
 
     def start(self, doing: str = "") -> None:
-        """Begin to draw what is going on, or go on with it where `doing` does not say anew what it is."""
+        """Begins to draw what is going on; without `doing`, continues after a pause."""
         if self._live is None:
             if doing:
                 self._do(doing)
                 self._last, self._waited = "", False
-            elif self._paused:  # what a person takes to answer is no part of how long a tool runs
+            elif self._paused:  # the time a person takes to answer is not the tool's
                 for one in self._running.values():
                     one.started += time.monotonic() - self._paused
             self._paused = 0.0
             self._live = Live(
-                get_renderable=self._drawn,
+                get_renderable=self._draw,
                 console=self._console,
                 auto_refresh=False,
                 transient=True,
@@ -174,13 +176,13 @@ class TurnView:
             self.tick()
 
     def stop(self) -> None:
-        """Wipe what was going on; what was printed stays."""
+        """Stops drawing what is going on; what was printed stays."""
         if self._live is not None:
             live, self._live = self._live, None
             live.stop()
 
     def pause(self) -> None:
-        """Leave the screen to somebody else, after a blank line, until `start`."""
+        """Leaves the screen to others, after a blank line, until `start`."""
         self.stop()
         self._paused = time.monotonic()
         if self._last:
@@ -188,7 +190,7 @@ class TurnView:
         self._last = "lines"
 
     def tick(self) -> None:
-        """Draw anew. To be called about ten times a second."""
+        """Draws again. To be called about ten times a second."""
         if self._live is None:
             return
         self._print_blocks(self._answer.take_final())
@@ -198,7 +200,7 @@ class TurnView:
         if what != self._doing:
             self._doing, self._since = what, time.monotonic()
 
-    # What stays.
+    # Final text.
 
     def _close_answer(self) -> None:
         self._print_blocks(self._answer.take_all())
@@ -215,11 +217,11 @@ class TurnView:
         if self._last == "text":
             self._console.print()
         for line in lines:
-            for part in wrapped(line, self._console.width, 4 if line.startswith(" ") else 2):
+            for part in wrap(line, self._console.width, 4 if line.startswith(" ") else 2):
                 self._console.print(Text(part, style=LOOKS[look]))
         self._last = "lines"
 
-    def _ended(self, event: ToolEnded, ran: _Running | None) -> None:
+    def _end_tool(self, event: ToolEnded, ran: _RunningTool | None) -> None:
         if self._last == "text":
             self._console.print()
         about = ran.about if ran else ""
@@ -228,22 +230,22 @@ class TurnView:
         self._last = "lines"
         self._do("waiting for the model")
 
-    def _turn_ended(self, event: TurnEnded) -> None:
+    def _end_turn(self, event: TurnEnded) -> None:
         for ran in self._running.values():
             stopped = ToolEnded(
                 "", ran.name, "stopped", is_error=True, seconds=time.monotonic() - ran.started
             )
-            self._ended(stopped, ran)
+            self._end_tool(stopped, ran)
         self._running.clear()
         self._close_answer()
-        if line := ending_line(event):
+        if line := turn_end_line(event):
             self._note([line], "bad" if event.reason == "failed" else "warn")
         self.stop()
         self._last = ""
 
-    # What is going on.
+    # What is going on, redrawn at each tick.
 
-    def _drawn(self) -> RenderableType:
+    def _draw(self) -> RenderableType:
         columns, rows = self._console.size
         below = [*self._tools(columns), self._activity(columns), Text(""), self._status_text(columns)]
         room = max(_LEAST_ROWS, rows - len(below) - 2)
@@ -260,7 +262,7 @@ class TurnView:
         lines = []
         for one in self._running.values():
             seconds = time.monotonic() - one.started
-            about = clipped(printable(one.about), max(8, columns - len(one.name) - 14), self._unicode)
+            about = clip(printable(one.about), max(8, columns - len(one.name) - 14), self._unicode)
             lines.append(
                 Text.assemble(
                     (f"{self._frame()} ", LOOKS["bar"]),
@@ -271,7 +273,7 @@ class TurnView:
                 )
             )
             lines += [
-                Text(f"  {clipped(line, columns - 3, self._unicode)}", style=LOOKS["dim"], no_wrap=True)
+                Text(f"  {clip(line, columns - 3, self._unicode)}", style=LOOKS["dim"], no_wrap=True)
                 for line in one.lines
             ]
         return lines
@@ -286,7 +288,7 @@ class TurnView:
         seconds = time.monotonic() - self._since
         return Text.assemble(
             (f"{self._frame()} ", LOOKS["bar"]),
-            (f"{clipped(printable(said), room, self._unicode)}  {seconds:.0f} s, Ctrl-C stops", LOOKS["dim"]),
+            (f"{clip(printable(said), room, self._unicode)}  {seconds:.0f} s, Ctrl-C stops", LOOKS["dim"]),
             no_wrap=True,
         )
 
@@ -294,7 +296,7 @@ class TurnView:
         return self._text(self._status(columns - 1))
 
     @staticmethod
-    def _text(fragments: list[StatusFragment]) -> Text:
+    def _text(fragments: list[Fragment]) -> Text:
         return Text.assemble(*((one.text, LOOKS[one.look]) for one in fragments), no_wrap=True)
 
     def _frame(self) -> str:
@@ -303,7 +305,7 @@ class TurnView:
 
 
 class _Trimmed:
-    """Something without blank lines around it; of what is higher than so many rows, the last ones."""
+    """Shows something without blank lines around it; with `rows`, only its last rows."""
 
     def __init__(self, what: RenderableType, rows: int | None = None) -> None:
         self._what = what

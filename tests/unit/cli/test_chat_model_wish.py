@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from penstock.cli.chat.wanted import LOCAL, Reached, Wanted, keep_reached, reached_by
+from penstock.cli.chat.model import LOCAL, ModelWish, Route, keep_route, read_route
 from penstock.errors import SettingsError
 from penstock.sessions.session import Session
 from penstock.settings import ModelSettings
@@ -22,7 +22,7 @@ def options(**given):
 
 
 def wanted(settings=None, **given):
-    found = Wanted.of(options(**given), settings or ModelSettings())
+    found = ModelWish.of(options(**given), settings or ModelSettings())
     return (found.model or found.usual, found.provider, found.base_url, found.api_key_env)
 
 
@@ -64,32 +64,36 @@ def test_a_key_goes_only_where_it_was_set_for(given):
 
 def test_a_conversation_goes_on_where_it_was(store):
     row = row_of(store, "llama")
-    keep_reached(store, row, Reached("vllm", "http://127.0.0.1:8/v1"))
-    found = Wanted.of(options(), OWN).resuming(row, reached_by(store, row))
+    keep_route(store, row, Route("vllm", "http://127.0.0.1:8/v1"))
+    found = ModelWish.of(options(), OWN).for_resumed(row, read_route(store, row))
     assert (found.model, found.provider, found.base_url, found.api_key_env) == (
         "llama",
         "vllm",
         "http://127.0.0.1:8/v1",
         None,
     )
-    again = Wanted.of(options(), OWN).resuming(row, Reached("ollama", "http://127.0.0.1:9"))
+    again = ModelWish.of(options(), OWN).for_resumed(row, Route("ollama", "http://127.0.0.1:9"))
     assert again.api_key_env == "OWN_KEY"  # the same address, written otherwise
-    told = Wanted.of(options(model="mistral", base_url=SERVER), OWN).resuming(row, reached_by(store, row))
+    told = ModelWish.of(options(model="mistral", base_url=SERVER), OWN).for_resumed(
+        row, read_route(store, row)
+    )
     assert (told.model, told.base_url) == ("mistral", SERVER)
 
 
 def test_a_key_is_not_sent_to_an_address_that_only_the_store_has(store):
     row = row_of(store)
-    elsewhere = Reached("openai", "https://elsewhere.example/v1")
-    with pytest.raises(SettingsError, match=r"was with elsewhere\.example: name its address with --base-url"):
-        Wanted.of(options(api_key_env="OWN_KEY"), OWN).resuming(row, elsewhere)
-    assert Wanted.of(options(), OWN).resuming(row, elsewhere).api_key_env is None
+    elsewhere = Route("openai", "https://elsewhere.example/v1")
+    with pytest.raises(
+        SettingsError, match=r"was with elsewhere\.example: to send it the key in OWN_KEY, add its address"
+    ):
+        ModelWish.of(options(api_key_env="OWN_KEY"), OWN).for_resumed(row, elsewhere)
+    assert ModelWish.of(options(), OWN).for_resumed(row, elsewhere).api_key_env is None
 
 
 def test_a_conversation_of_which_nothing_was_noted(store):
-    mine = Wanted.of(options(), OWN).resuming(row_of(store), None)
+    mine = ModelWish.of(options(), OWN).for_resumed(row_of(store), None)
     assert (mine.provider, mine.base_url) == ("ollama", SERVER)
-    claude = Wanted.of(options(), OWN).resuming(row_of(store, "claude-haiku-4-5", "anthropic"), None)
+    claude = ModelWish.of(options(), OWN).for_resumed(row_of(store, "claude-haiku-4-5", "anthropic"), None)
     assert (claude.model, claude.provider, claude.base_url, claude.api_key_env) == (
         "claude-haiku-4-5",
         "",
@@ -97,7 +101,7 @@ def test_a_conversation_of_which_nothing_was_noted(store):
         None,
     )
     settings = ModelSettings(name="gpt-4.1")
-    other = Wanted.of(options(), settings).resuming(row_of(store, "gpt-4.1-mini"), None)
+    other = ModelWish.of(options(), settings).for_resumed(row_of(store, "gpt-4.1-mini"), None)
     assert (other.model, other.usual) == ("gpt-4.1-mini", "")
 
 
@@ -105,11 +109,11 @@ def test_a_conversation_of_which_nothing_was_noted(store):
 def test_what_another_version_noted_is_as_good_as_nothing(store, note):
     row = row_of(store)
     store.put_note("reached", row.conversation, note)
-    assert reached_by(store, row) is None
+    assert read_route(store, row) is None
 
 
 def test_what_was_noted_goes_with_the_conversation(store):
     row = row_of(store)
-    keep_reached(store, row, Reached("ollama", SERVER))
+    keep_route(store, row, Route("ollama", SERVER))
     store.delete(row.id)
-    assert reached_by(store, row) is None
+    assert read_route(store, row) is None

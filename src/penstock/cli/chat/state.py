@@ -1,4 +1,4 @@
-"""What a chat works with: the store, the model, the agent in its conversation, and what all of it took."""
+"""The state of a chat: its agent, the model that answers, the conversations it was in, and what they cost."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.accounts.spending import Compactions, compactions_of, spent
+from penstock.accounts.conversations import find_conversation, iterate_conversations
+from penstock.accounts.display import SHORT_ID_CHARS
+from penstock.accounts.spending import CompactionTotals, sum_compactions, sum_requests
 from penstock.agent.assembly import AgentPlace, make_agent
-from penstock.cli.chat.feedback import SECOND_COMPACTION, tidied_line
-from penstock.cli.chat.status import summary_lines
-from penstock.cli.chat.wanted import keep_reached
+from penstock.cli.chat.lines import SECOND_COMPACTION, compacted_first_line, summary_lines
+from penstock.cli.chat.model import keep_route
 from penstock.cli.progress import ProgressLine
-from penstock.cli.stored import SHORT, conversations, found_session
 from penstock.errors import SettingsError, UnknownSession
 from penstock.loop.events import Compacted, Noticed, TurnEnded, Used
 
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.accounts.spending import Spending
+    from penstock.accounts.status import Status
     from penstock.cli.chat.model import ModelChoice, ModelChooser
     from penstock.loop.agent import Agent
     from penstock.loop.approvals import Ask
     from penstock.loop.events import AgentEvent
-    from penstock.loop.status import Status
     from penstock.settings import Settings
     from penstock.stores.store import Store
     from penstock.stores.values import SessionRow, UsageRow
 
-__all__ = ["Desk", "Host", "Office"]
+__all__ = ["Chat", "ChatHost", "ChatSetup"]
 
-_MANY = 2  # compactions from which on a person is told what that means
+_MANY = 2  # compactions after which the person is told what that means
 
 
-class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """The person's side: what hears events, and how they are asked (None: nobody is there)."""
+class ChatHost(msgspec.Struct, frozen=True, kw_only=True):
+    """The side of the person: the function that hears events, and the one that asks (None: nobody can be asked)."""
 
     tell: Callable[[AgentEvent], None]
     ask: Ask | None = None
     yes: bool = False
 
 
-class Office(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What stays the same for all conversations of a chat."""
+class ChatSetup(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """The things that all conversations of a chat share."""
 
     settings: Settings
     store: Store
@@ -53,78 +53,78 @@ class Office(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     folder: Path
 
 
-class Desk:
-    """One chat: an agent at a time, in a new conversation or in one that goes on.
+class Chat:
+    """One chat: one agent at a time, in a new conversation or in a resumed one.
 
-    `agent` is there once `open` has been called. Its status is looked up when something has changed it.
+    `agent` exists once `open` has been called. Its status is read again when something has changed it.
     """
 
     agent: Agent
-    tidied: str
+    opening_note: str
 
-    def __init__(self, office: Office, choice: ModelChoice, host: Host) -> None:
-        self.office = office
-        self.store = office.store
+    def __init__(self, setup: ChatSetup, choice: ModelChoice, host: ChatHost) -> None:
+        self.setup = setup
+        self.store = setup.store
         self.choice = choice
         self._host = host
         self._started = time.time()
         self._visited: set[str] = set()
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._status: Status | None = None
 
     # The conversation.
 
     def open(self, session_id: str | None = None) -> None:
-        """Begin a conversation, or go on with the one of that session. Raises PenstockError; then nothing has changed.
+        """Begins a conversation, or resumes the one of that session. Raises PenstockError; then nothing has changed.
 
-        `tidied` says afterwards whether one that nearly filled the window was compacted first.
+        `opening_note` says afterwards that one that nearly filled the window was compacted first.
         """
-        office, host = self.office, self._host
+        setup, host = self.setup, self._host
         if session_id is not None:
             self.check_dialect(self.store.session(session_id))
-        place = AgentPlace(
-            folder=office.folder, store=self.store, tell=self._hear, ask=host.ask, yes=host.yes
-        )
+        place = AgentPlace(folder=setup.folder, store=self.store, tell=self._hear, ask=host.ask, yes=host.yes)
         choice, opened = self.choice, time.time()
         with ProgressLine("opening the conversation"):
             agent = make_agent(
                 place,
                 choice.model,
-                office.settings,
+                setup.settings,
                 session_id=session_id,
                 provider=choice.provider,
                 listed_window=choice.window_tokens,
             )
-        keep_reached(self.store, agent.session.row, choice.reached)
+        keep_route(self.store, agent.session.row, choice.route)
         self._drop_empty()
         self.agent = agent
         self._status = None
         self._visited.add(self.conversation)
         newest = self.store.newest_compaction(agent.session.id)
-        self.tidied = "" if newest is None or newest.created < opened else tidied_line(newest.receipt)
+        self.opening_note = (
+            "" if newest is None or newest.created < opened else compacted_first_line(newest.receipt)
+        )
 
     def check_dialect(self, row: SessionRow) -> None:
-        """Raises SettingsError where the model does not speak as that conversation is kept."""
+        """Raises SettingsError where the model speaks another dialect than the conversation."""
         model = self.choice.model
         if row.dialect != model.dialect:
             raise SettingsError(
-                f"{row.conversation[:SHORT]} is kept in the dialect {row.dialect}, and {model.name} "
+                f"{row.conversation[:SHORT_ID_CHARS]} is stored in the dialect {row.dialect}, but {model.name} "
                 f"({self.choice.provider}) speaks {model.dialect}: choose another with --provider and --model, or convert "
-                f"it with penstock sessions export {row.conversation[:SHORT]} --dialect {model.dialect}"
+                f"it with penstock sessions export {row.conversation[:SHORT_ID_CHARS]} --dialect {model.dialect}"
             )
 
-    def found(self, given: str) -> str:
-        """The session that an id, its beginning, or nothing at all (the conversation of last time) stands for."""
+    def find(self, given: str) -> str:
+        """Returns the session that an id or its beginning names; of an empty id, the previous conversation's."""
         if given:
-            return found_session(self.store, given).id
+            return find_conversation(self.store, given).id
         here = self.conversation if self._visited else ""
-        for row in conversations(self.store):
+        for row in iterate_conversations(self.store):
             if row.id != here and row.messages:
                 return row.tip.id
-        raise UnknownSession("there is no earlier conversation to go on with; see penstock sessions list")
+        raise UnknownSession("there is no earlier conversation to resume; see penstock sessions list")
 
-    async def use(self, choice: ModelChoice) -> None:
-        """Go on with another model; one with a smaller window has the conversation compacted first.
+    async def switch_model(self, choice: ModelChoice) -> None:
+        """Switches to another model; for a smaller window, the conversation is compacted first.
 
         Raises SettingsError where it speaks another dialect and something was said already.
         """
@@ -135,49 +135,49 @@ class Desk:
             return
         await self.agent.switch_model(choice.model, choice.provider, choice.window_tokens)
         self.choice = choice
-        keep_reached(self.store, self.agent.session.row, choice.reached)
+        keep_route(self.store, self.agent.session.row, choice.route)
         self._status = None
 
     @property
     def conversation(self) -> str:
-        """The id of the conversation, which compactions do not change."""
+        """Returns the id of the conversation, which compactions do not change."""
         return self.agent.session.row.conversation
 
     @property
     def status(self) -> Status:
-        """Where the agent stands."""
+        """Returns where the agent stands."""
         if self._status is None:
             self._status = self.agent.status()
         return self._status
 
-    def changed(self) -> None:
-        """Look the status up anew."""
+    def refresh(self) -> None:
+        """Makes `status` be read again."""
         self._status = None
 
     # The end.
 
     async def close(self) -> None:
-        """End what the agent has begun. A conversation in which nothing was said leaves no trace."""
+        """Ends what the agent has begun. An empty conversation leaves no trace."""
         await self.agent.aclose()
         self._drop_empty()
 
     def summary(self) -> list[str]:
-        """What the requests of this chat took, in lines."""
-        return summary_lines(*self.spending(), self.conversation[:SHORT])
+        """Returns what the requests of this chat used and cost, as lines."""
+        return summary_lines(*self.spending(), self.conversation[:SHORT_ID_CHARS])
 
-    def spending(self) -> tuple[Spending, Compactions]:
-        """What the requests of this chat took, and the compactions made in it."""
+    def spending(self) -> tuple[Spending, CompactionTotals]:
+        """Returns what the requests of this chat used and cost, and the compactions made in it."""
         requests: list[UsageRow] = []
-        made = Compactions()
-        for conversation in filter(self._is_there, self._visited):
+        made = CompactionTotals()
+        for conversation in filter(self._exists, self._visited):
             tip = self.store.tip(conversation).id
             rows = self.store.usage(session_id=tip, since=self._started)
             new = [row for row in self.store.compactions(tip, undone=True) if row.created >= self._started]
             requests += rows
-            made += compactions_of(new, rows)
-        return spent(requests), made
+            made += sum_compactions(new, rows)
+        return sum_requests(requests), made
 
-    def _is_there(self, conversation: str) -> bool:
+    def _exists(self, conversation: str) -> bool:
         try:
             self.store.tip(conversation)
         except UnknownSession:
@@ -186,15 +186,15 @@ class Desk:
 
     def _drop_empty(self) -> None:
         agent = getattr(self, "agent", None)
-        if agent is not None and len(agent.session) == 0 and self._is_there(agent.session.id):
+        if agent is not None and len(agent.session) == 0 and self._exists(agent.session.id):
             self.store.delete(agent.session.id)
 
     def _hear(self, event: AgentEvent) -> None:
         if isinstance(event, (Used, Compacted, TurnEnded)):
             self._status = None
         self._host.tell(event)
-        if not isinstance(event, Compacted) or self.conversation in self._told:
+        if not isinstance(event, Compacted) or self.conversation in self._warned:
             return
         if self.status.compactions >= _MANY:
-            self._told.add(self.conversation)
+            self._warned.add(self.conversation)
             self._host.tell(Noticed("warn", SECOND_COMPACTION))

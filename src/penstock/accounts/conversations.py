@@ -1,0 +1,313 @@
+"""Stored conversations as people are shown them: the list of them, and one with its sessions and compactions."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.accounts.display import make_redactor, redact
+from penstock.accounts.spending import CompactionTotals, Spending, sum_compactions, sum_requests
+from penstock.conversation.dialects import dialect_named
+from penstock.conversation.message import Role, Text
+from penstock.conversation.wire import parse_json
+from penstock.errors import UnknownSession
+from penstock.lossless.session_nodes import SessionNodes
+from penstock.measure.tokens import tokenizer_for
+from penstock.planning.receipt import Receipt
+from penstock.sessions.branches import TAKEN_OVER
+from penstock.sessions.exporting import read_view_bytes
+from penstock.sessions.history import SessionHistory
+from penstock.stores.values import COMPRESSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from penstock.recall.history import HistoryPlace
+    from penstock.stores.store import Store
+    from penstock.stores.values import (
+        CompactionRow,
+        ConversationRow,
+        FactRow,
+        SessionRow,
+        UsageRow,
+    )
+
+__all__ = [
+    "CompactionAccount",
+    "ConversationAccount",
+    "ListedConversation",
+    "count_view_tokens",
+    "describe_conversation",
+    "find_conversation",
+    "iterate_conversations",
+    "list_conversations",
+    "make_title",
+    "read_handle",
+    "title_conversation",
+]
+
+_PAGE = 200  # conversations that are read from the store at once
+_LISTED_MATCHES = 4
+_FIRST_MESSAGES = 12  # among which the first request is looked for
+_TITLE_CHARS = 100
+
+
+def iterate_conversations(store: Store) -> Iterator[ConversationRow]:
+    """Yields all conversations, the most recently used first."""
+    offset = 0
+    while page := store.list(limit=_PAGE, offset=offset):
+        yield from page
+        offset += len(page)
+
+
+def find_conversation(store: Store, given: str) -> SessionRow:
+    """Returns the tip of the conversation with that id, or with the only id that begins with `given`.
+
+    Raises UnknownSession where there is none, or more than one.
+    """
+    try:
+        return store.tip(given)
+    except UnknownSession:
+        pass
+    found = [
+        row
+        for row in iterate_conversations(store)
+        if row.id.startswith(given) or row.tip.id.startswith(given)
+    ]
+    if not given or not found:
+        raise UnknownSession(f"no conversation has the id {given!r}; see penstock sessions list")
+    if len(found) > 1:
+        ids = ", ".join(row.id for row in found[:_LISTED_MATCHES]) + (
+            ", …" if len(found) > _LISTED_MATCHES else ""
+        )
+        raise UnknownSession(f"{given!r} matches {len(found):,} ids ({ids}): give more characters")
+    return found[0].tip
+
+
+# The list.
+
+
+class ListedConversation(msgspec.Struct, frozen=True):
+    """A conversation in the list, with a title to show."""
+
+    row: ConversationRow
+    title: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns it as JSON."""
+        row = self.row
+        return {
+            "id": row.id,
+            "session": row.tip.id,
+            "title": self.title,
+            "dialect": row.tip.dialect,
+            "model": row.tip.model,
+            "started": row.started,
+            "updated": row.updated,
+            "messages": row.messages,
+            "tokens": row.tokens,
+            "view_tokens": row.view_tokens,
+            "compactions": row.compactions,
+            "usage": msgspec.structs.asdict(row.usage),
+            "cost": row.cost,
+        }
+
+
+def list_conversations(
+    store: Store, limit: int | None = None, *, with_empty: bool = True
+) -> list[ListedConversation]:
+    """Returns conversations with their titles, the most recently used first."""
+    rows = (row for row in iterate_conversations(store) if with_empty or row.messages)
+    return [ListedConversation(row, make_title(store, row.tip, row.title)) for row in islice(rows, limit)]
+
+
+def title_conversation(store: Store, session_id: str) -> str:
+    """Returns the title of the conversation that a session belongs to, as in the list."""
+    tip = store.tip(session_id)
+    return make_title(store, tip, _last_title(_trace_lineage(store, tip)))
+
+
+def make_title(store: Store, tip: SessionRow, title: str) -> str:
+    """Returns the title, or the first words of the first request where there is none, without secrets."""
+    return " ".join(redact(title or _read_first_words(store, tip)).split())[:_TITLE_CHARS]
+
+
+def _last_title(lineage: Sequence[SessionRow]) -> str:
+    return next((row.title for row in reversed(lineage) if row.title), "")
+
+
+def _read_first_words(store: Store, tip: SessionRow) -> str:
+    """Returns the first request, preferably not one that a program has put in front."""
+    dialect = dialect_named(tip.dialect)
+    requests: list[str] = []
+    for entry in store.read_from(tip.id, 0, _FIRST_MESSAGES):
+        message = dialect.decode(parse_json(entry.raw))
+        if message.role is Role.USER:
+            requests += [part.text.strip() for part in message.parts if isinstance(part, Text)]
+    words = [text for text in requests if text]
+    return next((text for text in words if not text.startswith(("<", "# AGENTS.md"))), "") or next(
+        iter(words), ""
+    )
+
+
+# One conversation.
+
+
+class CompactionAccount(msgspec.Struct, frozen=True):
+    """A compaction: its receipt, why it was made, what it cost and what it has saved since."""
+
+    session: str
+    created: float
+    undone: float | None
+    receipt: Mapping[str, Any]
+    totals: CompactionTotals
+
+    @property
+    def headline(self) -> str:
+        """Returns the receipt in one line."""
+        try:
+            receipt = msgspec.convert(dict(self.receipt), Receipt)
+        except msgspec.ValidationError:  # written by another version
+            return "a compaction whose receipt cannot be read"
+        return str(receipt).splitlines()[0]
+
+    @property
+    def decision(self) -> Mapping[str, Any] | None:
+        """Returns why it was made at that moment; None where that was not recorded."""
+        found = self.receipt.get("decision")
+        return found if isinstance(found, dict) else None
+
+    @property
+    def taken_over_from(self) -> str:
+        """Returns the session that made it, where a branch took it over from there, else an empty text."""
+        return str(self.receipt.get(TAKEN_OVER) or "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns it as JSON."""
+        return {
+            "session": self.session,
+            "created": self.created,
+            "undone": self.undone,
+            "receipt": dict(self.receipt),
+        }
+
+
+class ConversationAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation: the sessions that it went through, what became of them, its sizes and its cost."""
+
+    lineage: list[SessionRow]
+    """Its sessions, the oldest first; each compaction begins another one."""
+    relatives: list[SessionRow]
+    """Branches and sub-agents that began in one of its sessions."""
+    compactions: list[CompactionAccount]
+    """All compactions, undone ones included, in the order in which they were made."""
+    pins: list[int]
+    """Positions of pinned messages."""
+    title: str
+    log_messages: int
+    log_tokens: int
+    view_messages: int
+    view_tokens: int
+    requests: Sequence[UsageRow]
+    facts: Sequence[FactRow] | None = None
+    """Notes on messages that left the view; None where they were not asked for."""
+
+    @property
+    def spending(self) -> Spending:
+        """Returns what its requests used and cost."""
+        return sum_requests(self.requests)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns it as JSON."""
+        first, tip = self.lineage[0], self.lineage[-1]
+        return {
+            "id": first.id,
+            "title": self.title,
+            "dialect": tip.dialect,
+            "model": tip.model,
+            "log": {"messages": self.log_messages, "tokens": self.log_tokens},
+            "view": {"messages": self.view_messages, "tokens": self.view_tokens},
+            "pins": [f"m{place + 1}" for place in self.pins],
+            "requests": len(self.requests),
+            "cost": self.spending.cost,
+            "sessions": [_session_to_dict(row) for row in self.lineage],
+            "relatives": [_session_to_dict(row) for row in self.relatives],
+            "compactions": [one.to_dict() for one in self.compactions],
+            **({} if self.facts is None else {"facts": [_fact_to_dict(fact) for fact in self.facts]}),
+        }
+
+
+def describe_conversation(store: Store, tip: SessionRow, *, facts: bool = False) -> ConversationAccount:
+    """Returns all there is to show of the conversation with that tip; its facts only where they are asked for."""
+    lineage = _trace_lineage(store, tip)
+    children = [child for row in lineage for child in store.children(row.id)]
+    entries = store.read_from(tip.id, 0)
+    requests = store.usage(session_id=tip.id)
+    return ConversationAccount(
+        lineage=lineage,
+        relatives=[row for row in children if row.kind != COMPRESSION],
+        compactions=[_describe_compaction(row, requests) for row in store.compactions(tip.id, undone=True)],
+        pins=sorted(store.pins(tip.id)),
+        title=make_title(store, tip, _last_title(lineage)),
+        log_messages=len(entries),
+        log_tokens=sum(entry.tokens for entry in entries),
+        view_messages=len(read_view_bytes(store, tip.id)),
+        view_tokens=count_view_tokens(store, tip.id),
+        requests=requests,
+        facts=store.facts(tip.id) if facts else None,
+    )
+
+
+def count_view_tokens(store: Store, session_id: str) -> int:
+    """Returns the tokens of the view: of the newest compaction's result, and of what was logged after it."""
+    newest = store.newest_compaction(session_id)
+    before = newest.receipt.get("tokens_after", 0) if newest is not None else 0
+    start = newest.compaction.length if newest is not None else 0
+    return before + sum(entry.tokens for entry in store.read_from(session_id, start))
+
+
+def read_handle(store: Store, tip: SessionRow, handle: str) -> tuple[HistoryPlace, str]:
+    """Returns where a message, summary, node or stored result stands, and its whole text without secrets.
+
+    Raises UnknownHandle.
+    """
+    count = tokenizer_for(tip.model or None).count
+    log = SessionHistory(store, tip.id, count, make_redactor().redact)
+    history = SessionNodes(store, tip.id).history(log, count, store.newest_compaction(tip.id))
+    return history.describe(handle), history.text(handle)
+
+
+def _describe_compaction(row: CompactionRow, requests: Sequence[UsageRow]) -> CompactionAccount:
+    return CompactionAccount(
+        session=row.session,
+        created=row.created,
+        undone=row.undone,
+        receipt=row.receipt,
+        totals=sum_compactions([row], requests),
+    )
+
+
+def _trace_lineage(store: Store, tip: SessionRow) -> list[SessionRow]:
+    """Returns the sessions of the conversation, the oldest first."""
+    rows = [tip]
+    while rows[0].kind == COMPRESSION and rows[0].parent:
+        rows.insert(0, store.session(rows[0].parent))
+    return rows
+
+
+def _fact_to_dict(fact: FactRow) -> dict[str, Any]:
+    return {
+        "handle": f"m{fact.position + 1}",
+        "kind": fact.kind,
+        "text": fact.text,
+        "label": fact.label,
+        "uses": fact.uses,
+        "changed_by": None if fact.superseded is None else f"m{fact.superseded + 1}",
+        "at": fact.at,
+    }
+
+
+def _session_to_dict(row: SessionRow) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(row), "title": redact(row.title)}

@@ -1,0 +1,99 @@
+"""The reports on usage: one conversation or all of them, and the last days."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.accounts.conversations import iterate_conversations
+from penstock.accounts.spending import (
+    CompactionTotals,
+    Spending,
+    group_requests,
+    sum_compactions,
+    sum_requests,
+)
+
+if TYPE_CHECKING:
+    from penstock.stores.store import Store
+
+__all__ = ["Insights", "UsageReport", "report_insights", "report_usage"]
+
+_DAY_SECONDS = 86_400
+
+
+class UsageReport(msgspec.Struct, frozen=True):
+    """Usage and cost of requests, in total and by model, and of compactions beside them."""
+
+    total: Spending
+    models: dict[str, Spending]
+    compactions: CompactionTotals
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns it as JSON; of compactions only what they cost."""
+        made = self.compactions
+        return {
+            "total": self.total.to_dict(),
+            "models": {name: spending.to_dict() for name, spending in self.models.items()},
+            "compactions": {"count": made.count, "model_calls": made.model_calls, "cost": made.cost},
+        }
+
+
+def report_usage(store: Store, session_id: str | None = None) -> UsageReport:
+    """Returns what one conversation, given by any of its sessions, or all of them used."""
+    rows = store.usage(session_id=session_id)
+    if session_id is not None:
+        made = sum_compactions(store.compactions(session_id, undone=True), rows)
+    else:
+        tips = [conversation.tip.id for conversation in iterate_conversations(store)]
+        made = sum(
+            (sum_compactions(store.compactions(tip, undone=True), ()) for tip in tips), CompactionTotals()
+        )
+    return UsageReport(sum_requests(rows), group_requests(rows, lambda row: row.model), made)
+
+
+class Insights(msgspec.Struct, frozen=True):
+    """The last days: conversations that were used, requests by model and by day, compactions."""
+
+    days: int
+    conversations: int
+    total: Spending
+    models: dict[str, Spending]
+    per_day: dict[str, Spending]
+    compactions: CompactionTotals
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns it as JSON."""
+        return {
+            "days": self.days,
+            "conversations": self.conversations,
+            "total": self.total.to_dict(),
+            "models": {name: spending.to_dict() for name, spending in self.models.items()},
+            "per_day": {day: spending.to_dict() for day, spending in self.per_day.items()},
+            "compactions": msgspec.structs.asdict(self.compactions),
+        }
+
+
+def report_insights(store: Store, days: int, now: float) -> Insights:
+    """Returns what happened in the last `days` days before `now`."""
+    since = now - days * _DAY_SECONDS
+    rows = store.usage(since=since)
+    used, compactions = 0, CompactionTotals()
+    for conversation in iterate_conversations(store):
+        if conversation.updated < since:
+            break
+        used += 1
+        made = [row for row in store.compactions(conversation.tip.id, undone=True) if row.created >= since]
+        if made:
+            requests = store.usage(session_id=conversation.tip.id, since=since)
+            compactions += sum_compactions(made, requests)
+    return Insights(
+        days=days,
+        conversations=used,
+        total=sum_requests(rows),
+        models=group_requests(rows, lambda row: row.model),
+        per_day=group_requests(rows, lambda row: time.strftime("%Y-%m-%d", time.localtime(row.at))),
+        compactions=compactions,
+    )

@@ -1,0 +1,179 @@
+"""Values that can be typed, and options that several commands share. As light as `penstock.cli.parser`, which uses it."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import NamedTuple
+
+__all__ = [
+    "DIALECT_NAMES",
+    "Share",
+    "add_context_length",
+    "add_dialect",
+    "add_model_access",
+    "add_shared",
+    "add_store",
+    "key_and_value",
+    "percentage",
+    "seconds",
+    "seed",
+    "target",
+    "token_count",
+    "whole_number",
+]
+
+DIALECT_NAMES = ("chat", "responses", "anthropic", "sharegpt")
+
+_TOKENS = re.compile(r"(\d{1,3}(?:[,_]\d{3})+|\d{1,12})([km]?)", re.IGNORECASE | re.ASCII)
+_UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
+_PERCENT = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?%", re.ASCII)
+_WHOLE_PERCENT = 100
+_MOST = 1_000_000
+
+
+class Share(NamedTuple):
+    """A share of the conversation's tokens, above 0 and at most 1."""
+
+    of_tokens: float
+
+
+# Values. Each raises ArgumentTypeError with a text that names the value and gives an example.
+
+
+def token_count(text: str) -> int:
+    """Reads a number of tokens, at least 1: `20000`, `20_000`, `20,000`, `20k`, `1m`."""
+    found = _TOKENS.fullmatch(text.strip())
+    number = int(re.sub("[,_]", "", found[1])) * _UNITS[found[2].lower()] if found else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of tokens: give a whole number of at least 1, such as 20000 or 20k"
+        )
+    return number
+
+
+def target(text: str) -> int | Share:
+    """Reads a target: a number of tokens as in `token_count`, or a share such as `20%` or `12.5%`."""
+    if not text.strip().endswith("%"):
+        try:
+            return token_count(text)
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentTypeError(f"{error}, or a share such as 20%") from None
+    found = _PERCENT.fullmatch(text.strip())
+    percent = float(found[1]) if found else 0.0
+    if not 0 < percent <= _WHOLE_PERCENT:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a share of the conversation: give more than 0% and at most 100%, such as 20%"
+        )
+    return Share(percent / _WHOLE_PERCENT)
+
+
+def whole_number(text: str) -> int:
+    """Reads a whole number of at least 1."""
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0
+    if not 1 <= number <= _MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {_MOST:,}")
+    return number
+
+
+def percentage(text: str) -> float:
+    """Reads a percentage above 0, with or without its sign."""
+    value = _read_number(text)
+    if not 0 < value <= _WHOLE_PERCENT:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a percentage: give more than 0 and at most 100, such as 5"
+        )
+    return value
+
+
+def seconds(text: str) -> float:
+    """Reads a number of seconds above 0."""
+    value = _read_number(text)
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0, such as 60")
+    return value
+
+
+def seed(text: str) -> int:
+    """Reads the seed of a random choice."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def _read_number(text: str) -> float:
+    try:
+        return float(text.strip().removesuffix("%"))
+    except ValueError:
+        return -1.0
+
+
+def key_and_value(text: str) -> tuple[str, str]:
+    """Reads the two sides of KEY=VALUE."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        # The text may hold a secret where the key was forgotten, so it is not shown.
+        raise argparse.ArgumentTypeError("give KEY=VALUE, such as compression.threshold=0.6")
+    return key.strip(), value
+
+
+# Options.
+
+
+def add_shared(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that every command but `trajectories` has."""
+    parser.add_argument("--json", action="store_true", help="report as JSON")
+    parser.add_argument("--config", metavar="FILE", help="settings file instead of the usual one")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        dest="settings",
+        action="append",
+        type=key_and_value,
+        default=[],
+        help="change one setting, such as compression.protect_last_n=8; can be repeated",
+    )
+    parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Adds the option that says where conversations are stored."""
+    parser.add_argument(
+        "--store",
+        metavar="URL",
+        help="sqlite:///FILE or postgresql://HOST/NAME; default: store.url, else the user's data folder",
+    )
+
+
+def add_context_length(parser: argparse._ActionsContainer) -> None:
+    """Adds the option for the size of the model's window."""
+    parser.add_argument(
+        "--context-length",
+        metavar="N",
+        type=token_count,
+        help="tokens of the model's window; default: what is known of the model",
+    )
+
+
+def add_dialect(parser: argparse._ActionsContainer, about: str = "") -> None:
+    """Adds the option for the dialect of the input."""
+    parser.add_argument(
+        "--dialect",
+        metavar="NAME",
+        choices=("auto", *DIALECT_NAMES),
+        default="auto",
+        help=f"{about}auto (default), {', '.join(DIALECT_NAMES)}",
+    )
+
+
+def add_model_access(group: argparse._ActionsContainer, about_model: str, provider: str) -> None:
+    """Adds the options that name a model and say how to reach it."""
+    group.add_argument("--model", metavar="NAME", help=about_model)
+    group.add_argument("--provider", metavar="NAME", help=provider)
+    group.add_argument("--base-url", metavar="URL", help="any server with the provider's API")
+    group.add_argument(
+        "--api-key-env",
+        metavar="VARIABLE",
+        help="the environment variable that holds the key; default: the provider's own",
+    )

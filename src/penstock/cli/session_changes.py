@@ -1,0 +1,136 @@
+"""`penstock sessions undo`, `pin`, `unpin`, `delete` and `expire`: changes to stored conversations."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from penstock.accounts.conversations import count_view_tokens, find_conversation
+from penstock.accounts.display import SHORT_ID_CHARS, format_time
+from penstock.cli.progress import ProgressLine
+from penstock.cli.screen import align, plural, screen_of
+from penstock.cli.source import settings_of
+from penstock.cli.stored import open_store_of
+from penstock.errors import SettingsError
+from penstock.sessions.retention import DAY_SECONDS, expire
+from penstock.sessions.session import Session
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from penstock.stores.values import ExpiredConversation
+
+__all__ = ["pin_text", "run_delete", "run_expire", "run_pin", "run_undo", "undo_text", "unpin_text"]
+
+_DECLINED = 130
+
+
+def run_undo(args: argparse.Namespace) -> int:
+    """Undoes the last compaction. Raises UnknownSession."""
+    with open_store_of(args, must_exist=True) as store:
+        session = Session.resume(store, find_conversation(store, args.id).id)
+        before = count_view_tokens(store, session.id)
+        undone = session.undo()
+        after = count_view_tokens(store, session.id)
+    text = undo_text(session.row.conversation, before, after, undone=undone)
+    report = {"undone": undone, "view_tokens_before": before, "view_tokens_after": after}
+    return _report(args, text, {"id": session.row.conversation, **report})
+
+
+def undo_text(conversation: str, before: int, after: int, *, undone: bool) -> str:
+    """Returns what an undo did."""
+    if not undone:
+        return f"nothing to undo: {conversation[:SHORT_ID_CHARS]} has no compaction"
+    return f"undid the last compaction of {conversation[:SHORT_ID_CHARS]}: {before:,} → {after:,} tokens"
+
+
+def run_pin(args: argparse.Namespace) -> int:
+    """Pins or unpins a message. Raises UnknownSession, UnknownHandle."""
+    pinned, handle = args.action == "pin", args.handle.lower()
+    with open_store_of(args, must_exist=True) as store:
+        session = Session.resume(store, find_conversation(store, args.id).id)
+        in_view = session.pin(handle) if pinned else True
+        if not pinned:
+            session.unpin(handle)
+        pins = [f"m{place + 1}" for place in sorted(store.pins(session.id))]
+    text = pin_text(handle, in_view=in_view) if pinned else unpin_text(handle)
+    more = {"whole_in_view": in_view} if pinned else {}
+    return _report(args, text, {"id": session.row.conversation, "pins": pins, **more})
+
+
+def pin_text(handle: str, *, in_view: bool) -> str:
+    """Returns what a pin means from now on; `in_view` tells that the view has the message in full."""
+    if in_view:
+        return f"{handle} will be kept in full by later compactions"
+    return f"{handle} is not in the view in full: the next compaction restores it, and later ones keep it"
+
+
+def unpin_text(handle: str) -> str:
+    """Returns what an unpin means from now on."""
+    return f"{handle} is no longer pinned"
+
+
+def run_delete(args: argparse.Namespace) -> int:
+    """Deletes a conversation, after a question. Raises UnknownSession."""
+    with open_store_of(args, must_exist=True) as store:
+        session = find_conversation(store, args.id)
+        length = store.log_tip(session.id).length
+        if not args.yes and not _confirm(
+            f"delete {session.conversation} with its {plural(length, 'message')}?"
+        ):
+            print("penstock: nothing was deleted", file=sys.stderr)
+            return _DECLINED
+        gone = store.delete(session.id)
+    text = f"deleted {session.conversation} and {plural(gone, 'message')} that no other conversation has"
+    return _report(args, text, {"id": session.conversation, "deleted_messages": gone})
+
+
+def run_expire(args: argparse.Namespace) -> int:
+    """Deletes what is due, after a question; with `--dry-run` only shows it. Raises SettingsError."""
+    days = args.days or settings_of(args).store.retention_days
+    if days is None:
+        raise SettingsError("after how many days? give --days N, or set store.retention_days")
+    now = time.time()
+    with open_store_of(args, keep_expired=True, must_exist=True) as store:
+        gone = store.due(now - days * DAY_SECONDS)
+        if gone and not args.dry_run:
+            if not args.yes and not _confirm(f"delete {_count(gone)} not used for {plural(days, 'day')}?"):
+                print("penstock: nothing was deleted", file=sys.stderr)
+                return _DECLINED
+            with ProgressLine("deleting"):
+                gone = expire(store, now, days)
+    report = {
+        "days": days,
+        "dry_run": args.dry_run,
+        "conversations": [{"id": one.id, "last_used": one.updated, "messages": one.messages} for one in gone],
+    }
+    return _report(args, "\n".join(_expire_lines(gone, days, dry_run=args.dry_run)), report)
+
+
+def _expire_lines(gone: Sequence[ExpiredConversation], days: int, *, dry_run: bool) -> Iterator[str]:
+    if not gone:
+        yield f"every conversation has been used in the last {plural(days, 'day')}"
+        return
+    yield f"{'would delete' if dry_run else 'deleted'} {_count(gone)} not used for {plural(days, 'day')}"
+    rows = [[one.id, format_time(one.updated), plural(one.messages, "message")] for one in gone]
+    yield from ("  " + "  ".join(cells) for cells in align(rows))
+
+
+def _count(gone: Sequence[ExpiredConversation]) -> str:
+    return plural(len(gone), "conversation")
+
+
+def _confirm(question: str) -> bool:
+    """Asks at the terminal; true for a yes. Raises SettingsError where there is no terminal to ask at."""
+    if sys.stdin is None or sys.stderr is None or not sys.stdin.isatty():
+        raise SettingsError("deleting cannot be undone, and there is no terminal to ask at: add --yes")
+    print(f"penstock: {question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _report(args: argparse.Namespace, text: str, report: dict[str, Any]) -> int:
+    screen_of(sys.stdout).say(json.dumps(report, indent=2) if args.json else text)
+    return 0

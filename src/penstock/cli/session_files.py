@@ -1,0 +1,223 @@
+"""`penstock sessions import` and `export`: conversations from files into the store, and from the store to a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.accounts.conversations import find_conversation
+from penstock.accounts.display import SHORT_ID_CHARS
+from penstock.cli.failure import BAD_INPUT, describe_failure
+from penstock.cli.output import write_file, write_stdout
+from penstock.cli.progress import ProgressLine
+from penstock.cli.screen import Screen, plural, printable, screen_of
+from penstock.cli.source import read_bytes, settings_of
+from penstock.cli.stored import open_store_of
+from penstock.errors import InputError, StoreError
+from penstock.sessions.exporting import export_conversation, write_document
+from penstock.sessions.importing import (
+    BRANCHED,
+    GROWN,
+    KNOWN,
+    NEW,
+    WITHOUT_PARENT,
+    Adoption,
+    adopt_conversation,
+)
+from penstock.transfer.reading import read_recorded
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from penstock.settings import Settings
+    from penstock.stores.store import Store
+    from penstock.transfer.recorded import LineFault, RecordedConversation
+
+__all__ = ["run_export", "run_import"]
+
+_SESSIONS = "*.jsonl"
+_OUTCOMES = {
+    NEW: "{added} imported as {id}",
+    GROWN: "{added} added to {id}",
+    BRANCHED: "it went a different way than {id}: {added} added in a branch",
+    KNOWN: "nothing new, already imported as {id}",
+    WITHOUT_PARENT: "skipped, a sub-agent of a session that is not in the store: import that session, too",
+}
+
+
+class _ImportedFile(msgspec.Struct):
+    """A file and what became of it. Its conversations are kept without their messages, so that memory holds one file."""
+
+    file: str
+    error: str = ""
+    outcomes: list[tuple[RecordedConversation, Adoption | str]] = []
+    faults: tuple[LineFault, ...] = ()
+
+
+class _WaitingAgent(msgspec.Struct, frozen=True):
+    """A sub-agent whose session may be in a file that comes later."""
+
+    source: _ImportedFile
+    place: int
+    recorded: RecordedConversation
+
+
+def run_import(args: argparse.Namespace) -> int:
+    """Imports the files. One that cannot be read is reported and makes the exit code 2; the others are imported.
+
+    What was imported before an interruption, or before the store failed, is reported, too. Raises StoreError.
+    """
+    settings = settings_of(args)
+    imported: list[_ImportedFile] = []
+    try:
+        with ProgressLine("importing") as progress, open_store_of(args) as store:
+            waiting: list[_WaitingAgent] = []
+            files = [file for given in args.files for file in _find_files(given)]
+            for number, file in enumerate(files, start=1):
+                progress.now(f"importing file {number:,} of {len(files):,}")
+                imported.append(_ImportedFile(file))
+                waiting += _import_file(imported[-1], store, settings, args.dialect)
+            for one in waiting:
+                done = _adopt(store, one.recorded, settings, one.source.file)
+                one.source.outcomes[one.place] = (_without_messages(one.recorded), done)
+    except (StoreError, KeyboardInterrupt):
+        _report_import([one for one in imported if one.error or one.outcomes], args)
+        raise
+    _report_import(imported, args)
+    failed = any(one.error or any(isinstance(done, str) for _, done in one.outcomes) for one in imported)
+    return BAD_INPUT if failed else 0
+
+
+def _find_files(given: str) -> list[str]:
+    """Returns the file, or the session files of a folder and of all folders below it."""
+    if given == "-" or not Path(given).is_dir():
+        return [given]
+    found = [str(file) for file in sorted(Path(given).rglob(_SESSIONS)) if file.is_file()]
+    return found or [given]  # then reported as a folder without any
+
+
+def _import_file(
+    one: _ImportedFile, store: Store, settings: Settings, dialect: str
+) -> Iterator[_WaitingAgent]:
+    """Imports the conversations of a file; yields those that have to wait for another file."""
+    if one.file != "-" and Path(one.file).is_dir():
+        one.error = f"there is no {_SESSIONS} in this folder: name the files themselves"
+        return
+    try:
+        reading = read_recorded(read_bytes(one.file), dialect)
+    except InputError as error:
+        one.error = describe_failure(error).text
+        return
+    one.faults = reading.faults
+    for recorded in reading.conversations:
+        done = _adopt(store, recorded, settings, one.file)
+        if isinstance(done, Adoption) and done.outcome == WITHOUT_PARENT:
+            yield _WaitingAgent(one, len(one.outcomes), recorded)
+        one.outcomes.append((_without_messages(recorded), done))
+
+
+def _adopt(store: Store, recorded: RecordedConversation, settings: Settings, file: str) -> Adoption | str:
+    try:
+        return adopt_conversation(store, recorded, settings, time.time(), _read_modification_time(file))
+    except InputError as error:
+        return describe_failure(error).text
+
+
+def _without_messages(recorded: RecordedConversation) -> RecordedConversation:
+    """Returns the conversation as it is reported, without its messages."""
+    return msgspec.structs.replace(recorded, messages=(), requests=())
+
+
+def _report_import(imported: Sequence[_ImportedFile], args: argparse.Namespace) -> None:
+    screen = screen_of(sys.stdout)
+    if args.json:
+        screen.say(json.dumps([_file_to_dict(one) for one in imported], indent=2))
+        return
+    for one in imported:
+        for line in _import_lines(one, screen):
+            screen.say(line)
+
+
+def _read_modification_time(file: str) -> float:
+    """Returns when the file was last written: the time of messages that have none."""
+    try:
+        return time.time() if file == "-" else Path(file).stat().st_mtime
+    except OSError:
+        return time.time()
+
+
+def _import_lines(one: _ImportedFile, screen: Screen) -> Iterator[str]:
+    name = printable("standard input" if one.file == "-" else one.file)
+    if one.error:
+        yield f"{name}: {screen.paint('not imported', 'yellow')}: {one.error}"
+    elif not one.outcomes:
+        yield f"{name}: this session has no messages"
+    for recorded, done in one.outcomes:
+        if isinstance(done, str):
+            yield f"{name}: {screen.paint('not imported', 'yellow')}: {done}"
+            continue
+        what = "sub-agent" if recorded.works_for else recorded.format
+        text = _OUTCOMES[done.outcome].format(
+            added=plural(done.added, "message"), id=done.session[:SHORT_ID_CHARS]
+        )
+        yield f"{name}: {what}, {recorded.dialect}: {text}"
+        if done.more_to_come:
+            yield "  the last message may be incomplete: import the file again in a minute"
+        if done.added:
+            yield from (
+                f"  skipped: {printable(kind)}, {count:,}" for kind, count in recorded.left_out.items()
+            )
+    for fault in one.faults:
+        yield f"  line {fault.line:,} was skipped: {printable(fault.what)}"
+
+
+def _file_to_dict(one: _ImportedFile) -> dict[str, Any]:
+    return {
+        "file": one.file,
+        "error": one.error or None,
+        "conversations": [
+            {
+                "format": recorded.format,
+                "dialect": recorded.dialect,
+                "sub_agent": bool(recorded.works_for),
+                "left_out": recorded.left_out,
+                **({"error": done} if isinstance(done, str) else msgspec.structs.asdict(done)),
+            }
+            for recorded, done in one.outcomes
+        ],
+        "faults": [msgspec.structs.asdict(fault) for fault in one.faults],
+    }
+
+
+def run_export(args: argparse.Namespace) -> int:
+    """Writes a conversation. Raises UnknownSession, and OSError where it cannot be written."""
+    with ProgressLine("exporting"), open_store_of(args, must_exist=True) as store:
+        session = find_conversation(store, args.id)
+        found = export_conversation(store, session.id, view=args.view, dialect=args.dialect)
+    data = write_document(found.messages, args.format)
+    to_file = args.output not in (None, "-")
+    if to_file:
+        write_file(args.output, data)
+    else:
+        write_stdout(data)
+    screen = screen_of(sys.stdout if to_file else sys.stderr)
+    if args.json:
+        report = {"id": session.conversation, "dialect": found.dialect, "messages": len(found.messages)}
+        screen.say(
+            json.dumps({**report, "bytes": len(data), "lost": found.lost, "missing": found.missing}, indent=2)
+        )
+        return 0
+    if to_file:
+        messages = plural(len(found.messages), "message")
+        screen.say(f"export_conversation {messages} to {printable(args.output)}, {len(data):,} bytes")
+    if found.missing:
+        screen.say(f"  {plural(found.missing, 'message')} missing from the store: penstock doctor says which")
+    for what, count in found.lost.items():
+        screen.say(f"  cannot be expressed in {found.dialect}: {printable(what)}, {plural(count, 'time')}")
+    return 0

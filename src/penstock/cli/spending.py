@@ -1,0 +1,127 @@
+"""`penstock usage` and `penstock insights`: what requests used and cost, and what compaction cost and saved."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from penstock.accounts.conversations import find_conversation
+from penstock.accounts.display import format_money
+from penstock.accounts.usage import report_insights, report_usage
+from penstock.cli.progress import ProgressLine
+from penstock.cli.screen import Screen, align, drop_columns, plural, printable, screen_of
+from penstock.cli.stored import open_store_of
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping
+
+    from penstock.accounts.spending import CompactionTotals, Spending
+    from penstock.accounts.usage import Insights
+
+__all__ = ["insight_lines", "run_insights", "run_usage", "savings_lines", "spending_table"]
+
+_HEADINGS = ["requests", "prompt", "cached", "output", "cost"]
+_DROPPED_FIRST = (3, 4, 1)  # cached, output, requests: columns that go where the screen is too narrow for all
+
+
+def run_usage(args: argparse.Namespace) -> int:
+    """Shows usage by model, and what compactions cost beside it. Raises UnknownSession."""
+    with open_store_of(args, must_exist=True) as store, ProgressLine("adding up"):
+        found = report_usage(store, find_conversation(store, args.id).id if args.id else None)
+    screen = screen_of(sys.stdout)
+    if args.json:
+        screen.say(json.dumps(found.to_dict(), indent=2))
+        return 0
+    if not found.total.requests:
+        screen.say("no requests are on record")
+    else:
+        for line in spending_table("model", found.models, screen, found.total):
+            screen.say(line)
+    made = found.compactions
+    if made.model_calls:
+        calls = plural(made.model_calls, "model call")
+        screen.say(
+            f"not included: {plural(made.count, 'compaction')} with {calls}, {format_money(made.cost)}"
+        )
+    return 0
+
+
+def run_insights(args: argparse.Namespace) -> int:
+    """Shows the last days."""
+    with open_store_of(args, must_exist=True) as store, ProgressLine("adding up"):
+        found = report_insights(store, args.days, time.time())
+    screen = screen_of(sys.stdout)
+    if args.json:
+        screen.say(json.dumps(found.to_dict(), indent=2))
+        return 0
+    for line in insight_lines(found, screen):
+        screen.say(line)
+    return 0
+
+
+def insight_lines(found: Insights, screen: Screen) -> Iterator[str]:
+    """Yields the report on the last days."""
+    days = plural(found.days, "day")
+    yield screen.paint(f"the last {days}: {plural(found.conversations, 'conversation')}", "bold")
+    if found.total.requests:
+        yield ""
+        yield from spending_table("model", found.models, screen, found.total)
+        yield ""
+        yield from spending_table("day", found.per_day, screen)
+    else:
+        yield "no requests are on record"
+    yield ""
+    yield from savings_lines(found.compactions, screen)
+
+
+def spending_table(
+    heading: str, groups: Mapping[str, Spending], screen: Screen, total: Spending | None = None
+) -> Iterator[str]:
+    """Yields a line for each group, and one for all of them; columns that do not fit the screen are left out."""
+    rows = [
+        [heading, *_HEADINGS],
+        *([printable(name) or "unknown", *_cells(one)] for name, one in groups.items()),
+    ]
+    if total is not None and len(groups) > 1:
+        rows.append(["total", *_cells(total)])
+    shown = drop_columns(rows, screen.columns, _DROPPED_FIRST)
+    for number, row in enumerate(align(shown, right=set(range(1, len(_HEADINGS) + 1)))):
+        line = "  ".join(row)
+        yield screen.paint(line, "dim") if number == 0 else line
+
+
+def savings_lines(made: CompactionTotals, screen: Screen) -> Iterator[str]:
+    """Yields what compactions did, cost and saved."""
+    if not made.count:
+        yield "no compactions"
+        return
+    yield f"{plural(made.count, 'compaction')}, {made.tokens_before:,} {screen.arrow} {made.tokens_after:,} tokens"
+    calls = (
+        f"{plural(made.model_calls, 'model call')}, {format_money(made.cost)}"
+        if made.model_calls
+        else "nothing, no model was called"
+    )
+    yield f"  cost   {calls}"
+    yield f"  saved  {made.saved_tokens:,} tokens not sent again, {_savings(made)}"
+
+
+def _savings(made: CompactionTotals) -> str:
+    if not made.saved_tokens:
+        return "no request since"
+    if made.saved is None:
+        return "of unknown price"
+    return f"{format_money(made.saved)} at the price of cached tokens"
+
+
+def _cells(spending: Spending) -> list[str]:
+    usage, ratio = spending.usage, spending.cache_hit_ratio
+    return [
+        f"{spending.requests:,}",
+        f"{usage.prompt_tokens:,}",
+        "-" if ratio is None else f"{ratio:.0%}",
+        f"{usage.output_tokens:,}",
+        format_money(spending.cost) if spending.requests else "-",
+    ]
