@@ -100,7 +100,8 @@ def _draft_list(  # noqa: PLR0913, PLR0917  # one caller, beside it
     recorded = bring_back_pinned(recorded, kept, session.store, session.row) or recorded
     compaction = Compaction(tip.id, tip.length, _cover(base.view, recorded.pieces))
     view = read_view(session.store, session.row, compaction, tip.length)
-    before, after = [one.wire for one in given], [one.wire for one in sendable(view.wires, dialect)]
+    sent = view.mend()
+    before, after = [one.wire for one in given], [one.wire for one in sent]
     tokens_before, tokens_after = session.weigh(before), session.weigh(after)
     smaller = after != before and tokens_after < tokens_before
     kept_verbatim = sum(not isinstance(piece, Handoff) for piece in compaction.pieces)
@@ -117,7 +118,7 @@ def _draft_list(  # noqa: PLR0913, PLR0917  # one caller, beside it
         seconds=seconds,
         dialect=session.row.dialect,
     )
-    draft = CompactionDraft(base, compaction, receipt.to_dict(), [], after) if smaller else None
+    draft = CompactionDraft(base, compaction, receipt.to_dict(), [], sent) if smaller else None
     return PreparedCompaction(receipt, draft, tokens_after if smaller else 0, tip.length, pins)
 
 

@@ -25,12 +25,11 @@ from penstock.context.events import Compacted, Compacting, Noticed, Recovering
 from penstock.context.recovery import GiveUp, LowerCap, next_step
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role
-from penstock.conversation.wire import parse_json
+from penstock.conversation.wire import encode_wire, parse_json
 from penstock.engine.contract import CompactionWish
 from penstock.errors import EngineFailure, PenstockError, ProviderError, StoreConflict, TargetTooSmall
 from penstock.planning.policy import Compact, Guard, Policy, Trigger, Wait
 from penstock.planning.pressure import Pressure
-from penstock.sessions.sendable import sendable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -93,6 +92,7 @@ class Context:
         self.before_compaction: Callable[[Sequence[NewFact]], None] = _do_nothing
         self.on_boundary: Callable[[], None] = _do_nothing
         self.view: list[Any] = []
+        self._raws: list[bytes] = []  # the same messages as they are logged, byte for byte
         self.prefix_end: int | None = None  # how many messages of the view the last compaction has settled
         self._tell = tell
         self._adapter = EngineAdapter(engine, session.row.dialect)
@@ -113,8 +113,16 @@ class Context:
         given = self.session.keep_results(messages) if keep_results else list(messages)
         handles = self.session.append(given)
         self.view += given
+        self._raws += map(encode_wire, given)
         self._counted += self.session.weigh(given)
         return handles
+
+    def restore_bytes(self, messages: Sequence[Any]) -> list[Any]:
+        """Returns the messages of a request; those that are still the objects of the view go out as they were logged."""
+        return [
+            raw if message is logged else message
+            for message, logged, raw in zip(messages, self.view, self._raws, strict=True)
+        ]
 
     def catch_up(self) -> bool:
         """Take in what another process has logged or compacted meanwhile; False where there is nothing new."""
@@ -462,8 +470,10 @@ class Context:
             self.session.refresh()
             self._load()
             return
-        later = self.view[len(self.view) - since :]
+        first = len(self.view) - since
+        later = self.view[first:]
         self.view = [*draft.wires, *later]
+        self._raws = [*(message.raw for message in draft.messages), *self._raws[first:]]
         self._counted = tokens + self.session.weigh(later)
         self.prefix_end = len(draft.wires)
 
@@ -471,8 +481,9 @@ class Context:
         standing = self.session.standing()
         self.prefix_end = standing.prefix_end or None
         # What a killed process left broken in the middle of the log is mended in the view, as in `Session.view`.
-        dialect = dialect_named(self.session.row.dialect)
-        self.view = [one.wire for one in sendable(standing.view.wires, dialect)]
+        sent = standing.view.mend()
+        self.view = [message.wire for message in sent]
+        self._raws = [message.raw for message in sent]
         self._counted = self.session.weigh(self.view)
 
     def _leave_to_memory(self, facts: Sequence[NewFact]) -> None:

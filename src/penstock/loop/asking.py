@@ -142,7 +142,7 @@ class Asking:
             marked = mark_cache(body, dialect=plan.dialect, ttl=plan.ttl, prefix_end=self._context.prefix_end)
             body = dict(marked)
         return Ask(
-            messages=body["messages"],
+            messages=self._context.restore_bytes(body["messages"]),
             system=body["system"],
             tools=body["tools"],
             max_output_tokens=cap,

@@ -582,3 +582,14 @@ def test_tools_of_mcp_servers_in_the_settings_are_offered_run_and_closed(store, 
     assert set(names) <= set(offered)
     assert "T-2: crane" in json.dumps(agent.context.view)
     assert any("gone" in event.text for event in events if isinstance(event, Noticed))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_bytes_of_logged_messages_are_sent_as_they_came(dialect, store, tmp_path):
+    """A message that was logged as bytes goes out with its own spelling of numbers, spaces and unknown fields."""
+    session = Session.create(store, dialect=dialect, model="m")
+    came = b'{"role": "user",  "content": "what is 1e2?", "x_note": {"n":1e2}}'
+    session.append([came])
+    agent, model, _ = agent_of([Reply("a hundred")], store, tmp_path, session_id=session.id, dialect=dialect)
+    run(agent, "go on")
+    assert came in model.received[0].raw
