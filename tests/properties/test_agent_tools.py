@@ -12,10 +12,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from penstock.agent.assembly import own_tools
 from penstock.agent.tools.patch import patch_text, why_not_found
 from penstock.agent.tools.read_file import LINE_CHARS, Start, page_of
 from penstock.agent.tools.readable import readable
-from penstock.agent.tools.toolbox import own_tools
 from penstock.errors import ToolFailure
 from penstock.loop.approvals import Approvals
 from penstock.loop.capping import HeadAndTail, cap_text

@@ -13,7 +13,7 @@ from penstock.conversation.dialects import dialect_named
 from penstock.conversation.message import Role, Text
 from penstock.conversation.wire import parse_json
 from penstock.errors import UnknownSession
-from penstock.lossless.session_nodes import SessionNodes
+from penstock.lossless.engine import SessionNodes
 from penstock.measure.tokens import tokenizer_for
 from penstock.planning.receipt import Receipt
 from penstock.sessions.branches import TAKEN_OVER
@@ -22,22 +22,19 @@ from penstock.sessions.history import SessionHistory
 from penstock.stores.values import COMPRESSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from penstock.recall.history import HistoryPlace
+    from penstock.recall.embedding import Embedder
+    from penstock.recall.history import Finding, HistoryPlace
+    from penstock.recall.ranking import Wish
     from penstock.stores.store import Store
-    from penstock.stores.values import (
-        CompactionRow,
-        ConversationRow,
-        FactRow,
-        SessionRow,
-        UsageRow,
-    )
+    from penstock.stores.values import CompactionRow, ConversationRow, FactRow, SessionRow, UsageRow
 
 __all__ = [
     "CompactionAccount",
     "ConversationAccount",
     "ListedConversation",
+    "SearchReport",
     "count_view_tokens",
     "describe_conversation",
     "find_conversation",
@@ -45,8 +42,10 @@ __all__ = [
     "list_conversations",
     "make_title",
     "read_handle",
+    "search_conversations",
     "title_conversation",
 ]
+
 
 _PAGE = 200  # conversations that are read from the store at once
 _LISTED_MATCHES = 4
@@ -311,3 +310,55 @@ def _fact_to_dict(fact: FactRow) -> dict[str, Any]:
 
 def _session_to_dict(row: SessionRow) -> dict[str, Any]:
     return {**msgspec.structs.asdict(row), "title": redact(row.title)}
+
+
+# Search.
+
+_AT_ONCE = 2_000  # messages that are indexed between two reports of progress
+
+
+class SearchReport(msgspec.Struct, frozen=True):
+    """Hits, the best first, and the titles of their conversations by session."""
+
+    hits: tuple[Finding, ...]
+    titles: dict[str, str]
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Returns the hits as JSON."""
+        return [
+            {
+                "session": hit.session,
+                "title": self.titles[hit.session],
+                "handles": list(hit.handles),
+                "turn": hit.turn,
+                "at": hit.at,
+                "score": round(hit.score, 4),
+                "excerpt": hit.excerpt,
+            }
+            for hit in self.hits
+        ]
+
+
+def search_conversations(
+    store: Store,
+    query: str,
+    wish: Wish,
+    session_id: str | None = None,
+    embedder: Embedder | None = None,
+    on_indexed: Callable[[int, int], None] | None = None,
+) -> SearchReport:
+    """Returns what matches in one conversation, or in all; excerpts and titles are without secrets.
+
+    New messages are indexed first; `on_indexed` hears how many are done and how many are left.
+    """
+    left, done = store.unindexed(embedder=embedder), 0
+    while left and (
+        some := store.index(_AT_ONCE, embedder=embedder)
+    ):  # indexing waits for other writers: only if needed
+        left, done = store.unindexed(embedder=embedder), done + some
+        if on_indexed is not None:
+            on_indexed(done, left)
+    redact = make_redactor().redact
+    hits = tuple(store.search(query, wish, session_id=session_id, redact=redact, embedder=embedder))
+    sessions = {hit.session for hit in hits}
+    return SearchReport(hits, {session: title_conversation(store, session) for session in sessions})

@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.agent.tools.toolbox import own_tools
+from penstock.agent.tools.fetch_url import FetchUrl
+from penstock.agent.tools.list_files import ListFiles
+from penstock.agent.tools.memory import MemoryTool
+from penstock.agent.tools.patch import Patch
+from penstock.agent.tools.read_file import ReadFile
+from penstock.agent.tools.search_files import SearchFiles
+from penstock.agent.tools.terminal import Terminal
+from penstock.agent.tools.write_file import WriteFile
 from penstock.config import command_environment, data_folder, read_named_variables
 from penstock.context.bookkeeping import books_for
 from penstock.context.hygiene import tidy
 from penstock.context.live import Context
 from penstock.engine.auxiliary import summariser_for
-from penstock.engine.registry import ENGINES, blaming, engine_named
+from penstock.engine.registry import ENGINES, blame_engine, engine_named
 from penstock.errors import SettingsError, UnknownHandle
 from penstock.loop.agent import Agent, Equipment, TurnLimits
 from penstock.loop.approvals import Approvals, read_rule
@@ -34,12 +41,14 @@ if TYPE_CHECKING:
     from penstock.engine.contract import ContextEngine
     from penstock.loop.approvals import Ask
     from penstock.loop.events import AgentEvent
+    from penstock.loop.tools import Tool
     from penstock.providers.exchange import StreamingModel
     from penstock.settings import Settings
     from penstock.stores.store import Store
     from penstock.stores.values import NewFact
 
-__all__ = ["AgentPlace", "make_agent"]
+__all__ = ["AgentPlace", "make_agent", "own_tools"]
+
 
 _PROMPT = "prompt"  # the name of the notes that hold frozen prompts
 
@@ -146,7 +155,7 @@ def _engine(session: Session, model: StreamingModel, place: AgentPlace, provider
         recall_tools=True,
         store=place.store,
     )
-    with blaming(engine.name):
+    with blame_engine(engine.name):
         engine.update_model(model.name, window, base_url=session.endpoint, provider=provider)
         engine.on_session_start(session.id, model=model.name)
     return engine
@@ -158,7 +167,7 @@ def _tools(
     rules = tuple(map(read_rule, settings.agent.allow or ()))
     approvals = Approvals(rules=rules, yes=place.yes, ask=place.ask)
 
-    async def stored(handle: str) -> str | None:
+    async def read_stored(handle: str) -> str | None:
         try:
             found = await asyncio.to_thread(session.original, handle)
         except UnknownHandle:
@@ -170,7 +179,7 @@ def _tools(
         approve=approvals.approve,
         environment=command_environment(settings.agent.pass_env or ()),
         memory=memory,
-        stored=stored,
+        stored=read_stored,
         interrupt=asyncio.Event(),
         redact=session.redact,
     )
@@ -191,3 +200,17 @@ def _read_prompt(session: Session) -> Snapshot | None:
 
 def _keep_prompt(session: Session, snapshot: Snapshot) -> None:
     session.store.put_note(_PROMPT, session.row.conversation, msgspec.json.encode(snapshot))
+
+
+def own_tools() -> tuple[Tool, ...]:
+    """The tools that every agent has, in the order in which they are offered."""
+    return (
+        Terminal(),
+        ReadFile(),
+        WriteFile(),
+        Patch(),
+        SearchFiles(),
+        ListFiles(),
+        FetchUrl(),
+        MemoryTool(),
+    )

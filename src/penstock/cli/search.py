@@ -7,9 +7,8 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.accounts.conversations import find_conversation
+from penstock.accounts.conversations import find_conversation, search_conversations
 from penstock.accounts.display import SHORT_ID_CHARS, format_time
-from penstock.accounts.search import search_conversations
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import printable, screen_of
 from penstock.cli.source import settings_of
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from penstock.accounts.search import SearchReport
+    from penstock.accounts.conversations import SearchReport
     from penstock.cli.screen import Screen
     from penstock.recall.embedding import Embedder
     from penstock.stores.store import Store

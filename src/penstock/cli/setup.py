@@ -16,7 +16,7 @@ from penstock.cli.screen import Screen, align, plural, printable, screen_of, wra
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
 from penstock.config import Sourced, config_path, plugins_folder, read_given_values
-from penstock.engine.registry import offers, trouble_with
+from penstock.engine.registry import explain_trouble, offers
 from penstock.errors import EngineFailure, SettingsError
 from penstock.settings import Key, known_keys, settings_from
 
@@ -124,11 +124,13 @@ def run_engines(args: argparse.Namespace) -> int:
     folder = plugins_folder(settings.plugins.folder)
     screen = screen_of(sys.stdout)
     if args.json:
-        screen.say(json.dumps(_engines_to_dict(shown, settings, str(folder), trouble_with(folder)), indent=2))
+        screen.say(
+            json.dumps(_engines_to_dict(shown, settings, str(folder), explain_trouble(folder)), indent=2)
+        )
     else:
         for line in engine_lines(shown, screen):
             screen.say(line)
-        trouble = trouble_with(folder)
+        trouble = explain_trouble(folder)
         screen.say(printable(f"plugin folder: {folder}{f' ({trouble})' if trouble else ''}"))
     _require_active(shown, settings.context.engine)
     return 0

@@ -16,7 +16,7 @@ from penstock.conversation.dialects.chat import CHAT
 from penstock.conversation.message import ToolCall
 from penstock.conversation.rules import check, legal_cuts
 from penstock.conversation.wire import encode_wire
-from penstock.engine.registry import blaming
+from penstock.engine.registry import blame_engine
 from penstock.errors import EngineFailure, InputError
 from penstock.transfer.convert import convert
 from penstock.writing.stubs import arguments_of
@@ -48,14 +48,14 @@ class EngineAdapter:
 
     def is_due(self, view: Sequence[Any], tokens: int) -> bool:
         """True where the engine wants to compress a request of so many tokens, and finds something to compress in it."""
-        with blaming(self.engine.name):
+        with blame_engine(self.engine.name):
             return bool(self.engine.is_due(tokens, lambda: self.show(view)))
 
     async def compact_view(
         self, view: Sequence[Any], numbers: Sequence[int], wish: CompactionWish
     ) -> Compressed | None:
         """A compaction with its plan; None where the engine knows lists only, and `compress` is to be asked."""
-        with blaming(self.engine.name):
+        with blame_engine(self.engine.name):
             return await self.engine.compact_view(view, numbers, wish)
 
     def compress(self, view: Sequence[Any], tokens: int, focus: str | None) -> list[Any]:
@@ -65,7 +65,7 @@ class EngineAdapter:
         """
         units = list(self._units(view))
         given = [wire for unit in units for wire in unit.chat]
-        with blaming(self.engine.name):
+        with blame_engine(self.engine.name):
             made: Any = self.engine.compress(given, tokens, focus)
         if not isinstance(made, list) or not made or not all(isinstance(one, dict) for one in made):
             raise self._refusal("it is no list of messages")
@@ -80,14 +80,14 @@ class EngineAdapter:
 
     def tool_schemas(self, taken: Container[str]) -> list[dict[str, Any]]:
         """The tools that the engine has the host offer; those with a name that is taken are left out."""
-        with blaming(self.engine.name):
+        with blame_engine(self.engine.name):
             schemas = [one for one in self.engine.get_tool_schemas() if _is_function(one)]
         return [one for one in schemas if one["function"]["name"] not in taken]
 
     def call(self, name: str, arguments: str, view: Sequence[Any]) -> str:
         """The answer of one of those tools."""
         args = arguments_of(ToolCall("", name, arguments))
-        with blaming(self.engine.name):
+        with blame_engine(self.engine.name):
             return str(self.engine.handle_tool_call(name, args, messages=self.show(view)))
 
     def report(self, usage: Usage) -> None:
@@ -102,37 +102,37 @@ class EngineAdapter:
             },
             "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         }
-        with blaming(self.engine.name):
+        with blame_engine(self.engine.name):
             self.engine.update_from_response(report)
 
     def settle(self, receipt: Receipt, tokens: int) -> None:
         """Tell the engine what became of a compaction. `tokens` is what the request took before."""
-        with blaming(self.engine.name):
+        with blame_engine(self.engine.name):
             self.engine.on_compaction(receipt, tokens)
 
     def switch(self, old_id: str, new_id: str, reason: str) -> None:
         """Tell the engine that the session goes on under another id."""
-        with blaming(self.engine.name):
+        with blame_engine(self.engine.name):
             self.engine.on_session_switch(old_id, new_id, reason)
 
     def start(self, session_id: str) -> None:
         """Tell the engine that the session begins anew, as after an undo."""
-        with blaming(self.engine.name):
+        with blame_engine(self.engine.name):
             self.engine.on_session_start(session_id)
 
     def update_model(self, model: str, window_tokens: int, base_url: str, provider: str = "") -> None:
         """Tell the engine of another model, or of another window of the same one."""
-        with blaming(self.engine.name):
+        with blame_engine(self.engine.name):
             self.engine.update_model(model, window_tokens, base_url=base_url, provider=provider)
 
     def reserve_output(self, tokens: int) -> None:
         """Tell the engine how long answers may be."""
-        with blaming(self.engine.name):
+        with blame_engine(self.engine.name):
             self.engine.reserve_output(tokens)
 
     def end(self, session_id: str, view: Sequence[Any]) -> None:
         """Tell the engine that the session is over."""
-        with blaming(self.engine.name):
+        with blame_engine(self.engine.name):
             self.engine.on_session_end(session_id, self.show(view))
 
     def show(self, view: Sequence[Any]) -> list[dict[str, Any]]:

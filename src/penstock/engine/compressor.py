@@ -193,7 +193,7 @@ class ContextCompressor(ContextEngine):
         writer = self._writer(may_call_model=may_call_model)
         if writer is None:
             return self._remember(self._extractive(messages, request))
-        return self._remember(run_sync(self._written(messages, request, writer)))
+        return self._remember(run_sync(self._write_with_model(messages, request, writer)))
 
     async def aprepare(
         self,
@@ -209,7 +209,7 @@ class ContextCompressor(ContextEngine):
         writer = self._writer(may_call_model=may_call_model)
         if writer is None:
             return self._remember(await in_thread(self._extractive, messages, request))
-        return self._remember(await self._written(messages, request, writer))
+        return self._remember(await self._write_with_model(messages, request, writer))
 
     async def compact_view(
         self, messages: Sequence[Any], numbers: Sequence[int], wish: CompactionWish
@@ -354,7 +354,7 @@ class ContextCompressor(ContextEngine):
         """A compaction without a model."""
         return compress_list(messages, request, self._notebook)
 
-    async def _written(
+    async def _write_with_model(
         self, messages: Sequence[dict[str, Any]], request: CompressRequest, summariser: Summariser
     ) -> Compressed:
         """A compaction with a model's words in it."""

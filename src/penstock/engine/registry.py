@@ -46,14 +46,14 @@ __all__ = [
     "GROUP",
     "EngineOffer",
     "SessionCompactor",
-    "blaming",
+    "blame_engine",
     "engine_named",
-    "files_in",
-    "installed",
+    "explain_trouble",
+    "find_files",
+    "find_installed",
     "offers",
+    "select_options",
     "session_compactors",
-    "taken",
-    "trouble_with",
 ]
 
 
@@ -64,7 +64,7 @@ ENGINES = {
     "lossless": "penstock.lossless.engine:LosslessEngine",
 }
 """The built-in engines, as an entry point names them: the module, then the class."""
-SESSION_COMPACTORS = {"lossless": "penstock.lossless.session_nodes:SessionNodes"}
+SESSION_COMPACTORS = {"lossless": "penstock.lossless.engine:SessionNodes"}
 """The engines that have a way of their own to compact a stored session: what makes a `SessionCompactor` for each."""
 
 Factory: TypeAlias = Callable[..., Any]
@@ -87,7 +87,7 @@ class EngineOffer(msgspec.Struct, frozen=True, kw_only=True):
     load: Callable[[], Factory]
 
 
-def installed() -> Iterator[EngineOffer]:
+def find_installed() -> Iterator[EngineOffer]:
     """The engines of installed packages, by name, beside our own."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - takes time that the built-in engines need not
 
@@ -97,7 +97,7 @@ def installed() -> Iterator[EngineOffer]:
         yield EngineOffer(name=point.name, kind=ENTRY_POINT, where=_package(point), load=_loader(point))
 
 
-def files_in(folder: Path) -> Iterator[EngineOffer]:
+def find_files(folder: Path) -> Iterator[EngineOffer]:
     """The engines of a plugin folder, by name: one for each `.py` file that does not begin with `_` or `.`.
 
     The name is that of the file, with `-` for `_`. A folder that is not there, or cannot be read, has none.
@@ -113,8 +113,8 @@ def files_in(folder: Path) -> Iterator[EngineOffer]:
             )
 
 
-def trouble_with(folder: Path) -> str:
-    """Why nothing is loaded from this folder; empty where it is as it should be."""
+def explain_trouble(folder: Path) -> str:
+    """Returns why nothing is loaded from this folder; empty where it is as it should be."""
     try:
         os.scandir(folder).close()
         return _unsafe(folder)
@@ -124,7 +124,7 @@ def trouble_with(folder: Path) -> str:
         return f"it cannot be read: {error.strerror}"
 
 
-def taken(factory: Factory, options: Mapping[str, Any]) -> dict[str, Any]:
+def select_options(factory: Factory, options: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the options that the class or function takes by name; all of them where it takes any."""
     try:
         parameters = inspect.signature(factory).parameters.values()
@@ -137,7 +137,7 @@ def taken(factory: Factory, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def blaming(name: str, *, quote: bool = False) -> Iterator[None]:
+def blame_engine(name: str, *, quote: bool = False) -> Iterator[None]:
     """Whatever code of an engine raises inside comes out as EngineFailure; errors of ours pass.
 
     Its own words are only told with `quote`: they may hold what was said in the conversation.
@@ -160,9 +160,9 @@ def _package(point: EntryPoint) -> str:
 
 def _loader(point: EntryPoint) -> Callable[[], Factory]:
     def load() -> Factory:
-        with blaming(point.name, quote=True):
+        with blame_engine(point.name, quote=True):
             found = point.load()
-        return _checked(found, point.value)
+        return _check_factory(found, point.value)
 
     return load
 
@@ -174,7 +174,7 @@ def _file_loader(path: Path) -> Callable[[], Factory]:
         module = types.ModuleType(name)
         module.__file__ = str(path)
         sys.modules[name] = module  # dataclasses and pickles look their module up there
-        with blaming(path.name, quote=True):
+        with blame_engine(path.name, quote=True):
             exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102 - what a plugin is for; see `_source`
         return _defined_in(module, path)
 
@@ -199,7 +199,7 @@ def _source(path: Path) -> bytes:
 
 
 def _unsafe(folder: Path) -> str:
-    """Who else could put a file there, or another folder in its place; empty where nobody could."""
+    """Returns who else could put a file or another folder in its place; empty where nobody could."""
     for place in (folder, *folder.parents):
         info = place.stat()
         # In a folder such as /tmp others can make files, and not touch those of others: that will do above it.
@@ -210,7 +210,7 @@ def _unsafe(folder: Path) -> str:
 
 
 def _open_to_others(path: Path, info: os.stat_result, write: int = _OTHERS_WRITE) -> str:
-    """Who else may write there, and what to do about it; empty where nobody may."""
+    """Returns who else may write there, and what to do about it; empty where nobody may."""
     if not hasattr(os, "getuid"):  # Windows says it by other means
         return ""
     if info.st_uid not in (os.getuid(), _ROOT):
@@ -224,7 +224,7 @@ def _defined_in(module: types.ModuleType, path: Path) -> Factory:
     """The function `engine` of a plugin file, else the one engine class that it defines."""
     function = vars(module).get(_FUNCTION)
     if callable(function):
-        return _checked(function, f"{path.name}, {_FUNCTION}")
+        return _check_factory(function, f"{path.name}, {_FUNCTION}")
     classes = [
         one
         for one in dict.fromkeys(one for one in vars(module).values() if isinstance(one, type))
@@ -234,7 +234,7 @@ def _defined_in(module: types.ModuleType, path: Path) -> Factory:
     ]
     whole = [one for one in classes if not inspect.isabstract(one)] or classes
     if len(whole) == 1:
-        return _checked(whole[0], f"{path.name}, {whole[0].__name__}")
+        return _check_factory(whole[0], f"{path.name}, {whole[0].__name__}")
     if whole:
         names = ", ".join(one.__name__ for one in whole)
         raise EngineFailure(
@@ -245,7 +245,7 @@ def _defined_in(module: types.ModuleType, path: Path) -> Factory:
     )
 
 
-def _checked(found: Any, where: str) -> Factory:
+def _check_factory(found: Any, where: str) -> Factory:
     """The class or function. Raises EngineFailure where no engine can be made of it."""
     if isinstance(found, type) and issubclass(found, ContextEngine):
         if missing := sorted(found.__abstractmethods__):
@@ -260,7 +260,7 @@ def _checked(found: Any, where: str) -> Factory:
 
 
 def _place(error: BaseException) -> str:
-    """Where in its code it was raised."""
+    """Returns the place in the engine's code where it was raised."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -304,8 +304,8 @@ def offers(settings: Settings) -> Iterator[EngineOffer]:
 def _all(settings: Settings) -> Iterator[EngineOffer]:
     for name in ENGINES:
         yield EngineOffer(name=name, kind=BUILT_IN, where="penstock", load=partial(_load_built_in, name))
-    yield from installed()
-    yield from files_in(plugins_folder(settings.plugins.folder))
+    yield from find_installed()
+    yield from find_files(plugins_folder(settings.plugins.folder))
 
 
 def _load_built_in(name: str) -> Factory:
@@ -325,8 +325,8 @@ def _refuse(first: EngineOffer) -> type[ContextEngine]:
 
 def _made(offer: EngineOffer, options: dict[str, Any]) -> ContextEngine:
     factory = offer.load()
-    with blaming(offer.name, quote=True):
-        made = factory(**taken(factory, options))
+    with blame_engine(offer.name, quote=True):
+        made = factory(**select_options(factory, options))
     if not isinstance(made, ContextEngine):
         raise EngineFailure(f"{offer.where} made a {type(made).__name__} and no penstock.ContextEngine")
     return made
@@ -337,7 +337,7 @@ def _hint(name: str, settings: Settings) -> str:
     near = nearest(name, names)
     hint = f"did you mean {near}?" if near else f"the engines are {', '.join(names)}"
     folder = plugins_folder(settings.plugins.folder)
-    trouble = trouble_with(folder) if settings.plugins.folder else ""
+    trouble = explain_trouble(folder) if settings.plugins.folder else ""
     return f"{hint} (plugins.folder is {folder}: {trouble})" if trouble else hint
 
 

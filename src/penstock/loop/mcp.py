@@ -61,7 +61,7 @@ class McpServers:
 
     async def tools(self) -> ConnectedTools:
         """Start what is not running, and ask each server for its tools."""
-        listings = await asyncio.gather(*(_listed(one) for one in self._connections.values()))
+        listings = await asyncio.gather(*(_list_tools(one) for one in self._connections.values()))
         tools: dict[str, Tool] = {}
         failures: dict[str, str] = {}
         for connection, listing in zip(self._connections.values(), listings, strict=True):
@@ -125,7 +125,7 @@ class McpTool:
         return ToolOutcome(text or "[the tool gave nothing]", is_error, summary)
 
 
-async def _listed(connection: McpConnection) -> tuple[ForeignTool, ...] | str:
+async def _list_tools(connection: McpConnection) -> tuple[ForeignTool, ...] | str:
     try:
         return await connection.list_tools()
     except ToolFailure as error:

@@ -174,9 +174,9 @@ def _find_entry(entries: tuple[MemoryEntry, ...], old: str) -> MemoryEntry:
         return found[0]
     if found:
         raise ToolFailure(
-            f"{len(found)} entries have these words; give more of the one that is meant:\n{_listed(found)}"
+            f"{len(found)} entries have these words; give more of the one that is meant:\n{_list_entries(found)}"
         )
-    raise ToolFailure(f"no entry has these words; there are:\n{_listed(entries) or '(none)'}")
+    raise ToolFailure(f"no entry has these words; there are:\n{_list_entries(entries) or '(none)'}")
 
 
 def _refuse_known(entries: tuple[MemoryEntry, ...] | list[MemoryEntry], entry: str) -> None:
@@ -201,7 +201,7 @@ def _words_of(entry: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def _listed(entries: tuple[MemoryEntry, ...] | list[MemoryEntry]) -> str:
+def _list_entries(entries: tuple[MemoryEntry, ...] | list[MemoryEntry]) -> str:
     lines = (" ".join(one.text.split()) for one in entries)
     return "\n".join(
         f"- {line if len(line) <= _SHOWN_CHARS else line[:_SHOWN_CHARS] + '…'}" for line in lines

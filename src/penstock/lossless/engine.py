@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.conversation.handles import HandleKind, parse_handle
 from penstock.engine.compressor import ContextCompressor
 from penstock.engine.recollection import Recollection
+from penstock.engine.threads import in_thread
 from penstock.errors import UnknownHandle, UnknownSession
 from penstock.lossless.compaction import compress_with_tree, summarise_with_tree, use_tree
 from penstock.lossless.outline import spot_of
@@ -17,7 +18,7 @@ from penstock.sessions.history import SessionHistory
 from penstock.stores.shelf import MemoryShelf, open_shelf
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from penstock.engine.compress import CompressRequest
     from penstock.engine.compressed import Compressed
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
     from penstock.recall.history import History
     from penstock.stores.shelf import Shelf
     from penstock.stores.store import Store
+    from penstock.stores.values import CompactionRow
+    from penstock.writing.notebook import Notebook
 
-__all__ = ["LosslessEngine"]
+__all__ = ["LosslessEngine", "SessionNodes"]
+
 
 _log = logging.getLogger("penstock")
 
@@ -119,7 +123,7 @@ class LosslessEngine(ContextCompressor):
     def _extractive(self, messages: Sequence[dict[str, Any]], request: CompressRequest) -> Compressed:
         return self._take_note(compress_with_tree(messages, request, self._notebook, self._tree))
 
-    async def _written(
+    async def _write_with_model(
         self, messages: Sequence[dict[str, Any]], request: CompressRequest, summariser: Summariser
     ) -> Compressed:
         result = await summarise_with_tree(messages, request, self._notebook, self._tree, summariser)
@@ -141,3 +145,32 @@ class LosslessEngine(ContextCompressor):
 
 def _say_failure(error: StoreError) -> None:
     _log.warning("nodes of the outline are not kept: %s", error)
+
+
+class SessionNodes:
+    """The tree of one stored conversation, on a shelf in its store.
+
+    It is read whatever engine compacts the session now: a handle that once stood in a view can always be opened.
+    """
+
+    def __init__(self, store: Store, session_id: str) -> None:
+        self._tree = NodeTree(open_shelf(store, session_id))
+
+    async def compact(
+        self,
+        wires: Sequence[Any],
+        request: CompressRequest,
+        notebook: Notebook,
+        summariser: Summariser | None,
+    ) -> Compressed:
+        """Compact the list; the handoff is an outline, and its nodes are kept."""
+        if summariser is None:
+            return await in_thread(compress_with_tree, wires, request, notebook, self._tree)
+        return await summarise_with_tree(wires, request, notebook, self._tree, summariser)
+
+    def history(
+        self, history: History, count: Callable[[str], int], newest: CompactionRow | None
+    ) -> NodeHistory:
+        """Returns the history with the nodes in it; those of the newest compaction stand in the view."""
+        shown = nodes_in_view(newest.compaction.pieces if newest is not None else ())
+        return NodeHistory(history, self._tree, count, shown=shown)

@@ -407,7 +407,9 @@ class _Planner:
             request=self.layouts.request,
             kept=frozenset(stays),
             kept_verbatim=frozenset(place for place in stays if place not in layout.rewritten),
-            shown_texts=[_spoken(part) for parts in layout.rewritten.values() for part in parts.values()],
+            shown_texts=[
+                _text_of_part(part) for parts in layout.rewritten.values() for part in parts.values()
+            ],
             focus=self._wishes.focus,
         )
         gone = tuple(place for place in range(len(transcript.messages)) if place not in beside.kept)
@@ -540,5 +542,5 @@ def _piece(place: int, rewritten: _Rewrites) -> Piece:
     return Rewritten(place, parts) if parts else Kept(place)
 
 
-def _spoken(part: Part) -> str:
+def _text_of_part(part: Part) -> str:
     return part.text if isinstance(part, (Text, ToolResult)) else ""

@@ -176,7 +176,7 @@ class Thrash(msgspec.Struct, frozen=True, kw_only=True):
             compressible_tokens=compressible_tokens,
         )
 
-    def blocked(self, compressible_tokens: int) -> bool:
+    def holds_back(self, compressible_tokens: int) -> bool:
         """True if automatic compaction waits, given what is compressible now."""
         return self.ineffective >= INEFFECTIVE_PASSES and compressible_tokens < self.opens_at_tokens
 
@@ -187,7 +187,7 @@ class Thrash(msgspec.Struct, frozen=True, kw_only=True):
 
     def reason(self, compressible_tokens: int) -> str:
         """Returns why it waits, in words; empty where it does not."""
-        if not self.blocked(compressible_tokens):
+        if not self.holds_back(compressible_tokens):
             return ""
         return (
             f"the last {self.ineffective} compactions saved too little, so automatic compaction rests until "

@@ -121,9 +121,9 @@ class ProviderModel:
             return await self._adapting(ask, lambda body: self._answer_once(body, left, call))
 
         seconds = ask.timeout_seconds or self._endpoint.timeout_seconds
-        with self._caller.hiding_key(), call.counted():
+        with self._caller.hiding_key(), call.count_requests():
             answer = await self._retrying(attempt, seconds, ask)
-        return call.closed(answer, ask, self._endpoint.pace.now())
+        return call.close(answer, ask, self._endpoint.pace.now())
 
     async def stream(self, ask: Ask) -> AsyncGenerator[Event, None]:
         """The answer as it comes, closed by `Answered`. Raises ProviderError.
@@ -137,14 +137,14 @@ class ProviderModel:
         async def attempt(left: float | None) -> tuple[Event, AsyncGenerator[Event, None]]:
             return await self._adapting(ask, lambda body: self._begin(body, left, call), stream=True)
 
-        with self._caller.hiding_key(), call.counted():
+        with self._caller.hiding_key(), call.count_requests():
             event, rest = await self._retrying(attempt, ask.timeout_seconds, ask)
         async with contextlib.aclosing(rest):
             while not isinstance(event, Answered):
                 yield event
                 with self._caller.hiding_key():
                     event = await anext(rest)
-        yield Answered(call.closed(event.answer, ask, self._endpoint.pace.now()))
+        yield Answered(call.close(event.answer, ask, self._endpoint.pace.now()))
 
     async def count_tokens(self, ask: Ask) -> int | None:
         """The tokens of a request as the provider counts them, or None where it has no route for that."""
@@ -279,7 +279,7 @@ class _Call:
         self.requests = 0
 
     @contextlib.contextmanager
-    def counted(self) -> Iterator[None]:
+    def count_requests(self) -> Iterator[None]:
         """Tells a failure how many requests led to it."""
         try:
             yield
@@ -287,7 +287,7 @@ class _Call:
             error.requests = self.requests
             raise
 
-    def closed(self, answer: Answer, ask: Ask, now: float) -> Answer:
+    def close(self, answer: Answer, ask: Ask, now: float) -> Answer:
         """The answer with what it took. One that stops at its cap to the token was cut, whatever the server says."""
         cut = answer.finish is Finish.STOP and answer.usage.output_tokens == ask.max_output_tokens
         return msgspec.structs.replace(

@@ -427,7 +427,7 @@ class Session:
     def window(self) -> Window:
         """The window of the session's model, and how it is known."""
         configured = self.settings.model.window_of(self._row.model)
-        return self._metered().window(configured, self.listed_window)
+        return self._require_meter().window(configured, self.listed_window)
 
     def estimate(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
         """Returns the tokens that the provider would report for a request with the present view, and with these tools.
@@ -438,7 +438,7 @@ class Session:
 
     def expected(self, counted_tokens: int) -> int:
         """Returns the tokens that the provider would report for a request of the view that we count so many in."""
-        return self._metered().estimate(counted_tokens)
+        return self._require_meter().estimate(counted_tokens)
 
     def count(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
         """Returns the tokens of that request as we count them.
@@ -472,7 +472,7 @@ class Session:
         """
         reported = usage if isinstance(usage, Usage) else normalise_usage(usage)
         row = price_request(self._row.id, reported, model or self._row.model, at=time.time(), task=task)
-        self._metered().record(row, counted_tokens)
+        self._require_meter().record(row, counted_tokens)
         return row
 
     def forget_report(self) -> None:
@@ -486,13 +486,17 @@ class Session:
         """
         if not failure.window_tokens or not self._row.model:
             return False
-        self._metered().learned.learn_window(self._row.model, self.endpoint, failure.window_tokens)
+        self._require_meter().learned.learn_window(self._row.model, self.endpoint, failure.window_tokens)
         return True
 
     @property
     def output_cap(self) -> int | None:
         """The most tokens of an answer that the provider lets the session's model be asked for; None until it has said so."""
-        return self._metered().learned.output_cap(self._row.model, self.endpoint) if self._row.model else None
+        return (
+            self._require_meter().learned.output_cap(self._row.model, self.endpoint)
+            if self._row.model
+            else None
+        )
 
     def learn_output_cap(self, failure: ErrorClass) -> bool:
         """Keeps the most tokens of an answer that a provider's error states for the session's model; False where it states none.
@@ -501,10 +505,12 @@ class Session:
         """
         if not failure.output_cap_tokens or failure.window_tokens or not self._row.model:
             return False
-        self._metered().learned.learn_output_cap(self._row.model, self.endpoint, failure.output_cap_tokens)
+        self._require_meter().learned.learn_output_cap(
+            self._row.model, self.endpoint, failure.output_cap_tokens
+        )
         return True
 
-    def _metered(self) -> Meter:
+    def _require_meter(self) -> Meter:
         self._meter.model, self._meter.endpoint = self._row.model, self.endpoint
         return self._meter
 

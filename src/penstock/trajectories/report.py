@@ -288,7 +288,7 @@ def _sections(facts: ReportFacts, figures: ReportFigures) -> Iterator[tuple[str,
             ),
         )
     if figures.chosen:
-        yield "rows", "Row by row", _chosen(figures)
+        yield "rows", "Row by row", _write_samples(figures)
     yield "settings", "Settings of the run", _settings(facts)
 
 
@@ -487,7 +487,7 @@ def _row(one: ShownRow) -> tuple[str, ...]:
     )
 
 
-def _chosen(figures: ReportFigures) -> Html:
+def _write_samples(figures: ReportFigures) -> Html:
     rows = figures.chosen
     whole = len(rows) == figures.rows
     said = (

@@ -92,7 +92,7 @@ class KeptSummaries(Protocol):
     """The summaries that models wrote, by row."""
 
     def get(self, row: int) -> KeptSummary | None:
-        """What was written for this row before."""
+        """Returns what was written for this row before, or None."""
 
     def put(self, kept: KeptSummary) -> None:
         """Keep it, for good."""
@@ -530,7 +530,7 @@ class _Keeping:
         self._keep = keep
 
     def get(self, row: int) -> KeptSummary | None:
-        """What was written for this row before."""
+        """Returns what was written for this row before, or None."""
         return self._known.get(row)
 
     def put(self, kept: KeptSummary) -> None:

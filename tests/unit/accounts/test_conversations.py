@@ -13,9 +13,9 @@ from penstock.accounts.conversations import (
     iterate_conversations,
     list_conversations,
     read_handle,
+    search_conversations,
     title_conversation,
 )
-from penstock.accounts.search import search_conversations
 from penstock.accounts.spending import sum_requests
 from penstock.accounts.usage import report_insights, report_usage
 from penstock.errors import UnknownHandle, UnknownSession

@@ -7,7 +7,7 @@ import os
 
 import msgspec
 
-from penstock.agent.tools.toolbox import own_tools
+from penstock.agent.assembly import own_tools
 from penstock.loop.approvals import ApprovalReply, Approvals, Decision
 from penstock.loop.memory import MemoryFiles
 from penstock.loop.tools import Toolbox, ToolContext

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from penstock.agent.tools.toolbox import own_tools
+from penstock.agent.assembly import own_tools
 from penstock.conversation.message import Message, Role, ToolCall, ToolResult
 from penstock.loop.tool_offer import LOAD_TOOLS, ToolUse, answer_load, make_offer
 from penstock.loop.tools import function_schema

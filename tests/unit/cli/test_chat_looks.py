@@ -15,7 +15,7 @@ from penstock.accounts.spending import Spending
 from penstock.accounts.status import Status
 from penstock.cli.chat.approval import permission_lines
 from penstock.cli.chat.lines import (
-    Fragment,
+    StatusFragment,
     compaction_lines,
     status_line,
     strip_controls,
@@ -130,7 +130,7 @@ def test_the_status_line():
         "claude-sonnet-4-5  ·  ━━━━━───┼─────── 31% of 200k  ·  $0.1234  ·  cache 87%  ·  2 compactions"
     )
     near = msgspec.structs.replace(STATUS, prompt_tokens=90_000)
-    assert Fragment("warn", "━━━━━━━") in status_line(near, 100)
+    assert StatusFragment("warn", "━━━━━━━") in status_line(near, 100)
     assert text_of(status_line(STATUS, 100, unicode=False)).isascii()
     unknown = msgspec.structs.replace(STATUS, spending=Spending(9, Usage(), None), compactions=0)
     assert text_of(status_line(unknown, 100)).endswith("200k  ·  cost unknown")

@@ -18,11 +18,11 @@ from penstock.engine.registry import (
     ENTRY_POINT,
     FILE,
     GROUP,
-    blaming,
+    blame_engine,
     engine_named,
+    explain_trouble,
     offers,
-    taken,
-    trouble_with,
+    select_options,
 )
 from penstock.errors import EngineFailure, SettingsError
 from penstock.settings import settings_from
@@ -127,11 +127,11 @@ def test_only_the_options_that_are_taken_are_given():
         raise AssertionError
 
     options = {"context_length": 1, "model": "m", "store": None}
-    assert taken(some, options) == {"context_length": 1, "model": "m"}
-    assert taken(positional, options) == {"model": "m"}
-    assert taken(lambda **rest: rest, options) == options
-    assert taken(penstock.LosslessEngine, options) == options
-    assert taken(dict.fromkeys, options) == {}
+    assert select_options(some, options) == {"context_length": 1, "model": "m"}
+    assert select_options(positional, options) == {"model": "m"}
+    assert select_options(lambda **rest: rest, options) == options
+    assert select_options(penstock.LosslessEngine, options) == options
+    assert select_options(dict.fromkeys, options) == {}
 
 
 BROKEN = {
@@ -216,7 +216,7 @@ class TestWhoMayWrite:
         write_plugin(folder)
         folder.chmod(mode)
         assert f"others may write to {folder}" in why(settings, "last-turns", FILE)
-        assert "others may write" in trouble_with(folder)
+        assert "others may write" in explain_trouble(folder)
 
     def test_nor_one_that_is_a_link_to_such_a_place(self, settings, folder, tmp_path):
         real = write_plugin(tmp_path / "elsewhere")
@@ -237,7 +237,7 @@ class TestWhoMayWrite:
             assert engine_named("last-turns", settings).name == "last-turns"
         else:
             assert f"others may write to {above};" in why(settings, "last-turns", FILE)
-            assert str(above) in trouble_with(above / "plugins")
+            assert str(above) in explain_trouble(above / "plugins")
 
     @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root gives files away")
     def test_nor_one_of_another_user(self, settings, folder):
@@ -270,11 +270,11 @@ def test_the_folder_is_a_whole_path(tmp_path):
 
 
 def test_what_an_engine_raises_is_told_without_its_words():
-    with pytest.raises(EngineFailure) as failed, blaming("mine"):
+    with pytest.raises(EngineFailure) as failed, blame_engine("mine"):
         raise ValueError("the user said: my secret plan")
     assert str(failed.value).startswith(
         "the engine 'mine' failed with ValueError in engine/test_engine_plugins.py:"
     )
     assert "secret" not in str(failed.value)
-    with pytest.raises(SettingsError), blaming("mine"):
+    with pytest.raises(SettingsError), blame_engine("mine"):
         raise SettingsError("ours")

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.compress import CompressRequest, new_notebook
 from penstock.engine.summariser import summariser_of
-from penstock.lossless.engine import LosslessEngine
-from penstock.lossless.session_nodes import SessionNodes
+from penstock.lossless.engine import LosslessEngine, SessionNodes
 from penstock.sessions.session import Session
 from penstock.settings import Settings
 from penstock.stores.store import open_store

@@ -276,9 +276,9 @@ class TestDecisions:
 class TestThrash:
     def test_one_ineffective_pass_is_forgiven_two_are_not(self):
         once = after(50_000)
-        assert not once.blocked(50_000)
+        assert not once.holds_back(50_000)
         assert once.reason(50_000) == ""
-        assert once.after_pass(effective=False, compressible_tokens=50_000).blocked(50_000)
+        assert once.after_pass(effective=False, compressible_tokens=50_000).holds_back(50_000)
 
     def test_it_says_why_in_words_and_numbers(self):
         closed = after(50_000, 52_000)
@@ -289,13 +289,13 @@ class TestThrash:
 
     def test_it_opens_when_the_compressible_part_has_grown_by_a_tenth_of_the_threshold(self):
         closed = after(50_000, 50_000)
-        assert closed.blocked(59_999)
-        assert not closed.blocked(60_000)
+        assert closed.holds_back(59_999)
+        assert not closed.holds_back(60_000)
 
     def test_an_ineffective_pass_after_it_opened_closes_it_again(self):
         closed = after(50_000, 50_000, 60_000)
-        assert closed.blocked(69_999)
-        assert not closed.blocked(70_000)
+        assert closed.holds_back(69_999)
+        assert not closed.holds_back(70_000)
 
     def test_an_effective_pass_starts_the_count_anew(self):
         guard = (
@@ -303,7 +303,7 @@ class TestThrash:
             .after_pass(effective=True, compressible_tokens=50_000)
             .after_pass(effective=False, compressible_tokens=50_000)
         )
-        assert not guard.blocked(0)
+        assert not guard.holds_back(0)
 
     @few
     @given(st.lists(st.tuples(st.booleans(), st.integers(0, 10**6)), max_size=8), st.integers(0, 10**6))
@@ -312,4 +312,4 @@ class TestThrash:
         for effective, compressible in passes:
             guard = guard.after_pass(effective=effective, compressible_tokens=compressible)
         in_a_row = len(passes) >= 2 and not passes[-1][0] and not passes[-2][0]
-        assert guard.blocked(now) == (in_a_row and now < passes[-1][1] + 10_000)
+        assert guard.holds_back(now) == (in_a_row and now < passes[-1][1] + 10_000)

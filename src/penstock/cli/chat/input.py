@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import AnyFormattedText
     from prompt_toolkit.key_binding import KeyPressEvent
 
-    from penstock.cli.chat.lines import Fragment
+    from penstock.cli.chat.lines import StatusFragment
 
 __all__ = ["CtrlC", "LineReader", "SlashCompleter", "make_history_file"]
 
@@ -88,7 +88,7 @@ class LineReader:
 
     def __init__(
         self,
-        status: Callable[[int], list[Fragment]],
+        status: Callable[[int], list[StatusFragment]],
         ids: Callable[[], Sequence[tuple[str, str]]],
         *,
         unicode: bool = True,

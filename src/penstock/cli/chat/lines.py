@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SECOND_COMPACTION",
-    "Fragment",
+    "StatusFragment",
     "compacted_first_line",
     "compaction_lines",
     "status_line",
@@ -41,22 +41,22 @@ _BAR_COLUMNS = 16
 _NEAR = 0.85  # of the threshold: from here on the bar warns
 
 
-class Fragment(NamedTuple):
+class StatusFragment(NamedTuple):
     """A text and how it looks: `plain`, `strong`, `dim`, `bar`, `warn`, `good`, `bad`."""
 
     look: str
     text: str
 
 
-def status_line(status: Status, columns: int, *, unicode: bool = True) -> list[Fragment]:
+def status_line(status: Status, columns: int, *, unicode: bool = True) -> list[StatusFragment]:
     """Returns model, how full the window is, cost and cache hits; what does not fit is left out, the least needed first."""
     full = status.prompt_tokens / status.window_tokens if status.window_tokens else 0.0
     share = f"{full:.0%} of {shorten_count(status.window_tokens)}"
     parts = [
-        [Fragment("plain", printable(status.model))],
-        [*_bar(status, unicode=unicode), Fragment("plain", f" {share}")],
+        [StatusFragment("plain", printable(status.model))],
+        [*_bar(status, unicode=unicode), StatusFragment("plain", f" {share}")],
         [
-            Fragment(
+            StatusFragment(
                 "dim",
                 "cost unknown"
                 if status.cost is None and status.requests
@@ -65,25 +65,25 @@ def status_line(status: Status, columns: int, *, unicode: bool = True) -> list[F
         ],
     ]
     if status.cache_hit is not None:
-        parts.append([Fragment("dim", f"cache {status.cache_hit:.0%}")])
+        parts.append([StatusFragment("dim", f"cache {status.cache_hit:.0%}")])
     if status.compactions:
-        parts.append([Fragment("dim", plural(status.compactions, "compaction"))])
+        parts.append([StatusFragment("dim", plural(status.compactions, "compaction"))])
     while len(parts) > 1 and _measure_width(parts) > columns:
         parts.pop()
     if _measure_width(parts) > columns:
-        return [Fragment("plain", share[: max(0, columns)])]
-    gap = Fragment("dim", "  ·  " if unicode else "  |  ")
+        return [StatusFragment("plain", share[: max(0, columns)])]
+    gap = StatusFragment("dim", "  ·  " if unicode else "  |  ")
     line = list(parts[0])
     for part in parts[1:]:
         line += [gap, *part]
     return line
 
 
-def _measure_width(parts: Iterable[Iterable[Fragment]]) -> int:
+def _measure_width(parts: Iterable[Iterable[StatusFragment]]) -> int:
     return sum(sum(width_of(one.text) for one in part) + 5 for part in parts) - 5
 
 
-def _bar(status: Status, *, unicode: bool) -> Iterator[Fragment]:
+def _bar(status: Status, *, unicode: bool) -> Iterator[StatusFragment]:
     """Yields a bar of how full the window is, with a mark where compaction starts."""
     window = max(1, status.window_tokens)
     filled = min(_BAR_COLUMNS, round(status.prompt_tokens / window * _BAR_COLUMNS))
@@ -92,9 +92,9 @@ def _bar(status: Status, *, unicode: bool) -> Iterator[Fragment]:
     mark = min(_BAR_COLUMNS - 1, round(status.threshold_tokens / window * _BAR_COLUMNS))
     on, off, cross = ("━", "─", "┼") if unicode else ("#", "-", "|")
     look = "warn" if status.prompt_tokens >= _NEAR * status.threshold_tokens else "bar"
-    yield Fragment(look, on * filled)
+    yield StatusFragment(look, on * filled)
     rest = "".join(cross if place == mark else off for place in range(filled, _BAR_COLUMNS))
-    yield Fragment("dim", rest)
+    yield StatusFragment("dim", rest)
 
 
 def summary_lines(spending: Spending, made: CompactionTotals, resume: str) -> list[str]:
@@ -160,7 +160,7 @@ def turn_end_line(event: TurnEnded) -> str:
             return printable(event.what) or "the turn failed"
 
 
-def tool_line(event: ToolEnded, about: str, columns: int, *, unicode: bool = True) -> list[Fragment]:
+def tool_line(event: ToolEnded, about: str, columns: int, *, unicode: bool = True) -> list[StatusFragment]:
     """Returns a call in one line: name, main argument, result, seconds."""
     mark = ("✗" if event.is_error else "✓") if unicode else ("x" if event.is_error else "+")
     arrow = " → " if unicode else " -> "
@@ -175,12 +175,12 @@ def tool_line(event: ToolEnded, about: str, columns: int, *, unicode: bool = Tru
     shown = f" {clip(shown, room, unicode)}" if shown and room >= 8 else ""
     look = "bad" if event.is_error else "good"
     return [
-        Fragment(look, f"{mark} "),
-        Fragment("strong", printable(event.name)),
-        Fragment("plain", shown),
-        Fragment("dim", arrow),
-        Fragment("bad" if event.is_error else "plain", summary),
-        Fragment("dim", seconds),
+        StatusFragment(look, f"{mark} "),
+        StatusFragment("strong", printable(event.name)),
+        StatusFragment("plain", shown),
+        StatusFragment("dim", arrow),
+        StatusFragment("bad" if event.is_error else "plain", summary),
+        StatusFragment("dim", seconds),
     ]
 
 

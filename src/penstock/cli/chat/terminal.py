@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator, Sequence
 
     from penstock.cli.chat.commands import TypedCommand
-    from penstock.cli.chat.lines import Fragment
+    from penstock.cli.chat.lines import StatusFragment
     from penstock.cli.chat.model import ModelChoice
     from penstock.cli.chat.state import ChatSetup
     from penstock.cli.screen import Screen
@@ -97,7 +97,7 @@ class TerminalChat:
     def _hear(self, event: Any) -> None:
         self._view(event)
 
-    def _status(self, columns: int) -> list[Fragment]:
+    def _status(self, columns: int) -> list[StatusFragment]:
         return status_line(self._chat.status, columns, unicode=self._unicode)
 
     def _ids(self) -> Sequence[tuple[str, str]]:

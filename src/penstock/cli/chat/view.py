@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from rich.console import ConsoleOptions, RenderableType, RenderResult
 
-    from penstock.cli.chat.lines import Fragment
+    from penstock.cli.chat.lines import StatusFragment
     from penstock.loop.events import AgentEvent
 
 __all__ = ["LOOKS", "TurnView", "make_console"]
@@ -90,7 +90,7 @@ class TurnView:
     """Shows the events of turns. `status` returns the status line for a number of columns."""
 
     def __init__(
-        self, console: Console, status: Callable[[int], list[Fragment]], *, unicode: bool = True
+        self, console: Console, status: Callable[[int], list[StatusFragment]], *, unicode: bool = True
     ) -> None:
         self._console = console
         self._status = status
@@ -296,7 +296,7 @@ class TurnView:
         return self._text(self._status(columns - 1))
 
     @staticmethod
-    def _text(fragments: list[Fragment]) -> Text:
+    def _text(fragments: list[StatusFragment]) -> Text:
         return Text.assemble(*((one.text, LOOKS[one.look]) for one in fragments), no_wrap=True)
 
     def _frame(self) -> str:

@@ -50,7 +50,7 @@ def candidates(wires: Sequence[Any]) -> list[Dialect]:
     for number, wire in enumerate(wires, start=1):
         fitting = [dialect for dialect in left if isinstance(wire, Mapping) and dialect.recognises(wire)]
         if not fitting:
-            raise _unrecognised(wire, number, left)
+            raise _unknown_dialect(wire, number, left)
         left = fitting
         if len(left) == 1:
             break
@@ -89,7 +89,7 @@ def decode_all(
     return messages if dialect.pairing is Pairing.ANYWHERE else link_calls(messages, before)
 
 
-def _unrecognised(wire: Any, number: int, left: Sequence[Dialect]) -> UnknownDialect:
+def _unknown_dialect(wire: Any, number: int, left: Sequence[Dialect]) -> UnknownDialect:
     seen = describe(wire)
     if isinstance(wire, Mapping) and any(dialect.recognises(wire) for dialect in DIALECTS.values()):
         before = " or ".join(dialect.name for dialect in left)
