@@ -215,7 +215,7 @@ def run_export(args: argparse.Namespace) -> int:
         return 0
     if to_file:
         messages = plural(len(found.messages), "message")
-        screen.say(f"export_conversation {messages} to {printable(args.output)}, {len(data):,} bytes")
+        screen.say(f"exported {messages} to {printable(args.output)}, {len(data):,} bytes")
     if found.missing:
         screen.say(f"  {plural(found.missing, 'message')} missing from the store: penstock doctor says which")
     for what, count in found.lost.items():
