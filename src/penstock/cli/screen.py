@@ -12,8 +12,6 @@ import textwrap
 import unicodedata
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from penstock.config import wants_colour
-
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
@@ -161,6 +159,8 @@ def screen_of(stream: TextIO | None) -> Screen:
     """Returns the screen of a stream; None, a stream that was closed before the start, shows nothing."""
     if stream is None:
         return Screen(io.StringIO())
+
+    from penstock.config import wants_colour  # noqa: PLC0415 - help and mistakes do without
 
     terminal = stream.isatty()
     return Screen(
