@@ -14,7 +14,7 @@ from penstock.recall.tools import Budget, answer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.engine.compressed import Compressed
+    from penstock.engine.compress import Compressed
     from penstock.recall.embedding import Embedder
     from penstock.recall.history import History
     from penstock.writing.notebook import Notebook

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.writing.prose import Prose
     from penstock.writing.transcript import Transcript
 
-__all__ = ["CompactionResult", "compact", "limits_for_target", "limits_for_window"]
+__all__ = ["CompactionResult", "compact", "limits_for_target"]
 
 _HEAD_SHARE = 0.08
 _TAIL_LEAST = 0.02
@@ -58,7 +58,7 @@ def compact(opened: Opened, order: CompactionOrder, prose: Prose | None = None) 
     limits = (
         limits_for_target(transcript, goal.target_tokens, order.settings)
         if goal.target_tokens is not None
-        else limits_for_window(
+        else _limits_for_window(
             transcript, goal.window_tokens, order.settings, outside_tokens=goal.outside_tokens
         )
     )
@@ -104,7 +104,7 @@ def limits_for_target(
     )
 
 
-def limits_for_window(
+def _limits_for_window(
     transcript: Transcript, window_tokens: int, settings: CompressionSettings, *, outside_tokens: int = 0
 ) -> PlanLimits:
     """Limits for a context window: head + summary ceiling + 1.5 × tail.

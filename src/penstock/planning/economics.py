@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from penstock.measure.usage import Usage
 
 __all__ = [
-    "LEAST_DROPPED_TOKENS",
     "Books",
     "Caching",
     "PriceTerms",
@@ -39,7 +38,7 @@ __all__ = [
     "weigh",
 ]
 
-LEAST_DROPPED_TOKENS = 5_000
+_LEAST_DROPPED_TOKENS = 5_000
 """A compaction that drops less is not worth the change to the conversation."""
 
 Caching: TypeAlias = Literal["5m", "1h", "automatic", "none"]
@@ -198,7 +197,7 @@ class Weighed(msgspec.Struct, frozen=True, gc=False):
                 expired = "" if self.warm else "the provider's cache has expired, so "
                 return f"{expired}sending {dropped} less makes this request cheaper at once, by {_units(-self.cost)}"
             case Why.LITTLE:
-                return f"only {max(0, self.droppable_tokens):,} tokens could go; from {LEAST_DROPPED_TOKENS:,} on it is weighed"
+                return f"only {max(0, self.droppable_tokens):,} tokens could go; from {_LEAST_DROPPED_TOKENS:,} on it is weighed"
             case Why.EARLY:
                 return f"carrying {dropped} that could go has cost {carried} so far, compacting would cost {cost}"
             case Why.GATE:
@@ -284,7 +283,7 @@ def weigh(books: Books, request: PricedRequest) -> Weighed:
         why = Why.LIMIT
     elif books.mode == "off":
         why = Why.OFF
-    elif dropped < LEAST_DROPPED_TOKENS:
+    elif dropped < _LEAST_DROPPED_TOKENS:
         why = Why.LITTLE
     elif books.carried < cost:
         why = Why.EARLY

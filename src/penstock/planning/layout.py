@@ -17,10 +17,9 @@ from penstock.conversation.view import Rewritten, as_message
 from penstock.measure.weigh import message_tokens
 
 if TYPE_CHECKING:
-    from penstock.conversation.cuts import Cuts
     from penstock.measure.tokens import Tokenizer
     from penstock.planning.elide import Elider
-    from penstock.writing.transcript import Transcript
+    from penstock.writing.transcript import Cuts, Transcript
 
 __all__ = ["Layout", "LayoutMaker", "PlanLimits", "Sacrifice", "Wishes"]
 

@@ -18,7 +18,7 @@ from penstock.redaction.value import is_literal, looks_chosen, looks_random
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["RULES", "Tells", "is_telling", "spellings"]
+__all__ = ["RULES", "Tells"]
 
 
 # Names that tell: what follows them may be a secret.
@@ -58,7 +58,7 @@ _LEFT_PART = re.compile(r"[\w.$-]*\Z")
 _NEXT_WORD = re.compile(r"(?<=.)_(\w)")
 
 
-def spellings(tells: Tells) -> tuple[str, ...]:
+def _spellings(tells: Tells) -> tuple[str, ...]:
     """The names as people write them: api_key, API_KEY, X-API-Key, api key, apiKey, ApiKey."""
     forms: set[str] = set()
     for name in _NAMES[tells].split():
@@ -78,7 +78,7 @@ def spellings(tells: Tells) -> tuple[str, ...]:
     return tuple(sorted(forms))
 
 
-def is_telling(text: str, start: int, suffix: str) -> int | None:
+def _is_telling(text: str, start: int, suffix: str) -> int | None:
     """Returns where the name begins whose telling part stands at `start`, or None if the name means something else.
 
     `tokenizer`, `password_field` and `max_tokens` hold a telling word and tell nothing.
@@ -171,7 +171,7 @@ class _Site(msgspec.Struct, frozen=True):
 
 
 def _rule(tells: Tells) -> RedactionRule:
-    return RedactionRule(spellings(tells), _finder(tells))
+    return RedactionRule(_spellings(tells), _finder(tells))
 
 
 def _finder(tells: Tells) -> Find:
@@ -179,7 +179,7 @@ def _finder(tells: Tells) -> Find:
         tail = _TAIL.match(text, end)
         if tail is None or (tail["space"] and not _may_follow_a_space(text, start, tail.end(), tells)):
             return
-        begin = is_telling(text, start, tail["suffix"])
+        begin = _is_telling(text, start, tail["suffix"])
         value = _VALUE.match(text, tail.end()) if begin is not None else None
         if begin is None or value is None or value.lastgroup is None:
             return

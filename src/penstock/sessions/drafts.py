@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.conversation.message import Message, Part
     from penstock.conversation.view import Piece, ViewMessage
-    from penstock.engine.compressed import Compressed
+    from penstock.engine.compress import Compressed
     from penstock.redaction import Redactor
     from penstock.sessions.stored_view import StoredView
     from penstock.stores.store import Store

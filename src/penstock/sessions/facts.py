@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from penstock.conversation.view import Piece
-    from penstock.engine.compressed import Compressed
+    from penstock.engine.compress import Compressed
     from penstock.planning.plan import Plan
     from penstock.redaction import Redactor
     from penstock.stores.values import FactRow

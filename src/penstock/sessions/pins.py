@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.conversation.cuts import Cuts
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role
 from penstock.conversation.rules import legal_cuts
 from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten
 from penstock.conversation.wire import parse_json
+from penstock.writing.transcript import Cuts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.stores.store import Store
     from penstock.stores.values import SessionRow
 
-__all__ = ["READ_FILE", "ResultKeeper", "make_result_handle"]
+__all__ = ["READ_FILE", "ResultKeeper"]
 
 
 READ_FILE = "read_file"
@@ -136,7 +136,7 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _store(self, text: str, call: ToolCall | None, room: int) -> str:
-        handle = make_result_handle(self.session.conversation, text)
+        handle = _make_result_handle(self.session.conversation, text)
         tool = call.name if call is not None else ""
         result = StoredResult(id=handle, session=self.session.id, tool=tool, text=text, created=time.time())
         try:
@@ -147,7 +147,7 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
         return write_preview(text, room, handle, self.redact, self.recall_tool)
 
 
-def make_result_handle(conversation: str, text: str) -> str:
+def _make_result_handle(conversation: str, text: str) -> str:
     """Returns the handle of a result: the same text in the same conversation has the same one."""
     content = f"{conversation}\n{text}".encode("utf-8", "surrogatepass")
     return f"r{hashlib.blake2b(content, digest_size=6).hexdigest()}"

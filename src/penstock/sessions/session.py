@@ -51,7 +51,7 @@ from penstock.stores.values import BRANCH, COMPRESSION, SUBAGENT, NewCompaction,
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.engine.compressed import Compressed
+    from penstock.engine.compress import Compressed
     from penstock.engine.summariser import Summariser
     from penstock.errors import ErrorClass
     from penstock.measure.windows import Window

@@ -19,7 +19,6 @@ __all__ = [
     "PHRASE",
     "QUOTES",
     "SEPARATORS",
-    "is_plain_name",
     "plain_words",
     "sub_words",
     "tokens_of",
@@ -90,7 +89,7 @@ def values_in_phrase(quoted: str) -> list[str]:
 
 def values_in_token(token: str) -> list[str]:
     """The values in one token: a name, a path and the name at its end, a dotted name and its parts."""
-    if is_plain_name(token):
+    if _is_plain_name(token):
         return [token]
     if len(token) > _LONGEST or (token.isascii() and token.isalpha()):
         return []
@@ -99,7 +98,7 @@ def values_in_token(token: str) -> list[str]:
     return _in_marked(token)
 
 
-def is_plain_name(token: str) -> bool:
+def _is_plain_name(token: str) -> bool:
     """True if the token is a value and nothing in it is to be taken apart: the common case, told quickly."""
     if not 2 < len(token) <= _LONGEST or not token.isascii():
         return False

@@ -15,8 +15,8 @@ from penstock.conversation.dialects.content import (
     read_result,
     rewrite_content,
     rewrite_result,
+    text_of,
 )
-from penstock.conversation.dialects.segments import text_of
 from penstock.conversation.message import (
     Message,
     Part,

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.conversation import mark
 from penstock.conversation.dialects.base import require_object, unknown_role, wire_of
-from penstock.conversation.dialects.content import opaque
-from penstock.conversation.dialects.segments import (
+from penstock.conversation.dialects.content import (
     Segment,
     marked_segments,
+    opaque,
     replace_segments,
     text_of,
     text_segment,
