@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.conversation.message import leading_system
 from penstock.conversation.rules import check
-from penstock.conversation.view import Handoff, Kept, Rewritten, as_message, encode
+from penstock.conversation.view import Handoff, Kept, Rewritten, as_message, encode, is_merged
 from penstock.errors import IllegalResult
 from penstock.planning.layout import PlanLimits
 from penstock.planning.plan import CompactionOrder, NothingToDo, Plan, make_plan
@@ -187,7 +187,7 @@ def _leave(opened: Opened, reason: str, limits: PlanLimits, order: CompactionOrd
 
 def _require_legal(plan: Plan, transcript: Transcript, encoded: list[Any]) -> None:
     """The final check. Breaches that the input already had are not ours."""
-    result = [as_message(piece, transcript) for piece in plan.pieces if not _is_merged(piece)]
+    result = [as_message(piece, transcript) for piece in plan.pieces if not is_merged(piece)]
     broken = check(result, transcript.dialect.rules)
     if broken:
         given = [transcript[place] for place in range(len(transcript.messages))]
@@ -197,10 +197,6 @@ def _require_legal(plan: Plan, transcript: Transcript, encoded: list[Any]) -> No
         first = broken[0] if broken else None
         where = f"{first.rule} at message {first.index + 1}: {first.text}" if first else "its length"
         raise IllegalResult(f"the compacted conversation breaks a rule of {transcript.dialect.name}: {where}")
-
-
-def _is_merged(piece: object) -> bool:
-    return isinstance(piece, Handoff) and piece.role is None
 
 
 def _count_facts(transcript: Transcript, plan: Plan, written: Sequence[str]) -> tuple[int, int]:

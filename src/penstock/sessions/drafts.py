@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.message import ToolCall, ToolResult
-from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten
+from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten, is_merged
 from penstock.sessions.facts import record_facts
 from penstock.sessions.stored_view import read_view
 
@@ -146,7 +146,7 @@ def _record_message(
         return []
     position = view.positions[given]
     if position is None:  # a handoff that stays
-        return [[piece for piece in view.pieces if not _is_merged(piece)][given]]
+        return [[piece for piece in view.pieces if not is_merged(piece)][given]]
     earlier = before.get(position)
     changed = {**(earlier.parts if earlier is not None else {}), **parts}
     return [Rewritten(position, changed) if changed else Kept(position)]
@@ -161,10 +161,6 @@ def _uncover_what_stands(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
         else piece
         for piece in pieces
     )
-
-
-def _is_merged(piece: Piece) -> bool:
-    return isinstance(piece, Handoff) and piece.role is None
 
 
 def _find_positions(covers: Iterable[int], sources: Sequence[int | None], view: StoredView) -> set[int]:

@@ -109,7 +109,8 @@ def _collect_leaving(
         for place, number in enumerate(transcript.numbers)
         if number and place not in whole and number not in known
     }
-    facts = list(_read_facts(transcript, redactor))
+    # A message without a number is one that repair put in: the log does not hold it.
+    facts = [fact for fact in transcript.facts(redactor, len(transcript.messages)) if fact.number]
     # A call and its outcome are one fact: it is told with the first of the two that leaves.
     told = {fact.call_id for fact in facts if fact.kind is FactKind.OUTCOME and fact.number in known}
     answered = {fact.call_id for fact in facts if fact.kind is FactKind.OUTCOME and fact.number in leaving}
@@ -123,15 +124,6 @@ def _collect_leaving(
         for fact in _list_facts(ledger)
         if fact.number in leaving or (fact.superseded_by and (fact.number, fact.text) in again)
     ][:most]
-
-
-def _read_facts(transcript: Transcript, redactor: Redactor) -> Iterator[Fact]:
-    for message, number, reading in zip(
-        transcript.messages, transcript.numbers, transcript.readings, strict=True
-    ):
-        if number:
-            for fact in reading.facts(message, redactor):
-                yield msgspec.structs.replace(fact, number=number)
 
 
 def _as_facts(constraints: Sequence[KeptFact]) -> list[Fact]:

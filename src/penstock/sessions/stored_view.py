@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.conversation.dialects import dialect_named
+from penstock.conversation.opening import mend_wires
 from penstock.conversation.view import ViewMessage, fold, positions_in, write_view
 from penstock.conversation.wire import encode_wire
 from penstock.errors import StoreError
-from penstock.sessions.sendable import sendable
 
 if TYPE_CHECKING:
     from penstock.conversation.view import Compaction, Piece
@@ -55,7 +55,7 @@ class StoredView(msgspec.Struct, frozen=True, eq=False):
             ViewMessage(sent.wire, encode_wire(sent.wire))
             if sent.place is None
             else self.messages[sent.place]
-            for sent in sendable(self.wires, dialect_named(self.dialect))
+            for sent in mend_wires(self.wires, dialect_named(self.dialect))
         ]
 
 
