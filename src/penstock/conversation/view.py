@@ -73,7 +73,7 @@ class Messages(Protocol):
     """Messages by their position in the log."""
 
     def __getitem__(self, position: int, /) -> Message:
-        """The message at this position."""
+        """Returns the message at this position."""
 
 
 class Compaction(msgspec.Struct, frozen=True):
@@ -167,7 +167,7 @@ def _write(
 
 
 def _with_own_ids(parts: Mapping[int, Part], message: Message) -> Mapping[int, Part]:
-    """The parts with the ids that the message itself gives its calls and results.
+    """Returns the parts with the ids that the message itself gives its calls and results.
 
     Where a dialect gives none, `link_calls` made them up for the list that was compacted; another list gets others.
     """

@@ -25,7 +25,7 @@ import msgspec
 
 from penstock.config import cache_folder, own_secrets
 from penstock.conversation.dialects import detect, dialect_named
-from penstock.conversation.handles import HandleKind, parse_handle
+from penstock.conversation.handles import HandleKind, name_message, parse_handle
 from penstock.conversation.rules import is_reasoning_item
 from penstock.conversation.wire import json_text
 from penstock.engine.attempt import Conversation, WriterMemory, WritingJob
@@ -102,7 +102,7 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
     recall_tool: str | None = None
     """The tool by which the agent reads originals, where it has one."""
     make_writer: MakeWriter = ExtractiveWriter
-    """Makes whoever writes the handoff."""
+    """Makes the writer of the handoff."""
 
     def __post_init__(self) -> None:
         """Raises SettingsError for a value that cannot be meant."""
@@ -452,7 +452,9 @@ class Compressed:
     @property
     def handles(self) -> tuple[str, ...]:
         """Every handle by which an original can be asked for."""
-        names = tuple(f"m{number}" for number, origin in self.originals if number and origin is not None)
+        names = tuple(
+            name_message(number) for number, origin in self.originals if number and origin is not None
+        )
         return (*names, HandleKind.HANDOFF.value) if self.receipt.summarised else names
 
     def original(self, handle: str) -> Any:
@@ -475,7 +477,7 @@ class Compressed:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """No garbage collection meanwhile.
+    """Keeps the garbage collector away meanwhile.
 
     Reading makes very many objects that stay, and none that are in a cycle. The collector would walk over all
     of them again and again: a fifth of the time on a long conversation.
@@ -490,13 +492,13 @@ def _no_collection() -> Iterator[None]:
 
 
 def new_notebook(model: str | None, settings: Settings) -> Notebook:
-    """An empty notebook that counts as the model does and redacts as the settings say."""
+    """Returns an empty notebook that counts as the model does and redacts as the settings say."""
     return Notebook(tokenizer_for(model), redactor_of_process(settings.redaction.detector))
 
 
 @lru_cache(maxsize=2)
 def redactor_of_process(detector: str = "own") -> Redactor:
-    """The redactor that also knows the values of this process's own secret variables.
+    """Returns the redactor that also knows the values of this process's own secret variables.
 
     "kingfisher" adds that detector's rules, which take a moment to load, less when they were loaded before on
     this machine. Raises SettingsError where it is not installed.
@@ -518,7 +520,7 @@ def _system_tokens(system: Any, tokenizer: Tokenizer) -> int:
 
 
 def run_sync(work: Coroutine[Any, Any, _T]) -> _T:
-    """The result of the coroutine, from sync code: also where an event loop already runs in this thread."""
+    """Returns the result of the coroutine, from sync code: also where an event loop already runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

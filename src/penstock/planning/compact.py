@@ -132,7 +132,7 @@ def _limits_for_window(
 
 
 def _carry_out(opened: Opened, plan: Plan, limits: PlanLimits, order: CompactionOrder) -> CompactionResult:
-    """The list that the plan makes, checked, with its receipt."""
+    """Returns the list that the plan makes, checked, with its receipt."""
     transcript = opened.transcript
     encoded = encode(plan.pieces, transcript, transcript.dialect)
     _require_legal(plan, transcript, encoded)
@@ -163,7 +163,7 @@ def _carry_out(opened: Opened, plan: Plan, limits: PlanLimits, order: Compaction
 
 
 def _leave(opened: Opened, reason: str, limits: PlanLimits, order: CompactionOrder) -> CompactionResult:
-    """The list as it came, but for what had to be repaired in it."""
+    """Returns the list as it came, but for what had to be repaired in it."""
     transcript = opened.transcript
     pieces = [Kept(place) for place in range(len(transcript.messages))]
     encoded = encode(pieces, transcript, transcript.dialect) if opened.repairs else opened.came
@@ -213,7 +213,7 @@ def _count_facts(transcript: Transcript, plan: Plan, written: Sequence[str]) -> 
 
 
 def _written_texts(transcript: Transcript, plan: Plan) -> list[str]:
-    """The texts of the view that are not as they came."""
+    """Returns the texts of the view that are not as they came."""
     return [
         getattr(part, "text", "") or getattr(part, "arguments", "")
         for piece in plan.pieces

@@ -63,7 +63,7 @@ class PriceTerms(msgspec.Struct, frozen=True):
     """The worth of a unit; None where that is not known."""
 
     def warm(self, gap_seconds: float) -> bool:
-        """True if the last prompt is still cached so long after it was sent."""
+        """Returns True if the last prompt is still cached so long after it was sent."""
         return gap_seconds <= self.ttl_seconds
 
     def prompt(self, view_tokens: float, appended_tokens: float, *, warm: bool) -> float:
@@ -80,7 +80,7 @@ class PriceTerms(msgspec.Struct, frozen=True):
 
 
 def terms_of(price: ModelPrice, caching: Caching, *, prompt_tokens: int = 0) -> PriceTerms | Unknown:
-    """The terms of a model's price; `prompt_tokens` decides where prices depend on the size of the prompt."""
+    """Returns the terms of a model's price; `prompt_tokens` decides where prices depend on the size of the prompt."""
     if price.input is None or price.output is None:
         return Unknown(f"no price for {price.model!r}")
     unit = price.input.at(prompt_tokens)
@@ -297,7 +297,7 @@ def weigh(books: Books, request: PricedRequest) -> Weighed:
 def book(
     books: Books, request: PricedRequest, after_tokens: int | None = None, *, summary_tokens: int = 0
 ) -> Books:
-    """The books after a request was sent: as it was, or compacted to a view of `after_tokens`.
+    """Returns the books after a request was sent: as it was, or compacted to a view of `after_tokens`.
 
     `summary_tokens` is what a model wrote for that compaction, 0 where none was asked.
     """
@@ -326,7 +326,7 @@ def book(
 
 
 def settle(books: Books, usage: Usage) -> Books:
-    """The books after the response: whether the cache was warm is taken from what the provider reports.
+    """Returns the books after the response: whether the cache was warm is taken from what the provider reports.
 
     Where it was as assumed, nothing changes. Where not, the last request is booked again, ours and the
     twin's.

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from penstock.conversation import mark
-from penstock.conversation.handles import AFTER, handle, numbers_after
+from penstock.conversation.handles import AFTER, name_message, numbers_after
 from penstock.conversation.message import Message, Part, Role, Summary, Text, ToolResult
 from penstock.conversation.pairing import calls_by_id
 from penstock.conversation.rules import UserOpens
@@ -263,7 +263,7 @@ class _Planner:
         return 0
 
     def _needs_opening(self, layout: Layout) -> bool:
-        """True if what stays begins with a speaker who may not open a conversation of this dialect."""
+        """Returns True if what stays begins with a speaker who may not open a conversation of this dialect."""
         if not any(isinstance(rule, UserOpens) for rule in self._transcript.dialect.rules):
             return False
         messages = self._transcript.messages
@@ -337,7 +337,7 @@ class _Planner:
         parts: dict[int, Part] = {}
         for at, part in enumerate(self._transcript.messages[place].parts):
             if isinstance(part, ToolResult) and newest.get(part.text, number) != number:
-                stub = f"{self._elider.stub(part, number)}, the same as {handle(newest[part.text])}"
+                stub = f"{self._elider.stub(part, number)}, the same as {name_message(newest[part.text])}"
                 parts[at] = msgspec.structs.replace(part, text=stub, images=())
         return parts
 

@@ -59,7 +59,7 @@ _NEXT_WORD = re.compile(r"(?<=.)_(\w)")
 
 
 def _spellings(tells: Tells) -> tuple[str, ...]:
-    """The names as people write them: api_key, API_KEY, X-API-Key, api key, apiKey, ApiKey."""
+    """Returns the names as people write them: api_key, API_KEY, X-API-Key, api key, apiKey, ApiKey."""
     forms: set[str] = set()
     for name in _NAMES[tells].split():
         word = name.replace("~", " ")
@@ -130,7 +130,6 @@ _LINE_END = re.compile(r"[ \t]*(?:\Z|[\n\r#]|\\[nr])")
 _NETRC = re.compile(r"\blogin\s+\S+\s+\Z")
 _ENDS_A_PAIR = frozenset({"", " ", "\n", "\r", "\t", '"', "'", "\\"})
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
-_CAMEL_CASE = re.compile(r"[A-Za-z_$]*[A-Z_$][A-Za-z_$]*")  # the name of a type or a variable
 _LONG_RUN = re.compile(r"[A-Za-z0-9+/_.~-]{20}")
 _TOKEN = re.compile(r"[A-Za-z0-9+/_.~-]+={0,2}")
 
@@ -155,7 +154,7 @@ class _Site(msgspec.Struct, frozen=True):
         return self.text[self.end : self.end + 1]
 
     def is_flag(self) -> bool:
-        """True if a space ties the value to its name: `--name value`, `setx NAME value`."""
+        """Returns True if a space ties the value to its name: `--name value`, `setx NAME value`."""
         return self.name.startswith("-") or self.text.endswith("setx ", 0, self.begin)
 
     def is_setting(self) -> bool:
@@ -165,7 +164,7 @@ class _Site(msgspec.Struct, frozen=True):
         return self.is_flag() and self.tie.isspace()
 
     def is_line(self) -> bool:
-        """True if name and value have a line to themselves, as in YAML."""
+        """Returns True if name and value have a line to themselves, as in YAML."""
         head = self.text[max(0, self.begin - 60) : self.begin]
         return _LINE_END.match(self.text, self.end) is not None and _LINE_HEAD.search(head) is not None
 
@@ -208,14 +207,14 @@ def _may_follow_a_space(text: str, start: int, end: int, tells: Tells) -> bool:
 
 
 def _end_of_bare(text: str, first: int, last: int) -> int:
-    """A full stop or colon behind a bare value is not part of it."""
+    """Returns the end of a bare value, before a full stop, comma or colon that is not part of it."""
     while last > first and text[last - 1] in ".:,":
         last -= 1
     return last
 
 
 def _accepts_call(site: _Site, value: str) -> bool:
-    """True if the argument of a call is a secret: `Secret("…")` may hold one, `getenv("…")` does not."""
+    """Returns True if the argument of a call is a secret: `Secret("…")` may hold one, `getenv("…")` does not."""
     return site.how != "element" and is_literal(value) and looks_random(value)
 
 
@@ -263,7 +262,7 @@ def _is_netrc(site: _Site) -> bool:
 
 
 def _accepts_word(site: _Site, value: str) -> bool:
-    """True if a bare value that does not look random is a secret: yes, where no code can stand."""
+    """Returns True if a bare value that does not look random is a secret: yes, where no code can stand."""
     chosen = looks_chosen(value) and len(value) >= 6
     if site.tells is Tells.SECRET:
         return (

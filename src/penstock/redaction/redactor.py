@@ -161,7 +161,7 @@ def _own_rule(form: str) -> RedactionRule:
 
 
 def _forms(value: str) -> set[str]:
-    """The value itself, JSON-escaped once and twice, percent-encoded, and as it looks inside base64 at each of three offsets."""
+    """Returns the value itself, JSON-escaped once and twice, percent-encoded, and as it looks inside base64 at each of three offsets."""
     data = value.encode("utf-8", "surrogatepass")
     percent = "".join(chr(byte) if chr(byte) in _UNRESERVED else f"%{byte:02X}" for byte in data)
     found = {value, json.dumps(value, ensure_ascii=False)[1:-1]}
@@ -179,7 +179,7 @@ def _forms(value: str) -> set[str]:
 
 
 def _apart(found: list[Secret]) -> list[Secret]:
-    """In order, with overlapping ones joined under the kind of the first."""
+    """Returns the secrets in order, with overlapping ones joined under the kind of the first."""
     joined: list[Secret] = []
     for secret in sorted(found):
         if joined and secret.start < joined[-1].end:
@@ -191,7 +191,7 @@ def _apart(found: list[Secret]) -> list[Secret]:
 
 
 def _blank(text: str, secrets: list[Secret]) -> str:
-    """The text with `[REDACTED]` in the place of each secret; they are in order and apart."""
+    """Returns the text with `[REDACTED]` in the place of each secret; they are in order and apart."""
     pieces: list[str] = []
     done = 0
     for secret in secrets:

@@ -97,7 +97,7 @@ def _collect_leaving(
     earlier: Iterable[KeptFact] = (),
     most: int = MOST_FACTS,
 ) -> list[KeptFact]:
-    """The facts of messages that the plan takes out of the view, the most needed first, the newest of each kind first.
+    """Returns the facts of messages that the plan takes out of the view, the most needed first, the newest of each kind first.
 
     `shortened` are the numbers of messages that an earlier compaction had rewritten, `earlier` the facts that were kept
     before: of the constraints among them, those that have been changed since come again.

@@ -58,7 +58,7 @@ def bring_back_pinned(
 
 
 def _find_inseparable(store: Store, session: SessionRow, position: int) -> range:
-    """The messages that may not be parted from one; none where there are too many to say."""
+    """Returns the messages that may not be parted from one; none where there are too many to say."""
     start = max(0, position - _AROUND)
     entries = store.read_from(session.id, start, 2 * _AROUND + 1)
     dialect = dialect_named(session.dialect)

@@ -88,7 +88,7 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
         return kept
 
     def _is_too_much(self, turn: _Turn, spent: int) -> bool:
-        """True where the results of a turn may have to be stored: they are worth a closer look."""
+        """Returns True where the results of a turn may have to be stored: they are worth a closer look."""
         limits = [limit for limit in self.tool_limits.values() if limit is not None]
         sizes = [len(part.text) for _, _, part in turn]
         return (
@@ -97,7 +97,7 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _read_last(self, count: int) -> list[Any]:
-        """The last messages of the log."""
+        """Returns the last messages of the log."""
         length = self.store.log_tip(self.session.id).length
         start = max(0, length - count)
         return [parse_json(entry.raw) for entry in self.store.read_from(self.session.id, start)]
@@ -123,7 +123,7 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
         return LargeResult(part.text, limit, last=limit is None, stays=stays)
 
     def _reads_back(self, call: ToolCall) -> bool:
-        """True where the call reads what was stored: by a recall tool, or as a file that has a result's handle for its name."""
+        """Returns True where the call reads what was stored: by a recall tool, or as a file that has a result's handle for its name."""
         if call.name in TOOL_NAMES:
             return True
         if tool_family(call.name) is not ToolFamily.READ:
@@ -154,7 +154,7 @@ def _make_result_handle(conversation: str, text: str) -> str:
 
 
 def _group_turns(messages: Sequence[Message]) -> Iterator[_Turn]:
-    """The results of messages that follow each other, with the place of each message and of the part in it."""
+    """Yields the results of messages that follow each other, with the place of each message and of the part in it."""
     turn: _Turn = []
     for place, message in enumerate(messages):
         results = _results_of(message)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.conversation.dialects import dialect_named
+from penstock.conversation.handles import name_message
 from penstock.conversation.opening import mend_wires
 from penstock.conversation.view import ViewMessage, fold, positions_in, write_view
 from penstock.conversation.wire import encode_wire
@@ -70,7 +71,7 @@ def read_view(store: Store, session: SessionRow, compaction: Compaction | None, 
     if len(raws) < len(wanted):
         missing = min(set(wanted) - raws.keys())
         raise StoreError(
-            f"m{missing + 1} of conversation {session.conversation} is not in the store: penstock doctor says what is "
+            f"{name_message(missing + 1)} of conversation {session.conversation} is not in the store: penstock doctor says what is "
             "damaged, penstock sessions export writes what is there"
         )
     return StoredView(write_view(pieces, raws, dialect_named(session.dialect)), pieces, session.dialect)

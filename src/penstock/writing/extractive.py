@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from penstock.conversation import mark
+from penstock.conversation.handles import name_message
 from penstock.conversation.message import Summary
 from penstock.writing.choice import begin_choice
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
@@ -105,7 +106,7 @@ class ExtractiveWriter:
         return HandoffText(text, self._count_quotes(entries, choice), struck)
 
     def _begin_choice(self, entries: Sequence[HandoffEntry], beside: Surroundings) -> ExcerptChoice:
-        """An empty choice that knows what stands in the view already."""
+        """Returns an empty choice that knows what stands in the view already."""
         index = self._transcript.index
         choice = begin_choice(
             self._transcript,
@@ -124,7 +125,7 @@ class ExtractiveWriter:
         return choice
 
     def _are_of(self, places: frozenset[int]) -> Flags:
-        """For each source, True if it is of a message at one of these positions."""
+        """Returns for each source whether it is of a message at one of these positions."""
         return np.isin(self._transcript.index.message_of_source, np.array(sorted(places), np.int32))
 
     def _choose(
@@ -148,7 +149,7 @@ class ExtractiveWriter:
     def _fit(
         self, entries: list[HandoffEntry], choice: ExcerptChoice, budget: int, measure: Measure
     ) -> tuple[str, list[HandoffEntry]]:
-        """The text of all of it within the budget, and its entries. Empty where not one line fits."""
+        """Returns the text of all of it within the budget, and its entries. Empty where not one line fits."""
         text = self._render(entries, choice)
         for _ in range(_REFILLS):
             spare = budget - measure(text)
@@ -165,7 +166,7 @@ class ExtractiveWriter:
         return text, entries
 
     def _people(self, shut: Flags, share: int, quoted: set[int]) -> list[int]:
-        """The beginnings of what people said, newest first, as many as could fit the share.
+        """Returns the beginnings of what people said, newest first, as many as could fit the share.
 
         `quoted` are the numbers of messages that stand in a section already.
         """
@@ -182,14 +183,14 @@ class ExtractiveWriter:
         return wanted
 
     def _beginning(self, source: int) -> list[int]:
-        """The first excerpts of a source, as many as have no more characters than a long request."""
+        """Returns the first excerpts of a source, as many as have no more characters than a long request."""
         index = self._transcript.index
         first, after = index.first_excerpt[source], index.first_excerpt[source + 1]
         characters = np.cumsum(index.lengths[first:after])
         return list(range(first, first + int(np.searchsorted(characters, _LONGEST_REQUEST, side="right"))))
 
     def _about(self, focus: str) -> Flags:
-        """For each excerpt, True if its source speaks of the focus, or answers a call that does.
+        """Returns for each excerpt whether its source speaks of the focus, or answers a call that does.
 
         The topic counts as it was written; only where nothing names it so, its words count one by one.
         """
@@ -202,7 +203,7 @@ class ExtractiveWriter:
         return result
 
     def _speak_of(self, words: set[str]) -> Flags:
-        """For each source, True if it holds one of the words."""
+        """Returns for each source whether it holds one of the words."""
         index = self._transcript.index
         asked = {
             call_id
@@ -231,7 +232,7 @@ class ExtractiveWriter:
         return render_handoff([*entries, *sorted(context, key=lambda entry: entry.number)])
 
     def _count_quotes(self, entries: Sequence[HandoffEntry], choice: ExcerptChoice) -> dict[int, int]:
-        """The number of entries and excerpts of each message, by position."""
+        """Returns the number of entries and excerpts of each message, by position."""
         index = self._transcript.index
         place_of = {number: place for place, number in enumerate(self._transcript.numbers)}
         quoted: dict[int, int] = {}
@@ -247,7 +248,7 @@ class ExtractiveWriter:
         return header_of(*self._heading(source))
 
     def _heading(self, source: int) -> tuple[int, str]:
-        """The number and the label above the excerpts of a source."""
+        """Returns the number and the label above the excerpts of a source."""
         known = self._transcript.index.headings
         if source not in known:
             known[source] = (self._number(source), self._label(source))
@@ -331,7 +332,7 @@ class _Sections:
         return entries, struck
 
     def _last_prose(self) -> Checked | None:
-        """The entries that a model wrote into the last handoff."""
+        """Returns the entries that a model wrote into the last handoff."""
         handoffs = [self._transcript.messages[place] for place in self._transcript.handoffs]
         marks = [part.attributes for one in handoffs for part in one.parts if isinstance(part, Summary)]
         if not any(mark.get(WRITTEN_BY) == MODEL for mark in marks):
@@ -340,7 +341,7 @@ class _Sections:
         return Checked(tuple(entry for entry in self._older() if entry.section not in ours), 0)
 
     def _add_prose(self, entries: list[HandoffEntry], prose: Checked, budget: int) -> list[HandoffEntry]:
-        """A model's entries, within their share, in place of our own where it wrote a section.
+        """Returns a model's entries, within their share, in place of our own where it wrote a section.
 
         What the user asked and demanded stays in the user's own words, before the model's.
         """
@@ -363,7 +364,7 @@ class _Sections:
         return [entries[place] for place in sorted(taken)]
 
     def _verify(self, entries: list[HandoffEntry]) -> tuple[list[HandoffEntry], int]:
-        """The entries without values that the conversation does not hold, and how many those were.
+        """Returns the entries without values that the conversation does not hold, and how many those were.
 
         Excerpts need no such check: they are the conversation. Entries of an older handoff were checked when
         it was written, and what they were checked against may be gone.
@@ -381,12 +382,12 @@ class _Sections:
         return clean, sum(len(one.struck) for one in checked)
 
     def _older(self) -> list[HandoffEntry]:
-        """The entries of earlier handoffs."""
+        """Returns the entries of earlier handoffs."""
         readings = self._transcript.readings
         return [entry for place in self._transcript.handoffs for entry in readings[place].entries]
 
     def _task(self, request: int | None, budget: int) -> list[HandoffEntry]:
-        """The live request in short (it stands whole after the handoff) and, where it says no more than
+        """Returns the live request in short (it stands whole after the handoff) and, where it says no more than
         "continue", the one before it; then the first request, as the goal.
         """
         transcript = self._transcript
@@ -407,14 +408,14 @@ class _Sections:
     def _quote_in_full(
         self, request: int | None, kept_verbatim: frozenset[int], budget: int
     ) -> list[HandoffEntry]:
-        """The live request in the user's own words, where it gives way itself."""
+        """Returns the live request in the user's own words, where it gives way itself."""
         if request is None or request in kept_verbatim or not self._aims.request_share:
             return []
         quoted = self._quote(HandoffSection.ACTIVE_TASK, request, int(budget * self._aims.request_share))
         return [quoted] if quoted.text else []
 
     def _named_requests(self, spoken: Sequence[int], request: int, budget: int) -> list[HandoffEntry]:
-        """The requests that a model named as unfulfilled, in the user's own words."""
+        """Returns the requests that a model named as unfulfilled, in the user's own words."""
         named = set(self._prose.open_turns) if self._prose is not None else set()
         places = [place for place in spoken if self._transcript.numbers[place] in named and place != request]
         return [
@@ -425,13 +426,13 @@ class _Sections:
         text = " ".join(self._redactor.redact(spoken_text(self._transcript.messages[place])).split())
         number = self._transcript.numbers[place]
         return HandoffEntry(
-            section, number, clip(text, limit, self._tokenizer.count, f"m{number}").replace("\n", " ")
+            section, number, clip(text, limit, self._tokenizer.count, name_message(number)).replace("\n", " ")
         )
 
     def _history(
         self, ledger: Ledger, older: Sequence[HandoffEntry], gone: set[int], request: int | None
     ) -> list[HandoffEntry]:
-        """Entries on what was done, is broken, was decided and touched, the newest of each first."""
+        """Returns entries on what was done, is broken, was decided and touched, the newest of each first."""
         asked = self._transcript.numbers[request] if request is not None else 0
         done = ledger.actions[-8:]
         named = "\n".join(fact.text for fact in done)
@@ -457,7 +458,7 @@ class _Sections:
         return entries
 
     def _take(self, entries: Sequence[HandoffEntry], share: int) -> list[HandoffEntry]:
-        """The first entries that fit the share, no text twice, in the order of their messages."""
+        """Returns the first entries that fit the share, no text twice, in the order of their messages."""
         costs = self._tokenizer.count_many([f"- m{entry.number} {entry.text}\n" for entry in entries])
         taken: dict[str, HandoffEntry] = {}
         for entry, cost in zip(entries, costs, strict=True):

@@ -12,8 +12,6 @@ from penstock.conversation.message import Message, Role
 from penstock.writing.ledger import FactKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from penstock.conversation.dialects.base import Dialect
@@ -67,14 +65,18 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         after: NDArray[np.int64] = sizes.sum() - np.cumsum(sizes)
         return after
 
-    def facts(self, redactor: Redactor, newest: int = FACTS_OF) -> Iterator[Fact]:
-        """Yields the facts of the messages with their numbers: all of the user, the rest of the `newest`."""
+    def facts(self, redactor: Redactor, newest: int = FACTS_OF) -> list[Fact]:
+        """Returns the facts of the messages with their numbers: all of the user, the rest of the `newest`."""
         recent = len(self.messages) - newest
+        found: list[Fact] = []
         for place, message in enumerate(self.messages):
             if place >= recent or message.role is Role.USER:
-                for fact in self.readings[place].facts(message, redactor):
-                    if place >= recent or fact.kind is FactKind.CONSTRAINT:
-                        yield msgspec.structs.replace(fact, number=self.numbers[place])
+                found += (
+                    msgspec.structs.replace(fact, number=self.numbers[place])
+                    for fact in self.readings[place].facts(message, redactor)
+                    if place >= recent or fact.kind is FactKind.CONSTRAINT
+                )
+        return found
 
 
 class Cuts(msgspec.Struct, frozen=True):

@@ -261,7 +261,7 @@ def _build_result(result: ToolResult) -> dict[str, Any]:
 
 
 def _input(arguments: str) -> Any:
-    """A call's input must be an object: anything else is put into one."""
+    """Returns a call's input as an object, which it must be: anything else is put into one."""
     try:
         value = parse_json(arguments) if arguments else {}
     except ValueError:

@@ -128,7 +128,7 @@ def opaque(value: Any, kind: str = "") -> Opaque:
 
 
 def read_content(content: Any, read_block: ReadBlock) -> list[Slotted]:
-    """The parts of a content, each with its place."""
+    """Returns the parts of a content, each with its place."""
     if content is None:
         return []
     if isinstance(content, str):
@@ -166,7 +166,7 @@ def _text_field(block: Mapping[str, Any]) -> str | None:
 
 
 def rewrite_content(content: Any, changes: Mapping[Slot, Part], write_block: WriteBlock) -> Any:
-    """The content with the parts at these slots replaced; `write_block(block, part)` writes the others."""
+    """Returns the content with the parts at these slots replaced; `write_block(block, part)` writes the others."""
     by_block: dict[int | None, dict[int, Part]] = {}
     for slot, part in changes.items():
         by_block.setdefault(slot.block, {})[slot.segment] = part
@@ -195,7 +195,7 @@ def _rewrite_block(block: Any, parts: Mapping[int, Part], write_block: WriteBloc
 
 
 def read_image(block: Mapping[str, Any]) -> Image | None:
-    """The picture that a block of any dialect holds, or None where it holds none that we can name."""
+    """Returns the picture that a block of any dialect holds, or None where it holds none that we can name."""
     source = block.get("source") if block.get("type") == "image" else block.get("image_url")
     if isinstance(source, Mapping) and isinstance(source.get("data"), str):
         return image_from_base64(str(source.get("media_type") or ""), source["data"])
@@ -228,7 +228,7 @@ def read_result(content: Any) -> tuple[str, tuple[Image, ...]]:
 
 
 def rewrite_result(content: Any, old: ToolResult, new: ToolResult, text_type: str) -> Any:
-    """The content of a tool's output with new text and with only those pictures that `new` still has."""
+    """Returns the content of a tool's output with new text and with only those pictures that `new` still has."""
     if new.text == old.text and new.images == old.images:
         return content
     if not isinstance(content, list | tuple):
@@ -256,7 +256,7 @@ _JPEG_CHARS = 65_536  # a JPEG may carry a preview before it says its size
 
 
 def image_from_url(url: str) -> Image:
-    """The picture that a `data:` URL holds or another URL points to."""
+    """Returns the picture that a `data:` URL holds or another URL points to."""
     if url[:5].lower() == "data:":
         head, comma, data = url.partition(",")
         if comma and head.endswith(";base64"):
@@ -265,12 +265,12 @@ def image_from_url(url: str) -> Image:
 
 
 def image_from_reference(media_type: str, reference: str) -> Image:
-    """A picture that is not in the message: a URL or the id of a file."""
+    """Returns a picture that is not in the message: a URL or the id of a file."""
     return Image(media_type=media_type, size_bytes=0, digest=_digest(reference))
 
 
 def image_from_base64(media_type: str, data: str) -> Image:
-    """A picture in the message. Width and height are 0 where its header does not say."""
+    """Returns a picture in the message. Width and height are 0 where its header does not say."""
     size_bytes = max(0, len(data) * 3 // 4 - data.count("=", -2))
     width, height = _dimensions(data)
     return Image(media_type, size_bytes, _digest(data), width, height)
