@@ -102,7 +102,7 @@ def decode_utf8(data: bytes, source: JsonSource = _INPUT) -> str:
         ) from None
 
 
-def _too_deep(data: bytes, source: JsonSource = _INPUT) -> InputError:
+def _too_deep(data: bytes, source: JsonSource) -> InputError:
     """Returns the error for nesting that no reader can follow, with the place where it passes the limit."""
     depth = offset = 0
     for token in _BRACKETS_AND_STRINGS.finditer(data):

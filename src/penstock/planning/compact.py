@@ -1,6 +1,6 @@
 """One compaction: limits, plan, the new list, the last check, the receipt. Pure.
 
-limits_for_target / limits_for_window    how many tokens each part may take
+limits_for_target / _limits_for_window   how many tokens each part may take
 check_prose                              what a model wrote, held to the conversation
 make_plan                                what stays, what is elided, the handoff
 encode, _require_legal                   the list as it is sent, held to the rules of its dialect
@@ -50,7 +50,7 @@ class CompactionResult(msgspec.Struct, frozen=True, eq=False):
 
 
 def compact(opened: Opened, order: CompactionOrder, prose: Prose | None = None) -> CompactionResult:
-    """Compact the conversation. Raises TargetTooSmall, or IllegalResult where a rule would be broken.
+    """Compacts the conversation. Raises TargetTooSmall, or IllegalResult where a rule would be broken.
 
     `prose` is what a model wrote for the handoff; it is checked against the conversation here.
     """
@@ -82,7 +82,7 @@ def compact(opened: Opened, order: CompactionOrder, prose: Prose | None = None) 
 def limits_for_target(
     transcript: Transcript, target_tokens: int, settings: CompressionSettings
 ) -> PlanLimits:
-    """Limits for a named target, which bounds the whole list.
+    """Returns the limits for a named target, which bounds the whole list.
 
     With its ceiling the tail takes up to a quarter of what the system prompt leaves, less where the target is
     a small share of the conversation: there its tokens keep more as excerpts.
@@ -105,9 +105,9 @@ def limits_for_target(
 
 
 def _limits_for_window(
-    transcript: Transcript, window_tokens: int, settings: CompressionSettings, *, outside_tokens: int = 0
+    transcript: Transcript, window_tokens: int, settings: CompressionSettings, *, outside_tokens: int
 ) -> PlanLimits:
-    """Limits for a context window: head + summary ceiling + 1.5 × tail.
+    """Returns the limits for a context window: head + summary ceiling + 1.5 × tail.
 
     `outside_tokens` is what stands in the window beside the list (tool schemas, a separate system prompt).
     """
@@ -186,7 +186,7 @@ def _leave(opened: Opened, reason: str, limits: PlanLimits, order: CompactionOrd
 
 
 def _require_legal(plan: Plan, transcript: Transcript, encoded: list[Any]) -> None:
-    """The final check. Breaches that the input already had are not ours."""
+    """Raises IllegalResult where the new list breaks a rule that the input did not break already."""
     result = [as_message(piece, transcript) for piece in plan.pieces if not is_merged(piece)]
     broken = check(result, transcript.dialect.rules)
     if broken:

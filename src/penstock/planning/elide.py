@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Elider"]
 
-_SMALLEST_RESULT = 200
-_LONGEST_LEAF = 200
+_SMALLEST_RESULT = 200  # characters: a shorter one stays
+_LONGEST_LEAF = 200  # characters of one text in the arguments of a call
 _LEAF_HEAD = 60
 
 
@@ -41,13 +41,11 @@ class Elider:
         pictures = f", {len(result.images)} images" if result.images else ""
         return f"{line}{pictures} ({name_message(number)}{self._recall})"
 
-    def elide_results(
-        self, message: Message, number: int, *, smallest: int = _SMALLEST_RESULT
-    ) -> dict[int, Part]:
-        """Results over `smallest` characters as stubs, images as a line. Empty when nothing gets smaller."""
+    def elide_results(self, message: Message, number: int) -> dict[int, Part]:
+        """Returns long results as stubs, images as a line. Empty when nothing gets smaller."""
         parts: dict[int, Part] = {}
         for place, part in enumerate(message.parts):
-            if isinstance(part, ToolResult) and (len(part.text) > smallest or part.images):
+            if isinstance(part, ToolResult) and (len(part.text) > _SMALLEST_RESULT or part.images):
                 stub = self.stub(part, number)
                 if len(stub) < len(part.text) or part.images:
                     parts[place] = msgspec.structs.replace(part, text=stub, images=())
@@ -58,7 +56,7 @@ class Elider:
         return parts
 
     def shorten_arguments(self, message: Message, number: int) -> dict[int, Part]:
-        """Calls whose long string arguments are shortened; the JSON stays valid."""
+        """Returns the calls whose long arguments are shortened; the JSON stays valid."""
         parts: dict[int, Part] = {}
         for place, part in enumerate(message.parts):
             if isinstance(part, ToolCall) and len(part.arguments) > _LONGEST_LEAF:
