@@ -15,9 +15,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.engine.compress import Compressed as Compressed
     from penstock.engine.compress import acompress as acompress
     from penstock.engine.compress import compress as compress
-    from penstock.engine.compressed import Compressed as Compressed
     from penstock.engine.compressor import ContextCompressor as ContextCompressor
     from penstock.engine.contract import ContextEngine as ContextEngine
     from penstock.engine.summariser import Summariser as Summariser
@@ -66,7 +66,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Compressed": "penstock.engine.compressed",
+    "Compressed": "penstock.engine.compress",
     "ContextCompressor": "penstock.engine.compressor",
     "ContextEngine": "penstock.engine.contract",
     "ErrorClass": "penstock.errors",

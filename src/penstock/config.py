@@ -107,7 +107,7 @@ def read_given_values(
 
 
 def config_path(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
-    """The file that settings are read from, or None where there is none.
+    """Returns the file that settings are read from, or None where there is none.
 
     The given path, else what PENSTOCK_CONFIG names, else `penstock/config.yaml` in the user's configuration
     folder (XDG_CONFIG_HOME, or `.config` at home) if it exists.
@@ -163,12 +163,12 @@ def _user_folder(variable: str, at_home: str, environ: Mapping[str, str] | None)
 
 
 def variable_name(key: str) -> str:
-    """The environment variable of a dotted key: `compression.threshold` is PENSTOCK_COMPRESSION_THRESHOLD."""
+    """Returns the environment variable of a dotted key: `compression.threshold` is PENSTOCK_COMPRESSION_THRESHOLD."""
     return PREFIX + key.replace(".", "_").upper()
 
 
 def own_secrets(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """The values of the process's own secret variables, for the redactor. Never shown, never stored."""
+    """Returns the values of the process's own secret variables, for the redactor. Never shown, never stored."""
     from penstock.redaction import secret_variables  # noqa: PLC0415 - its rules cost time that `--help` must not pay
 
     return tuple(secret_variables(os.environ if environ is None else environ))
@@ -177,7 +177,7 @@ def own_secrets(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
 def command_environment(
     keep: Collection[str] = (), environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The environment for commands that an agent runs: without the variables that hold a secret of ours.
+    """Returns the environment for commands that an agent runs: without the variables that hold a secret of ours.
 
     Those named in `keep` stay, also where they are secret.
     """
@@ -191,7 +191,7 @@ def command_environment(
 
 
 def read_named_variables(names: Collection[str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The values of these variables; those that are not set are left out. Never shown, never stored."""
+    """Returns the values of these variables; those that are not set are left out. Never shown, never stored."""
     environ = os.environ if environ is None else environ
     return {name: environ[name] for name in names if name in environ}
 
@@ -205,7 +205,7 @@ class SecretText:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself, for the place where it is sent."""
+        """Returns the text itself, for the place where it is sent."""
         return self._text
 
     def __repr__(self) -> str:
@@ -216,7 +216,7 @@ class SecretText:
 
 
 def read_secret(variable: str, environ: Mapping[str, str] | None = None) -> SecretText | None:
-    """The secret that a variable of the environment holds, or None where it is not set or empty.
+    """Returns the secret that a variable of the environment holds, or None where it is not set or empty.
 
     White space around it is dropped. SettingsError for one that holds anything else than printable ASCII, which
     no key does and no header can carry; the message names the variable alone.
@@ -233,7 +233,7 @@ def read_secret(variable: str, environ: Mapping[str, str] | None = None) -> Secr
 
 
 def wants_colour(environ: Mapping[str, str] | None = None) -> bool:
-    """True if a terminal may show colour: not with NO_COLOR, nor with TERM=dumb."""
+    """Returns True if a terminal may show colour: not with NO_COLOR, nor with TERM=dumb."""
     environ = os.environ if environ is None else environ
     return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
@@ -261,7 +261,7 @@ def _values_from(source: str, mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_file(file: Path) -> Mapping[str, Any]:
-    """The file as nested mappings of text. Scalars stay text, so that `off` is a word and not a boolean."""
+    """Returns the file as nested mappings of text. Scalars stay text, so that `off` is a word and not a boolean."""
     import yaml  # noqa: PLC0415 - only a file needs it
 
     try:
@@ -290,7 +290,7 @@ def _read_file(file: Path) -> Mapping[str, Any]:
 
 
 def _plain(node: yaml.MappingNode, file: Path, section: str = "") -> dict[str, Any]:
-    """A mapping node as a dict. Refuses what no setting has: lists where none belong, keys given twice, other levels."""
+    """Returns a mapping node as a dict. Refuses what no setting has: lists where none belong, keys given twice, other levels."""
     import yaml  # noqa: PLC0415 - as above
 
     values: dict[str, Any] = {}
@@ -310,7 +310,7 @@ def _plain(node: yaml.MappingNode, file: Path, section: str = "") -> dict[str, A
 
 
 def _tree(node: Any, file: Path, depth: int = 1) -> Any:
-    """A value that is a list or mapping, as it stands there; scalars stay text."""
+    """Returns a value that is a list or mapping, as it stands there; scalars stay text."""
     import yaml  # noqa: PLC0415 - as above
 
     if depth > 5:
@@ -323,7 +323,7 @@ def _tree(node: Any, file: Path, depth: int = 1) -> Any:
 
 
 def _items(node: yaml.MappingNode, file: Path) -> Iterator[tuple[yaml.ScalarNode, Any]]:
-    """The keys and values of a mapping. Refuses keys that are no words, and keys given twice."""
+    """Yields the keys and values of a mapping. Refuses keys that are no words, and keys given twice."""
     import yaml  # noqa: PLC0415 - as above
 
     seen = set()

@@ -9,11 +9,10 @@ from tests.strategies.conversations import broken_conversations, conversations
 
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import Role, Summary
-from penstock.conversation.opening import holds_handoff, open_list, without_handoff
+from penstock.conversation.opening import holds_handoff, mend_wires, open_list, without_handoff
 from penstock.conversation.repair import MendAction, repair
 from penstock.conversation.rules import check
 from penstock.conversation.view import wire_text
-from penstock.sessions.sendable import sendable
 
 SOME = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 each_dialect = pytest.mark.parametrize("name", tuple(DIALECTS))
@@ -47,7 +46,7 @@ def opened_of(wires, dialect, **options):
 @given(data=st.data())
 def test_what_can_be_sent_keeps_every_object_that_needed_no_mending(name, data):
     dialect, wires = DIALECTS[name], [dict(wire) for wire in data.draw(lists(name))]
-    sent = sendable(wires, dialect)
+    sent = mend_wires(wires, dialect)
     assert check(decode_all(dialect, [one.wire for one in sent]), dialect.rules) == []
     places = [one.place for one in sent if one.place is not None]
     assert places == sorted(set(places))

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.screen import Screen
     from penstock.cli.source import Given
-    from penstock.engine.compress import CompressRequest
-    from penstock.engine.compressed import Compressed
+    from penstock.engine.compress import Compressed, CompressRequest
     from penstock.engine.summariser import Summariser
 
 __all__ = ["compress_given", "encode_result", "receipt_json", "report_lines", "run", "summarise_given"]

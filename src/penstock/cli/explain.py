@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.cli.source import Given
-    from penstock.engine.compressed import Compressed
+    from penstock.engine.compress import Compressed
 
 __all__ = ["run", "table"]
 

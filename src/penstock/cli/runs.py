@@ -13,7 +13,7 @@ from penstock.planning.plan import Fate, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
-    from penstock.engine.compressed import AddedMessage
+    from penstock.engine.compress import AddedMessage
 
 __all__ = ["OLDER", "VerdictEntry", "group_entries", "list_entries"]
 

@@ -15,14 +15,14 @@ import msgspec
 from penstock.conversation import mark
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.message import Summary
-from penstock.conversation.view import Compaction, Handoff
+from penstock.conversation.opening import mend_wires
+from penstock.conversation.view import Compaction, Handoff, is_merged
 from penstock.conversation.wire import encode_wire
 from penstock.engine.threads import in_thread
 from penstock.planning.receipt import COMPACTED, NOTHING_TO_DO, Receipt
 from penstock.recall.originals import write_original
 from penstock.sessions.drafts import CompactionDraft
 from penstock.sessions.pins import bring_back_pinned
-from penstock.sessions.sendable import sendable
 from penstock.sessions.stored_view import read_view
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from penstock.context.engine_adapter import EngineAdapter
     from penstock.conversation.dialects import Dialect
+    from penstock.conversation.opening import SentMessage
     from penstock.conversation.view import Piece
     from penstock.engine.contract import CompactionWish
     from penstock.sessions.drafts import ViewBase
-    from penstock.sessions.sendable import Sent
     from penstock.sessions.session import Session
     from penstock.sessions.stored_view import StoredView
 
@@ -74,7 +74,7 @@ async def make_compaction(
 
         return await in_thread(draft)
     started = time.monotonic()
-    given = sendable(base.view.wires, dialect_named(session.row.dialect))
+    given = mend_wires(base.view.wires, dialect_named(session.row.dialect))
     # A thread that cannot be ended: an engine of a third party may take as long as it likes, and a person may not wait.
     made = await asyncio.to_thread(adapter.compress, [one.wire for one in given], request_tokens, wish.focus)
     seconds = time.monotonic() - started
@@ -85,7 +85,7 @@ def _draft_list(  # noqa: PLR0913, PLR0917  # one caller, beside it
     session: Session,
     adapter: EngineAdapter,
     base: ViewBase,
-    given: Sequence[Sent],
+    given: Sequence[SentMessage],
     made: Sequence[Any],
     wish: CompactionWish,
     pins: frozenset[int],
@@ -123,7 +123,7 @@ def _draft_list(  # noqa: PLR0913, PLR0917  # one caller, beside it
 
 
 def record_list(
-    view: StoredView, given: Sequence[Sent], made: Sequence[Any], dialect: Dialect
+    view: StoredView, given: Sequence[SentMessage], made: Sequence[Any], dialect: Dialect
 ) -> tuple[Piece, ...]:
     """The pieces of a list that an engine made of a view: those of the messages that it kept, in their order, and its own.
 
@@ -141,7 +141,7 @@ def record_list(
     return tuple(pieces)
 
 
-def _places_of(made: Sequence[Any], given: Sequence[Sent]) -> list[int | None]:
+def _places_of(made: Sequence[Any], given: Sequence[SentMessage]) -> list[int | None]:
     """The place in the view of each message of the list, None for one that is not in the view.
 
     Of messages that are equal, the last ones are meant where the lists end alike, else the first ones.
@@ -166,7 +166,7 @@ def _pieces_of_wires(view: StoredView) -> Iterator[tuple[Piece, ...]]:
     """The pieces that each wire of a view is made of: a handoff that is merged into a message is one with it."""
     merged: tuple[Piece, ...] = ()
     for piece in view.pieces:
-        if isinstance(piece, Handoff) and piece.role is None:
+        if is_merged(piece):
             merged = (*merged, piece)
             continue
         yield (*merged, piece)

@@ -24,7 +24,7 @@ from penstock.writing.stubs import arguments_of
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
-    from penstock.engine.compressed import Compressed
+    from penstock.engine.compress import Compressed
     from penstock.engine.contract import CompactionWish, ContextEngine
     from penstock.measure.usage import Usage
     from penstock.planning.receipt import Receipt

@@ -8,7 +8,7 @@ from penstock.planning.policy import Compact, Policy
 from penstock.planning.receipt import NOTHING_TO_DO
 
 if TYPE_CHECKING:
-    from penstock.engine.compressed import Compressed
+    from penstock.engine.compress import Compressed
     from penstock.sessions.session import Session
 
 __all__ = ["tidy"]

@@ -24,8 +24,8 @@ __all__ = [
     "HandleKind",
     "Runs",
     "gaps_between",
-    "handle",
     "join_runs",
+    "name_message",
     "number_messages",
     "numbers_after",
     "numbers_in",
@@ -100,7 +100,7 @@ def parse_message_handle(written: str) -> int:
     return found.number
 
 
-def handle(number: int) -> str:
+def name_message(number: int) -> str:
     """Returns the name by which the original of a message can be asked for."""
     return f"m{number}"
 

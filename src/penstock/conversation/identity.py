@@ -56,12 +56,12 @@ def content_digest(message: Message) -> bytes:
 
 
 def chain(parent: str, digest: bytes) -> str:
-    """The id (32 hex digits) of a message with this content after the message with the id `parent`."""
+    """Returns the id (32 hex digits) of a message with this content after the message with the id `parent`."""
     return hashlib.blake2b(parent.encode() + digest, digest_size=16).hexdigest()
 
 
 def chain_ids(messages: Iterable[Message], parent: str = "") -> list[str]:
-    """The id of each message in turn."""
+    """Returns the id of each message in turn."""
     ids: list[str] = []
     for message in messages:
         parent = chain(parent, content_digest(message))
@@ -119,7 +119,7 @@ def _opaque(text: str) -> bytes:
 
 
 def _stable(value: Any) -> Any:
-    """The value without volatile fields, at any depth."""
+    """Returns the value without volatile fields, at any depth."""
     if isinstance(value, dict):
         return {key: _stable(item) for key, item in value.items() if key not in _VOLATILE}
     return [_stable(item) for item in value] if isinstance(value, list) else value

@@ -60,7 +60,7 @@ class Marked(NamedTuple):
 
 
 def wrap(text: str, attributes: Mapping[str, str], version: int = VERSION) -> str:
-    """The text inside a mark of this version, or of the first one where we do not write that version.
+    """Returns the text inside a mark of this version, or of the first one where we do not write that version.
 
     An attribute name that is no plain identifier, or is `v`, raises ValueError.
     """
@@ -77,7 +77,7 @@ def wrap(text: str, attributes: Mapping[str, str], version: int = VERSION) -> st
 
 
 def find(text: str, start: int = 0) -> Marked | None:
-    """The first whole mark at or after `start`, or None. Costs one substring search where there is none."""
+    """Returns the first whole mark at or after `start`, or None. Costs one substring search where there is none."""
     at = text.find(OPENING, start)
     while at >= 0:
         opened = _OPEN_TAG.match(text, at)

@@ -3,6 +3,7 @@
 `open_list` does three things, in this order. A handoff that an earlier compaction merged into a message is
 parted from it again. Calls and results without ids of their own are linked. What breaks a rule of the dialect
 is mended. The result says for every message where it stood in what was given, and what was mended and why.
+`mend_wires` is the same for a list that is only sent on.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from penstock.conversation import mark
+from penstock.conversation.dialects import decode_all, wire_of
 from penstock.conversation.message import Message, Summary, ToolCall, ToolResult
 from penstock.conversation.pairing import Pairing, link_calls
-from penstock.conversation.repair import Mend, MendAction, Repaired, repair
+from penstock.conversation.repair import Mend, MendAction, repair
 from penstock.conversation.rules import legal_cuts
 
 if TYPE_CHECKING:
@@ -27,12 +29,15 @@ if TYPE_CHECKING:
 __all__ = [
     "OpenedList",
     "PartedList",
+    "SentMessage",
     "SoundPart",
     "holds_handoff",
+    "mend_wires",
     "open_list",
     "part_handoffs",
     "without_handoff",
 ]
+
 
 _CUT_FREELY = frozenset({"chat", "responses"})  # dialects without a rule about how a list begins
 
@@ -153,12 +158,8 @@ def _open_mended(
             msgspec.structs.replace(mend, source=None if mend.source is None else sources[mend.source])
             for mend in repaired.mends
         ),
-        repairs=_count(repaired),
+        repairs=repaired.removed + repaired.stubbed + repaired.renamed,
     )
-
-
-def _count(repaired: Repaired) -> int:
-    return repaired.removed + repaired.stubbed + repaired.renamed
 
 
 def _link(messages: list[Message], start: int, dialect: Dialect) -> list[Message]:
@@ -205,7 +206,7 @@ def _settle(
 
 
 def _ids_in(messages: Sequence[Message]) -> tuple[frozenset[str], frozenset[str]]:
-    """The ids of the calls in these messages, and those of the results."""
+    """Returns the ids of the calls in these messages, and those of the results."""
     calls: set[str] = set()
     results: set[str] = set()
     for message in messages:
@@ -217,9 +218,37 @@ def _ids_in(messages: Sequence[Message]) -> tuple[frozenset[str], frozenset[str]
     return frozenset(calls), frozenset(results)
 
 
-# A handoff merged into a message. Where no role of its own could stand, an earlier compaction put its handoff
-# in front of another message's text. The next compaction writes a new one, so it needs the message as it was
-# before.
+class SentMessage(NamedTuple):
+    """A message to be sent. `place` is where it stands in the view, None where it was put in or changed."""
+
+    wire: Any
+    place: int | None
+
+
+def mend_wires(wires: Sequence[Any], dialect: Dialect) -> list[SentMessage]:
+    """Returns the messages of a view as a provider takes them; those that break no rule are the objects that were given.
+
+    A log may be broken, as a killed process leaves it: calls that never got a result. The log stays as it is. What is
+    broken is mended in what is sent, the same way every time, so that a provider's cache of it holds: a result without
+    a call is left out, a call without a result gets a stub. Calls at the very end are left alone, since they may still
+    run.
+    """
+    opened = open_list(decode_all(dialect, wires, wires), wires, dialect, keep_merged=True)
+    if not opened.mends:
+        return [SentMessage(wire, place) for place, wire in enumerate(wires)]
+    changed = opened.changed
+    return [
+        SentMessage(
+            origin if origin is not None else wire_of(message, dialect), None if place in changed else source
+        )
+        for place, (message, origin, source) in enumerate(
+            zip(opened.messages, opened.origins, opened.sources, strict=True)
+        )
+    ]
+
+
+# Merged handoffs. Where no role of its own could stand, an earlier compaction put its handoff in front of another
+# message's text. The next compaction writes a new one, so it needs the message as it was before.
 
 
 class PartedList(NamedTuple):

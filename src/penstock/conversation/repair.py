@@ -170,7 +170,7 @@ class _Mending:
         self.reasons.setdefault(key, []).append(reason)
 
     def _new_key(self, reason: str) -> int:
-        """The key of a message that is added."""
+        """Returns the key of a message that is added."""
         key = min(-1, min(self.reasons, default=0) - 1)
         self._note(key, reason)
         return key

@@ -34,7 +34,6 @@ __all__ = [
     "check",
     "first_speaker",
     "has_late_thinking",
-    "inside_spans",
     "is_blank",
     "is_reasoning_item",
     "legal_cuts",
@@ -98,7 +97,7 @@ class Pairs:
 
     def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
         """Returns every cut between a call and its result."""
-        return inside_spans(match(messages, self.pairing).spans, len(messages))
+        return _inside_spans(match(messages, self.pairing).spans, len(messages))
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
         """Returns results without a call, calls without one unless they may still run, and repeated ids."""
@@ -109,7 +108,7 @@ class Pairs:
         return f"Pairs({self.pairing})"
 
 
-def inside_spans(spans: Iterable[tuple[int, int]], length: int) -> set[int]:
+def _inside_spans(spans: Iterable[tuple[int, int]], length: int) -> set[int]:
     """Returns every i with start < i <= end for some span. Linear, however much the spans overlap."""
     steps = [0] * (
         length + 2
@@ -330,7 +329,7 @@ class ServerTools:
     def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
         """Returns every cut between the message of a use and that of its result."""
         spans, _ = _pair_server_parts(messages)
-        return inside_spans(spans, len(messages))
+        return _inside_spans(spans, len(messages))
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
         """Returns the results whose use does not stand before them."""

@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.errors import InputError, MalformedJSON
 
-__all__ = ["JsonSource", "decode_utf8", "parse_value", "slice_array", "slice_object", "too_deep"]
+__all__ = ["JsonSource", "decode_utf8", "parse_value", "slice_array", "slice_object"]
 
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -57,7 +57,7 @@ def slice_array(data: bytes, source: JsonSource = _INPUT) -> list[bytes]:
     except msgspec.ValidationError:
         raise InputError(f"{source.name} is JSON, but not an array") from None
     except RecursionError:
-        raise too_deep(data, source) from None
+        raise _too_deep(data, source) from None
     except (msgspec.DecodeError, UnicodeError):
         return _Scan(decode_utf8(data, source), source).array()
 
@@ -72,7 +72,7 @@ def slice_object(data: bytes, source: JsonSource = _INPUT) -> dict[str, bytes]:
     except msgspec.ValidationError:
         raise InputError(f"{source.name} is JSON, but not an object") from None
     except RecursionError:
-        raise too_deep(data, source) from None
+        raise _too_deep(data, source) from None
     except (msgspec.DecodeError, UnicodeError):
         return _Scan(decode_utf8(data, source), source).object()
 
@@ -85,7 +85,7 @@ def parse_value(data: bytes | str, source: JsonSource = _INPUT) -> Any:
     try:
         return _ANY.decode(data)
     except RecursionError:
-        raise too_deep(data if isinstance(data, bytes) else _encode(data), source) from None
+        raise _too_deep(data if isinstance(data, bytes) else _encode(data), source) from None
     except (msgspec.DecodeError, UnicodeError):
         return _Scan(data if isinstance(data, str) else decode_utf8(data, source), source).whole()
 
@@ -102,7 +102,7 @@ def decode_utf8(data: bytes, source: JsonSource = _INPUT) -> str:
         ) from None
 
 
-def too_deep(data: bytes, source: JsonSource = _INPUT) -> InputError:
+def _too_deep(data: bytes, source: JsonSource) -> InputError:
     """Returns the error for nesting that no reader can follow, with the place where it passes the limit."""
     depth = offset = 0
     for token in _BRACKETS_AND_STRINGS.finditer(data):
@@ -176,7 +176,7 @@ class _Scan:
         try:
             value, self.at = self.decoder.raw_decode(self.text, start)
         except RecursionError:
-            raise too_deep(_encode(self.text), self.source) from None
+            raise _too_deep(_encode(self.text), self.source) from None
         except json.JSONDecodeError as error:
             self.at = error.pos
             raise self._error(self._found(_reason(error)), error.pos) from None

@@ -33,6 +33,7 @@ __all__ = [
     "as_message",
     "encode",
     "fold",
+    "is_merged",
     "positions_in",
     "wire_text",
     "write_view",
@@ -72,7 +73,7 @@ class Messages(Protocol):
     """Messages by their position in the log."""
 
     def __getitem__(self, position: int, /) -> Message:
-        """The message at this position."""
+        """Returns the message at this position."""
 
 
 class Compaction(msgspec.Struct, frozen=True):
@@ -94,6 +95,11 @@ class ViewMessage(msgspec.Struct, frozen=True, gc=False):
     wire: Any
     raw: bytes
     position: int | None = None
+
+
+def is_merged(piece: Piece) -> bool:
+    """Returns True for a handoff that stands inside the piece that follows it, and is no message of its own."""
+    return isinstance(piece, Handoff) and piece.role is None
 
 
 def fold(length: int, compaction: Compaction | None) -> tuple[Piece, ...]:
@@ -161,7 +167,7 @@ def _write(
 
 
 def _with_own_ids(parts: Mapping[int, Part], message: Message) -> Mapping[int, Part]:
-    """The parts with the ids that the message itself gives its calls and results.
+    """Returns the parts with the ids that the message itself gives its calls and results.
 
     Where a dialect gives none, `link_calls` made them up for the list that was compacted; another list gets others.
     """
@@ -188,7 +194,7 @@ class _LoggedMessages:
 
 
 def as_message(piece: Piece, messages: Messages) -> Message:
-    """The piece as a message, for measuring: a handoff with a role is a message of its own."""
+    """Returns the piece as a message, for measuring: a handoff with a role is a message of its own."""
     match piece:
         case Kept(position=position):
             return messages[position]
@@ -201,5 +207,5 @@ def as_message(piece: Piece, messages: Messages) -> Message:
 
 
 def wire_text(summary: Summary) -> str:
-    """A summary as it stands on the wire."""
+    """Returns the summary as it stands on the wire."""
     return mark.wrap(summary.text, summary.attributes, summary.version)

@@ -44,7 +44,7 @@ def json_text(value: Any) -> str:
 
 
 def canonical_json(value: Any) -> bytes:
-    """JSON bytes that are equal for equal values, whatever the order of their keys."""
+    """Returns JSON bytes that are equal for equal values, whatever the order of their keys."""
     try:
         return _SORTED.encode(value)
     except UnicodeEncodeError:
@@ -52,7 +52,7 @@ def canonical_json(value: Any) -> bytes:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value that the JSON says. Raises ValueError where it is not JSON or nested too deeply."""
+    """Returns the value that the JSON says. Raises ValueError where it is not JSON or nested too deeply."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError):
@@ -69,9 +69,8 @@ def _parse_leniently(text: str | bytes) -> Any:
     except (json.JSONDecodeError, UnicodeError):
         raise
     except ValueError as error:
-        if "digits" in str(
-            error
-        ):  # the interpreter's own text tells how to lift its limit, which is not for users
+        # The interpreter's own text tells how to lift its limit, which is not for users.
+        if "digits" in str(error):
             raise ValueError("an integer has more than 4,300 digits: send it as a string") from None
         raise
 

@@ -19,26 +19,26 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from penstock.config import cache_folder, own_secrets
 from penstock.conversation.dialects import detect, dialect_named
+from penstock.conversation.handles import HandleKind, name_message, parse_handle
 from penstock.conversation.rules import is_reasoning_item
 from penstock.conversation.wire import json_text
 from penstock.engine.attempt import Conversation, WriterMemory, WritingJob
-from penstock.engine.compressed import Compressed
 from penstock.engine.summariser import summariser_of
 from penstock.engine.threads import in_thread
-from penstock.errors import InputError, SettingsError
+from penstock.errors import InputError, SettingsError, UnknownHandle
 from penstock.measure.prices import Money, Unknown
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import MESSAGE_FRAME, tools_tokens
 from penstock.measure.windows import resolve_window
 from penstock.planning.compact import CompactionResult, compact
 from penstock.planning.layout import Wishes
-from penstock.planning.plan import CompactionOrder, Goal
+from penstock.planning.plan import CompactionOrder, Fate, Goal, Verdict, verdicts
 from penstock.planning.receipt import DEGRADED
 from penstock.redaction import Redactor
 from penstock.redaction.kingfisher import kingfisher
@@ -49,14 +49,21 @@ from penstock.writing.work import WorkMaker, WorkScope
 from penstock.writing.writer import PROSE_SHARE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from penstock.conversation.document import Document
+    from penstock.conversation.message import Message
     from penstock.engine.summariser import Summariser, Written
     from penstock.measure.tokens import Tokenizer
     from penstock.planning.plan import Plan
+    from penstock.planning.receipt import Receipt
+    from penstock.writing.transcript import Transcript
     from penstock.writing.writer import MakeWriter
 
 __all__ = [
+    "AddedMessage",
     "CompressRequest",
+    "Compressed",
     "FirstPass",
     "acompress",
     "begin",
@@ -70,6 +77,7 @@ __all__ = [
     "summarise_document",
     "summarise_list",
 ]
+
 
 _T = TypeVar("_T")
 _LEAST_PROSE = 80  # tokens
@@ -94,7 +102,7 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
     recall_tool: str | None = None
     """The tool by which the agent reads originals, where it has one."""
     make_writer: MakeWriter = ExtractiveWriter
-    """Makes whoever writes the handoff."""
+    """Makes the writer of the handoff."""
 
     def __post_init__(self) -> None:
         """Raises SettingsError for a value that cannot be meant."""
@@ -339,9 +347,137 @@ def deliver(
     return Compressed(first.opened, result, time.perf_counter() - first.started, logged=first.logged)
 
 
+class AddedMessage(NamedTuple):
+    """A message that repair added to the input: a stub for a lost result, or an opening.
+
+    Its number is 0 in a log.
+    """
+
+    number: int
+    role: str
+    reason: str
+
+
+class Compressed:
+    """A compacted conversation.
+
+    `messages` has the dialect and shape of the input; what was kept is the caller's own objects. `receipt`
+    says what was done, `verdicts` what became of each message and why.
+    """
+
+    __slots__ = (
+        "_numbers",
+        "_opened",
+        "_origins",
+        "_plan",
+        "_read",
+        "_removed_tokens",
+        "_tokens",
+        "_transcript",
+        "messages",
+        "receipt",
+    )
+
+    def __init__(
+        self, opened: Opened, result: CompactionResult, seconds: float, *, logged: bool = False
+    ) -> None:
+        self.messages: list[Any] = result.encoded
+        self.receipt: Receipt = msgspec.structs.replace(result.receipt, seconds=round(seconds, 6))
+        self._plan = result.plan
+        self._numbers = opened.transcript.numbers
+        self._read = opened.transcript.messages
+        self._tokens = opened.transcript.tokens
+        self._origins = opened.transcript.origins
+        self._transcript = opened.transcript if logged else None  # large: only a log has a use for it
+        self._opened = opened.opened
+        self._removed_tokens = opened.removed_tokens
+
+    def __repr__(self) -> str:
+        return f"<Compressed {self.receipt.outcome}: {len(self.messages)} messages, {self.receipt.tokens_after} tokens>"
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The fate of each message of the input and the reason for it, in the order of the input."""
+        if self._plan is not None:
+            judged = verdicts(self._plan, self._numbers, self._tokens)
+        else:
+            judged = tuple(
+                Verdict(place, number, Fate.KEPT, "nothing to do", tokens, tokens)
+                for place, (number, tokens) in enumerate(zip(self._numbers, self._tokens, strict=True))
+            )
+        changed = self._opened.changed
+        told = [
+            Verdict(index, 0, Fate.REPAIRED, f"left out by repair: {reason}", self._removed_tokens[index], 0)
+            for index, reason in self._opened.removed.items()
+        ]
+        for place, (one, source) in enumerate(zip(judged, self.sources, strict=True)):
+            if source is not None:
+                reason = f"{one.reason}; repaired first" if place in changed else one.reason
+                told.append(msgspec.structs.replace(one, position=source, reason=reason))
+        return tuple(sorted(told, key=lambda verdict: verdict.position))
+
+    @property
+    def added(self) -> tuple[AddedMessage, ...]:
+        """The messages that repair put into the input, in order; no verdict speaks of them."""
+        return tuple(
+            AddedMessage(self._numbers[place], self._read[place].role.value, reason)
+            for place, reason in self._opened.added.items()
+        )
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that was carried out, by positions of the opened list; None where nothing was done."""
+        return self._plan
+
+    @property
+    def transcript(self) -> Transcript | None:
+        """The input as it was read and mended; None unless the caller gave numbers, as for a log."""
+        return self._transcript
+
+    @property
+    def sources(self) -> Sequence[int | None]:
+        """The index in what was given of each message of the opened list; None for one that was not given."""
+        return self._opened.sources
+
+    @property
+    def originals(self) -> Iterable[tuple[int, Any]]:
+        """Every message of the input with its number."""
+        return zip(self._numbers, self._origins, strict=True)
+
+    @property
+    def read(self) -> Sequence[tuple[int, Message]]:
+        """Every message of the input as it was read, with its number; 0 for a handoff."""
+        return tuple(zip(self._numbers, self._read, strict=True))
+
+    @property
+    def handles(self) -> tuple[str, ...]:
+        """Every handle by which an original can be asked for."""
+        names = tuple(
+            name_message(number) for number, origin in self.originals if number and origin is not None
+        )
+        return (*names, HandleKind.HANDOFF.value) if self.receipt.summarised else names
+
+    def original(self, handle: str) -> Any:
+        """Returns the message that a stub stands for, as it was given.
+
+        For "handoff" it is the list of all messages that the handoff stands for. Raises UnknownHandle for a
+        handle that names nothing here.
+        """
+        asked = parse_handle(handle)
+        if asked.kind is HandleKind.HANDOFF and self._plan is not None and self.receipt.summarised:
+            return [origin for place, origin in enumerate(self._origins) if place not in self._plan.sizes]
+        if asked.kind is HandleKind.MESSAGE:
+            for known, origin in self.originals:
+                if known == asked.number and origin is not None:
+                    return origin
+        raise UnknownHandle(
+            f"there is no original {handle!r} here; handles are m1, m2 and so on, or 'handoff'"
+        )
+
+
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """No garbage collection meanwhile.
+    """Keeps the garbage collector away meanwhile.
 
     Reading makes very many objects that stay, and none that are in a cycle. The collector would walk over all
     of them again and again: a fifth of the time on a long conversation.
@@ -356,13 +492,13 @@ def _no_collection() -> Iterator[None]:
 
 
 def new_notebook(model: str | None, settings: Settings) -> Notebook:
-    """An empty notebook that counts as the model does and redacts as the settings say."""
+    """Returns an empty notebook that counts as the model does and redacts as the settings say."""
     return Notebook(tokenizer_for(model), redactor_of_process(settings.redaction.detector))
 
 
 @lru_cache(maxsize=2)
 def redactor_of_process(detector: str = "own") -> Redactor:
-    """The redactor that also knows the values of this process's own secret variables.
+    """Returns the redactor that also knows the values of this process's own secret variables.
 
     "kingfisher" adds that detector's rules, which take a moment to load, less when they were loaded before on
     this machine. Raises SettingsError where it is not installed.
@@ -384,7 +520,7 @@ def _system_tokens(system: Any, tokenizer: Tokenizer) -> int:
 
 
 def run_sync(work: Coroutine[Any, Any, _T]) -> _T:
-    """The result of the coroutine, from sync code: also where an event loop already runs in this thread."""
+    """Returns the result of the coroutine, from sync code: also where an event loop already runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

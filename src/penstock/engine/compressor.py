@@ -34,7 +34,7 @@ from penstock.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from penstock.engine.compressed import Compressed
+    from penstock.engine.compress import Compressed
     from penstock.engine.learned import PartNotes
     from penstock.engine.summariser import Summariser
     from penstock.planning.receipt import Receipt

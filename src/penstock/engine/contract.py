@@ -18,7 +18,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.engine.compressed import Compressed
+    from penstock.engine.compress import Compressed
     from penstock.planning.receipt import Receipt
 
 __all__ = ["CompactionWish", "ContextEngine"]

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.conversation.dialects import detect
+from penstock.conversation.handles import name_message
 from penstock.conversation.view import Handoff
 from penstock.errors import InputError
 from penstock.recall.memory_history import MemoryHistory
@@ -14,7 +15,7 @@ from penstock.recall.tools import Budget, answer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.engine.compressed import Compressed
+    from penstock.engine.compress import Compressed
     from penstock.recall.embedding import Embedder
     from penstock.recall.history import History
     from penstock.writing.notebook import Notebook
@@ -78,7 +79,7 @@ class Recollection:
                 gone = frozenset(read[place][0] for place in piece.covers)
                 self._covered = (self._covered | gone) - {0}
                 self._newest = f"s{self._compactions}"
-                inside = [f"m{number}" for number in sorted(self._covered)]
+                inside = [name_message(number) for number in sorted(self._covered)]
                 self._history.add_summary(self._newest, piece.summary.text, inside, at=time.time())
         self._came = [None] * len(result.messages)
         self._list = result.messages

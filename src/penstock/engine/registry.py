@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from importlib.metadata import EntryPoint
 
-    from penstock.engine.compress import CompressRequest
-    from penstock.engine.compressed import Compressed
+    from penstock.engine.compress import Compressed, CompressRequest
     from penstock.engine.summariser import Summariser
     from penstock.recall.history import History
     from penstock.stores.store import Store
@@ -49,8 +48,6 @@ __all__ = [
     "blame_engine",
     "engine_named",
     "explain_trouble",
-    "find_files",
-    "find_installed",
     "offers",
     "select_options",
     "session_compactors",
@@ -87,7 +84,7 @@ class EngineOffer(msgspec.Struct, frozen=True, kw_only=True):
     load: Callable[[], Factory]
 
 
-def find_installed() -> Iterator[EngineOffer]:
+def _find_installed() -> Iterator[EngineOffer]:
     """The engines of installed packages, by name, beside our own."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - takes time that the built-in engines need not
 
@@ -97,7 +94,7 @@ def find_installed() -> Iterator[EngineOffer]:
         yield EngineOffer(name=point.name, kind=ENTRY_POINT, where=_package(point), load=_loader(point))
 
 
-def find_files(folder: Path) -> Iterator[EngineOffer]:
+def _find_files(folder: Path) -> Iterator[EngineOffer]:
     """The engines of a plugin folder, by name: one for each `.py` file that does not begin with `_` or `.`.
 
     The name is that of the file, with `-` for `_`. A folder that is not there, or cannot be read, has none.
@@ -304,8 +301,8 @@ def offers(settings: Settings) -> Iterator[EngineOffer]:
 def _all(settings: Settings) -> Iterator[EngineOffer]:
     for name in ENGINES:
         yield EngineOffer(name=name, kind=BUILT_IN, where="penstock", load=partial(_load_built_in, name))
-    yield from find_installed()
-    yield from find_files(plugins_folder(settings.plugins.folder))
+    yield from _find_installed()
+    yield from _find_files(plugins_folder(settings.plugins.folder))
 
 
 def _load_built_in(name: str) -> Factory:

@@ -29,8 +29,7 @@ from penstock.writing.writer import PROSE_SHARE
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.engine.compress import CompressRequest, FirstPass
-    from penstock.engine.compressed import Compressed
+    from penstock.engine.compress import Compressed, CompressRequest, FirstPass
     from penstock.engine.summariser import Summariser
     from penstock.lossless.outline import Node
     from penstock.lossless.tree import NodeTree

@@ -20,8 +20,7 @@ from penstock.stores.shelf import MemoryShelf, open_shelf
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.engine.compress import CompressRequest
-    from penstock.engine.compressed import Compressed
+    from penstock.engine.compress import Compressed, CompressRequest
     from penstock.engine.summariser import Summariser
     from penstock.errors import StoreError
     from penstock.lossless.outline import Node

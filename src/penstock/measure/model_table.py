@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
     from genai_prices.types import ModelInfo
 
-__all__ = ["find_entries", "find_resold", "provider_is_known"]
+__all__ = ["find_entries", "find_resold"]
 
 # Bedrock's names: an optional region, the vendor, then the vendor's own name.
 _BEDROCK_NAME = re.compile(
@@ -29,7 +29,7 @@ def find_entries(model: str, provider: str | None = None) -> Iterator[tuple[str,
     With a `provider` that the table knows, only that provider's entries.
     """
     table = _load_table()
-    known = provider if provider_is_known(provider) else None
+    known = provider if _provider_is_known(provider) else None
     for where, name in _read_name(model, known):
         try:
             found, entry = table.find_provider_model(name, None, where, None)
@@ -48,7 +48,7 @@ def find_resold(model: str) -> Iterator[tuple[str, ModelInfo]]:
                     yield provider.id, entry
 
 
-def provider_is_known(provider: str | None) -> bool:
+def _provider_is_known(provider: str | None) -> bool:
     """Returns whether the table has a provider of that name."""
     if not provider:
         return False

@@ -27,15 +27,15 @@ class RunningEstimate(msgspec.Struct, frozen=True):
     covered_tokens: int = 0
 
     def append(self, weights: Iterable[int]) -> RunningEstimate:
-        """The estimate with messages of these counted `weights` added."""
+        """Returns the estimate with messages of these counted `weights` added."""
         return msgspec.structs.replace(self, counted_tokens=self.counted_tokens + sum(weights))
 
     def recount(self, counted_tokens: int) -> RunningEstimate:
-        """The estimate for a prompt that we count so many tokens in now; it may have shrunk."""
+        """Returns the estimate for a prompt that we count so many tokens in now; it may have shrunk."""
         return msgspec.structs.replace(self, counted_tokens=counted_tokens)
 
     def report(self, prompt_tokens: int, covered_tokens: int | None = None) -> RunningEstimate:
-        """The estimate after the provider reported `prompt_tokens`.
+        """Returns the estimate after the provider reported `prompt_tokens`.
 
         The report covers everything counted so far, or `covered_tokens` of it where messages were added while
         the request was under way. A report that is not positive, or of a prompt of which nothing was counted, says nothing.

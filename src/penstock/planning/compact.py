@@ -1,6 +1,6 @@
 """One compaction: limits, plan, the new list, the last check, the receipt. Pure.
 
-limits_for_target / limits_for_window    how many tokens each part may take
+limits_for_target / _limits_for_window   how many tokens each part may take
 check_prose                              what a model wrote, held to the conversation
 make_plan                                what stays, what is elided, the handoff
 encode, _require_legal                   the list as it is sent, held to the rules of its dialect
@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.conversation.message import leading_system
 from penstock.conversation.rules import check
-from penstock.conversation.view import Handoff, Kept, Rewritten, as_message, encode
+from penstock.conversation.view import Handoff, Kept, Rewritten, as_message, encode, is_merged
 from penstock.errors import IllegalResult
 from penstock.planning.layout import PlanLimits
 from penstock.planning.plan import CompactionOrder, NothingToDo, Plan, make_plan
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.writing.prose import Prose
     from penstock.writing.transcript import Transcript
 
-__all__ = ["CompactionResult", "compact", "limits_for_target", "limits_for_window"]
+__all__ = ["CompactionResult", "compact", "limits_for_target"]
 
 _HEAD_SHARE = 0.08
 _TAIL_LEAST = 0.02
@@ -50,7 +50,7 @@ class CompactionResult(msgspec.Struct, frozen=True, eq=False):
 
 
 def compact(opened: Opened, order: CompactionOrder, prose: Prose | None = None) -> CompactionResult:
-    """Compact the conversation. Raises TargetTooSmall, or IllegalResult where a rule would be broken.
+    """Compacts the conversation. Raises TargetTooSmall, or IllegalResult where a rule would be broken.
 
     `prose` is what a model wrote for the handoff; it is checked against the conversation here.
     """
@@ -58,7 +58,7 @@ def compact(opened: Opened, order: CompactionOrder, prose: Prose | None = None) 
     limits = (
         limits_for_target(transcript, goal.target_tokens, order.settings)
         if goal.target_tokens is not None
-        else limits_for_window(
+        else _limits_for_window(
             transcript, goal.window_tokens, order.settings, outside_tokens=goal.outside_tokens
         )
     )
@@ -82,7 +82,7 @@ def compact(opened: Opened, order: CompactionOrder, prose: Prose | None = None) 
 def limits_for_target(
     transcript: Transcript, target_tokens: int, settings: CompressionSettings
 ) -> PlanLimits:
-    """Limits for a named target, which bounds the whole list.
+    """Returns the limits for a named target, which bounds the whole list.
 
     With its ceiling the tail takes up to a quarter of what the system prompt leaves, less where the target is
     a small share of the conversation: there its tokens keep more as excerpts.
@@ -104,10 +104,10 @@ def limits_for_target(
     )
 
 
-def limits_for_window(
-    transcript: Transcript, window_tokens: int, settings: CompressionSettings, *, outside_tokens: int = 0
+def _limits_for_window(
+    transcript: Transcript, window_tokens: int, settings: CompressionSettings, *, outside_tokens: int
 ) -> PlanLimits:
-    """Limits for a context window: head + summary ceiling + 1.5 × tail.
+    """Returns the limits for a context window: head + summary ceiling + 1.5 × tail.
 
     `outside_tokens` is what stands in the window beside the list (tool schemas, a separate system prompt).
     """
@@ -132,7 +132,7 @@ def limits_for_window(
 
 
 def _carry_out(opened: Opened, plan: Plan, limits: PlanLimits, order: CompactionOrder) -> CompactionResult:
-    """The list that the plan makes, checked, with its receipt."""
+    """Returns the list that the plan makes, checked, with its receipt."""
     transcript = opened.transcript
     encoded = encode(plan.pieces, transcript, transcript.dialect)
     _require_legal(plan, transcript, encoded)
@@ -163,7 +163,7 @@ def _carry_out(opened: Opened, plan: Plan, limits: PlanLimits, order: Compaction
 
 
 def _leave(opened: Opened, reason: str, limits: PlanLimits, order: CompactionOrder) -> CompactionResult:
-    """The list as it came, but for what had to be repaired in it."""
+    """Returns the list as it came, but for what had to be repaired in it."""
     transcript = opened.transcript
     pieces = [Kept(place) for place in range(len(transcript.messages))]
     encoded = encode(pieces, transcript, transcript.dialect) if opened.repairs else opened.came
@@ -186,8 +186,8 @@ def _leave(opened: Opened, reason: str, limits: PlanLimits, order: CompactionOrd
 
 
 def _require_legal(plan: Plan, transcript: Transcript, encoded: list[Any]) -> None:
-    """The final check. Breaches that the input already had are not ours."""
-    result = [as_message(piece, transcript) for piece in plan.pieces if not _is_merged(piece)]
+    """Raises IllegalResult where the new list breaks a rule that the input did not break already."""
+    result = [as_message(piece, transcript) for piece in plan.pieces if not is_merged(piece)]
     broken = check(result, transcript.dialect.rules)
     if broken:
         given = [transcript[place] for place in range(len(transcript.messages))]
@@ -197,10 +197,6 @@ def _require_legal(plan: Plan, transcript: Transcript, encoded: list[Any]) -> No
         first = broken[0] if broken else None
         where = f"{first.rule} at message {first.index + 1}: {first.text}" if first else "its length"
         raise IllegalResult(f"the compacted conversation breaks a rule of {transcript.dialect.name}: {where}")
-
-
-def _is_merged(piece: object) -> bool:
-    return isinstance(piece, Handoff) and piece.role is None
 
 
 def _count_facts(transcript: Transcript, plan: Plan, written: Sequence[str]) -> tuple[int, int]:
@@ -217,7 +213,7 @@ def _count_facts(transcript: Transcript, plan: Plan, written: Sequence[str]) -> 
 
 
 def _written_texts(transcript: Transcript, plan: Plan) -> list[str]:
-    """The texts of the view that are not as they came."""
+    """Returns the texts of the view that are not as they came."""
     return [
         getattr(part, "text", "") or getattr(part, "arguments", "")
         for piece in plan.pieces

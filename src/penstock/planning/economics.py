@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from penstock.measure.usage import Usage
 
 __all__ = [
-    "LEAST_DROPPED_TOKENS",
     "Books",
     "Caching",
     "PriceTerms",
@@ -39,7 +38,7 @@ __all__ = [
     "weigh",
 ]
 
-LEAST_DROPPED_TOKENS = 5_000
+_LEAST_DROPPED_TOKENS = 5_000
 """A compaction that drops less is not worth the change to the conversation."""
 
 Caching: TypeAlias = Literal["5m", "1h", "automatic", "none"]
@@ -64,7 +63,7 @@ class PriceTerms(msgspec.Struct, frozen=True):
     """The worth of a unit; None where that is not known."""
 
     def warm(self, gap_seconds: float) -> bool:
-        """True if the last prompt is still cached so long after it was sent."""
+        """Returns True if the last prompt is still cached so long after it was sent."""
         return gap_seconds <= self.ttl_seconds
 
     def prompt(self, view_tokens: float, appended_tokens: float, *, warm: bool) -> float:
@@ -81,7 +80,7 @@ class PriceTerms(msgspec.Struct, frozen=True):
 
 
 def terms_of(price: ModelPrice, caching: Caching, *, prompt_tokens: int = 0) -> PriceTerms | Unknown:
-    """The terms of a model's price; `prompt_tokens` decides where prices depend on the size of the prompt."""
+    """Returns the terms of a model's price; `prompt_tokens` decides where prices depend on the size of the prompt."""
     if price.input is None or price.output is None:
         return Unknown(f"no price for {price.model!r}")
     unit = price.input.at(prompt_tokens)
@@ -198,7 +197,7 @@ class Weighed(msgspec.Struct, frozen=True, gc=False):
                 expired = "" if self.warm else "the provider's cache has expired, so "
                 return f"{expired}sending {dropped} less makes this request cheaper at once, by {_units(-self.cost)}"
             case Why.LITTLE:
-                return f"only {max(0, self.droppable_tokens):,} tokens could go; from {LEAST_DROPPED_TOKENS:,} on it is weighed"
+                return f"only {max(0, self.droppable_tokens):,} tokens could go; from {_LEAST_DROPPED_TOKENS:,} on it is weighed"
             case Why.EARLY:
                 return f"carrying {dropped} that could go has cost {carried} so far, compacting would cost {cost}"
             case Why.GATE:
@@ -284,7 +283,7 @@ def weigh(books: Books, request: PricedRequest) -> Weighed:
         why = Why.LIMIT
     elif books.mode == "off":
         why = Why.OFF
-    elif dropped < LEAST_DROPPED_TOKENS:
+    elif dropped < _LEAST_DROPPED_TOKENS:
         why = Why.LITTLE
     elif books.carried < cost:
         why = Why.EARLY
@@ -298,7 +297,7 @@ def weigh(books: Books, request: PricedRequest) -> Weighed:
 def book(
     books: Books, request: PricedRequest, after_tokens: int | None = None, *, summary_tokens: int = 0
 ) -> Books:
-    """The books after a request was sent: as it was, or compacted to a view of `after_tokens`.
+    """Returns the books after a request was sent: as it was, or compacted to a view of `after_tokens`.
 
     `summary_tokens` is what a model wrote for that compaction, 0 where none was asked.
     """
@@ -327,7 +326,7 @@ def book(
 
 
 def settle(books: Books, usage: Usage) -> Books:
-    """The books after the response: whether the cache was warm is taken from what the provider reports.
+    """Returns the books after the response: whether the cache was warm is taken from what the provider reports.
 
     Where it was as assumed, nothing changes. Where not, the last request is booked again, ours and the
     twin's.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.conversation.handles import handle
+from penstock.conversation.handles import name_message
 from penstock.conversation.message import Image, Message, Part, Text, ToolCall, ToolResult
 from penstock.writing.stubs import clip, describe
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Elider"]
 
-_SMALLEST_RESULT = 200
-_LONGEST_LEAF = 200
+_SMALLEST_RESULT = 200  # characters: a shorter one stays
+_LONGEST_LEAF = 200  # characters of one text in the arguments of a call
 _LEAF_HEAD = 60
 
 
@@ -36,27 +36,27 @@ class Elider:
         self._recall = f", {recall_tool}" if recall_tool else ""
 
     def stub(self, result: ToolResult, number: int) -> str:
-        """The line that stands for a result, with the handle of the original."""
+        """Returns the line that stands for a result, with the handle of the original."""
         line = describe(self._calls.get(result.call_id), result, self._redactor.redact)
         pictures = f", {len(result.images)} images" if result.images else ""
-        return f"{line}{pictures} ({handle(number)}{self._recall})"
+        return f"{line}{pictures} ({name_message(number)}{self._recall})"
 
-    def elide_results(
-        self, message: Message, number: int, *, smallest: int = _SMALLEST_RESULT
-    ) -> dict[int, Part]:
-        """Results over `smallest` characters as stubs, images as a line. Empty when nothing gets smaller."""
+    def elide_results(self, message: Message, number: int) -> dict[int, Part]:
+        """Returns long results as stubs, images as a line. Empty when nothing gets smaller."""
         parts: dict[int, Part] = {}
         for place, part in enumerate(message.parts):
-            if isinstance(part, ToolResult) and (len(part.text) > smallest or part.images):
+            if isinstance(part, ToolResult) and (len(part.text) > _SMALLEST_RESULT or part.images):
                 stub = self.stub(part, number)
                 if len(stub) < len(part.text) or part.images:
                     parts[place] = msgspec.structs.replace(part, text=stub, images=())
             elif isinstance(part, Image):
-                parts[place] = Text(f"[image, {part.size_bytes:,} bytes ({handle(number)}{self._recall})]")
+                parts[place] = Text(
+                    f"[image, {part.size_bytes:,} bytes ({name_message(number)}{self._recall})]"
+                )
         return parts
 
     def shorten_arguments(self, message: Message, number: int) -> dict[int, Part]:
-        """Calls whose long string arguments are shortened; the JSON stays valid."""
+        """Returns the calls whose long arguments are shortened; the JSON stays valid."""
         parts: dict[int, Part] = {}
         for place, part in enumerate(message.parts):
             if isinstance(part, ToolCall) and len(part.arguments) > _LONGEST_LEAF:
@@ -66,11 +66,13 @@ class Elider:
         return parts
 
     def clip(self, text: str, limit: int, number: int, count: Callable[[str], int]) -> str:
-        """The text within `limit` tokens, its head and its tail. What we write again is redacted."""
-        return clip(self._redactor.redact(text), limit, count, f"all of it: {handle(number)}{self._recall}")
+        """Returns the text within `limit` tokens, its head and its tail. What we write again is redacted."""
+        return clip(
+            self._redactor.redact(text), limit, count, f"all of it: {name_message(number)}{self._recall}"
+        )
 
     def _shorten_json(self, arguments: str, number: int) -> str | None:
-        """The arguments with their long texts shortened; None where they have none.
+        """Returns the arguments with their long texts shortened; None where they have none.
 
         What is written again is redacted, as a whole: a secret is often told by the key it stands under.
         """
@@ -91,7 +93,7 @@ class Elider:
 
     def _leaf(self, text: str, number: int) -> str:
         head = " ".join(self._redactor.redact(text[: _LEAF_HEAD * 4])[:_LEAF_HEAD].split())
-        return f"{head}… [{len(text):,} chars, {handle(number)}]"
+        return f"{head}… [{len(text):,} chars, {name_message(number)}]"
 
 
 def _has_long_leaf(node: Any) -> bool:

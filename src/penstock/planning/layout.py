@@ -7,7 +7,7 @@ segment, then the middle of the user's last request.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -17,16 +17,20 @@ from penstock.conversation.view import Rewritten, as_message
 from penstock.measure.weigh import message_tokens
 
 if TYPE_CHECKING:
-    from penstock.conversation.cuts import Cuts
+    from penstock.conversation.message import Message
     from penstock.measure.tokens import Tokenizer
     from penstock.planning.elide import Elider
-    from penstock.writing.transcript import Transcript
+    from penstock.writing.transcript import Cuts, Transcript
 
-__all__ = ["Layout", "LayoutMaker", "PlanLimits", "Sacrifice", "Wishes"]
+__all__ = ["Layout", "LayoutMaker", "PlanLimits", "Rewrites", "Sacrifice", "Wishes"]
 
 _SHORT_TEXT = 60  # tokens: an assistant's text in the tail is not clipped below this
 _LEAST_REQUEST = 24
 _ROOM_FOR_HANDOFF = 150  # tokens: a request that must be clipped leaves them for constraints and the mark
+
+
+Rewrites: TypeAlias = "dict[int, dict[int, Part]]"
+"""Parts that replace others: by the position of the message, then by the place of the part in it."""
 
 
 class PlanLimits(msgspec.Struct, frozen=True):
@@ -69,12 +73,20 @@ class Layout(msgspec.Struct, frozen=True):
     head_end: int
     islands: tuple[int, ...]
     tail_start: int
-    rewritten: dict[int, dict[int, Part]]
+    rewritten: Rewrites
     tokens: int
 
     def positions(self, length: int) -> tuple[int, ...]:
-        """All positions that stay, in order."""
+        """Returns all positions that stay, in order."""
         return (*range(self.head_end), *self.islands, *range(self.tail_start, length))
+
+
+class _LongText(NamedTuple):
+    """A text of a message: its tokens, the place of its part, and its words."""
+
+    tokens: int
+    at: int
+    text: str
 
 
 class LayoutMaker:
@@ -99,7 +111,7 @@ class LayoutMaker:
         self.pins = _places_of(wishes.pins, transcript)
 
     def lay_out(self, sacrifice: Sacrifice, spare: int = 0) -> Layout:
-        """The layout after this sacrifice; `spare` tokens may go to the tail beyond its ceiling."""
+        """Returns the layout after this sacrifice; `spare` tokens may go to the tail beyond its ceiling."""
         limits = self._limits
         length = len(self._transcript.messages)
         hard = sacrifice >= Sacrifice.TAIL
@@ -135,7 +147,7 @@ class LayoutMaker:
         return Layout(head_end, islands, start, rewritten, tokens)
 
     def shorten_head(self, layout: Layout, head_end: int) -> Layout:
-        """The layout with a shorter head."""
+        """Returns the layout with a shorter head."""
         islands = self._islands(head_end, layout.tail_start)
         length = len(self._transcript.messages)
         places = (*range(head_end), *islands, *range(layout.tail_start, length))
@@ -163,11 +175,11 @@ class LayoutMaker:
         return {name: tokens for name, tokens in parts.items() if tokens}
 
     def _first_handoff(self) -> int:
-        """The position of the first earlier handoff: the head ends before it, and the new one replaces it."""
+        """Returns the position of the first earlier handoff: the head ends before it, and the new one replaces it."""
         return next(iter(self._transcript.handoffs), len(self._transcript.messages))
 
     def _islands(self, head_end: int, tail_start: int) -> tuple[int, ...]:
-        """Messages between head and tail that stay, each with the messages it may not be parted from."""
+        """Returns the messages between head and tail that stay, each with the messages it may not be parted from."""
         wanted = {*self.pins, *self.open, *(() if self.request is None else (self.request,))}
         islands: set[int] = set()
         for place in wanted:
@@ -175,8 +187,8 @@ class LayoutMaker:
                 islands.update(range(*self.cuts.segment(place)))
         return tuple(sorted(place for place in islands if head_end <= place < tail_start))
 
-    def _fit_tail(self, start: int, limit: int) -> tuple[int, dict[int, dict[int, Part]]]:
-        """The tail from `start` within the limit: results give way, then arguments, texts, its start."""
+    def _fit_tail(self, start: int, limit: int) -> tuple[int, Rewrites]:
+        """Returns the tail from `start` within the limit: results give way, then arguments, texts, its start."""
         while True:
             rewritten = self._shrink(start, limit)
             if self._tokens(range(start, len(self._transcript.messages)), rewritten) <= limit:
@@ -186,10 +198,10 @@ class LayoutMaker:
                 return start, rewritten
             start = shorter
 
-    def _shrink(self, start: int, limit: int) -> dict[int, dict[int, Part]]:
+    def _shrink(self, start: int, limit: int) -> Rewrites:
         sizes = self._transcript.tokens
         places = range(start, len(sizes))
-        rewritten: dict[int, dict[int, Part]] = {}
+        rewritten: Rewrites = {}
         excess = sum(sizes[place] for place in places) - limit
         if excess <= 0:
             return rewritten
@@ -214,49 +226,53 @@ class LayoutMaker:
         )
 
     def _clip_texts(self, place: int, excess: int) -> dict[int, Part]:
-        """The assistant's longest text without the excess."""
+        """Returns the assistant's longest text without the excess."""
         message, number = self._transcript.messages[place], self._transcript.numbers[place]
         if message.role is not Role.ASSISTANT:
             return {}
-        count = self._tokenizer.count
-        texts = [(count(part.text), at) for at, part in enumerate(message.parts) if isinstance(part, Text)]
-        longest, at = max(texts, default=(0, 0))
-        part = message.parts[at] if longest > _SHORT_TEXT else None
-        if not isinstance(part, Text):
+        longest = self._longest_text(message)
+        if longest is None or longest.tokens <= _SHORT_TEXT:
             return {}
-        return {at: Text(self._elider.clip(part.text, max(_SHORT_TEXT, longest - excess - 2), number, count))}
+        return {longest.at: self._clip(longest, max(_SHORT_TEXT, longest.tokens - excess - 2), number)}
 
-    def _clip_request(self, room: int) -> dict[int, dict[int, Part]]:
-        """The last request with its longest text clipped, so that the message takes at most `room` tokens."""
+    def _clip_request(self, room: int) -> Rewrites:
+        """Returns the last request with its longest text clipped, so that the message takes at most `room` tokens."""
         place = self.request
         if place is None or place in self.pins or self._transcript.tokens[place] <= room:
             return {}
         message, number = self._transcript.messages[place], self._transcript.numbers[place]
-        count = self._tokenizer.count
-        parts: dict[int, Part] = self._elider.elide_results(message, number)
-        texts = [(count(part.text), at) for at, part in enumerate(message.parts) if isinstance(part, Text)]
-        if texts:
-            longest, at = max(texts)
-            part = message.parts[at]
-            limit = max(_LEAST_REQUEST, room - 2 - (self._size(place, {place: parts}) - longest))
-            if isinstance(part, Text):
-                parts[at] = Text(self._elider.clip(part.text, limit, number, count))
+        parts = self._elider.elide_results(message, number)
+        longest = self._longest_text(message)
+        if longest is not None:
+            others = self._size(place, {place: parts}) - longest.tokens
+            parts[longest.at] = self._clip(longest, max(_LEAST_REQUEST, room - 2 - others), number)
         return {place: parts} if parts else {}
 
-    def _size(self, place: int, rewritten: dict[int, dict[int, Part]]) -> int:
+    def _longest_text(self, message: Message) -> _LongText | None:
+        """Returns the text of the message that has most tokens, the last of those that have as many."""
+        count = self._tokenizer.count
+        texts = [
+            _LongText(count(part.text), at, part.text)
+            for at, part in enumerate(message.parts)
+            if isinstance(part, Text)
+        ]
+        return max(texts, default=None)
+
+    def _clip(self, long: _LongText, limit: int, number: int) -> Text:
+        return Text(self._elider.clip(long.text, limit, number, self._tokenizer.count))
+
+    def _size(self, place: int, rewritten: Rewrites) -> int:
         parts = rewritten.get(place)
         if not parts:
             return self._transcript.tokens[place]
         return message_tokens(as_message(Rewritten(place, parts), self._transcript.messages), self._tokenizer)
 
-    def _tokens(
-        self, places: range | tuple[int, ...] | list[int], rewritten: dict[int, dict[int, Part]]
-    ) -> int:
+    def _tokens(self, places: range | tuple[int, ...] | list[int], rewritten: Rewrites) -> int:
         return sum(self._size(place, rewritten) for place in places)
 
 
 def _places_of(numbers: frozenset[int], transcript: Transcript) -> frozenset[int]:
-    """The positions of the messages with these numbers. A handoff's number is 0, and it is never meant."""
+    """Returns the positions of the messages with these numbers. A handoff's number is 0, and it is never meant."""
     if not numbers:
         return frozenset()
     return frozenset(place for place, number in enumerate(transcript.numbers) if number and number in numbers)

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from penstock.conversation import mark
-from penstock.conversation.handles import AFTER, handle, numbers_after
+from penstock.conversation.handles import AFTER, name_message, numbers_after
 from penstock.conversation.message import Message, Part, Role, Summary, Text, ToolResult
 from penstock.conversation.pairing import calls_by_id
 from penstock.conversation.rules import UserOpens
@@ -25,7 +25,7 @@ from penstock.conversation.view import Handoff, Kept, Piece, Rewritten, as_messa
 from penstock.errors import TargetTooSmall
 from penstock.measure.weigh import weigh
 from penstock.planning.elide import Elider
-from penstock.planning.layout import Layout, LayoutMaker, PlanLimits, Sacrifice, Wishes
+from penstock.planning.layout import Layout, LayoutMaker, PlanLimits, Rewrites, Sacrifice, Wishes
 from penstock.writing.choice import begin_choice
 from penstock.writing.extractive import ExtractiveWriter
 from penstock.writing.reading import Speaker
@@ -64,9 +64,6 @@ _LEAST_ELIDED = 12  # tokens that a longer message keeps at least when it is eli
 _ELISION_SHARE = 0.5  # eliding alone must leave half of the target for the lines that are needed
 _LONG_RESULT = 200  # characters: of longer results that are alike, the newest stands for all
 
-_Rewrites: TypeAlias = "dict[int, dict[int, Part]]"
-"""Parts that replace others: by the position of the message, then by the place of the part in it."""
-
 
 class Goal(msgspec.Struct, frozen=True):
     """The size to aim at: a target for the list, or a window that the list shares with `outside_tokens`."""
@@ -86,7 +83,7 @@ class CompactionOrder(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     redactor: Redactor
     wishes: Wishes = Wishes()
     make_writer: MakeWriter = ExtractiveWriter
-    """Makes whoever writes the handoff, if there is to be one."""
+    """Makes the writer of the handoff, if there is to be one."""
 
 
 class Fate(StrEnum):
@@ -260,13 +257,13 @@ class _Planner:
         self.layouts = LayoutMaker(transcript, limits, order.wishes, self._elider, order.tokenizer)
 
     def least_handoff(self, layout: Layout, sacrifice: Sacrifice) -> int:
-        """The tokens that must be left for a handoff: in the end none, unless the list cannot begin without."""
+        """Returns the tokens that must be left for a handoff: in the end none, unless the list cannot begin without."""
         if sacrifice < Sacrifice.REQUEST or self._needs_opening(layout):
             return _LEAST_HANDOFF
         return 0
 
     def _needs_opening(self, layout: Layout) -> bool:
-        """True if what stays begins with a speaker who may not open a conversation of this dialect."""
+        """Returns True if what stays begins with a speaker who may not open a conversation of this dialect."""
         if not any(isinstance(rule, UserOpens) for rule in self._transcript.dialect.rules):
             return False
         messages = self._transcript.messages
@@ -274,7 +271,7 @@ class _Planner:
         return next((role for role in speakers if role is not Role.SYSTEM), Role.USER) is not Role.USER
 
     def too_small(self, layout: Layout) -> TargetTooSmall:
-        """The error for a target that even the last layout exceeds: which parts take how much, what would do."""
+        """Returns the error for a target that even the last layout exceeds: which parts take how much, what would do."""
         target = self._limits.target_tokens
         parts = self.layouts.tokens_by_part(layout)
         listed = ", ".join(f"{name} {tokens:,}" for name, tokens in parts.items())
@@ -327,7 +324,7 @@ class _Planner:
         return self.elide_only(self.layouts.lay_out(Sacrifice.NOTHING, spare)) or elided
 
     def _newest_copies(self) -> dict[str, int]:
-        """For each long result the number of the newest message that holds it."""
+        """Returns for each long result the number of the newest message that holds it."""
         return {
             part.text: number
             for message, number in zip(self._transcript.messages, self._transcript.numbers, strict=True)
@@ -340,12 +337,12 @@ class _Planner:
         parts: dict[int, Part] = {}
         for at, part in enumerate(self._transcript.messages[place].parts):
             if isinstance(part, ToolResult) and newest.get(part.text, number) != number:
-                stub = f"{self._elider.stub(part, number)}, the same as {handle(newest[part.text])}"
+                stub = f"{self._elider.stub(part, number)}, the same as {name_message(newest[part.text])}"
                 parts[at] = msgspec.structs.replace(part, text=stub, images=())
         return parts
 
-    def _restore_lines(self, rewritten: _Rewrites, room: int) -> _Rewrites:
-        """Elided results with their most needed lines below the stub, as far as the room allows."""
+    def _restore_lines(self, rewritten: Rewrites, room: int) -> Rewrites:
+        """Returns the elided results with their most needed lines below the stub, as far as the room allows."""
         index = self._transcript.index
         choice = begin_choice(
             self._transcript, self.layouts.request, self._wishes.focus, tokenizer=self._tokenizer
@@ -367,7 +364,7 @@ class _Planner:
             if sum(self._sizes(restored)) <= self._limits.target_tokens or not choice.drop_last():
                 return restored
 
-    def _add_lines(self, rewritten: _Rewrites, choice: ExcerptChoice) -> _Rewrites:
+    def _add_lines(self, rewritten: Rewrites, choice: ExcerptChoice) -> Rewrites:
         index = self._transcript.index
         lines: dict[tuple[int, str], list[str]] = {}
         for number in sorted(choice.chosen):
@@ -384,7 +381,7 @@ class _Planner:
             restored[place] = parts
         return restored
 
-    def _sizes(self, rewritten: _Rewrites) -> list[int]:
+    def _sizes(self, rewritten: Rewrites) -> list[int]:
         messages = self._transcript.messages
         sizes = list(self._transcript.tokens)
         places = sorted(rewritten)
@@ -418,9 +415,7 @@ class _Planner:
         if writer.has_prose:
             attributes[WRITTEN_BY] = MODEL
         kept = [_piece(place, layout.rewritten) for place in stays]
-        while (
-            True
-        ):  # what is written is weighed on the wire, so that a token too many is found and given back
+        while True:  # what is written is weighed as it stands on the wire: a token too many is given back
             note = self._note(budget, writer)
 
             def measure(text: str, note: str = note) -> int:
@@ -440,14 +435,14 @@ class _Planner:
             budget -= over + 1
 
     def _note(self, budget: int, writer: HandoffWriter) -> str:
-        """The first line of a handoff of at most so many tokens."""
+        """Returns the first line of a handoff of at most so many tokens."""
         tool = self._wishes.recall_tool
         if budget < _SHORT_NOTE_BELOW:
             return f"{SHORT_NOTE} {tool} reads {writer.handles}." if tool else SHORT_NOTE
         return f"{writer.note[:-1]}; {tool} reads them." if tool else writer.note
 
     def _next_speaker(self, layout: Layout) -> int:
-        """The first place after the head, among what stays, where not the system speaks."""
+        """Returns the first place after the head, among what stays, where not the system speaks."""
         messages = self._transcript.messages
         stays = layout.positions(len(messages))
         place = layout.head_end
@@ -456,7 +451,7 @@ class _Planner:
         return place
 
     def _role(self, layout: Layout) -> tuple[Role | None, Layout]:
-        """A role under which the handoff may stand, and the layout for it.
+        """Returns a role under which the handoff may stand, and the layout for it.
 
         Where neither role alternates with what is beside it, the head gives up its last messages if that
         helps; else the role is None and the handoff is merged into the message that follows.
@@ -494,7 +489,7 @@ class _Planner:
         written: HandoffText = HandoffText(),  # noqa: B008 - frozen
         handoff_room: int = 0,
     ) -> Plan:
-        """The plan with its exact size: what is new is weighed as it will stand on the wire."""
+        """Returns the plan with its exact size: what is new is weighed as it will stand on the wire."""
         transcript = self._transcript
         sizes: dict[int, int] = {}
         made: list[Message] = []
@@ -537,7 +532,7 @@ class _Planner:
         )
 
 
-def _piece(place: int, rewritten: _Rewrites) -> Piece:
+def _piece(place: int, rewritten: Rewrites) -> Piece:
     parts = rewritten.get(place)
     return Rewritten(place, parts) if parts else Kept(place)
 

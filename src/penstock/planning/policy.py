@@ -62,7 +62,7 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def share(part: float, tokens: int) -> int:
-    """A share of some tokens, rounded down, at least 1 (0.29 of 100 is 29, whatever binary fractions say)."""
+    """Returns a share of some tokens, rounded down, at least 1 (0.29 of 100 is 29, whatever binary fractions say)."""
     return max(1, int(part * tokens + 1e-6))
 
 
@@ -73,7 +73,7 @@ def budgets(
     *,
     emergency: float = 0.95,
 ) -> Budgets:
-    """The budgets for a window. `emergency` is the setting `pressure.emergency`.
+    """Returns the budgets for a window. `emergency` is the setting `pressure.emergency`.
 
     Reserved output comes off the window first, but at most three quarters of it: a larger `max_tokens` is a
     cap that is not meant to be used up, and the prompt would be left with nothing. SettingsError for a window
@@ -109,7 +109,7 @@ def summary_budget(settings: CompressionSettings, compacted_tokens: int, window_
 
 
 def worth_it(tokens_before: int, predicted_after: int, *, forced: bool) -> bool:
-    """True if a plan may run: it saves at least 10 %, or anything at all where it is forced."""
+    """Returns True if a plan may run: it saves at least 10 %, or anything at all where it is forced."""
     saved = tokens_before - predicted_after
     return saved > 0 and (forced or saved * 10 >= tokens_before)
 
@@ -167,7 +167,7 @@ class Thrash(msgspec.Struct, frozen=True, kw_only=True):
     compressible_tokens: int = 0
 
     def after_pass(self, *, effective: bool, compressible_tokens: int) -> Thrash:
-        """The guard after a pass that found `compressible_tokens` it was allowed to shrink."""
+        """Returns the guard after a pass that found `compressible_tokens` it was allowed to shrink."""
         if effective:
             return Thrash(threshold_tokens=self.threshold_tokens)
         return Thrash(
@@ -177,7 +177,7 @@ class Thrash(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def holds_back(self, compressible_tokens: int) -> bool:
-        """True if automatic compaction waits, given what is compressible now."""
+        """Returns True if automatic compaction waits, given what is compressible now."""
         return self.ineffective >= INEFFECTIVE_PASSES and compressible_tokens < self.opens_at_tokens
 
     @property
@@ -231,7 +231,7 @@ class Policy(msgspec.Struct, frozen=True):
         *,
         emergency: float = 0.95,
     ) -> Policy:
-        """The policy for a window; the parameters are those of `budgets`."""
+        """Returns the policy for a window; the parameters are those of `budgets`."""
         return cls(settings, budgets(settings, window_tokens, reserved_output_tokens, emergency=emergency))
 
     def preflight(self, prompt_tokens: int, guard: Guard = _OPEN) -> Decision:

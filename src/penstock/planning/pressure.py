@@ -60,7 +60,7 @@ class Pressure(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def observe(self, prompt_tokens: int) -> tuple[Pressure, tuple[Notice, ...]]:
-        """The pressure at `prompt_tokens`, and a notice for each level newly reached, the mildest first."""
+        """Returns the pressure at `prompt_tokens`, and a notice for each level newly reached, the mildest first."""
         reached = frozenset(level for level in Level if prompt_tokens >= self.limit_tokens(level))
         notices = tuple(self._notice(level, prompt_tokens) for level in Level if level in reached - self.said)
         threshold = self.budgets.threshold_tokens
@@ -83,7 +83,7 @@ class Pressure(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.said, key=list(Level).index, default=None)
 
     def limit_tokens(self, level: Level) -> int:
-        """The prompt tokens at which a level begins."""
+        """Returns the prompt tokens at which a level begins."""
         match level:
             case Level.LOG:
                 return share(self.settings.log, self.budgets.threshold_tokens)

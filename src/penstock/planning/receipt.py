@@ -52,7 +52,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     dialect: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The receipt as JSON."""
+        """Returns the receipt as JSON."""
         plain = {**msgspec.structs.asdict(self), "attempts": list(self.attempts)}
         return {**plain, "ratio": round(self.ratio, 4)}
 

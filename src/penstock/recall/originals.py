@@ -22,9 +22,9 @@ from penstock.writing.stubs import arguments_of, describe, main_argument, shorte
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["TITLE_CHARACTERS", "redact_message", "write_original", "write_title"]
+__all__ = ["redact_message", "write_original", "write_title"]
 
-TITLE_CHARACTERS = 120
+_TITLE_CHARACTERS = 120
 _BETWEEN = "\n\n"
 
 
@@ -53,7 +53,7 @@ def write_title(message: Message, calls: Mapping[str, ToolCall], redact: Callabl
             case Image():
                 words = _describe_image(part)
         if words:
-            return shorten(words, TITLE_CHARACTERS)
+            return shorten(words, _TITLE_CHARACTERS)
     return ""
 
 

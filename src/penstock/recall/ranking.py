@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from penstock.recall.query import Query
 
 __all__ = [
-    "GAP",
     "Candidate",
     "Cues",
     "Hit",
@@ -77,7 +76,7 @@ _MOST_LABELLED = 2.0
 _STRONGEST = 5  # the strongest words of a query together are one full label
 _LONGEST_ECHO = 5  # words
 
-GAP = "\n…\n"
+_GAP = "\n…\n"
 _OVERHEAD = 30  # characters added to each length, or the shortest fragment would always come first
 _LEAST_ROOM = 40
 _NO_ORIGIN = Origin(0, 0, 0, 0, Speaker.RESULT)
@@ -446,7 +445,7 @@ def _fill_excerpt(pieces: _Pieces, rows: Iterable[int], characters: int) -> tupl
     The best are those that add the most for their length.
     """
     lengths, gains = pieces.lengths, pieces.gains
-    room = characters + len(GAP)
+    room = characters + len(_GAP)
     heap = [(-gains[row] / (lengths[row] + _OVERHEAD), row) for row in rows]
     heapq.heapify(heap)
     chosen: list[int] = []
@@ -455,7 +454,7 @@ def _fill_excerpt(pieces: _Pieces, rows: Iterable[int], characters: int) -> tupl
     while heap and room > _LEAST_ROOM:
         _, row = heapq.heappop(heap)
         length = lengths[row]
-        if length + len(GAP) > room:
+        if length + len(_GAP) > room:
             continue
         added = pieces.compute_gain(row, shown)
         if added <= 0.0:
@@ -467,7 +466,7 @@ def _fill_excerpt(pieces: _Pieces, rows: Iterable[int], characters: int) -> tupl
         chosen.append(row)
         shown |= pieces.values[row]
         total += added
-        room -= length + len(GAP)
+        room -= length + len(_GAP)
     return total, sorted(chosen)
 
 
@@ -476,7 +475,7 @@ def _join_fragments(fragments: Sequence[Fragment]) -> str:
     text, last = "", None
     for fragment in fragments:
         if last is not None:
-            text += "\n" if fragment.place == last + 1 else GAP
+            text += "\n" if fragment.place == last + 1 else _GAP
         text += fragment.text
         last = fragment.place
     return text
@@ -496,7 +495,7 @@ def draw_excerpt(text: str, query: Query, characters: int) -> str:
     scores = score_fragments(query, fragments, _count_terms(query, fragments)).tolist()
     best = max(range(len(fragments)), key=scores.__getitem__)
     rest = [row for row in range(len(fragments)) if row != best]
-    room = characters - len(fragments[best].text) - len(GAP)
+    room = characters - len(fragments[best].text) - len(_GAP)
     pieces = _Pieces([len(one.text) for one in fragments], scores, [set()] * len(fragments), {})
     beside = _fill_excerpt(pieces, rest, room)[1]
     return _join_fragments([fragments[row] for row in sorted([best, *beside])])

@@ -12,7 +12,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-__all__ = ["STOP_WORDS", "find_terms", "index_terms", "locate_tokens", "split_tokens", "split_words"]
+__all__ = ["STOP_WORDS", "find_terms", "index_terms", "locate_tokens", "split_tokens"]
 
 _COMMON = """
 a about all also am an and are as at be been but by can could did do does for from had has have he her here his how i
@@ -60,7 +60,7 @@ def find_terms(token: str) -> tuple[str, ...]:
 
     These are its words and their parts, then the whole token where it joins several words.
     """
-    words = split_words(token)
+    words = _split_words(token)
     if len(words) == 1:
         return _find_terms_of_word(words[0])
     found = [term for word in words for term in _find_terms_of_word(word)]
@@ -69,7 +69,7 @@ def find_terms(token: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def split_words(token: str) -> list[str]:
+def _split_words(token: str) -> list[str]:
     """Returns the words of a token, in order; text without spaces apart from other writing."""
     return (_ASCII_WORD if token.isascii() else _WORD).findall(token)
 

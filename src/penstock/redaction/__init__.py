@@ -7,8 +7,7 @@ leaves their names. Pure: the values of the process's own secrets come from the 
 
 from __future__ import annotations
 
-from penstock.redaction.environment import secret_variables
-from penstock.redaction.redactor import Redactor
+from penstock.redaction.redactor import Redactor, secret_variables
 from penstock.redaction.secret import REDACTED, Detector, Secret
 
 __all__ = ["REDACTED", "Detector", "Redactor", "Secret", "secret_variables"]

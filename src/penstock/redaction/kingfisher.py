@@ -18,7 +18,7 @@ __all__ = ["kingfisher"]
 
 
 def kingfisher(cache_dir: str | None = None) -> Detector:
-    """A detector for `Redactor(detectors=…)`. Takes seconds to make, half a second with a cache: share it.
+    """Returns a detector for `Redactor(detectors=…)`. Takes seconds to make, half a second with a cache: share it.
 
     Nothing is written unless `cache_dir` names a folder for the compiled rules. Nothing is ever sent: secrets
     are found, not tried out.

@@ -18,7 +18,7 @@ from penstock.redaction.value import is_literal, looks_chosen, looks_random
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["RULES", "Tells", "is_telling", "spellings"]
+__all__ = ["RULES", "Tells"]
 
 
 # Names that tell: what follows them may be a secret.
@@ -58,8 +58,8 @@ _LEFT_PART = re.compile(r"[\w.$-]*\Z")
 _NEXT_WORD = re.compile(r"(?<=.)_(\w)")
 
 
-def spellings(tells: Tells) -> tuple[str, ...]:
-    """The names as people write them: api_key, API_KEY, X-API-Key, api key, apiKey, ApiKey."""
+def _spellings(tells: Tells) -> tuple[str, ...]:
+    """Returns the names as people write them: api_key, API_KEY, X-API-Key, api key, apiKey, ApiKey."""
     forms: set[str] = set()
     for name in _NAMES[tells].split():
         word = name.replace("~", " ")
@@ -78,7 +78,7 @@ def spellings(tells: Tells) -> tuple[str, ...]:
     return tuple(sorted(forms))
 
 
-def is_telling(text: str, start: int, suffix: str) -> int | None:
+def _is_telling(text: str, start: int, suffix: str) -> int | None:
     """Returns where the name begins whose telling part stands at `start`, or None if the name means something else.
 
     `tokenizer`, `password_field` and `max_tokens` hold a telling word and tell nothing.
@@ -130,7 +130,6 @@ _LINE_END = re.compile(r"[ \t]*(?:\Z|[\n\r#]|\\[nr])")
 _NETRC = re.compile(r"\blogin\s+\S+\s+\Z")
 _ENDS_A_PAIR = frozenset({"", " ", "\n", "\r", "\t", '"', "'", "\\"})
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
-_CAMEL_CASE = re.compile(r"[A-Za-z_$]*[A-Z_$][A-Za-z_$]*")  # the name of a type or a variable
 _LONG_RUN = re.compile(r"[A-Za-z0-9+/_.~-]{20}")
 _TOKEN = re.compile(r"[A-Za-z0-9+/_.~-]+={0,2}")
 
@@ -155,7 +154,7 @@ class _Site(msgspec.Struct, frozen=True):
         return self.text[self.end : self.end + 1]
 
     def is_flag(self) -> bool:
-        """True if a space ties the value to its name: `--name value`, `setx NAME value`."""
+        """Returns True if a space ties the value to its name: `--name value`, `setx NAME value`."""
         return self.name.startswith("-") or self.text.endswith("setx ", 0, self.begin)
 
     def is_setting(self) -> bool:
@@ -165,13 +164,13 @@ class _Site(msgspec.Struct, frozen=True):
         return self.is_flag() and self.tie.isspace()
 
     def is_line(self) -> bool:
-        """True if name and value have a line to themselves, as in YAML."""
+        """Returns True if name and value have a line to themselves, as in YAML."""
         head = self.text[max(0, self.begin - 60) : self.begin]
         return _LINE_END.match(self.text, self.end) is not None and _LINE_HEAD.search(head) is not None
 
 
 def _rule(tells: Tells) -> RedactionRule:
-    return RedactionRule(spellings(tells), _finder(tells))
+    return RedactionRule(_spellings(tells), _finder(tells))
 
 
 def _finder(tells: Tells) -> Find:
@@ -179,7 +178,7 @@ def _finder(tells: Tells) -> Find:
         tail = _TAIL.match(text, end)
         if tail is None or (tail["space"] and not _may_follow_a_space(text, start, tail.end(), tells)):
             return
-        begin = is_telling(text, start, tail["suffix"])
+        begin = _is_telling(text, start, tail["suffix"])
         value = _VALUE.match(text, tail.end()) if begin is not None else None
         if begin is None or value is None or value.lastgroup is None:
             return
@@ -208,14 +207,14 @@ def _may_follow_a_space(text: str, start: int, end: int, tells: Tells) -> bool:
 
 
 def _end_of_bare(text: str, first: int, last: int) -> int:
-    """A full stop or colon behind a bare value is not part of it."""
+    """Returns the end of a bare value, before a full stop, comma or colon that is not part of it."""
     while last > first and text[last - 1] in ".:,":
         last -= 1
     return last
 
 
 def _accepts_call(site: _Site, value: str) -> bool:
-    """True if the argument of a call is a secret: `Secret("…")` may hold one, `getenv("…")` does not."""
+    """Returns True if the argument of a call is a secret: `Secret("…")` may hold one, `getenv("…")` does not."""
     return site.how != "element" and is_literal(value) and looks_random(value)
 
 
@@ -263,7 +262,7 @@ def _is_netrc(site: _Site) -> bool:
 
 
 def _accepts_word(site: _Site, value: str) -> bool:
-    """True if a bare value that does not look random is a secret: yes, where no code can stand."""
+    """Returns True if a bare value that does not look random is a secret: yes, where no code can stand."""
     chosen = looks_chosen(value) and len(value) >= 6
     if site.tells is Tells.SECRET:
         return (

@@ -201,7 +201,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 def _stands_free(text: str, start: int) -> bool:
-    """True if the token is not the rest of a word or of base64."""
+    """Returns True if the token is not the rest of a word or of base64."""
     before = text[start - 1] if start else " "
     if before in "+/" and text[start : start + 4].isalnum():
         return False
@@ -209,7 +209,7 @@ def _stands_free(text: str, start: int) -> bool:
 
 
 def _is_filled(token: str) -> bool:
-    """True if the token is not a filler such as xxxx or 0000."""
+    """Returns True if the token is not a filler such as xxxx or 0000."""
     return len(set(token)) >= 9 and not is_masked(token)
 
 

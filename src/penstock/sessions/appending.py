@@ -57,7 +57,7 @@ def encode_given(given: Sequence[Any], wires: Sequence[Any]) -> tuple[list[bytes
 
 
 def _utf8(given: str | bytes | bytearray) -> bytes | None:
-    """The JSON as it can stand inside other JSON; None for another encoding, a byte order mark or a lone surrogate."""
+    """Returns the JSON as it can stand inside other JSON; None for another encoding, a byte order mark or a lone surrogate."""
     try:
         raw = given.encode() if isinstance(given, str) else bytes(given)
         raw.decode()
@@ -96,6 +96,6 @@ def prepare_messages(
 
 
 def _stands_for(message: Message) -> tuple[str, ...]:
-    """The stored results whose previews are in the message."""
+    """Returns the stored results whose previews are in the message."""
     texts = [part.text for part in message.parts if isinstance(part, ToolResult)]
     return tuple(handle for text in texts for handle in find_stored_handles(text))

@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.message import ToolCall, ToolResult
-from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten
+from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten, is_merged
 from penstock.sessions.facts import record_facts
 from penstock.sessions.stored_view import read_view
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.conversation.message import Message, Part
     from penstock.conversation.view import Piece, ViewMessage
-    from penstock.engine.compressed import Compressed
+    from penstock.engine.compress import Compressed
     from penstock.redaction import Redactor
     from penstock.sessions.stored_view import StoredView
     from penstock.stores.store import Store
@@ -79,7 +79,7 @@ def draft_compaction(
 
 
 def _record_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:
-    """The pieces of a compaction of this view, by positions of the log.
+    """Returns the pieces of a compaction of this view, by positions of the log.
 
     What the view had rewritten already stays rewritten. A handoff stands for all that the one before it stood for.
     What was mended in a broken list is not recorded: the log keeps its faults, and every compaction mends them anew.
@@ -107,7 +107,7 @@ def _record_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:
 def _as_logged(
     parts: Mapping[int, Part], read: Message, given: int | None, view: StoredView
 ) -> Mapping[int, Part]:
-    """The parts by their place in the logged message.
+    """Returns the parts by their place in the logged message.
 
     They are numbered as they were read: where the message had to be mended first, some of its parts were gone or moved.
     """
@@ -127,7 +127,7 @@ def _as_logged(
 
 
 def _same(one: Part, other: Part) -> bool:
-    """True where both are the same part, but for the id of a call, which a list may have made up."""
+    """Returns True where both are the same part, but for the id of a call, which a list may have made up."""
     if isinstance(one, (ToolCall, ToolResult)) and isinstance(other, (ToolCall, ToolResult)):
         return msgspec.structs.replace(one, call_id="") == msgspec.structs.replace(other, call_id="")
     return one == other
@@ -140,20 +140,20 @@ def _record_message(
     view: StoredView,
     before: Mapping[int, Rewritten],
 ) -> list[Piece]:
-    """The piece of one message, with what was rewritten in it before."""
+    """Returns the piece of one message, with what was rewritten in it before."""
     given = sources[place]
     if given is None:
         return []
     position = view.positions[given]
     if position is None:  # a handoff that stays
-        return [[piece for piece in view.pieces if not _is_merged(piece)][given]]
+        return [[piece for piece in view.pieces if not is_merged(piece)][given]]
     earlier = before.get(position)
     changed = {**(earlier.parts if earlier is not None else {}), **parts}
     return [Rewritten(position, changed) if changed else Kept(position)]
 
 
 def _uncover_what_stands(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """The pieces, with no handoff standing for a message that stands beside it: one that was pinned and came back."""
+    """Returns the pieces, with no handoff standing for a message that stands beside it: one that was pinned and came back."""
     standing = {piece.position for piece in pieces if not isinstance(piece, Handoff)}
     return tuple(
         msgspec.structs.replace(piece, covers=tuple(sorted(set(piece.covers) - standing)))
@@ -161,10 +161,6 @@ def _uncover_what_stands(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
         else piece
         for piece in pieces
     )
-
-
-def _is_merged(piece: Piece) -> bool:
-    return isinstance(piece, Handoff) and piece.role is None
 
 
 def _find_positions(covers: Iterable[int], sources: Sequence[int | None], view: StoredView) -> set[int]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.opening import mend_wires
 from penstock.conversation.wire import encode_wire, parse_json
-from penstock.sessions.sendable import sendable
 from penstock.sessions.stored_view import read_view
 from penstock.transfer.convert import convert
 
@@ -49,7 +49,7 @@ def export_conversation(
     source, target = dialect_named(row.dialect), dialect_named(dialect)
     converted = convert(decode_all(source, [parse_json(raw) for raw in raws]), source, target)
     # A view is to be sent, and what one dialect allows another may not: that an assistant speaks first.
-    wires = [one.wire for one in sendable(converted.wires, target)] if view else converted.wires
+    wires = [one.wire for one in mend_wires(converted.wires, target)] if view else converted.wires
     return Export(target.name, [encode_wire(wire) for wire in wires], converted.lost, missing)
 
 

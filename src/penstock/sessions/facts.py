@@ -16,10 +16,10 @@ from penstock.stores.values import NewFact
 from penstock.writing.ledger import Fact, FactKind, Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from penstock.conversation.view import Piece
-    from penstock.engine.compressed import Compressed
+    from penstock.engine.compress import Compressed
     from penstock.planning.plan import Plan
     from penstock.redaction import Redactor
     from penstock.stores.values import FactRow
@@ -93,45 +93,34 @@ def _collect_leaving(
     plan: Plan,
     redactor: Redactor,
     *,
-    shortened: Collection[int] = (),
-    earlier: Iterable[KeptFact] = (),
-    most: int = MOST_FACTS,
+    shortened: set[int],
+    earlier: Sequence[KeptFact],
 ) -> list[KeptFact]:
-    """The facts of messages that the plan takes out of the view, the most needed first, the newest of each kind first.
+    """Returns the facts of messages that the plan takes out of the view, the most needed first, the newest of each kind first.
 
-    `shortened` are the numbers of messages that an earlier compaction had rewritten, `earlier` the facts that were kept
-    before: of the constraints among them, those that have been changed since come again.
+    `shortened` are the numbers of messages that an earlier compaction had rewritten, `earlier` the constraints that
+    were kept before and that nothing had changed: those that have been changed since come again.
     """
     whole = {piece.position for piece in plan.pieces if isinstance(piece, Kept)}
-    known = set(shortened)
     leaving = {
         number
         for place, number in enumerate(transcript.numbers)
-        if number and place not in whole and number not in known
+        if number and place not in whole and number not in shortened
     }
-    facts = list(_read_facts(transcript, redactor))
+    # A message without a number is one that repair put in: the log does not hold it.
+    facts = [fact for fact in transcript.facts(redactor, len(transcript.messages)) if fact.number]
     # A call and its outcome are one fact: it is told with the first of the two that leaves.
-    told = {fact.call_id for fact in facts if fact.kind is FactKind.OUTCOME and fact.number in known}
+    told = {fact.call_id for fact in facts if fact.kind is FactKind.OUTCOME and fact.number in shortened}
     answered = {fact.call_id for fact in facts if fact.kind is FactKind.OUTCOME and fact.number in leaving}
     leaving |= {fact.number for fact in facts if fact.kind is FactKind.CALL and fact.call_id in answered}
-    before = [fact for fact in earlier if fact.kind is KeptKind.CONSTRAINT and not fact.superseded_by]
-    fresh = (fact for fact in facts if fact.number not in known and fact.call_id not in told)
-    ledger = Ledger.of([*_as_facts(before), *fresh])
-    again = {(fact.number, fact.text) for fact in before}
+    fresh = (fact for fact in facts if fact.number not in shortened and fact.call_id not in told)
+    ledger = Ledger.of([*_as_facts(earlier), *fresh])
+    again = {(fact.number, fact.text) for fact in earlier}
     return [
         fact
         for fact in _list_facts(ledger)
         if fact.number in leaving or (fact.superseded_by and (fact.number, fact.text) in again)
-    ][:most]
-
-
-def _read_facts(transcript: Transcript, redactor: Redactor) -> Iterator[Fact]:
-    for message, number, reading in zip(
-        transcript.messages, transcript.numbers, transcript.readings, strict=True
-    ):
-        if number:
-            for fact in reading.facts(message, redactor):
-                yield msgspec.structs.replace(fact, number=number)
+    ][:MOST_FACTS]
 
 
 def _as_facts(constraints: Sequence[KeptFact]) -> list[Fact]:

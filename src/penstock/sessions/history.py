@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.conversation.dialects import decode_all, dialect_named
-from penstock.conversation.handles import HandleKind, parse_handle
-from penstock.conversation.message import ToolCall
+from penstock.conversation.handles import HandleKind, name_message, parse_handle
+from penstock.conversation.pairing import calls_by_id
 from penstock.conversation.view import Handoff, Kept
 from penstock.conversation.wire import parse_json
 from penstock.errors import UnknownHandle
@@ -16,13 +16,14 @@ from penstock.recall.history import HistoryPlace
 from penstock.recall.originals import write_original, write_title
 from penstock.recall.passages import cut_passages
 from penstock.recall.query import find_topic, find_values
+from penstock.sessions.pins import stands_whole
 from penstock.sessions.stored_view import read_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.conversation.dialects.base import Dialect
-    from penstock.conversation.message import Message
+    from penstock.conversation.message import Message, ToolCall
     from penstock.recall.embedding import Embedder
     from penstock.recall.history import Finding
     from penstock.recall.ranking import Wish
@@ -104,9 +105,7 @@ class SessionHistory:
             characters=len(write_original(message)),
             tokens=entry.tokens,
             at=entry.created,
-            in_view=newest is None
-            or position >= newest.compaction.length
-            or Kept(position) in newest.compaction.pieces,
+            in_view=stands_whole(newest.compaction if newest is not None else None, position),
         )
 
     def _describe_summary(self, handle: str, row: CompactionRow) -> HistoryPlace:
@@ -124,7 +123,7 @@ class SessionHistory:
             tokens=self._count(text),
             at=row.created,
             in_view=newest is not None and newest.key == row.key,
-            inside=tuple(f"m{place + 1}" for place in covers),
+            inside=tuple(name_message(place + 1) for place in covers),
         )
 
     def _describe_result(self, handle: str) -> HistoryPlace:
@@ -152,16 +151,13 @@ class SessionHistory:
         return self._dialect().decode(parse_json(entry.raw))
 
     def _turn(self, position: int) -> int:
-        """The number of the message that begins the turn."""
+        """Returns the number of the message that begins the turn."""
         entries = self._store.read_from(self.session_id, max(0, position - _BACK), min(position, _BACK) + 1)
         return next((entry.position + 1 for entry in reversed(entries) if entry.role != "tool"), position + 1)
 
     def _calls_before(self, position: int) -> dict[str, ToolCall]:
         entries = self._store.read_from(self.session_id, max(0, position - _BACK), min(position, _BACK))
-        messages = decode_all(self._dialect(), [parse_json(entry.raw) for entry in entries])
-        return {
-            part.call_id: part for message in messages for part in message.parts if isinstance(part, ToolCall)
-        }
+        return calls_by_id(decode_all(self._dialect(), [parse_json(entry.raw) for entry in entries]))
 
     def _compaction(self, handle: str, number: int) -> CompactionRow:
         rows = self._store.compactions(self.session_id, undone=True)
@@ -188,7 +184,7 @@ class SessionHistory:
         return find_topic([dialect.decode(wire) for wire in view.wires[-_BACK:]])
 
     def _values(self, view: StoredView, newest: CompactionRow | None) -> frozenset[str]:
-        """Every value in the view. Messages that were looked at before are not looked at again until a compaction."""
+        """Returns every value in the view. Messages that were looked at before are not looked at again until a compaction."""
         length, compaction = (newest.compaction.length, newest.key) if newest is not None else (0, 0)
         dialect = self._dialect()
         known: dict[tuple[int, int], frozenset[str]] = {}

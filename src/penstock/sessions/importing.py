@@ -93,7 +93,7 @@ def adopt_conversation(
 
 
 def _drop_last(recorded: RecordedConversation) -> RecordedConversation:
-    """The conversation up to its last message."""
+    """Returns the conversation without its last message."""
     length = len(recorded.messages) - 1
     return msgspec.structs.replace(
         recorded,
@@ -162,7 +162,7 @@ def _open_branch(store: Store, prepared: _Adoptee, session: NewSession, shared: 
 
 
 def _make_session(store: Store, session: NewSession, make: Callable[[], SessionRow]) -> SessionRow:
-    """The session that is made. Raises StoreConflict where another process has made it meanwhile."""
+    """Returns the session that is made. Raises StoreConflict where another process has made it meanwhile."""
     try:
         return make()
     except StoreConflict:
@@ -228,7 +228,7 @@ def _write_signature(recorded: RecordedConversation) -> bytes:
 
 
 def _is_under_way(store: Store, row: SessionRow, now: float) -> bool:
-    """True where another process may be importing the same: its messages are there, and their costs not booked yet."""
+    """Returns True where another process may be importing the same: its messages are there, and their costs not booked yet."""
     last = store.note(LAST_USED, row.conversation)
     return last is not None and abs(now - float(last)) < _LONGEST_SECONDS
 

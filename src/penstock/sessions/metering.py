@@ -143,7 +143,7 @@ _IDS_ARE_UNIQUE = (Pairing.MERGED, Pairing.ANYWHERE)  # a call may not have the 
 
 
 def _last_round(messages: Sequence[Message], dialect: Dialect) -> int:
-    """The last place but the end at which the list may be cut and no call before it waits for a result."""
+    """Returns the last place but the end at which the list may be cut and no call before it waits for a result."""
     waiting = min((place.message for place in match(messages, dialect.pairing).open), default=len(messages))
     cuts = legal_cuts(messages, dialect.rules)
     return max((cut for cut in cuts if cut <= waiting and cut < len(messages)), default=0)

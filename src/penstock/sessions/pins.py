@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.conversation.cuts import Cuts
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role
 from penstock.conversation.rules import legal_cuts
 from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten
 from penstock.conversation.wire import parse_json
+from penstock.writing.transcript import Cuts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -58,7 +58,7 @@ def bring_back_pinned(
 
 
 def _find_inseparable(store: Store, session: SessionRow, position: int) -> range:
-    """The messages that may not be parted from one; none where there are too many to say."""
+    """Returns the messages that may not be parted from one; none where there are too many to say."""
     start = max(0, position - _AROUND)
     entries = store.read_from(session.id, start, 2 * _AROUND + 1)
     dialect = dialect_named(session.dialect)

@@ -127,7 +127,7 @@ def find_stored_handles(text: str) -> tuple[str, ...]:
 
 
 def _cut(text: str, most: int) -> str:
-    """The beginning of the text, up to a line end where that keeps half of it."""
+    """Returns the beginning of the text, up to a line end where that keeps half of it."""
     if len(text) <= most:
         return text
     head = text[:most]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.stores.store import Store
     from penstock.stores.values import SessionRow
 
-__all__ = ["READ_FILE", "ResultKeeper", "make_result_handle"]
+__all__ = ["READ_FILE", "ResultKeeper"]
 
 
 READ_FILE = "read_file"
@@ -88,7 +88,7 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
         return kept
 
     def _is_too_much(self, turn: _Turn, spent: int) -> bool:
-        """True where the results of a turn may have to be stored: they are worth a closer look."""
+        """Returns True where the results of a turn may have to be stored: they are worth a closer look."""
         limits = [limit for limit in self.tool_limits.values() if limit is not None]
         sizes = [len(part.text) for _, _, part in turn]
         return (
@@ -97,7 +97,7 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _read_last(self, count: int) -> list[Any]:
-        """The last messages of the log."""
+        """Returns the last messages of the log."""
         length = self.store.log_tip(self.session.id).length
         start = max(0, length - count)
         return [parse_json(entry.raw) for entry in self.store.read_from(self.session.id, start)]
@@ -123,7 +123,7 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
         return LargeResult(part.text, limit, last=limit is None, stays=stays)
 
     def _reads_back(self, call: ToolCall) -> bool:
-        """True where the call reads what was stored: by a recall tool, or as a file that has a result's handle for its name."""
+        """Returns True where the call reads what was stored: by a recall tool, or as a file that has a result's handle for its name."""
         if call.name in TOOL_NAMES:
             return True
         if tool_family(call.name) is not ToolFamily.READ:
@@ -136,7 +136,7 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _store(self, text: str, call: ToolCall | None, room: int) -> str:
-        handle = make_result_handle(self.session.conversation, text)
+        handle = _make_result_handle(self.session.conversation, text)
         tool = call.name if call is not None else ""
         result = StoredResult(id=handle, session=self.session.id, tool=tool, text=text, created=time.time())
         try:
@@ -147,14 +147,14 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
         return write_preview(text, room, handle, self.redact, self.recall_tool)
 
 
-def make_result_handle(conversation: str, text: str) -> str:
+def _make_result_handle(conversation: str, text: str) -> str:
     """Returns the handle of a result: the same text in the same conversation has the same one."""
     content = f"{conversation}\n{text}".encode("utf-8", "surrogatepass")
     return f"r{hashlib.blake2b(content, digest_size=6).hexdigest()}"
 
 
 def _group_turns(messages: Sequence[Message]) -> Iterator[_Turn]:
-    """The results of messages that follow each other, with the place of each message and of the part in it."""
+    """Yields the results of messages that follow each other, with the place of each message and of the part in it."""
     turn: _Turn = []
     for place, message in enumerate(messages):
         results = _results_of(message)

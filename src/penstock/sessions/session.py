@@ -19,7 +19,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.conversation.dialects import decode_all, dialect_named
-from penstock.conversation.handles import parse_message_handle
+from penstock.conversation.handles import name_message, parse_message_handle
 from penstock.conversation.view import ViewMessage
 from penstock.conversation.wire import parse_json
 from penstock.engine.attempt import WriterMemory
@@ -51,7 +51,7 @@ from penstock.stores.values import BRANCH, COMPRESSION, SUBAGENT, NewCompaction,
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.engine.compressed import Compressed
+    from penstock.engine.compress import Compressed
     from penstock.engine.summariser import Summariser
     from penstock.errors import ErrorClass
     from penstock.measure.windows import Window
@@ -139,7 +139,9 @@ class Session:
         StoreConflict where another process has appended meanwhile (`refresh`, look at what it was, and append anew).
         """
         logged = self.log_messages(messages, keep_results=keep_results)
-        return [f"m{position + 1}" for message in logged if (position := message.position) is not None]
+        return [
+            name_message(position + 1) for message in logged if (position := message.position) is not None
+        ]
 
     def log_messages(self, messages: Sequence[Any], *, keep_results: bool = False) -> list[ViewMessage]:
         """Appends messages, as `append` does; returns them as they stand in the view from now on.
@@ -515,7 +517,7 @@ class Session:
         return self._meter
 
     def _count_view(self) -> CountedView:
-        """The tokens of the present view: what is known of it, and what was logged since."""
+        """Returns the tokens of the present view: what is known of it, and what was logged since."""
         newest, tip = self.store.newest_compaction(self.id), self.store.log_tip(self.id)
         key, dialect = newest.key if newest is not None else 0, dialect_named(self._row.dialect)
         counted = self._counted

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.conversation.dialects import dialect_named
+from penstock.conversation.handles import name_message
+from penstock.conversation.opening import mend_wires
 from penstock.conversation.view import ViewMessage, fold, positions_in, write_view
 from penstock.conversation.wire import encode_wire
 from penstock.errors import StoreError
-from penstock.sessions.sendable import sendable
 
 if TYPE_CHECKING:
     from penstock.conversation.view import Compaction, Piece
@@ -55,7 +56,7 @@ class StoredView(msgspec.Struct, frozen=True, eq=False):
             ViewMessage(sent.wire, encode_wire(sent.wire))
             if sent.place is None
             else self.messages[sent.place]
-            for sent in sendable(self.wires, dialect_named(self.dialect))
+            for sent in mend_wires(self.wires, dialect_named(self.dialect))
         ]
 
 
@@ -70,7 +71,7 @@ def read_view(store: Store, session: SessionRow, compaction: Compaction | None, 
     if len(raws) < len(wanted):
         missing = min(set(wanted) - raws.keys())
         raise StoreError(
-            f"m{missing + 1} of conversation {session.conversation} is not in the store: penstock doctor says what is "
+            f"{name_message(missing + 1)} of conversation {session.conversation} is not in the store: penstock doctor says what is "
             "damaged, penstock sessions export writes what is there"
         )
     return StoredView(write_view(pieces, raws, dialect_named(session.dialect)), pieces, session.dialect)

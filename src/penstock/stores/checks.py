@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from penstock.conversation.message import Message
     from penstock.stores.database import Row, Transaction
 
-__all__ = ["MAKE_ANEW", "CheckedLog", "check_log", "check_search_index", "find_faults", "mend"]
+__all__ = ["CheckedLog", "find_faults", "mend"]
 
 _RESULTS_AT_ONCE = 20  # each may have megabytes
 _ROUNDS = 5  # what one mends may show another: an entry that goes leaves a message that nothing leads to
 _AT_ONCE = 500  # messages that are held while they are checked
-MAKE_ANEW = "UPDATE index_version SET version = 0"
+_MAKE_ANEW = "UPDATE index_version SET version = 0"
 _SOURCES = ((0, "messages", "messages"), (1, "compactions", "summaries"), (2, "results", "stored results"))
 
 
@@ -52,7 +52,7 @@ def find_faults(do: Transaction) -> Iterator[CheckFinding]:
     for row in do.rows(
         "SELECT key, id, dialect, tip, length, view, forked_from, fork_length, tokens FROM conversations ORDER BY key"
     ):
-        log = check_log(do, row)
+        log = _check_log(do, row)
         where = f"conversation {row[1]}"
         yield from (_report(where, what) for what in log.broken)
         if log.mended_end is not None:
@@ -67,7 +67,7 @@ def find_faults(do: Transaction) -> Iterator[CheckFinding]:
         yield from _check_sessions(do, row[0], where)
     yield from _check_results(do)
     yield from _find_orphans(do)
-    yield from (_report("search index", what, MAKE_ANEW) for what in check_search_index(do))
+    yield from (_report("search index", what, _MAKE_ANEW) for what in _check_search_index(do))
 
 
 def mend(do: Transaction) -> list[StoreFault]:
@@ -252,7 +252,7 @@ class CheckedLog(msgspec.Struct):
     mended_end: tuple[bytes, int] | None = None
 
 
-def check_log(do: Transaction, row: Row) -> CheckedLog:
+def _check_log(do: Transaction, row: Row) -> CheckedLog:
     """Checks the log of a row of `conversations`; what it shares with another is checked there."""
     conversation, _, dialect, tip, length, _, source, shared = row[:8]
     log = CheckedLog([], [])
@@ -364,7 +364,7 @@ def _digest(content: bytes, dialect: Dialect) -> bytes | None:
     return None if message is None else content_digest(message)
 
 
-def check_search_index(do: Transaction) -> Iterator[str]:
+def _check_search_index(do: Transaction) -> Iterator[str]:
     """Yields what is not as it should be with the search index.
 
     It is made of what the store holds, so making it anew mends all of it; nothing is said of an index that

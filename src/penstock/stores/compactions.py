@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = [
     "commit_compaction",
     "find_newest",
-    "insert_facts",
     "knows_its_positions",
     "list_compactions",
     "list_facts",
@@ -119,7 +118,7 @@ def _insert(do: Transaction, conversation: int, session: int, new: NewCompaction
         clean_label(new.key),
     )
     key = require_row(row)[0]
-    insert_facts(do, conversation, key, new.facts)
+    _insert_facts(do, conversation, key, new.facts)
     do.run("UPDATE conversations SET view = ?, updated = ? WHERE key = ?", key, at, conversation)
     return _build_compaction(require_row(do.one(f"{_COMPACTION} AND c.key = ?", conversation, key)))
 
@@ -190,7 +189,7 @@ def read_pieces(data: bytes) -> tuple[Piece, ...]:
         return msgspec.convert(parse_json(data), tuple[Piece, ...], str_keys=True)
 
 
-def insert_facts(do: Transaction, conversation: int, compaction: int, facts: Sequence[NewFact]) -> None:
+def _insert_facts(do: Transaction, conversation: int, compaction: int, facts: Sequence[NewFact]) -> None:
     """Writes the facts of a compaction, in the order in which they are given. They go with it."""
     do.run_many(
         "INSERT INTO facts (compaction, place, conversation, position, kind, label, text, uses, superseded) "

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from penstock.stores.database import Row, Transaction
 
-__all__ = ["delete_conversations", "expire_conversation", "find_with_subagents", "list_due"]
+__all__ = ["delete_conversations", "expire_conversation", "list_due"]
 
 _DUE = (
     "SELECT c.key, c.id, c.updated, c.length FROM conversations c WHERE c.updated < ? AND NOT EXISTS "
@@ -26,10 +26,10 @@ def delete_conversations(do: Transaction, conversation: int) -> int:
 
     Nobody else may write meanwhile.
     """
-    return sum(_delete(do, key) for key in reversed(find_with_subagents(do, conversation)))
+    return sum(_delete(do, key) for key in reversed(_find_with_subagents(do, conversation)))
 
 
-def find_with_subagents(do: Transaction, conversation: int) -> list[int]:
+def _find_with_subagents(do: Transaction, conversation: int) -> list[int]:
     """Returns the conversation, and those of the sub-agents that work for it."""
     found = [conversation]
     for key in found:  # grows while it is walked: sub-agents may have sub-agents
@@ -134,7 +134,7 @@ def expire_conversation(do: Transaction, conversation_id: str, before: float) ->
 
 def _was_used(do: Transaction, conversation: int, before: float) -> bool:
     """Returns whether it, or a sub-agent of it, was used at that time or later."""
-    for key in find_with_subagents(do, conversation):
+    for key in _find_with_subagents(do, conversation):
         row = do.one("SELECT id, updated FROM conversations WHERE key = ?", key)
         if row is None:
             continue

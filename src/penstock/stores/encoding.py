@@ -1,9 +1,8 @@
 """Values as every database can hold them: texts without NUL and lone surrogates, finite times, packed bytes.
 
-Messages, results and notes are
-bytes and hold anything. What people and programs name things by is text, and PostgreSQL refuses NUL in it. A
-label (a title, a model, a tool) gets a replacement character there; an id is refused, since two ids must not
-become one.
+Messages, results and notes are bytes and hold anything. What people and programs name things by is text, and
+PostgreSQL refuses NUL in it. A label (a title, a model, a tool) gets a replacement character there; an id is
+refused, since two ids must not become one.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import zlib
 from penstock.errors import StoreError
 
 __all__ = ["clean_label", "is_storable", "pack", "require_identifier", "require_moment", "unpack"]
-
 
 _REPLACEMENT = "\ufffd"
 _WORTH_IT = 256  # bytes: below, compressing saves little

@@ -46,11 +46,9 @@ __all__ = [
     "count_unembedded",
     "count_waiting",
     "embed_some",
-    "find_recall_calls",
     "index_some",
     "make_scope_term",
     "read_sources",
-    "require_version",
 ]
 
 _AT_ONCE = 256  # sources, and fewer where they are long: others who write wait meanwhile
@@ -82,7 +80,7 @@ def index_some(do: Transaction, hold: Sequence[str], limit: int = _AT_ONCE) -> I
     """Indexes what has waited longest. `hold` keeps others from doing so meanwhile."""
     for statement in hold:
         do.run(statement)
-    require_version(do)
+    _require_version(do)
     purge_some(do)  # a process that deleted may have been stopped before all had left the index
     # A conversation that is gone may have left messages that others share.
     waiting = do.rows(
@@ -111,7 +109,7 @@ def count_waiting(do: Transaction) -> int:
     return sum(require_row(do.one(f"SELECT count(*) FROM {table}"))[0] for table in counted)
 
 
-def require_version(do: Transaction) -> None:
+def _require_version(do: Transaction) -> None:
     """Has everything indexed anew where the index was made in another way than today's."""
     row = do.one("SELECT version FROM index_version")
     if row is not None and row[0] == INDEX_VERSION:
@@ -137,7 +135,7 @@ def _add_sources(do: Transaction, sources: Sequence[PassageSource]) -> tuple[int
     ranges: list[tuple[int, int, int, int, int]] = []
     for some in _group_sources(sources):
         messages = read_sources(do, some)
-        ours = find_recall_calls(do, messages)
+        ours = _find_recall_calls(do, messages)
         for source in some:
             passages = cut_passages(messages[source]) if source in messages else ()
             scope = make_scope_term(source.conversation)
@@ -229,7 +227,7 @@ def _find_start(do: Transaction, embedder: Embedder) -> int:
 def _add_vectors(do: Transaction, embedder: Embedder, rows: Sequence[Row]) -> None:
     sources = [PassageSource(*row[:3]) for row in rows]
     messages = read_sources(do, sources)
-    ours = find_recall_calls(do, messages)
+    ours = _find_recall_calls(do, messages)
     held: list[tuple[int, list[str]]] = []
     for source, (*_, first, count) in zip(sources, rows, strict=True):
         passages = cut_passages(messages[source]) if source in messages else ()
@@ -303,7 +301,7 @@ def _read_results(
         yield key, Message(Role.TOOL, (ToolResult("", text),))
 
 
-def find_recall_calls(do: Transaction, messages: Mapping[PassageSource, Message]) -> frozenset[str]:
+def _find_recall_calls(do: Transaction, messages: Mapping[PassageSource, Message]) -> frozenset[str]:
     """Returns the calls of the recall tools that the messages make or answer.
 
     What these gave would be found beside what it quotes.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from penstock.conversation.handles import name_message
 from penstock.recall.embedding import Meaning
 from penstock.recall.fragments import Origin
 from penstock.recall.history import Finding
@@ -435,7 +436,7 @@ def _is_shown(source: PassageSource, spot: _Spot, scope: SearchScope | None) -> 
 
 def _make_handle(do: Transaction, source: PassageSource, spot: _Spot) -> str:
     if source.kind == MESSAGE:
-        return f"m{spot.position + 1}"
+        return name_message(spot.position + 1)
     if source.kind == RESULT:
         row = do.one("SELECT id FROM results WHERE key = ?", source.key)
         return str(row[0]) if row is not None else ""

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.conversation.dialects import wire_of
-from penstock.conversation.dialects.content import read_image
-from penstock.conversation.dialects.segments import text_of
+from penstock.conversation.dialects.content import read_image, text_of
 from penstock.conversation.dialects.sharegpt import SHAREGPT
 from penstock.conversation.message import (
     Image,

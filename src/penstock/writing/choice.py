@@ -243,7 +243,7 @@ class ExcerptChoice:
         heapq.heapify(self._heap)
 
     def _most_gain(self) -> NDArray[np.float32]:
-        """For each excerpt, the sum of what its values lack, as if all of them stood beside plain words."""
+        """Returns for each excerpt the sum of what its values lack, as if all of them stood beside plain words."""
         # The values of the filled excerpts stand one after the other in `ids`; `reduceat` adds up each
         # excerpt's run.
         index = self._index
@@ -340,12 +340,12 @@ class ExcerptChoice:
         return self._cost[number] + (0 if source in self._opened else self._header[source])
 
     def _charge(self, number: int) -> float:
-        """The cost by which excerpts are compared: of a header still to be paid, a share."""
+        """Returns the cost by which excerpts are compared: of a header still to be paid, a share."""
         source = self._source[number]
         return self._cost[number] + (0.0 if source in self._opened else self._header[source] * _HEADER_SHARE)
 
     def _density(self, number: int) -> float:
-        """The weight that the excerpt would add per token now."""
+        """Returns the weight that the excerpt would add per token now."""
         levels, weights = self._level, self._weight_of
         full = 1.0 if self._words_around(number) >= _WORDS else _BARE
         gain = 0.0
@@ -374,6 +374,6 @@ class ExcerptChoice:
         return known
 
     def _chosen_beside(self, number: int) -> list[int]:
-        """The excerpts just before and after in the same source, where they are chosen."""
+        """Returns the excerpts just before and after in the same source, where they are chosen."""
         chosen, source = self.chosen, self._source
         return [n for n in (number - 1, number + 1) if n in chosen and source[n] == source[number]]

@@ -41,7 +41,7 @@ class Laid(msgspec.Struct, frozen=True):
 
 
 def lay_out(text: str) -> Laid:
-    """JSON as lines of "key value"; any other text as it is, without printed line numbers."""
+    """Returns JSON as lines of "key value"; any other text as it is, without printed line numbers."""
     if _OPENS_JSON(text):
         try:
             data = _DECODER.decode(text)
@@ -57,7 +57,7 @@ def lay_out(text: str) -> Laid:
 
 
 def excerpts(text: str) -> list[str]:
-    """The text in pieces, none of them without a word. Short lines that follow each other share a piece."""
+    """Returns the text in pieces, none of them without a word. Short lines that follow each other share a piece."""
     pieces: list[str] = []
     held = ""
     for raw in text.split("\n"):
@@ -83,7 +83,7 @@ def excerpts(text: str) -> list[str]:
 
 
 def _long_line(line: str) -> Iterator[str]:
-    """A long line in pieces that stand in it letter for letter.
+    """Yields a long line in pieces that stand in it letter for letter.
 
     It is cut at the ends of sentences and clauses, else at a space, else anywhere.
     """
@@ -100,7 +100,7 @@ def _long_line(line: str) -> Iterator[str]:
 
 
 def _last_break(line: str, start: int) -> int:
-    """The best end for the piece that begins at `start`."""
+    """Returns the best end for the piece that begins at `start`."""
     limit = start + _WISHED
     best = 0
     for match in _BREAK.finditer(line, start + _SLACK, limit):
@@ -116,7 +116,7 @@ def _last_break(line: str, start: int) -> int:
 
 
 def _last_joint(line: str, start: int, limit: int) -> int:
-    """The best cut in a run without a space: behind a mark between its parts, so that no name loses its end."""
+    """Returns the best cut in a run without a space: behind a mark between its parts, so that no name loses its end."""
     for at in range(limit, start + _SLACK, -1):
         if not line[at - 1].isalnum() and line[at - 1] not in "_-.":
             return at
@@ -158,7 +158,7 @@ def _flatten_object(data: dict[str, Any], name: str, lines: list[str], keys: set
 
 
 def _on_one_line(key: str, value: dict[str, Any] | list[Any], keys: set[str]) -> str | None:
-    """A small object or list of scalars as one phrase, or None when it needs lines of its own."""
+    """Returns a small object or list of scalars as one phrase, or None when it needs lines of its own."""
     if isinstance(value, dict):
         if len(value) > 8 or any(isinstance(item, (dict, list)) for item in value.values()):
             return None
@@ -174,7 +174,7 @@ def _on_one_line(key: str, value: dict[str, Any] | list[Any], keys: set[str]) ->
 
 
 def _scalar(value: Any) -> str:
-    """A scalar as a reader writes it; a long text keeps its lines."""
+    """Returns a scalar as a reader writes it; a long text keeps its lines."""
     if isinstance(value, str):
         return value if "\n" in value else " ".join(value.split())
     if value is None or isinstance(value, bool):

@@ -9,14 +9,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from penstock.conversation import mark
+from penstock.conversation.handles import name_message
+from penstock.conversation.message import Summary
 from penstock.writing.choice import begin_choice
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
-from penstock.writing.reading import Speaker
-from penstock.writing.sections import Sections
+from penstock.writing.ledger import Fact, Ledger
+from penstock.writing.reading import Speaker, spoken_text
+from penstock.writing.stubs import clip
+from penstock.writing.transcript import MODEL, WRITTEN_BY
 from penstock.writing.values import sub_words
+from penstock.writing.verify import Checked, Verified, strike_unknown
 from penstock.writing.writer import HandoffText
 
 if TYPE_CHECKING:
@@ -37,6 +43,36 @@ _FOCUS_SHARE = 0.65
 _LONGEST_REQUEST = 600  # characters of one older user message that are quoted before coverage decides
 _REFILLS = 2
 
+_SECTIONS_SHARE = 0.06
+_CONSTRAINTS_SHARE = 0.08
+_CONSTRAINTS_LEAST = 200  # tokens, where that is not more than a third
+_IN_USERS_WORDS = frozenset({HandoffSection.ACTIVE_TASK, HandoffSection.CONSTRAINTS})
+_NEED = {  # the sections by how much they are needed, most first
+    section: place
+    for place, section in enumerate(
+        (
+            HandoffSection.ACTIVE_TASK,
+            HandoffSection.GOAL,
+            HandoffSection.STATE,
+            HandoffSection.IN_PROGRESS,
+            HandoffSection.BLOCKED,
+            HandoffSection.CONSTRAINTS,
+            HandoffSection.PENDING,
+            HandoffSection.REMAINING,
+            HandoffSection.DECISIONS,
+            HandoffSection.FILES,
+            HandoffSection.COMPLETED,
+            HandoffSection.RESOLVED,
+            HandoffSection.CONTEXT,
+        )
+    )
+}
+_GO_ON = re.compile(
+    r"\W*(?:(?:please|yes|ok(?:ay)?|go|carry|keep|continue|proceed|next|on|ahead|going|do it|sure|"
+    r"weiter|ja|bitte|continuez?|oui|sigue|continúa|sí|继续|好的?|続けて|はい|продолжай|да)\W*){1,5}$",
+    re.IGNORECASE,
+)
+
 
 class ExtractiveWriter:
     """Writes extractive handoffs of one conversation."""
@@ -53,7 +89,7 @@ class ExtractiveWriter:
         self._calls = material.calls
         self._tokenizer = material.tokenizer
         self._aims = material.aims
-        self._sections = Sections(material)
+        self._sections = _Sections(material)
 
     @property
     def has_prose(self) -> bool:
@@ -70,7 +106,7 @@ class ExtractiveWriter:
         return HandoffText(text, self._count_quotes(entries, choice), struck)
 
     def _begin_choice(self, entries: Sequence[HandoffEntry], beside: Surroundings) -> ExcerptChoice:
-        """An empty choice that knows what stands in the view already."""
+        """Returns an empty choice that knows what stands in the view already."""
         index = self._transcript.index
         choice = begin_choice(
             self._transcript,
@@ -89,7 +125,7 @@ class ExtractiveWriter:
         return choice
 
     def _are_of(self, places: frozenset[int]) -> Flags:
-        """For each source, True if it is of a message at one of these positions."""
+        """Returns for each source whether it is of a message at one of these positions."""
         return np.isin(self._transcript.index.message_of_source, np.array(sorted(places), np.int32))
 
     def _choose(
@@ -113,7 +149,7 @@ class ExtractiveWriter:
     def _fit(
         self, entries: list[HandoffEntry], choice: ExcerptChoice, budget: int, measure: Measure
     ) -> tuple[str, list[HandoffEntry]]:
-        """The text of all of it within the budget, and its entries. Empty where not one line fits."""
+        """Returns the text of all of it within the budget, and its entries. Empty where not one line fits."""
         text = self._render(entries, choice)
         for _ in range(_REFILLS):
             spare = budget - measure(text)
@@ -130,7 +166,7 @@ class ExtractiveWriter:
         return text, entries
 
     def _people(self, shut: Flags, share: int, quoted: set[int]) -> list[int]:
-        """The beginnings of what people said, newest first, as many as could fit the share.
+        """Returns the beginnings of what people said, newest first, as many as could fit the share.
 
         `quoted` are the numbers of messages that stand in a section already.
         """
@@ -147,14 +183,14 @@ class ExtractiveWriter:
         return wanted
 
     def _beginning(self, source: int) -> list[int]:
-        """The first excerpts of a source, as many as have no more characters than a long request."""
+        """Returns the first excerpts of a source, as many as have no more characters than a long request."""
         index = self._transcript.index
         first, after = index.first_excerpt[source], index.first_excerpt[source + 1]
         characters = np.cumsum(index.lengths[first:after])
         return list(range(first, first + int(np.searchsorted(characters, _LONGEST_REQUEST, side="right"))))
 
     def _about(self, focus: str) -> Flags:
-        """For each excerpt, True if its source speaks of the focus, or answers a call that does.
+        """Returns for each excerpt whether its source speaks of the focus, or answers a call that does.
 
         The topic counts as it was written; only where nothing names it so, its words count one by one.
         """
@@ -167,7 +203,7 @@ class ExtractiveWriter:
         return result
 
     def _speak_of(self, words: set[str]) -> Flags:
-        """For each source, True if it holds one of the words."""
+        """Returns for each source whether it holds one of the words."""
         index = self._transcript.index
         asked = {
             call_id
@@ -196,7 +232,7 @@ class ExtractiveWriter:
         return render_handoff([*entries, *sorted(context, key=lambda entry: entry.number)])
 
     def _count_quotes(self, entries: Sequence[HandoffEntry], choice: ExcerptChoice) -> dict[int, int]:
-        """The number of entries and excerpts of each message, by position."""
+        """Returns the number of entries and excerpts of each message, by position."""
         index = self._transcript.index
         place_of = {number: place for place, number in enumerate(self._transcript.numbers)}
         quoted: dict[int, int] = {}
@@ -212,7 +248,7 @@ class ExtractiveWriter:
         return header_of(*self._heading(source))
 
     def _heading(self, source: int) -> tuple[int, str]:
-        """The number and the label above the excerpts of a source."""
+        """Returns the number and the label above the excerpts of a source."""
         known = self._transcript.index.headings
         if source not in known:
             known[source] = (self._number(source), self._label(source))
@@ -238,3 +274,200 @@ class ExtractiveWriter:
             case speaker:
                 label = speaker.name.lower()
         return re.sub(r"[\]\n\r]", "", label)[:60]
+
+
+class _Sections:
+    """Writes all sections of a handoff but the last: requests, constraints, actions and decisions, from the ledger.
+
+    Where a model wrote prose, its entries take the place of ours, but for what the user asked and demanded: that
+    stays in the user's own words.
+    Without new ones, the model's words of the last handoff stay until a model brings them up to date.
+    """
+
+    def __init__(self, material: HandoffMaterial) -> None:
+        self._transcript = material.transcript
+        self._tokenizer = material.tokenizer
+        self._redactor = material.redactor
+        self._aims = material.aims
+        self._prose = material.prose or self._last_prose()
+
+    @property
+    def has_prose(self) -> bool:
+        """True if a model wrote sections of the handoff, now or in the one that it follows."""
+        return self._prose is not None and bool(self._prose.entries)
+
+    def write(
+        self, budget: int, request: int | None, kept_verbatim: frozenset[int]
+    ) -> tuple[list[HandoffEntry], int]:
+        """Returns the entries within their share of the budget, and how many values had to be struck in them.
+
+        Constraints come first, then the task, then the history. `kept_verbatim` are the positions of messages
+        that stand whole in the view, `request` is that of the live request.
+        """
+        transcript = self._transcript
+        ledger = Ledger.of(transcript.facts(self._redactor, self._aims.facts_of_newest))
+        older = self._older()
+        gone = {n for place, n in enumerate(transcript.numbers) if place not in kept_verbatim}
+        constraints = [
+            *(entry for entry in older if entry.section is HandoffSection.CONSTRAINTS),
+            *(
+                HandoffEntry(HandoffSection.CONSTRAINTS, fact.number, _constraint(fact))
+                for fact in ledger.constraints
+                if fact.number in gone
+            ),
+        ]
+        share = max(int(budget * _CONSTRAINTS_SHARE), min(_CONSTRAINTS_LEAST, budget // 3))
+        entries = self._quote_in_full(request, kept_verbatim, budget)
+        quoted = "".join(entry.text for entry in entries)
+        entries += self._take([one for one in constraints if one.text not in quoted], share)
+        if budget >= self._aims.sections_from_tokens:
+            share = int(budget * _SECTIONS_SHARE)
+            if not self._aims.request_share:
+                task_share = share // 2 if self._prose is None else budget // 8
+                entries += self._take(self._task(request, budget), task_share)
+            entries += self._take(self._history(ledger, older, gone, request), share)
+        entries, struck = self._verify(entries)
+        if self._prose is not None:
+            entries, struck = self._add_prose(entries, self._prose, budget), struck + self._prose.struck
+        return entries, struck
+
+    def _last_prose(self) -> Checked | None:
+        """Returns the entries that a model wrote into the last handoff."""
+        handoffs = [self._transcript.messages[place] for place in self._transcript.handoffs]
+        marks = [part.attributes for one in handoffs for part in one.parts if isinstance(part, Summary)]
+        if not any(mark.get(WRITTEN_BY) == MODEL for mark in marks):
+            return None
+        ours = {HandoffSection.ACTIVE_TASK, HandoffSection.CONTEXT}
+        return Checked(tuple(entry for entry in self._older() if entry.section not in ours), 0)
+
+    def _add_prose(self, entries: list[HandoffEntry], prose: Checked, budget: int) -> list[HandoffEntry]:
+        """Returns a model's entries, within their share, in place of our own where it wrote a section.
+
+        What the user asked and demanded stays in the user's own words, before the model's.
+        """
+        said = {(entry.section, entry.text) for entry in entries if entry.section in _IN_USERS_WORDS}
+        fresh = [entry for entry in prose.entries if (entry.section, entry.text) not in said]
+        taken = self.take_most_needed(fresh, int(budget * self._aims.prose_share))
+        told = {entry.section for entry in taken} - _IN_USERS_WORDS
+        return [*(entry for entry in entries if entry.section not in told), *taken]
+
+    def take_most_needed(self, entries: Sequence[HandoffEntry], share: int) -> list[HandoffEntry]:
+        """Returns the entries that fit the share, in order; sections that are needed most go first."""
+        costs = self._tokenizer.count_many([f"- m{entry.number} {entry.text}\n" for entry in entries])
+        ranked = sorted(range(len(entries)), key=lambda place: (_NEED[entries[place].section], place))
+        taken: set[int] = set()
+        for place in ranked:
+            cost = costs[place] + 2
+            if cost <= share:
+                taken.add(place)
+                share -= cost
+        return [entries[place] for place in sorted(taken)]
+
+    def _verify(self, entries: list[HandoffEntry]) -> tuple[list[HandoffEntry], int]:
+        """Returns the entries without values that the conversation does not hold, and how many those were.
+
+        Excerpts need no such check: they are the conversation. Entries of an older handoff were checked when
+        it was written, and what they were checked against may be gone.
+        """
+        known = self._aims.known if self._aims.known is not None else self._transcript.index.vocabulary
+        older = set(self._older())
+        checked = [
+            Verified(entry.text) if entry in older else strike_unknown(entry.text, known, phrases=False)
+            for entry in entries
+        ]
+        clean = [
+            msgspec.structs.replace(entry, text=one.text) if one.struck else entry
+            for entry, one in zip(entries, checked, strict=True)
+        ]
+        return clean, sum(len(one.struck) for one in checked)
+
+    def _older(self) -> list[HandoffEntry]:
+        """Returns the entries of earlier handoffs."""
+        readings = self._transcript.readings
+        return [entry for place in self._transcript.handoffs for entry in readings[place].entries]
+
+    def _task(self, request: int | None, budget: int) -> list[HandoffEntry]:
+        """Returns the live request in short (it stands whole after the handoff) and, where it says no more than
+        "continue", the one before it; then the first request, as the goal.
+        """
+        transcript = self._transcript
+        index = transcript.index
+        spoken = np.unique(index.message_of_source[index.speakers == Speaker.USER]).tolist()
+        entries: list[HandoffEntry] = []
+        if request is not None:
+            entries.append(self._quote(HandoffSection.ACTIVE_TASK, request, max(24, budget // 100)))
+            earlier = [place for place in spoken[-20:] if place < request]
+            entries += self._named_requests(spoken, request, budget)
+            if not entries[1:] and earlier and _GO_ON.match(spoken_text(transcript.messages[request])):
+                entries.append(self._quote(HandoffSection.ACTIVE_TASK, earlier[-1], max(60, budget // 12)))
+        entries += [entry for entry in self._older() if entry.section is HandoffSection.GOAL]
+        if spoken and spoken[0] != request and not transcript.handoffs:
+            entries.append(self._quote(HandoffSection.GOAL, spoken[0], max(40, budget // 25)))
+        return entries
+
+    def _quote_in_full(
+        self, request: int | None, kept_verbatim: frozenset[int], budget: int
+    ) -> list[HandoffEntry]:
+        """Returns the live request in the user's own words, where it gives way itself."""
+        if request is None or request in kept_verbatim or not self._aims.request_share:
+            return []
+        quoted = self._quote(HandoffSection.ACTIVE_TASK, request, int(budget * self._aims.request_share))
+        return [quoted] if quoted.text else []
+
+    def _named_requests(self, spoken: Sequence[int], request: int, budget: int) -> list[HandoffEntry]:
+        """Returns the requests that a model named as unfulfilled, in the user's own words."""
+        named = set(self._prose.open_turns) if self._prose is not None else set()
+        places = [place for place in spoken if self._transcript.numbers[place] in named and place != request]
+        return [
+            self._quote(HandoffSection.ACTIVE_TASK, place, max(60, budget // 30)) for place in places[-4:]
+        ]
+
+    def _quote(self, section: HandoffSection, place: int, limit: int) -> HandoffEntry:
+        text = " ".join(self._redactor.redact(spoken_text(self._transcript.messages[place])).split())
+        number = self._transcript.numbers[place]
+        return HandoffEntry(
+            section, number, clip(text, limit, self._tokenizer.count, name_message(number)).replace("\n", " ")
+        )
+
+    def _history(
+        self, ledger: Ledger, older: Sequence[HandoffEntry], gone: set[int], request: int | None
+    ) -> list[HandoffEntry]:
+        """Returns entries on what was done, is broken, was decided and touched, the newest of each first."""
+        asked = self._transcript.numbers[request] if request is not None else 0
+        done = ledger.actions[-8:]
+        named = "\n".join(fact.text for fact in done)
+        fresh = [
+            *((HandoffSection.BLOCKED, fact) for fact in ledger.open_errors[-2:]),
+            *((HandoffSection.PENDING, fact) for fact in ledger.questions if fact.number > asked),
+            *((HandoffSection.COMPLETED, fact) for fact in done),
+            *((HandoffSection.FILES, fact) for fact in ledger.files[-10:] if fact.label not in named),
+            *((HandoffSection.DECISIONS, fact) for fact in ledger.decisions[-3:]),
+        ]
+        entries = [
+            HandoffEntry(section, fact.number, fact.text)
+            for section, fact in reversed(fresh)
+            if fact.number in gone
+        ]
+        kept_sections = {
+            HandoffSection.COMPLETED,
+            HandoffSection.FILES,
+            HandoffSection.DECISIONS,
+            HandoffSection.BLOCKED,
+        }
+        entries += [entry for entry in reversed(older) if entry.section in kept_sections]
+        return entries
+
+    def _take(self, entries: Sequence[HandoffEntry], share: int) -> list[HandoffEntry]:
+        """Returns the first entries that fit the share, no text twice, in the order of their messages."""
+        costs = self._tokenizer.count_many([f"- m{entry.number} {entry.text}\n" for entry in entries])
+        taken: dict[str, HandoffEntry] = {}
+        for entry, cost in zip(entries, costs, strict=True):
+            key = f"{entry.section} {entry.text}"
+            if cost <= share and key not in taken:
+                taken[key] = entry
+                share -= cost
+        return sorted(taken.values(), key=lambda entry: entry.number)
+
+
+def _constraint(fact: Fact) -> str:
+    return f"{fact.text} (changed in m{fact.superseded_by})" if fact.superseded_by else fact.text

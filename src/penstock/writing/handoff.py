@@ -79,7 +79,7 @@ _ORDER = {section: place for place, section in enumerate(HandoffSection)}
 
 
 def render_handoff(entries: Iterable[HandoffEntry]) -> str:
-    """The entries as text, by section, in the order given within each."""
+    """Returns the entries as text, by section, in the order given within each."""
     lines: list[str] = []
     section: HandoffSection | None = None
     item = 0
@@ -100,12 +100,12 @@ def render_handoff(entries: Iterable[HandoffEntry]) -> str:
 
 
 def header_of(number: int, label: str) -> str:
-    """The line above the excerpts of one message."""
+    """Returns the line above the excerpts of one message."""
     return f"[m{number} {label}]" if label else f"[m{number}]"
 
 
 def parse_handoff(text: str) -> tuple[HandoffEntry, ...]:
-    """The entries of a handoff that we rendered. Text in no entry (a model's prose) is left out."""
+    """Returns the entries of a handoff that we rendered. Text in no entry (a model's prose) is left out."""
     return tuple(_entries(text))
 
 

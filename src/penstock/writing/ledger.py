@@ -86,7 +86,7 @@ _MOST_CONSTRAINTS = 150  # of a longer list the first ones, which set the rules,
 
 
 def facts_in(message: Message, redactor: Redactor) -> tuple[Fact, ...]:
-    """The facts of one message, not yet numbered."""
+    """Returns the facts of one message, not yet numbered."""
     found: list[Fact] = []
     for part in message.parts:
         match part:
@@ -106,7 +106,7 @@ def facts_in(message: Message, redactor: Redactor) -> tuple[Fact, ...]:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text; of a long one those at its start and its end."""
+    """Returns the sentences of a text; of a long one those at its start and its end."""
     if len(text) > _LONG_MESSAGE:
         text = text[: _LONG_MESSAGE // 2] + "\n" + text[-_LONG_MESSAGE // 2 :]
     return [sentence.strip() for sentence in _SENTENCE_END.split(text) if sentence.strip()]
@@ -163,7 +163,7 @@ def _call(call: ToolCall, redactor: Redactor) -> Fact:
 
 
 def _outcome(result: ToolResult, redactor: Redactor) -> Fact:
-    """The exit status and, where there is one, the exact first line of an error."""
+    """Returns the exit status and, where there is one, the exact first line of an error."""
     text = result.text
     probe = text if len(text) <= 2 * _PROBE else f"{text[:_PROBE]}\n{text[-_PROBE:]}"
     status = exit_status(probe) if "xit" in probe or "eturn" in probe or "XIT" in probe else None
@@ -206,7 +206,7 @@ def _result_words(outcome: Fact | None) -> str:
 
 
 def _files(calls: _Pairs) -> Iterator[Fact]:
-    """Each file once, with what was done to it, in the order in which it was last touched."""
+    """Yields each file once, with what was done to it, in the order in which it was last touched."""
     done: dict[str, dict[str, int]] = {}
     verbs: dict[ToolFamily, str] = {
         ToolFamily.READ: "read",
@@ -245,7 +245,7 @@ _CHANGE = re.compile(
 
 
 def _with_changes(constraints: list[Fact]) -> list[Fact]:
-    """Each constraint once; one that a later message changed says by which."""
+    """Returns each constraint once; one that a later message changed says by which."""
     distinct: dict[str, Fact] = {}
     some = (
         constraints

@@ -90,9 +90,8 @@ class Notebook:
         self.redactor = redactor
         self._reader = Reader(redactor)
         self._seen = _Seen(None, [], [], [], [])
-        self._by_object: dict[
-            int, tuple[Message, _Known]
-        ] = {}  # by identity; the message is held, and compared
+        # By the identity of a message, which is held and compared: ids of objects are used again.
+        self._by_object: dict[int, tuple[Message, _Known]] = {}
         self._by_content: dict[Hashable, _Known] = {}  # of all messages ever
         self._learned: tuple[Sequence[Message], list[_Known]] = ((), [])
         self._last: OpenedList | None = None
@@ -121,7 +120,7 @@ class Notebook:
             wires,
             dialect,
             origins=came,
-            keep_merged=not self._seen.merged,
+            keep_merged=not self._seen.merged,  # where none is merged, there is nothing to look for
             find_cuts=True,
             earlier=self._last,
         )

@@ -62,14 +62,14 @@ _FENCES = re.compile(r"<(/?)(conversation|previous_handoff|latest_request|notes)
 
 
 def handoff_prompt(work: Work) -> str:
-    """The request for a handoff from turns that are shown whole."""
+    """Returns the request for a handoff from turns that are shown whole."""
     return "\n\n".join(
         [*_before(work), _fence("conversation", _join_turns(work.turns)), *_latest(work), _task(work)]
     )
 
 
 def notes_prompt(turns: Sequence[WorkTurn], tokens: int, focus: str) -> str:
-    """The request for notes on one part of a conversation that is too long for one request.
+    """Returns the request for notes on one part of a conversation that is too long for one request.
 
     It does not depend on the other parts, so that notes can be kept and used again.
     """
@@ -86,7 +86,7 @@ def notes_prompt(turns: Sequence[WorkTurn], tokens: int, focus: str) -> str:
 
 
 def merge_prompt(work: Work, notes: Sequence[str]) -> str:
-    """The request for one handoff from the notes on all parts."""
+    """Returns the request for one handoff from the notes on all parts."""
     parts = [_fence("notes", text, f' part="{number}"') for number, text in enumerate(notes, 1)]
     joined = (
         "The notes below are on the parts of one conversation, in order. Join them to one handoff. Where a later "
@@ -96,7 +96,7 @@ def merge_prompt(work: Work, notes: Sequence[str]) -> str:
 
 
 def closing_prompt(work: Work) -> str:
-    """The request for a handoff as the last message of the conversation itself, whose prefix is cached."""
+    """Returns the request for a handoff as the last message of the conversation itself, whose prefix is cached."""
     asked = "\n".join(f"m{number}: {text}" for number, text in work.asked)
     return "\n\n".join(
         [

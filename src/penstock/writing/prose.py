@@ -75,7 +75,7 @@ class Prose(msgspec.Struct, frozen=True):
 
 
 def read_prose(text: str) -> Prose | None:
-    """The entries of a model's text, or None where it has none of the headings and so is no handoff."""
+    """Returns the entries of a model's text, or None where it has none of the headings and so is no handoff."""
     sections = list(_sections(_FENCE.sub("", _THOUGHTS.sub("", text))))
     if not any(known for _, known, _ in sections):
         return None
@@ -90,7 +90,7 @@ def read_prose(text: str) -> Prose | None:
 
 
 def _sections(text: str) -> Iterator[tuple[HandoffSection, bool, list[str]]]:
-    """Each section with whether its heading is one of ours, and its lines."""
+    """Yields each section with whether its heading is one of ours, and its lines."""
     section, known, lines = HandoffSection.STATE, False, list[str]()
     for line in text.splitlines():
         heading = _HEADING.match(line)
@@ -109,7 +109,7 @@ def _plain(heading: str) -> str:
 
 
 def _items(lines: list[str]) -> Iterator[str]:
-    """The items of a list; a paragraph is one item, and what follows an item without a bullet belongs to it."""
+    """Yields the items of a list; a paragraph is one item, and what follows an item without a bullet belongs to it."""
     held: list[str] = []
     for line in [*lines, ""]:
         bullet = _BULLET.match(line)

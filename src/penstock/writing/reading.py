@@ -113,7 +113,7 @@ class SpokenSource(msgspec.Struct, frozen=True, eq=False, gc=False):
         return self.block.distinct[self.first_distinct : self.end_distinct]
 
     def excerpt(self, place: int) -> str:
-        """The excerpt at this place."""
+        """Returns the excerpt at this place."""
         offsets, first = self.block.offsets, self.first_excerpt
         start = offsets[first]
         return self.text[offsets[first + place] - start : offsets[first + place + 1] - start - 1]
@@ -133,7 +133,7 @@ class Reading(msgspec.Struct, eq=False, gc=False):
     _facts: tuple[Fact, ...] | None = None
 
     def facts(self, message: Message, redactor: Redactor) -> tuple[Fact, ...]:
-        """The facts of the message, which is the one that was read. Few messages are ever asked for theirs."""
+        """Returns the facts of the message, which is the one that was read. Few messages are ever asked for theirs."""
         if self._facts is None:
             self._facts = facts_in(message, redactor)
         return self._facts
@@ -174,7 +174,7 @@ class Reader:
     def _finish(
         self, block: list[tuple[Message, list[_Draft], tuple[str, ...], tuple[HandoffEntry, ...]]]
     ) -> Iterator[Reading]:
-        """The readings of a block of drafts, whose values are found together."""
+        """Yields the readings of a block of drafts, whose values are found together."""
         fresh = [draft for _, drafts, _, _ in block for draft in drafts if draft.source is None]
         if fresh:
             self._find_values(list(dict.fromkeys(fresh)))
@@ -251,7 +251,7 @@ class Reader:
 
 
 def _find_in_pieces(vocabulary: Vocabulary, texts: list[str]) -> FoundValues:
-    """The values of the texts, a limited amount of text at a time: one message may be larger than any block."""
+    """Returns the values of the texts, a limited amount of text at a time: one message may be larger than any block."""
     if sum(map(len, texts)) <= 2 * _BLOCK:
         return vocabulary.find(texts)
     step = _BLOCK // _TYPICAL_EXCERPT
@@ -263,7 +263,7 @@ def _find_in_pieces(vocabulary: Vocabulary, texts: list[str]) -> FoundValues:
 
 
 def _readable(text: str) -> str:
-    """The text, or the start and the end of one that is too long to read whole."""
+    """Returns the text, or the start and the end of one that is too long to read whole."""
     if len(text) <= _LONGEST_TEXT:
         return text
     head = text.rfind("\n", 0, _LONGEST_TEXT * 3 // 5) + 1 or _LONGEST_TEXT * 3 // 5
@@ -373,13 +373,9 @@ class Index:
             self.speakers = np.concatenate([self.speakers, speakers])
 
     def excerpt(self, number: int) -> str:
-        """The text of an excerpt."""
+        """Returns the text of an excerpt."""
         source = int(self.source_of[number])
         return self.sources[source].excerpt(number - self.first_excerpt[source])
-
-    def values_of(self, number: int) -> NDArray[np.int32]:
-        """The distinct values of an excerpt."""
-        return self.ids[self.starts[number] : self.starts[number + 1]]
 
     def _add_excerpts(self, fresh: list[SpokenSource]) -> None:
         sizes = [source.end_excerpt - source.first_excerpt for source in fresh]

@@ -1,7 +1,7 @@
 """One line that says what a call did: tool, main argument, outcome, size.
 
-The main argument is returned whole; whoever writes it down redacts it first and shortens it then, so that no
-half of a secret is left.
+The main argument is returned whole: the caller that writes it down redacts it first and shortens it then, so
+that no half of a secret is left.
 
     [terminal] npm test → exit 0, 47 lines
     [read_file] config.py from line 1, 3,400 chars
@@ -83,7 +83,7 @@ def tool_family(name: str) -> ToolFamily:
 
 
 def arguments_of(call: ToolCall) -> dict[str, Any]:
-    """The call's arguments; text that is not a JSON object comes under the key `input`."""
+    """Returns the call's arguments; text that is not a JSON object comes under the key `input`."""
     try:
         arguments = msgspec.json.decode(call.arguments)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
@@ -107,13 +107,13 @@ def main_argument(family: ToolFamily, arguments: dict[str, Any]) -> str:
 
 
 def exit_status(text: str) -> int | None:
-    """The exit status that a command's output states, in its first or last lines."""
+    """Returns the exit status that a command's output states, in its first or last lines."""
     match = _EXIT.search(text[:400]) or _EXIT.search(text[-400:])
     return int(match[1]) if match else None
 
 
 def shorten(line: str, longest: int = _LONGEST_ARGUMENT) -> str:
-    """The line in at most `longest` characters, cut between words where it has any."""
+    """Returns the line in at most `longest` characters, cut between words where it has any."""
     if len(line) <= longest:
         return line
     at = line.rfind(" ", longest // 2, longest)
@@ -121,7 +121,7 @@ def shorten(line: str, longest: int = _LONGEST_ARGUMENT) -> str:
 
 
 def describe(call: ToolCall | None, result: ToolResult, redact: Callable[[str], str]) -> str:
-    """The line that stands for a result; arguments go through `redact`."""
+    """Returns the line that stands for a result; arguments go through `redact`."""
     if call is None:
         return f"[tool] {_size(result.text, ToolFamily.OTHER)}"
     family = tool_family(call.name)
@@ -162,7 +162,7 @@ def _one_line(text: str) -> str:
 
 
 def clip(text: str, limit: int, count: Callable[[str], int], note: str) -> str:
-    """The text within `limit` tokens: its head, a note that names the handle, its tail, cut between words."""
+    """Returns the text within `limit` tokens: its head, a note that names the handle, its tail, cut between words."""
     whole = count(text)
     if whole <= limit:
         return text
@@ -179,7 +179,7 @@ def clip(text: str, limit: int, count: Callable[[str], int], note: str) -> str:
 
 
 def _head(text: str, length: int) -> str:
-    """The start of the text; a word that had to be cut says so."""
+    """Returns the start of the text; a word that had to be cut says so."""
     if length >= len(text) or text[length].isspace():
         return text[:length].rstrip()
     cut = max(text.rfind(" ", 0, length), text.rfind("\n", 0, length))
@@ -187,7 +187,7 @@ def _head(text: str, length: int) -> str:
 
 
 def _tail(text: str, length: int) -> str:
-    """The end of the text; a word that had to be cut says so."""
+    """Returns the end of the text; a word that had to be cut says so."""
     start = len(text) - length
     if start <= 0 or text[start - 1].isspace():
         return text[max(0, start) :].lstrip()

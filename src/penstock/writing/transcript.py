@@ -1,19 +1,17 @@
-"""A conversation as the planner sees it: messages with their weights and numbers, and an index of them."""
+"""A conversation as the planner sees it: messages with weights and numbers, an index of them, and the legal cuts."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
-from penstock.conversation.cuts import Cuts
 from penstock.conversation.message import Message, Role
 from penstock.writing.ledger import FactKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from penstock.conversation.dialects.base import Dialect
@@ -21,11 +19,12 @@ if TYPE_CHECKING:
     from penstock.writing.ledger import Fact
     from penstock.writing.reading import Index, Reading
 
-__all__ = ["FACTS_OF", "MODEL", "WRITTEN_BY", "Transcript"]
+__all__ = ["FACTS_OF", "MODEL", "WRITTEN_BY", "Cuts", "Transcript"]
 
 WRITTEN_BY = "by"  # the attribute of a handoff's mark that says who wrote its sections,
 MODEL = "model"  # and its value where a model did
 FACTS_OF = 400  # messages: what was done longer ago is not among the newest of anything
+_SHORTEST_TAIL = 3  # messages
 
 
 class Transcript(msgspec.Struct, frozen=True, eq=False):
@@ -66,11 +65,65 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
         after: NDArray[np.int64] = sizes.sum() - np.cumsum(sizes)
         return after
 
-    def facts(self, redactor: Redactor, newest: int = FACTS_OF) -> Iterator[Fact]:
-        """Yields the facts of the messages with their numbers: all of the user, the rest of the `newest`."""
+    def facts(self, redactor: Redactor, newest: int = FACTS_OF) -> list[Fact]:
+        """Returns the facts of the messages with their numbers: all of the user, the rest of the `newest`."""
         recent = len(self.messages) - newest
+        found: list[Fact] = []
         for place, message in enumerate(self.messages):
             if place >= recent or message.role is Role.USER:
-                for fact in self.readings[place].facts(message, redactor):
-                    if place >= recent or fact.kind is FactKind.CONSTRAINT:
-                        yield msgspec.structs.replace(fact, number=self.numbers[place])
+                found += (
+                    msgspec.structs.replace(fact, number=self.numbers[place])
+                    for fact in self.readings[place].facts(message, redactor)
+                    if place >= recent or fact.kind is FactKind.CONSTRAINT
+                )
+        return found
+
+
+class Cuts(msgspec.Struct, frozen=True):
+    """Where a list may be cut into a head that stays, a middle that gives way and a tail that stays.
+
+    `legal` are the cuts that every rule of the dialect allows, `before` the tokens before each message, and one more for
+    the end.
+    """
+
+    legal: tuple[int, ...]
+    before: tuple[int, ...]
+
+    def tokens(self, start: int, end: int) -> int:
+        """Returns the tokens of the messages from `start` up to `end`."""
+        return self.before[end] - self.before[start]
+
+    def segment(self, position: int) -> tuple[int, int]:
+        """Returns the messages that may not be parted from the one at this position: from, up to."""
+        after = bisect_right(self.legal, position)
+        return self.legal[after - 1], self.legal[after]
+
+    def head_end(self, wished: int, limit: int, floor: int, ceiling: int) -> int:
+        """Returns the end of a head of about `wished` messages in `limit` tokens, at least `floor` of them."""
+        best = floor
+        for cut in self.legal:
+            if cut > ceiling or cut < floor:
+                continue
+            if self.tokens(0, cut) > limit and cut > floor:
+                break
+            best = cut
+            if cut >= wished:
+                break
+        return best
+
+    def tail_start(self, budget: int, ceiling: int, wished: int, floor: int) -> int:
+        """Returns the start of a tail: within the budget, up to the ceiling for `wished` messages, at least three."""
+        end = len(self.before) - 1
+        start = end
+        for cut in reversed(self.legal[bisect_left(self.legal, floor) : -1]):
+            size = self.tokens(cut, end)
+            if end - start < _SHORTEST_TAIL or size <= budget or (end - start < wished and size <= ceiling):
+                start = cut
+            else:
+                break
+        return start
+
+    def shorter_tail(self, start: int) -> int | None:
+        """Returns the next later start that still leaves a tail, or None."""
+        after = bisect_right(self.legal, start)
+        return self.legal[after] if after < len(self.legal) - 1 else None

@@ -19,7 +19,6 @@ __all__ = [
     "PHRASE",
     "QUOTES",
     "SEPARATORS",
-    "is_plain_name",
     "plain_words",
     "sub_words",
     "tokens_of",
@@ -46,18 +45,18 @@ _LONGEST = 200
 
 
 def tokens_of(text: str) -> list[str]:
-    """The text in runs of characters that can stand in a value."""
+    """Returns the text in runs of characters that can stand in a value."""
     return text.translate(SEPARATORS).split()
 
 
 def values_in(text: str) -> list[str]:
-    """Every value in the text, as often as it stands there: those of its tokens, then its phrases."""
+    """Returns every value in the text, as often as it stands there: those of its tokens, then its phrases."""
     found = [value for token in tokens_of(text) for value in values_in_token(token)]
     return found + [value for phrase in PHRASE.findall(text) for value in values_in_phrase(phrase)]
 
 
 def values_of_each(tokens: Iterable[str]) -> tuple[list[str], list[int]]:
-    """The values of these tokens and phrases, one after the other, and how many each of them holds.
+    """Returns the values of these tokens and phrases, one after the other, and how many each of them holds.
 
     The same as `values_in_token` and `values_in_phrase` give one by one. Conversations have very many
     distinct tokens, so the common cases are told apart here, without a call for each.
@@ -82,15 +81,15 @@ def values_of_each(tokens: Iterable[str]) -> tuple[list[str], list[int]]:
 
 
 def values_in_phrase(quoted: str) -> list[str]:
-    """The words between quotes, where they are more than one plain word."""
+    """Returns the words between quotes, where they are more than one plain word."""
     phrase = quoted[1:-1].strip()
     is_value = len(phrase) > 3 and (" " in phrase or not phrase.replace("_", "").isalnum())
     return [phrase] if is_value else []
 
 
 def values_in_token(token: str) -> list[str]:
-    """The values in one token: a name, a path and the name at its end, a dotted name and its parts."""
-    if is_plain_name(token):
+    """Returns the values in one token: a name, a path and the name at its end, a dotted name and its parts."""
+    if _is_plain_name(token):
         return [token]
     if len(token) > _LONGEST or (token.isascii() and token.isalpha()):
         return []
@@ -99,8 +98,8 @@ def values_in_token(token: str) -> list[str]:
     return _in_marked(token)
 
 
-def is_plain_name(token: str) -> bool:
-    """True if the token is a value and nothing in it is to be taken apart: the common case, told quickly."""
+def _is_plain_name(token: str) -> bool:
+    """Returns True if the token is a value and nothing in it is to be taken apart: the common case, told quickly."""
     if not 2 < len(token) <= _LONGEST or not token.isascii():
         return False
     if token.isalpha():
@@ -109,7 +108,7 @@ def is_plain_name(token: str) -> bool:
 
 
 def _in_marked(token: str) -> list[str]:
-    """The values in a token with marks inside or around it."""
+    """Returns the values in a token with marks inside or around it."""
     bare = token.rstrip(".-+/\\%~$").lstrip("+%")
     if bare.startswith("--"):
         bare = bare.lstrip("-")
@@ -127,7 +126,7 @@ def _in_marked(token: str) -> list[str]:
 
 
 def sub_words(text: str) -> set[str]:
-    """The words inside names: `getUserName` and `user_name` both hold `user`."""
+    """Returns the words inside names: `getUserName` and `user_name` both hold `user`."""
     return {word.lower() for word in _SUB_WORD.findall(text)}
 
 
@@ -137,7 +136,7 @@ def plain_words(text: str) -> int:
 
 
 def _in_path(path: str) -> list[str]:
-    """A path and the name at its end, which people use alone."""
+    """Returns a path and the name at its end, which people use alone."""
     if not any(map(str.isalnum, path)):
         return []
     last = path.replace("\\", "/").rsplit("/", 1)[-1]
@@ -145,5 +144,5 @@ def _in_path(path: str) -> list[str]:
 
 
 def _is_name(word: str) -> bool:
-    """True if a reader would take the word for a name or a number rather than for plain language."""
+    """Returns True if a reader would take the word for a name or a number rather than for plain language."""
     return ("-" in word and len(word) > 4) or _is_marked(word) is not None

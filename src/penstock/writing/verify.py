@@ -75,7 +75,7 @@ class KnownSource(msgspec.Struct, frozen=True, eq=False):
     secrets: frozenset[str] = frozenset()
 
     def missing(self, claims: Iterable[str]) -> set[str]:
-        """The claims that stand nowhere in the source."""
+        """Returns the claims that stand nowhere in the source."""
         left = {claim for claim in claims if claim not in self.known}
         for text in self.texts:
             if not left:
@@ -94,7 +94,7 @@ class KnownSource(msgspec.Struct, frozen=True, eq=False):
 
 
 def strike_unknown(text: str, known: Container[str], *, phrases: bool = True) -> Verified:
-    """The text with every value that is not known replaced; handles are ours and stay.
+    """Returns the text with every value that is not known replaced; handles are ours and stay.
 
     Longer values go first, so that none is cut. Without `phrases`, what stands between quotes is not looked
     at: where a text was cut, its quotes no longer pair as they did.
@@ -154,7 +154,7 @@ def _claims(text: str) -> set[str]:
 
 
 def _claims_of(token: str) -> set[str]:
-    """The claims of one token: its values, and any number in it."""
+    """Returns the claims of one token: its values, and any number in it."""
     bare = token.strip(_EDGES)
     if _COMPOUND.fullmatch(bare.lower()):
         return set()
@@ -167,7 +167,7 @@ def _ungroup(found: re.Match[str]) -> str:
 
 
 def _stands_in(claim: str, text: str) -> bool:
-    """True if the claim stands in the text, not as a part of a longer word."""
+    """Returns True if the claim stands in the text, not as a part of a longer word."""
     at = text.find(claim)
     while at >= 0:
         end = at + len(claim)
@@ -179,7 +179,7 @@ def _stands_in(claim: str, text: str) -> bool:
 
 
 def _strike(text: str, unknown: set[str]) -> Verified:
-    """The text without these values; a token that holds one goes whole, and no other is touched."""
+    """Returns the text without these values; a token that holds one goes whole, and no other is touched."""
     if not unknown:
         return Verified(text)
     struck: set[str] = set()
@@ -209,7 +209,7 @@ def _strike(text: str, unknown: set[str]) -> Verified:
 
 
 def _without(token: str, lost: set[str]) -> str:
-    """The token without the values that it may not hold: all of it between its marks, where it is ASCII."""
+    """Returns the token without the values that it may not hold: all of it between its marks, where it is ASCII."""
     if lost and token.isascii():
         bare = token.strip(_EDGES)
         return token.replace(bare, STRUCK) if bare else token
@@ -219,5 +219,5 @@ def _without(token: str, lost: set[str]) -> str:
 
 
 def _without_false_number(entry: HandoffEntry, numbers: Container[int]) -> HandoffEntry:
-    """The entry without a number that names no message."""
+    """Returns the entry without a number that names no message."""
     return entry if entry.number in numbers else msgspec.structs.replace(entry, number=0)

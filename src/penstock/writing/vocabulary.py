@@ -113,7 +113,7 @@ class Vocabulary:
         return FoundValues((distinct % size).astype(np.int32), np.concatenate([[0], np.cumsum(per_text)]))
 
     def _values_of(self, tokens: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """The values of all tokens, one token after the other, each with the text it is of.
+        """Returns the values of all tokens, one token after the other, each with the text it is of.
 
         An end token leads to the next text.
         """
@@ -277,7 +277,7 @@ class Interner:
         return numbers
 
     def _stands(self, hashes: NDArray[np.int64], at: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """For each hash, True if it is the one at this place among those that were met."""
+        """Returns for each hash whether it is the one at this place among those that were met."""
         inside = at < len(self._hashes)
         known = np.zeros(len(hashes), np.bool_)
         known[inside] = self._hashes[at[inside]] == hashes[inside]
@@ -289,7 +289,7 @@ _SHORTEST_HEX = 7
 
 
 def _classes_of_bytes() -> NDArray[np.uint8]:
-    """For each byte the classes it belongs to, as bits."""
+    """Returns for each byte the classes it belongs to, as bits."""
     table = np.zeros(256, np.uint8)
     for byte in range(256):
         character = chr(byte)
@@ -310,7 +310,7 @@ _CLASSES = _classes_of_bytes()
 
 
 def _kinds(data: NDArray[np.uint8]) -> NDArray[np.int8]:
-    """The kind of each value. `data` are the bytes of all of them, each with a line break at its end."""
+    """Returns the kind of each value. `data` are the bytes of all of them, each with a line break at its end."""
     # starts[v] is where value v begins; has[v] are the classes of all its bytes but the line break.
     starts = np.concatenate([[0], np.flatnonzero(data == ord("\n")) + 1])
     classes = _CLASSES[data]
@@ -344,7 +344,7 @@ _FACTORS = np.cumprod(
 
 
 def _word_classes() -> NDArray[np.uint8]:
-    """For each byte the class whose runs may be words."""
+    """Returns for each byte the class whose runs may be words."""
     table = np.full(256, _OTHER, np.uint8)
     table[ord("A") : ord("Z") + 1] = _UPPER
     table[ord("a") : ord("z") + 1] = _LOWER
@@ -403,7 +403,7 @@ def find_words(joined: str) -> ValueWords:
 def _hash_words(
     data: NDArray[np.uint8], firsts: NDArray[np.int64], within: NDArray[np.int64]
 ) -> NDArray[np.uint16]:
-    """The numbers of words that stand one after the other; `within` is each byte's place in its word."""
+    """Returns the numbers of words that stand one after the other; `within` is each byte's place in its word."""
     mixed = np.add.reduceat((data.astype(np.uint64) + np.uint64(1)) * _FACTORS[within], firsts)
     return (mixed >> np.uint64(48)).astype(np.uint16)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from penstock.conversation.handles import name_message
 from penstock.conversation.message import Image, Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 from penstock.conversation.pairing import calls_by_id
 from penstock.writing.choice import begin_choice
@@ -154,7 +155,7 @@ class WorkMaker:
                 yield f"{header_of(number, label)}\n{clip(clean, limit, self._tokenizer.count, f'm{number}')}"
 
     def _said(self, message: Message, part: Part) -> tuple[str, str]:
-        """The speaker of a part, in words, and its text."""
+        """Returns the speaker of a part, in words, and its text."""
         match part:
             case Text(text=text):
                 return message.role.value, text
@@ -173,7 +174,7 @@ class WorkMaker:
                 return "handoff", text
 
     def _needed_lines(self, room: int) -> dict[tuple[int, str], list[str]]:
-        """The most needed lines of the results, by message and call, within `room` tokens."""
+        """Returns the most needed lines of the results, by message and call, within `room` tokens."""
         transcript = self._transcript
         index = transcript.index
         choice = begin_choice(transcript, self._request, self._focus, tokenizer=self._tokenizer)
@@ -200,7 +201,7 @@ class WorkMaker:
             return ""
         text = self._redactor.redact(spoken_text(self._transcript.messages[self._request]))
         number = self._transcript.numbers[self._request]
-        return clip(text, _REQUEST_TOKENS, self._tokenizer.count, f"m{number}")
+        return clip(text, _REQUEST_TOKENS, self._tokenizer.count, name_message(number))
 
     def _asked(self) -> tuple[tuple[int, str], ...]:
         transcript = self._transcript
@@ -237,7 +238,7 @@ def source_of(transcript: Transcript, redactor: Redactor) -> KnownSource:
 
 
 def _newest(turns: Sequence[WorkTurn], room: int) -> tuple[WorkTurn, ...]:
-    """The newest turns that fit the room."""
+    """Returns the newest turns that fit the room."""
     kept: list[WorkTurn] = []
     for turn in reversed(turns):
         room -= turn.tokens

@@ -48,7 +48,11 @@ def cost(index, numbers):
 
 
 def covered_weight(index, weights, numbers):
-    values = {int(value) for number in numbers for value in index.values_of(number)}
+    values = {
+        int(value)
+        for number in numbers
+        for value in index.ids[index.starts[number] : index.starts[number + 1]]
+    }
     return float(sum(weights[value] for value in values))
 
 

@@ -35,14 +35,14 @@ _NAMES = ", ".join(DIALECTS)
 
 
 def dialect_named(name: str) -> Dialect:
-    """The dialect of that name. Raises UnknownDialect with the names there are."""
+    """Returns the dialect of that name. Raises UnknownDialect with the names there are."""
     if name not in DIALECTS:
         raise UnknownDialect(f"there is no dialect {name!r}: use one of {_NAMES}")
     return DIALECTS[name]
 
 
 def candidates(wires: Sequence[Any]) -> list[Dialect]:
-    """The dialects that all messages fit, in order of preference; reads no further than one is left.
+    """Returns the dialects that all messages fit, in order of preference; reads no further than one is left.
 
     Raises UnknownDialect at the first message that leaves none.
     """
@@ -58,7 +58,7 @@ def candidates(wires: Sequence[Any]) -> list[Dialect]:
 
 
 def detect(wires: Sequence[Any]) -> Dialect:
-    """The dialect of a list of messages: chat where nothing in it tells."""
+    """Returns the dialect of a list of messages: chat where nothing in it tells."""
     return candidates(wires)[0]
 
 
@@ -69,7 +69,7 @@ def decode_all(
     *,
     before: Sequence[Message] = (),
 ) -> list[Message]:
-    """Every message, with ids for calls and results that have none of their own.
+    """Returns every message, with ids for calls and results that have none of their own.
 
     `before` is the whole conversation that they continue. An error says which message it is, counted from 1
     and from the start of that conversation.

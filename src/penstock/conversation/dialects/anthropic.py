@@ -14,8 +14,8 @@ from penstock.conversation.dialects.content import (
     read_result,
     rewrite_content,
     rewrite_result,
+    text_of,
 )
-from penstock.conversation.dialects.segments import text_of
 from penstock.conversation.message import (
     Image,
     Message,
@@ -261,7 +261,7 @@ def _build_result(result: ToolResult) -> dict[str, Any]:
 
 
 def _input(arguments: str) -> Any:
-    """A call's input must be an object: anything else is put into one."""
+    """Returns a call's input as an object, which it must be: anything else is put into one."""
     try:
         value = parse_json(arguments) if arguments else {}
     except ValueError:

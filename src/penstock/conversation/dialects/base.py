@@ -54,39 +54,39 @@ class Dialect(Protocol):
         """
 
     def build(self, message: Message) -> dict[str, Any]:
-        """A wire object from the parts alone."""
+        """Returns a wire object from the parts alone."""
 
     def rewrite(self, message: Message, parts: Mapping[int, Part]) -> dict[str, Any]:
-        """The wire object with part i replaced by parts[i], and all else as it came.
+        """Returns the wire object with part i replaced by parts[i], and all else as it came.
 
         A result may get another text and fewer images, a call other arguments, an image may become text.
         What the place cannot hold (text for a computer's screenshot, say) leaves it as it was.
         """
 
     def keep(self, message: Message, parts: Sequence[int]) -> dict[str, Any]:
-        """The wire object with only these parts, in this order."""
+        """Returns the wire object with only these parts, in this order."""
 
     def add_results(self, message: Message, results: Sequence[ToolResult]) -> dict[str, Any]:
-        """The wire object with these results after those it holds. Only where results share a message."""
+        """Returns the wire object with these results after those it holds. Only where results share a message."""
 
     def prepend_text(self, message: Message, text: str) -> dict[str, Any]:
-        """The text in front of the message's own content, as far in front as the provider allows.
+        """Returns the wire object with the text in front of its own content, as far in front as the provider allows.
 
         Raises ValueError where the message cannot carry text (a call or a reasoning item of Responses).
         """
 
     def append_text(self, message: Message, text: str) -> dict[str, Any]:
-        """The text after the message's own content; otherwise as `prepend_text`."""
+        """Returns the wire object with the text after its own content; otherwise as `prepend_text`."""
 
     def text_message(self, role: Role, text: str) -> dict[str, Any]:
-        """A new plain message. Raises ValueError for TOOL, which needs a call."""
+        """Returns a new plain message. Raises ValueError for TOOL, which needs a call."""
 
     def can_follow(self, previous: Role | None, role: Role) -> bool:
         """Returns whether a plain text of `role` may follow one of `previous`, or be first for None."""
 
 
 def wire_of(message: Message, dialect: Dialect) -> Mapping[str, Any]:
-    """The wire object of the message: decoded from its bytes, the caller's own, or built from its parts."""
+    """Returns the wire object of the message: decoded from its bytes, the caller's own, or built from its parts."""
     origin = message.origin
     if origin is None:
         return dialect.build(message)
@@ -100,7 +100,7 @@ def wire_of(message: Message, dialect: Dialect) -> Mapping[str, Any]:
 
 
 def require_object(wire: Any) -> Mapping[str, Any]:
-    """The wire object, or InputError where it is none."""
+    """Returns the wire object. Raises InputError where it is none."""
     if type(wire) is dict or isinstance(wire, Mapping):  # the first is quicker, and nearly always true
         return wire
     raise InputError(f"a message must be a JSON object, not {describe(wire)}")

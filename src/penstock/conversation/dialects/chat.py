@@ -15,8 +15,8 @@ from penstock.conversation.dialects.content import (
     read_result,
     rewrite_content,
     rewrite_result,
+    text_of,
 )
-from penstock.conversation.dialects.segments import text_of
 from penstock.conversation.message import (
     Message,
     Part,
@@ -72,7 +72,7 @@ class ChatDialect:
     rules = (Pairs(Pairing.ADJACENT), Batches(), Alternation())
 
     def recognises(self, wire: Mapping[str, Any]) -> bool:
-        """A role, and nothing that only another dialect has."""
+        """Returns True for a role, and nothing that only another dialect has."""
         if not isinstance(wire.get("role"), str) or "type" in wire:
             return False
         if wire["role"] in ("tool", "function") or wire.get("tool_calls") or wire.get("function_call"):

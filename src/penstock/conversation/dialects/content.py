@@ -1,6 +1,7 @@
-"""Content as three of the dialects have it: a string, or a list of typed blocks, or nothing.
+"""The content of a message on the wire: a string, a list of typed blocks, or nothing.
 
-A dialect says how it reads a block that is not text and how it writes one; the rest is the same for all.
+A text may hold more than words: it is read in segments, of which our handoffs are known by their mark. A dialect says how
+it reads a block that is not text and how it writes one; the rest is the same for all.
 """
 
 from __future__ import annotations
@@ -9,32 +10,96 @@ import base64
 import binascii
 import hashlib
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from penstock.conversation.dialects.segments import Segment, marked_segments, replace_segments, text_of
-from penstock.conversation.message import Image, Opaque, Part, ToolResult
+from penstock.conversation import mark
+from penstock.conversation.message import Image, Opaque, Part, Summary, Text, ToolResult
 from penstock.conversation.wire import json_text
 
 __all__ = [
     "ReadBlock",
+    "Segment",
     "Slot",
     "Slotted",
     "WriteBlock",
     "image_from_base64",
     "image_from_reference",
     "image_from_url",
+    "marked_segments",
     "opaque",
     "read_content",
     "read_image",
     "read_result",
+    "replace_segments",
     "rewrite_content",
     "rewrite_result",
+    "text_of",
+    "text_segment",
 ]
 
 
 # The field that holds the words of a text block, whatever the dialect calls the block.
 _TEXT_FIELDS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+
+
+class Segment(NamedTuple):
+    """A part and the slice of the text that it was read from.
+
+    Text outside every segment (line ends around a mark, tags) is kept as it is when a segment is replaced.
+    """
+
+    part: Part
+    start: int
+    end: int
+
+
+def marked_segments(text: str) -> list[Segment]:
+    """Returns the text as words, and the handoffs that our mark shows in it."""
+    found = mark.find(text) if mark.OPENING in text else None
+    if found is None:
+        return [Segment(Text(text), 0, len(text))]
+    segments: list[Segment] = []
+    at = 0
+    while found is not None:
+        segments += text_segment(text, at, found.start)
+        summary = Summary(found.text, found.version, found.attributes)
+        segments.append(Segment(summary, found.start, found.end))
+        at = found.end
+        found = mark.find(text, at)
+    return segments + text_segment(text, at, len(text))
+
+
+def text_segment(text: str, start: int, end: int) -> list[Segment]:
+    """Returns the words between two other segments, without the line ends that part them; none where all is blank."""
+    for _ in range(2):  # we write two line ends between a mark and the words beside it, and take no more away
+        if 0 < start < end and text[start] == "\n":
+            start += 1
+        if start < end < len(text) and text[end - 1] == "\n":
+            end -= 1
+    words = text[start:end]
+    return [] if not words or words.isspace() else [Segment(Text(words), start, end)]
+
+
+def replace_segments(text: str, segments: Iterable[Segment], written: Mapping[int, str]) -> str:
+    """Returns the text with segment i replaced by written[i]."""
+    pieces: list[str] = []
+    at = 0
+    for number, segment in enumerate(segments):
+        if number in written:
+            pieces += (text[at : segment.start], written[number])
+            at = segment.end
+    pieces.append(text[at:])
+    return "".join(pieces)
+
+
+def text_of(part: Part) -> str:
+    """Returns the part as plain text on the wire. Raises TypeError for a part that is no text."""
+    if isinstance(part, Summary):
+        return mark.wrap(part.text, part.attributes, part.version)
+    if isinstance(part, Text | ToolResult):
+        return part.text
+    raise TypeError(f"{type(part).__name__} cannot stand as plain text")
 
 
 class Slot(NamedTuple):
@@ -63,7 +128,7 @@ def opaque(value: Any, kind: str = "") -> Opaque:
 
 
 def read_content(content: Any, read_block: ReadBlock) -> list[Slotted]:
-    """The parts of a content, each with its place."""
+    """Returns the parts of a content, each with its place."""
     if content is None:
         return []
     if isinstance(content, str):
@@ -101,7 +166,7 @@ def _text_field(block: Mapping[str, Any]) -> str | None:
 
 
 def rewrite_content(content: Any, changes: Mapping[Slot, Part], write_block: WriteBlock) -> Any:
-    """The content with the parts at these slots replaced; `write_block(block, part)` writes the others."""
+    """Returns the content with the parts at these slots replaced; `write_block(block, part)` writes the others."""
     by_block: dict[int | None, dict[int, Part]] = {}
     for slot, part in changes.items():
         by_block.setdefault(slot.block, {})[slot.segment] = part
@@ -130,7 +195,7 @@ def _rewrite_block(block: Any, parts: Mapping[int, Part], write_block: WriteBloc
 
 
 def read_image(block: Mapping[str, Any]) -> Image | None:
-    """The picture that a block of any dialect holds, or None where it holds none that we can name."""
+    """Returns the picture that a block of any dialect holds, or None where it holds none that we can name."""
     source = block.get("source") if block.get("type") == "image" else block.get("image_url")
     if isinstance(source, Mapping) and isinstance(source.get("data"), str):
         return image_from_base64(str(source.get("media_type") or ""), source["data"])
@@ -163,7 +228,7 @@ def read_result(content: Any) -> tuple[str, tuple[Image, ...]]:
 
 
 def rewrite_result(content: Any, old: ToolResult, new: ToolResult, text_type: str) -> Any:
-    """The content of a tool's output with new text and with only those pictures that `new` still has."""
+    """Returns the content of a tool's output with new text and with only those pictures that `new` still has."""
     if new.text == old.text and new.images == old.images:
         return content
     if not isinstance(content, list | tuple):
@@ -191,7 +256,7 @@ _JPEG_CHARS = 65_536  # a JPEG may carry a preview before it says its size
 
 
 def image_from_url(url: str) -> Image:
-    """The picture that a `data:` URL holds or another URL points to."""
+    """Returns the picture that a `data:` URL holds or another URL points to."""
     if url[:5].lower() == "data:":
         head, comma, data = url.partition(",")
         if comma and head.endswith(";base64"):
@@ -200,12 +265,12 @@ def image_from_url(url: str) -> Image:
 
 
 def image_from_reference(media_type: str, reference: str) -> Image:
-    """A picture that is not in the message: a URL or the id of a file."""
+    """Returns a picture that is not in the message: a URL or the id of a file."""
     return Image(media_type=media_type, size_bytes=0, digest=_digest(reference))
 
 
 def image_from_base64(media_type: str, data: str) -> Image:
-    """A picture in the message. Width and height are 0 where its header does not say."""
+    """Returns a picture in the message. Width and height are 0 where its header does not say."""
     size_bytes = max(0, len(data) * 3 // 4 - data.count("=", -2))
     width, height = _dimensions(data)
     return Image(media_type, size_bytes, _digest(data), width, height)

@@ -13,8 +13,8 @@ from penstock.conversation.dialects.content import (
     read_result,
     rewrite_content,
     rewrite_result,
+    text_of,
 )
-from penstock.conversation.dialects.segments import text_of
 from penstock.conversation.message import (
     Message,
     Part,
@@ -84,7 +84,7 @@ class ResponsesDialect:
     rules = (Pairs(Pairing.ANYWHERE), Batches(), ReasoningStays())
 
     def recognises(self, wire: Mapping[str, Any]) -> bool:
-        """A typed item, or a message without a type that only this dialect or several could have sent."""
+        """Returns True for a typed item, or a message without a type that only this dialect or several could have sent."""
         kind = wire.get("type")
         if isinstance(kind, str) and kind != "message":
             return "role" not in wire or is_one_of(wire["role"], _ROLES)

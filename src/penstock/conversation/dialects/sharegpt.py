@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.conversation import mark
 from penstock.conversation.dialects.base import require_object, unknown_role, wire_of
-from penstock.conversation.dialects.content import opaque
-from penstock.conversation.dialects.segments import (
+from penstock.conversation.dialects.content import (
     Segment,
     marked_segments,
+    opaque,
     replace_segments,
     text_of,
     text_segment,
@@ -120,7 +120,7 @@ class ShareGPTDialect:
         return wire
 
     def add_results(self, message: Message, results: Sequence[ToolResult]) -> dict[str, Any]:
-        """The responses after those of the turn. A turn that is one bare result gets tags first."""
+        """Returns the responses after those of the turn. A turn that is one bare result gets tags first."""
         wire = dict(wire_of(message, self))
         value = wire.get("value")
         old = value if isinstance(value, str) else ""
@@ -197,7 +197,7 @@ def _read_between(value: str, start: int, end: int) -> list[Segment]:
 
 
 def _find_tagged(value: str, tags: Sequence[str], start: int, end: int) -> list[Segment]:
-    """The blocks with one of these tags, in order. A tag that is not closed is words."""
+    """Returns the blocks with one of these tags, in order. A tag that is not closed is words."""
     found: list[Segment] = []
     at = start
     opened = {tag: value.find(f"<{tag}>", at, end) for tag in tags}
@@ -311,7 +311,7 @@ def _dump(value: Any) -> str:
 
 
 def _rewrite_block(written: str, old: Part, new: Part) -> str:
-    """The slice of a segment with the new part in it: same tags, same other fields."""
+    """Returns the slice of a segment with the new part in it: same tags, same other fields."""
     if isinstance(old, Text | Summary | Opaque):
         return text_of(new)
     tag = _CALL if isinstance(old, ToolCall) else _RESPONSE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.conversation.cuts import Cuts
 from penstock.conversation.message import (
     Image,
     Message,
@@ -16,6 +15,7 @@ from penstock.conversation.message import (
     last_request,
     leading_system,
 )
+from penstock.writing.transcript import Cuts
 
 # Ten messages of 100 tokens; no cut between 3 and 6, where a call waits for its results.
 CUTS = Cuts((0, 1, 2, 3, 6, 7, 8, 9, 10), tuple(range(0, 1_001, 100)))
