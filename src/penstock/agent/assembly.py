@@ -17,10 +17,9 @@ from penstock.agent.tools.terminal import Terminal
 from penstock.agent.tools.write_file import WriteFile
 from penstock.config import command_environment, data_folder, read_named_variables
 from penstock.context.bookkeeping import books_for
-from penstock.context.hygiene import tidy
-from penstock.context.live import Context
+from penstock.context.live import Context, tidy
 from penstock.engine.auxiliary import summariser_for
-from penstock.engine.registry import ENGINES, blame_engine, engine_named
+from penstock.engine.registry import blame_engine, engine_named
 from penstock.errors import SettingsError, UnknownHandle
 from penstock.loop.agent import Agent, Equipment, TurnLimits
 from penstock.loop.approvals import Approvals, read_rule
@@ -86,9 +85,8 @@ def make_agent(
     base_url = str(getattr(model, "base_url", ""))
     session = _session(place.store, model, settings, session_id)
     session.endpoint, session.recall_tool, session.listed_window = base_url, EXPAND, listed_window
-    # `Session.compact` makes what the built-in engines make; others have a threshold of their own.
-    if session_id is not None and settings.context.engine in ENGINES:
-        tidy(session, reported_tokens=_reported_tokens(session))
+    if session_id is not None:
+        tidy(session)
     engine = _engine(session, model, place, provider)
     context = Context(session, engine, place.tell)
     workspace = Workspace.at(place.folder)
@@ -130,17 +128,6 @@ def _session(store: Store, model: StreamingModel, settings: Settings, session_id
         store.update(session.id, model=model.name)
         session.refresh()
     return session
-
-
-def _reported_tokens(session: Session) -> int | None:
-    """Tokens that the provider reported for the last request of the present view and its answer; None where there is none.
-
-    Never less than what we count: tool results may have come since.
-    """
-    newest = session.store.newest_compaction(session.id)
-    rows = session.store.usage(session_id=session.id, since=0.0 if newest is None else newest.created)
-    turns = [row.usage.total_tokens for row in rows if row.task == "turn" and row.usage.prompt_tokens]
-    return max(turns[-1], session.estimate()) if turns else None
 
 
 def _engine(session: Session, model: StreamingModel, place: AgentPlace, provider: str) -> ContextEngine:

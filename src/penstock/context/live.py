@@ -25,11 +25,15 @@ from penstock.context.events import Compacted, Compacting, Noticed, Recovering
 from penstock.context.recovery import GiveUp, LowerCap, next_step
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role
-from penstock.conversation.wire import encode_wire, parse_json
+from penstock.conversation.wire import parse_json
 from penstock.engine.contract import CompactionWish
+from penstock.engine.registry import compacts_stored_sessions
 from penstock.errors import EngineFailure, PenstockError, ProviderError, StoreConflict, TargetTooSmall
 from penstock.planning.policy import Compact, Guard, Policy, Trigger, Wait
 from penstock.planning.pressure import Pressure
+from penstock.planning.receipt import NOTHING_TO_DO
+from penstock.providers.address import read_address
+from penstock.providers.presets import PRESETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from penstock.context.bookkeeping import Bookkeeper
     from penstock.context.compactions import PreparedCompaction
     from penstock.context.events import ContextEvent
+    from penstock.engine.compressed import Compressed
     from penstock.engine.contract import ContextEngine
     from penstock.measure.usage import Usage
     from penstock.planning.economics import Weighed
@@ -46,7 +51,7 @@ if TYPE_CHECKING:
     from penstock.sessions.session import Session
     from penstock.stores.values import NewFact, UsageRow
 
-__all__ = ["Beside", "Context", "RefusedRequest"]
+__all__ = ["Beside", "Context", "RefusedRequest", "tidy"]
 
 _KEPT_TOKENS = 30_000  # of a compaction that pays; keeping less saves more than a better moment does
 _FITS = 0.9  # of the threshold: where what was prepared and what came since take more, all of it is compacted anew
@@ -54,6 +59,8 @@ _REST = 1.1  # times the size at which an engine failed or found nothing to do: 
 _LEAST_BY_HAND = 1_000  # tokens: nobody gains from making less of it
 _TRUNCATED = 0.6  # of what we expect: a provider that reports less has cut the prompt without saying so
 _WORTH_A_LOOK = 4_000  # tokens: below, a small error of ours looks like a cut
+_LISTING_SECONDS = 5.0  # to wait for a provider's list of models
+_MOST_LISTINGS = 2  # a server that loads a model when it is first used knows no window before
 
 
 class Beside(msgspec.Struct, frozen=True):
@@ -100,22 +107,22 @@ class Context:
         self._reserved_output_tokens = 0
         self._rests_below = 0  # tokens at which an engine that failed is asked again
         self._prepared: asyncio.Task[PreparedCompaction] | None = None
-        self._dropped: asyncio.Task[PreparedCompaction] | None = (
-            None  # not wanted any more, and may still run
-        )
+        self._dropped: asyncio.Task[PreparedCompaction] | None = None  # not wanted any more; may still run
+        self._listings: dict[
+            tuple[str, str], int
+        ] = {}  # by model and address: how often its window was asked for
         self._pressure = self._new_pressure()
         self._load()
 
     # What is sent, and how much it is.
 
-    def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> list[str]:
-        """Log messages, and send them from now on; their handles. Results that are too large are kept in the store."""
-        given = self.session.keep_results(messages) if keep_results else list(messages)
-        handles = self.session.append(given)
-        self.view += given
-        self._raws += map(encode_wire, given)
-        self._counted += self.session.weigh(given)
-        return handles
+    def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> None:
+        """Logs messages, and sends them from now on. With `keep_results`, large tool results are kept in the store."""
+        logged = self.session.log_messages(messages, keep_results=keep_results)
+        added = [message.wire for message in logged]
+        self.view += added
+        self._raws += [message.raw for message in logged]
+        self._counted += self.session.weigh(added)
 
     def restore_bytes(self, messages: Sequence[Any]) -> list[Any]:
         """Returns the messages of a request; those that are still the objects of the view go out as they were logged."""
@@ -177,6 +184,26 @@ class Context:
         """Keep inside the window of this model from now on. Raises EngineFailure."""
         self._adapter.update_model(model, window_tokens, self.session.endpoint, provider)
         self._follow_limits()
+
+    async def learn_window(self, model: Any) -> None:
+        """Asks the provider how large the window of the model is, where neither settings nor a refusal have told it.
+
+        `model` is anything with `window_tokens()`. Raises nothing: without an answer, all stays as it is.
+        """
+        session, ask = self.session, getattr(model, "window_tokens", None)
+        key = session.row.model, session.endpoint
+        asked = self._listings.get(key, 0)
+        if ask is None or asked >= _MOST_LISTINGS or not _may_listing_know_more(session):
+            return
+        self._listings[key] = asked + 1
+        try:
+            async with asyncio.timeout(_LISTING_SECONDS):
+                found = await ask()
+            if found is not None and key == (session.row.model, session.endpoint):
+                session.listed_window = found
+                self.fit_window(session.window.tokens)
+        except (PenstockError, TimeoutError):
+            return
 
     def reserve_output(self, tokens: int) -> None:
         """Keep room for answers of so many tokens, where the engine knows of such room. Raises EngineFailure."""
@@ -516,3 +543,42 @@ async def _end(prepared: asyncio.Task[PreparedCompaction]) -> None:
         await asyncio.wait([prepared])
     if not prepared.cancelled():
         prepared.exception()  # nobody wants to hear of it any more
+
+
+def _may_listing_know_more(session: Session) -> bool:
+    """Returns True where a provider's list of models may know more: our own table is made of those of large providers."""
+    source = session.window.source
+    if source in ("config", "learned", "listing"):
+        return False
+    published = (read_address(preset.base_url) for preset in PRESETS.values() if preset.base_url)
+    hosts = {address.hostname for address in published if not address.loopback}
+    return source != "table" or read_address(session.endpoint).hostname not in hosts
+
+
+def tidy(session: Session, *, reported_tokens: int | None = None) -> Compressed | None:
+    """Compacts a resumed session that has reached `compression.hygiene_threshold` of its window; None where it has not.
+
+    The safety net of any host, before a message reaches the model; no model is asked for a summary. `reported_tokens` is
+    what the provider reported last, where the caller knows; else the store is asked. A conversation of fewer than four
+    messages is left alone, and so is one whose engine `Session.compact` does not know: that engine is asked before the
+    first request. Raises what `Session.compact` raises.
+    """
+    if not compacts_stored_sessions(session.settings.context.engine):
+        return None
+    policy = Policy.of(session.settings.compression, session.window.tokens)
+    tokens = _last_reported_tokens(session) if reported_tokens is None else reported_tokens
+    if not isinstance(policy.hygiene(tokens, len(session)), Compact):
+        return None
+    result = session.compact()
+    return None if result.receipt.outcome == NOTHING_TO_DO else result
+
+
+def _last_reported_tokens(session: Session) -> int:
+    """Returns what the provider reported for the last request of the present view and its answer, else our estimate.
+
+    Never less than the estimate: tool results may have come since.
+    """
+    newest = session.store.newest_compaction(session.id)
+    rows = session.store.usage(session_id=session.id, since=0.0 if newest is None else newest.created)
+    turns = [row.usage.total_tokens for row in rows if row.task == "turn" and row.usage.prompt_tokens]
+    return max([session.estimate(), *turns[-1:]])

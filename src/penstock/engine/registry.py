@@ -1,8 +1,8 @@
 """The engines there are, by the name that `context.engine` chooses them by: built in, installed, or a file.
 
 Built-in engines are named here and imported when they are chosen. Those of third parties are found in two places:
-packages that declare an entry point in the group `penstock.engines`, and Python files in the plugin folder. Finding engines runs none of their code. Loading one does, so a file is loaded only where nobody else may
-write it.
+packages that declare an entry point in the group `penstock.engines`, and Python files in the plugin folder. Finding
+engines runs none of their code. Loading one does, so a file is loaded only where no other user may write it.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ __all__ = [
     "EngineOffer",
     "SessionCompactor",
     "blame_engine",
+    "compacts_stored_sessions",
     "engine_named",
     "explain_trouble",
     "find_files",
@@ -355,6 +356,11 @@ class SessionCompactor(Protocol):
 
     def history(self, history: History, count: Callable[[str], int], newest: CompactionRow | None) -> History:
         """Returns the session's history with what its compactions keep; `newest` is the one whose view is the present one."""
+
+
+def compacts_stored_sessions(name: str) -> bool:
+    """Returns True where `Session.compact` makes what this engine makes; engines of third parties need a host."""
+    return name in ENGINES
 
 
 def session_compactors(store: Store, session_id: str) -> dict[str, SessionCompactor]:

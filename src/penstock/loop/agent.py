@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.accounts.spending import sum_requests
+from penstock.accounts.status import Status
+from penstock.accounts.window import Fill, measure_fill
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role, ToolCall, ToolResult
 from penstock.errors import PenstockError
@@ -22,18 +25,16 @@ from penstock.loop.asking import Asking
 from penstock.loop.calls import ToolCalls
 from penstock.loop.events import Noticed, TurnEnded
 from penstock.loop.mcp import McpServers  # noqa: TC001 - a struct's field types are read at run time
-from penstock.loop.status import read_fill, read_status
 from penstock.loop.system_prompt import FrozenPrompt  # noqa: TC001 - as above
 from penstock.loop.tools import Toolbox, ToolContext  # noqa: TC001 - as above
 from penstock.loop.wire import is_whole, results_in, sound_calls
+from penstock.measure.tokens import tokenizer_for
 from penstock.providers.cache_marks import CachePlan  # noqa: TC001 - as above
 from penstock.providers.exchange import Finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from penstock.accounts.status import Status
-    from penstock.accounts.window import Fill
     from penstock.context.compactions import PreparedCompaction
     from penstock.context.live import Context
     from penstock.conversation.dialects import Dialect
@@ -162,12 +163,28 @@ class Agent:
         await self.asking.switch_model(model, provider, listed_window)
 
     def status(self) -> Status:
-        """Model, window, cost and cache of the session, for a status line."""
-        return read_status(self.context, self.asking.caching)
+        """Returns model, window, cost and cache of the session, with all its requests so far."""
+        context, session = self.context, self.session
+        return Status(
+            session_id=session.id,
+            model=session.row.model,
+            prompt_tokens=context.tokens(),
+            window_tokens=context.engine.context_length,
+            threshold_tokens=context.engine.threshold_tokens,
+            spending=sum_requests(session.store.usage(session_id=session.id)),
+            compactions=len(session.store.compactions(session.id)),
+            caching=str(self.asking.caching),
+        )
 
     def fill(self) -> Fill:
-        """Returns what fills the window, by kind of content."""
-        return read_fill(self.context, self.asking.beside())
+        """Returns what fills the window of the next request, by kind of content."""
+        session, beside = self.session, self.asking.beside()
+        return measure_fill(
+            decode_all(self._dialect, self.context.view),
+            tokenizer_for(session.row.model or None),
+            system_tokens=session.weigh_outside(system=beside.system),
+            tools_tokens=session.weigh_outside(tools=beside.tools),
+        )
 
     async def connect(self) -> None:
         """Start the MCP servers and take their tools; a server that did not answer is told. A turn does so once."""

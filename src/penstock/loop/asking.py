@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.context.bookkeeping import books_for
 from penstock.context.live import Beside, RefusedRequest
-from penstock.context.model_limits import WindowQuestion
 from penstock.engine.auxiliary import summariser_for
 from penstock.errors import PenstockError, ProviderError, SettingsError
 from penstock.loop.events import Asked, Noticed, Recovering, Said, Thought, Used
@@ -56,7 +55,6 @@ class Asking:
         self._prompt = prompt
         self._offer = offer
         self._tell = tell
-        self._window = WindowQuestion()
         context.weigh(self.beside())
 
     def beside(self) -> Beside:
@@ -65,7 +63,7 @@ class Asking:
 
     async def learn_window(self) -> None:
         """Ask the provider how large the model's window is, where nothing has told it. The first answer does so by itself."""
-        await self._window.ask(self._context, self.model)
+        await self._context.learn_window(self.model)
 
     async def ask(self, step: int, max_output_tokens: int | None) -> Answer:
         """One answer. A request that the provider refuses as too large is made to fit; other errors are raised.
