@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import plural, printable, screen_of
+from penstock.cli.screen import printable, screen_of
 from penstock.cli.trajectory_options import run_of
+from penstock.measure.wording import pluralise
 from penstock.trajectories.journal import SummariesSeen, parts_folder
 from penstock.trajectories.metrics import TrajectoryOutcome
 from penstock.trajectories.run import run as run_all
@@ -80,8 +81,8 @@ def _as_json(wanted: Run, finished: RunResult) -> dict[str, Any]:
 
 def _lines(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[str]:
     totals = finished.totals
-    files = f" in {plural(len(finished.files), 'file')}" if len(finished.files) > 1 else ""
-    yield screen.paint(f"{plural(totals.rows, 'row')}{files}, {finished.seconds:.1f} s", "bold")
+    files = f" in {pluralise(len(finished.files), 'file')}" if len(finished.files) > 1 else ""
+    yield screen.paint(f"{pluralise(totals.rows, 'row')}{files}, {finished.seconds:.1f} s", "bold")
     for label, text in _figures(wanted, finished, screen):
         yield f"  {screen.paint(label, 'dim')}{' ' * (_LABEL_COLUMNS - len(label))}{text}"
     for bad in finished.bad[:_SHOWN_BAD]:
@@ -96,16 +97,16 @@ def _figures(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[tuple
     totals = finished.totals
     if wanted.job.sample_percent < 100:
         share = f"about {wanted.job.sample_percent:g} % of the rows, seed {wanted.job.seed}"
-        yield "sample", f"{share}; {plural(totals.left_out, 'row')} left out"
+        yield "sample", f"{share}; {pluralise(totals.left_out, 'row')} left out"
     if finished.resumed_rows:
-        yield "resumed", f"{plural(finished.resumed_rows, 'row')} done before by an earlier run"
+        yield "resumed", f"{pluralise(finished.resumed_rows, 'row')} done before by an earlier run"
     yield from _outcomes(finished, screen)
     yield "tokens", f"{totals.tokens_before:,} {screen.arrow} {totals.tokens_after:,} ({totals.ratio:.0%})"
     yield "turns", f"{totals.turns_before:,} {screen.arrow} {totals.turns_after:,}"
     if totals.model_calls:
-        rows = plural(totals.cost_unknown_rows, "row")
+        rows = pluralise(totals.cost_unknown_rows, "row")
         unknown = f", and {rows} of unknown price" if totals.cost_unknown_rows else ""
-        yield "model", f"{plural(totals.model_calls, 'request')}, ${totals.cost:,.4f}{unknown}"
+        yield "model", f"{pluralise(totals.model_calls, 'request')}, ${totals.cost:,.4f}{unknown}"
     if wanted.target is None:
         yield "written", "nothing (dry run)"
     else:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.measure.wording import pluralise
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -147,7 +149,7 @@ def _outcome(result: ToolResult, family: ToolFamily) -> str:
 def _size(text: str, family: ToolFamily) -> str:
     if family in {ToolFamily.TERMINAL, ToolFamily.SEARCH, ToolFamily.LIST}:
         lines = text.count("\n") + 1 if text.strip() else 0
-        return f"{lines:,} line{'' if lines == 1 else 's'}"
+        return pluralise(lines, "line")
     return f"{len(text):,} chars"
 
 
