@@ -16,7 +16,7 @@ from penstock.agent.tools.search_files import SearchFiles
 from penstock.agent.tools.terminal import Terminal
 from penstock.agent.tools.write_file import WriteFile
 from penstock.config import command_environment, data_folder, read_named_variables
-from penstock.context.bookkeeping import books_for
+from penstock.context.bookkeeping import Bookkeeper
 from penstock.context.live import Context, tidy
 from penstock.engine.auxiliary import summariser_for
 from penstock.engine.registry import blame_engine, engine_named
@@ -109,7 +109,7 @@ def make_agent(
         servers=_servers(settings, workspace),
         limits=place.limits,
     )
-    context.bookkeeper = books_for(model.name, equipment.caching, engine.threshold_tokens, settings)
+    context.bookkeeper = Bookkeeper(model.name, equipment.caching, engine.threshold_tokens, settings)
     agent = Agent(context, model, equipment, place.tell)
     agent.close_open_calls()
     return agent

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.sessions.session import Session
     from penstock.sessions.stored_view import StoredView
 
-__all__ = ["PreparedCompaction", "make_compaction", "record_list"]
+__all__ = ["PreparedCompaction", "make_compaction"]
 
 
 class PreparedCompaction(msgspec.Struct, frozen=True, eq=False):
@@ -93,7 +93,7 @@ def _draft_list(  # noqa: PLR0913, PLR0917  # one caller, beside it
 ) -> PreparedCompaction:
     """The draft of a list that an engine has made of the view."""
     dialect, tip = dialect_named(session.row.dialect), base.tip
-    pieces = record_list(base.view, given, made, dialect)
+    pieces = _record_list(base.view, given, made, dialect)
     recorded = Compaction(tip.id, tip.length, pieces)
     # A list engine cannot be told what to keep: what is pinned comes back behind what it wrote.
     kept = {number - 1 for number in wish.pins}
@@ -122,7 +122,7 @@ def _draft_list(  # noqa: PLR0913, PLR0917  # one caller, beside it
     return PreparedCompaction(receipt, draft, tokens_after if smaller else 0, tip.length, pins)
 
 
-def record_list(
+def _record_list(
     view: StoredView, given: Sequence[Sent], made: Sequence[Any], dialect: Dialect
 ) -> tuple[Piece, ...]:
     """The pieces of a list that an engine made of a view: those of the messages that it kept, in their order, and its own.

@@ -214,7 +214,7 @@ class Context:
     def _follow_limits(self) -> None:
         self._pressure = self._new_pressure()
         if self.bookkeeper is not None:
-            self.bookkeeper.limit(self.engine.threshold_tokens)
+            self.bookkeeper.set_limit(self.engine.threshold_tokens)
 
     # Before a request, after its answer, and where it was refused.
 
@@ -239,7 +239,7 @@ class Context:
             self._rests_below = int(tokens * _REST)
             self._tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
         if self.bookkeeper is not None:
-            self.bookkeeper.sent(self.tokens(), compacted=self.compactions > before)
+            self.bookkeeper.book(self.tokens(), compacted=self.compactions > before)
 
     def used(self, usage: Usage, sent_tokens: int) -> UsageRow:
         """After an answer: book what it used, and learn from it. `sent_tokens` is what we expected of the request."""

@@ -182,47 +182,27 @@ class ContextCompressor(ContextEngine):
         focus_topic: str | None = None,
         *,
         target_tokens: int | None = None,
-        numbers: Sequence[int] | None = None,
-        may_call_model: bool = True,
     ) -> Compressed:
-        """Compress for later: nothing counts as done before `on_compaction`. `numbers` name the messages, where a log does.
-
-        Without `may_call_model` the handoff is made of the conversation's own words.
-        """
-        request = msgspec.structs.replace(self._request(focus_topic, target_tokens), numbers=numbers)
-        writer = self._writer(may_call_model=may_call_model)
+        """Compresses for later: nothing counts as done before `on_compaction`."""
+        request, writer = self._request(focus_topic, target_tokens), self._writer(may_call_model=True)
         if writer is None:
             return self._remember(self._extractive(messages, request))
         return self._remember(run_sync(self._write_with_model(messages, request, writer)))
 
-    async def aprepare(
-        self,
-        messages: Sequence[dict[str, Any]],
-        focus_topic: str | None = None,
-        *,
-        target_tokens: int | None = None,
-        numbers: Sequence[int] | None = None,
-        may_call_model: bool = True,
-    ) -> Compressed:
-        """As `prepare`, without blocking the event loop. Cancelled, it ends with nothing left to run."""
-        request = msgspec.structs.replace(self._request(focus_topic, target_tokens), numbers=numbers)
-        writer = self._writer(may_call_model=may_call_model)
-        if writer is None:
-            return self._remember(await in_thread(self._extractive, messages, request))
-        return self._remember(await self._write_with_model(messages, request, writer))
-
     async def compact_view(
         self, messages: Sequence[Any], numbers: Sequence[int], wish: CompactionWish
     ) -> Compressed:
-        """As `aprepare`, for a host with a log; the pins are those of the wish from now on."""
+        """Prepares a compaction for a host with a log, without blocking the event loop. Cancelled, it leaves nothing to run.
+
+        The pins are those of the wish from now on. Without `wish.may_call_model` the handoff is made of the conversation's
+        own words.
+        """
         self.pins = set(wish.pins)
-        return await self.aprepare(
-            messages,
-            wish.focus,
-            target_tokens=wish.target_tokens,
-            numbers=numbers,
-            may_call_model=wish.may_call_model,
-        )
+        request = msgspec.structs.replace(self._request(wish.focus, wish.target_tokens), numbers=numbers)
+        writer = self._writer(may_call_model=wish.may_call_model)
+        if writer is None:
+            return self._remember(await in_thread(self._extractive, messages, request))
+        return self._remember(await self._write_with_model(messages, request, writer))
 
     @property
     def kept_tokens(self) -> int:
@@ -351,13 +331,13 @@ class ContextCompressor(ContextEngine):
         return result
 
     def _extractive(self, messages: Sequence[dict[str, Any]], request: CompressRequest) -> Compressed:
-        """A compaction without a model."""
+        """Compacts without a model. `lossless` overrides it."""
         return compress_list(messages, request, self._notebook)
 
     async def _write_with_model(
         self, messages: Sequence[dict[str, Any]], request: CompressRequest, summariser: Summariser
     ) -> Compressed:
-        """A compaction with a model's words in it."""
+        """Compacts with a model's words. `lossless` overrides it."""
         return await summarise_list(messages, request, summariser, self._notebook)
 
     def _summariser_of(

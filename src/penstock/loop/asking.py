@@ -6,7 +6,7 @@ import math
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from penstock.context.bookkeeping import books_for
+from penstock.context.bookkeeping import Bookkeeper
 from penstock.context.live import Beside, RefusedRequest
 from penstock.engine.auxiliary import summariser_for
 from penstock.errors import PenstockError, ProviderError, SettingsError
@@ -112,7 +112,7 @@ class Asking:
         self.caching = caching_for(model.name, session.endpoint, provider, ttl=ttl)
         context.use_model(model.name, session.window.tokens, provider)
         limit = context.engine.threshold_tokens
-        context.bookkeeper = books_for(model.name, self.caching, limit, session.settings)
+        context.bookkeeper = Bookkeeper(model.name, self.caching, limit, session.settings)
         await context.fit()  # by the model that was there before, whose window holds all of it
         context.engine.use_summariser(summariser_for(session.settings, model, session.window.tokens))
 
