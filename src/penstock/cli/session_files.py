@@ -216,7 +216,7 @@ def run_export(args: argparse.Namespace) -> int:
         return 0
     if to_file:
         messages = pluralise(len(found.messages), "message")
-        screen.say(f"export_conversation {messages} to {printable(args.output)}, {len(data):,} bytes")
+        screen.say(f"exported {messages} to {printable(args.output)}, {len(data):,} bytes")
     if found.missing:
         screen.say(
             f"  {pluralise(found.missing, 'message')} missing from the store: penstock doctor says which"
