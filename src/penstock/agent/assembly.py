@@ -20,9 +20,10 @@ from penstock.context.bookkeeping import Bookkeeper
 from penstock.context.live import Context, tidy
 from penstock.engine.auxiliary import summariser_for
 from penstock.engine.registry import blame_engine, engine_named
-from penstock.errors import SettingsError, UnknownHandle
+from penstock.errors import UnknownHandle
 from penstock.loop.agent import Agent, Equipment, TurnLimits
 from penstock.loop.approvals import Approvals, read_rule
+from penstock.loop.asking import require_dialect
 from penstock.loop.events import Noticed
 from penstock.loop.mcp import McpServers
 from penstock.loop.memory import MemoryFiles
@@ -119,11 +120,7 @@ def _session(store: Store, model: StreamingModel, settings: Settings, session_id
     if session_id is None:
         return Session.create(store, model=model.name, dialect=model.dialect, settings=settings)
     session = Session.resume(store, session_id, settings)
-    if session.row.dialect != model.dialect:
-        raise SettingsError(
-            f"{model.name} speaks {model.dialect}, and this conversation is kept in {session.row.dialect}: "
-            "take a model of that kind, or export and import it in the other dialect"
-        )
+    require_dialect(model, session.row)
     if session.row.model != model.name:
         store.update(session.id, model=model.name)
         session.refresh()

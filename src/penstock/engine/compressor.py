@@ -28,7 +28,7 @@ from penstock.planning.pressure import Level, Notice, Pressure
 from penstock.planning.receipt import NOTHING_TO_DO
 from penstock.providers.connect import ConnectOptions, connect
 from penstock.recall.semantic import embedder_for
-from penstock.recall.tools import EXPAND, tool_schemas
+from penstock.recall.tools import EXPAND, limit_answer, tool_schemas
 from penstock.settings import Settings
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ __all__ = ["ContextCompressor"]
 
 _log = logging.getLogger("penstock")
 _LEVELS = {Level.LOG: logging.INFO}
-_ANSWER_SHARE = 0.125  # of the window: what one answer of a recall tool may take
-_LEAST_ANSWER, _MOST_ANSWER = 400, 4_000  # tokens
 
 
 class ContextCompressor(ContextEngine):
@@ -260,8 +258,9 @@ class ContextCompressor(ContextEngine):
         """
         if self._recollection is None:
             return super().handle_tool_call(name, {}, **context)
-        tokens = max(_LEAST_ANSWER, min(_MOST_ANSWER, int(self.context_length * _ANSWER_SHARE)))
-        return self._recollection.answer(name, args, context.get("messages"), tokens)
+        return self._recollection.answer(
+            name, args, context.get("messages"), limit_answer(self.context_length)
+        )
 
     def on_session_reset(self) -> None:
         """Forget the conversation, its originals and its guards."""

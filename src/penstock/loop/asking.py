@@ -23,12 +23,22 @@ if TYPE_CHECKING:
     from penstock.loop.system_prompt import FrozenPrompt
     from penstock.providers.cache_marks import CachePlan
     from penstock.providers.exchange import Answer, StreamingModel
+    from penstock.stores.values import SessionRow
 
-__all__ = ["Asking"]
+__all__ = ["Asking", "require_dialect"]
 
 _MOST_OUTPUT, _LEAST_OUTPUT = 32_000, 4_096  # tokens of an answer, where the API wants a number
 _ROOM = 0.98  # of the window, for prompt and answer: what we count may be a little off
 _WORTH_TELLING_SECONDS = 1.0
+
+
+def require_dialect(model: StreamingModel, row: SessionRow) -> None:
+    """Raises SettingsError where the model speaks another dialect than the conversation is kept in."""
+    if model.dialect != row.dialect:
+        raise SettingsError(
+            f"{model.name} speaks {model.dialect}, and this conversation is kept in {row.dialect}: choose a model that "
+            f"speaks {row.dialect}, begin a new conversation, or export and import this one in the other dialect"
+        )
 
 
 class Asking:
@@ -99,11 +109,7 @@ class Asking:
         where the model speaks another dialect than the conversation is kept in.
         """
         context, session = self._context, self._context.session
-        if model.dialect != session.row.dialect:
-            raise SettingsError(
-                f"{model.name} speaks {model.dialect}, and this conversation is kept in {session.row.dialect}: "
-                "begin a new one, or export and import it in the other dialect"
-            )
+        require_dialect(model, session.row)
         session.store.update(session.id, model=model.name)
         session.refresh()
         session.endpoint, session.listed_window = str(getattr(model, "base_url", "")), listed_window

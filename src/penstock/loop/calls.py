@@ -19,7 +19,7 @@ from penstock.loop.tool_offer import LOAD_TOOLS, ToolUse, answer_load, make_offe
 from penstock.loop.tools import Toolbox, ToolOutcome, function_schema
 from penstock.loop.wire import tools_in
 from penstock.measure.tokens import tokenizer_for
-from penstock.recall.tools import TOOL_NAMES
+from penstock.recall.tools import TOOL_NAMES, limit_answer
 from penstock.writing.stubs import arguments_of, main_argument, tool_family
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ _CUT = ToolOutcome(
     summary="cut off: the answer reached its limit of tokens",
 )
 _LEAST_PAGE, _MOST_PAGE = 4_000, 50_000  # characters of a page of read_file
-_LEAST_RECALL, _MOST_RECALL = 400, 4_000  # tokens of an answer of a recall tool
 
 
 class ToolCalls:
@@ -120,7 +119,7 @@ class ToolCalls:
             summary = "searched the history" if "search" in call.name else "read the history"
             return ToolOutcome(text, summary=summary)
         if call.name == LOAD_TOOLS:
-            text, is_error = answer_load(call.arguments, self.toolbox.tools, self.toolbox.tools)
+            text, is_error = answer_load(call.arguments, self.toolbox.tools)
             return ToolOutcome(text, is_error=is_error, summary=text.partition("\n")[0])
         if any(call.name == schema["function"]["name"] for schema in self._engine_schemas()):
             return await self._run_engine_tool(call)
@@ -139,8 +138,8 @@ class ToolCalls:
 
     def recall(self, name: str, arguments: str) -> str:
         """The answer of a recall tool, in a share of the window."""
-        most = max(_LEAST_RECALL, min(_MOST_RECALL, self._context.engine.context_length // 8))
-        return self._context.session.handle_tool_call(name, arguments, tokens=most)
+        tokens = limit_answer(self._context.engine.context_length)
+        return self._context.session.handle_tool_call(name, arguments, tokens=tokens)
 
     def _context_for(self, call: Called) -> ToolContext:
         """The host's tool context for this call: lines of output are told, and the time spent on asking a person is known."""

@@ -124,15 +124,11 @@ def load_schema(schemas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def answer_load(args: Any, named: Iterable[str], known: Iterable[str]) -> tuple[str, bool]:
-    """The answer to a call of `load_tools`, and whether it failed: `named` can be loaded, `known` are all tools.
-
-    It fails, and loads nothing, where a name is unknown.
-    """
-    wanted = _named_in(args)
-    everything = set(known)
+def answer_load(args: Any, known: Iterable[str]) -> tuple[str, bool]:
+    """Returns the answer to a call of `load_tools`, and whether it failed: it does, and loads nothing, for an unknown name."""
+    wanted, everything = _named_in(args), set(known)
     if not wanted:
-        return f"give names, a list of tools to load, such as {sorted(named)[:3]}", True
+        return f"give names, a list of tools to load, for example {sorted(everything)[:3]}", True
     unknown = [name for name in wanted if name not in everything]
     if unknown:
         return f"there is no tool {', '.join(unknown)}; load_tools names those that there are", True
