@@ -78,7 +78,7 @@ def make_agent(
     provider: str = "",
     listed_window: int | None = None,
 ) -> Agent:
-    """An agent in a new session, or in the one with that id, at its tip. Raises UnknownSession, SettingsError.
+    """Returns an agent in a new session, or in the one with that id, at its tip. Raises UnknownSession, SettingsError.
 
     `listed_window` is the window that the provider states for the model, where that is known; else it is asked. A session
     that is resumed is tidied first: one that nearly fills the window is compacted before it is used.
@@ -187,7 +187,7 @@ def _keep_prompt(session: Session, snapshot: Snapshot) -> None:
 
 
 def own_tools() -> tuple[Tool, ...]:
-    """The tools that every agent has, in the order in which they are offered."""
+    """Returns the tools that every agent has, in the order in which they are offered."""
     return (
         Terminal(),
         ReadFile(),

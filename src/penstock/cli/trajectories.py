@@ -37,7 +37,7 @@ _BAR_COLUMNS = 24
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compress the data set. Raises what `run_of` and `penstock.trajectories.run.run` raise."""
+    """Compresses the data set. Raises what `run_of` and `penstock.trajectories.run.run` raise."""
     wanted = run_of(args).place_output()
     args.file = None  # what fails is told with the name of the file at fault, which is not the whole input
     try:
@@ -148,7 +148,7 @@ class RunLine(ProgressLine):
         self._latest: RunProgress | None = None
 
     def update(self, progress: RunProgress) -> None:
-        """Take note of how far the run is."""
+        """Takes note of how far the run is."""
         self._latest = progress
 
     def describe(self, seconds: float, screen: Screen) -> str:
@@ -160,7 +160,7 @@ class RunLine(ProgressLine):
 def progress_line(
     progress: RunProgress | None, seconds: float, screen: Screen, summaries: SummariesSeen | None = None
 ) -> str:
-    """The line: a bar where there can be one, rows, rows and tokens in a second, time left, summaries, cost so far.
+    """Returns the line: a bar where there can be one, rows, their pace, time left, summaries, cost so far.
 
     Rows are told a shard at a time. A model may take minutes for one, so its summaries are told one by one.
     """

@@ -132,7 +132,7 @@ class Context:
         ]
 
     def catch_up(self) -> bool:
-        """Take in what another process has logged or compacted meanwhile; False where there is nothing new."""
+        """Takes in what another process has logged or compacted meanwhile; False where there is nothing new."""
         if not self.session.is_behind():
             return False
         self._drop_prepared()
@@ -142,7 +142,7 @@ class Context:
         return True
 
     def read_log(self) -> list[Any]:
-        """Every message of the log, also those that a compaction took out of the view."""
+        """Returns every message of the log, also those that a compaction took out of the view."""
         if self.prefix_end is None:
             return self.view
         entries = self.session.store.read_from(self.session.id, 0)
@@ -158,7 +158,7 @@ class Context:
         return self.session.expected(self.counted)
 
     def weigh(self, beside: Beside) -> None:
-        """Count what stands beside the messages of the next request."""
+        """Counts what stands beside the messages of the next request."""
         self.outside_tokens = self.session.weigh_outside(tools=beside.tools, system=beside.system)
 
     @property
@@ -176,12 +176,12 @@ class Context:
     # The model and its limits.
 
     def fit_window(self, tokens: int) -> None:
-        """Keep inside a window of so many tokens from now on. Raises EngineFailure."""
+        """Keeps inside a window of so many tokens from now on. Raises EngineFailure."""
         if tokens != self.engine.context_length:
             self.use_model(self.session.row.model, tokens)
 
     def use_model(self, model: str, window_tokens: int, provider: str = "") -> None:
-        """Keep inside the window of this model from now on. Raises EngineFailure."""
+        """Keeps inside the window of this model from now on. Raises EngineFailure."""
         self._adapter.update_model(model, window_tokens, self.session.endpoint, provider)
         self._follow_limits()
 
@@ -206,7 +206,7 @@ class Context:
             return
 
     def reserve_output(self, tokens: int) -> None:
-        """Keep room for answers of so many tokens, where the engine knows of such room. Raises EngineFailure."""
+        """Keeps room for answers of so many tokens, where the engine knows of such room. Raises EngineFailure."""
         self._adapter.reserve_output(tokens)
         self._reserved_output_tokens = tokens
         self._follow_limits()
@@ -219,7 +219,7 @@ class Context:
     # Before a request, after its answer, and where it was refused.
 
     async def fit(self, beside: Beside | None = None) -> None:
-        """Before a request: compact where it is due or pays, and begin to prepare where that is near.
+        """Before a request: compacts where it is due or pays, and begins to prepare where that is near.
 
         An engine that fails, or has nothing to give, rests until there is more; the person is told of a failure.
         """
@@ -242,7 +242,7 @@ class Context:
             self.bookkeeper.book(self.tokens(), compacted=self.compactions > before)
 
     def used(self, usage: Usage, sent_tokens: int) -> UsageRow:
-        """After an answer: book what it used, and learn from it. `sent_tokens` is what we expected of the request."""
+        """After an answer: books what it used, and learns from it. `sent_tokens` is what we expected of the request."""
         row = self.session.record_usage(usage, self.counted)
         reported = usage.prompt_tokens
         if not reported:
@@ -266,7 +266,7 @@ class Context:
     async def recover(
         self, error: ProviderError, refused: RefusedRequest, beside: Callable[[], Beside]
     ) -> int | None:
-        """Make a refused request smaller; the cap of the answer to ask for in the next try.
+        """Makes a refused request smaller; returns the cap of the answer to ask for in the next try.
 
         `beside` gives what stands beside the messages in the next try: a window that turned out to be small may have room
         for less. Raises ProviderError where nothing helps, or where compacting is not allowed: its text says what to do.
@@ -302,7 +302,7 @@ class Context:
         return refused.max_output_tokens
 
     def _too_large(self, error: ProviderError, parts: Mapping[str, int], beside: Beside) -> ProviderError:
-        """The error for a request that cannot be made smaller: which part of it takes how many tokens."""
+        """Returns the error for a request that cannot be made smaller: which part of it takes how many tokens."""
         outside = {
             "system prompt": self.session.weigh_outside(system=beside.system),
             "tools": self.session.weigh_outside(tools=beside.tools),
@@ -314,7 +314,7 @@ class Context:
     # Deciding.
 
     def _decide(self, tokens: int, weighed: Weighed | None) -> Decision:
-        """The policy's word before a request. The engine is only asked where the policy would let it."""
+        """Returns the policy's word before a request. The engine is only asked where the policy would let it."""
         policy = self.policy
         due = policy.due(tokens, Guard(fires_from_tokens=self._rests_below))
         if isinstance(due, Compact) and self._adapter.is_due(self.view, tokens):
@@ -355,7 +355,7 @@ class Context:
         wish: CompactionWish | None = None,
         weighed: Weighed | None = None,
     ) -> PreparedCompaction | None:
-        """Compact now; None where there was nothing to do. `tokens` is what the request takes now.
+        """Compacts now; None where there was nothing to do. `tokens` is what the request takes now.
 
         Raises TargetTooSmall for a target that cannot be met, EngineFailure where the engine fails: the view stays.
         """
@@ -389,7 +389,7 @@ class Context:
     async def compact_by_hand(
         self, focus: str | None = None, keep_exchanges: int | None = None
     ) -> PreparedCompaction | None:
-        """Compact because a person asked: about a topic, or all but the last so many exchanges.
+        """Compacts because a person asked: about a topic, or all but the last so many exchanges.
 
         None where there is nothing to do. Raises EngineFailure where the engine fails.
         """
@@ -408,7 +408,7 @@ class Context:
             return None
 
     def _last_exchanges(self, count: int | None) -> frozenset[int]:
-        """The numbers of the messages from the last so many requests on."""
+        """Returns the numbers of the messages from the last so many requests on."""
         if not count:
             return frozenset()
         view = self.session.standing().view
@@ -418,7 +418,7 @@ class Context:
         return frozenset(number for number in view.numbers[first:] if number)
 
     def undo(self) -> bool:
-        """Take the last compaction back; False where there is none."""
+        """Takes the last compaction back; False where there is none."""
         self._drop_prepared()
         done = self.session.undo()
         if done:
@@ -428,7 +428,7 @@ class Context:
         return done
 
     async def aclose(self) -> None:
-        """End what is being prepared, and the session for its engine."""
+        """Ends what is being prepared, and the session for its engine."""
         self._drop_prepared()
         if self._dropped is not None:
             await _end(self._dropped)
@@ -437,11 +437,11 @@ class Context:
     # The engine's own tools.
 
     def engine_tools(self, taken: set[str]) -> list[dict[str, Any]]:
-        """The tools that the engine has the host offer, but for those whose name is taken. Raises EngineFailure."""
+        """Returns the engine's tools for the host to offer, but for names that are taken. Raises EngineFailure."""
         return self._adapter.tool_schemas(taken)
 
     def call_engine_tool(self, name: str, arguments: str) -> str:
-        """The answer of one of those tools. Raises EngineFailure."""
+        """Returns the answer of one of those tools. Raises EngineFailure."""
         return self._adapter.call(name, arguments, self.view)
 
     # Preparing.
@@ -450,7 +450,7 @@ class Context:
         self._prepared = asyncio.ensure_future(self._make(CompactionWish(), self.tokens()))
 
     async def _take_prepared(self, reason: str, wish: CompactionWish, tokens: int) -> PreparedCompaction:
-        """The compaction that was prepared, where it is what is wanted now; else one that is made now."""
+        """Returns the compaction that was prepared, where it is what is wanted now; else one that is made now."""
         prepared = self._prepared
         self._prepared = None
         if prepared is not None and wish.is_plain and not prepared.cancelled():
@@ -474,7 +474,7 @@ class Context:
         return await make_compaction(self.session, self._adapter, wish, tokens)
 
     def _still_fits(self, made: PreparedCompaction) -> bool:
-        """True where what was prepared would be made so now: the same pins, and room enough for what came since."""
+        """Returns True where what was prepared still holds: the same pins, and room for what came since."""
         if made.pins != self.session.store.pins(self.session.id):
             return False
         if made.draft is None:
@@ -514,14 +514,14 @@ class Context:
         self._counted = self.session.weigh(self.view)
 
     def _leave_to_memory(self, facts: Sequence[NewFact]) -> None:
-        """Let memory keep what leaves the view. That this fails is no reason to keep it in the view."""
+        """Lets memory keep what leaves the view. That this fails is no reason to keep it in the view."""
         try:
             self.before_compaction(facts)
         except PenstockError as error:
             self._tell(Noticed("warn", f"memory did not take what leaves the view: {error}"))
 
     def _try_to_tell(self, action: Callable[[], None]) -> None:
-        """Tell the engine something; that it fails at listening is no reason to lose an answer."""
+        """Tells the engine something; that it fails at listening is no reason to lose an answer."""
         try:
             action()
         except PenstockError as error:
@@ -538,7 +538,7 @@ class Context:
 
 
 async def _end(prepared: asyncio.Task[PreparedCompaction]) -> None:
-    """Wait for the end of a preparation that is not wanted any more: the next one reads in the same notebook."""
+    """Waits for the end of a preparation that is not wanted any more: the next one reads in the same notebook."""
     if prepared.cancel():
         await asyncio.wait([prepared])
     if not prepared.cancelled():

@@ -94,7 +94,7 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
     recall_tool: str | None = None
     """The tool by which the agent reads originals, where it has one."""
     make_writer: MakeWriter = ExtractiveWriter
-    """Makes whoever writes the handoff."""
+    """Makes the writer of the handoff."""
 
     def __post_init__(self) -> None:
         """Raises SettingsError for a value that cannot be meant."""

@@ -1,4 +1,4 @@
-"""One answer of the model: the request, its events as they come, and another try where a provider refuses it as too large."""
+"""Asks a model for one answer: the request, its events as they come, another try where it is refused as too large."""
 
 from __future__ import annotations
 
@@ -68,15 +68,15 @@ class Asking:
         context.weigh(self.beside())
 
     def beside(self) -> Beside:
-        """The system prompt and the tools of the next request."""
+        """Returns the system prompt and the tools of the next request."""
         return Beside(self._prompt.current.text, self._offer())
 
     async def learn_window(self) -> None:
-        """Ask the provider how large the model's window is, where nothing has told it. The first answer does so by itself."""
+        """Asks the provider how large the model's window is, where that is not known. `ask` does so by itself."""
         await self._context.learn_window(self.model)
 
     async def ask(self, step: int, max_output_tokens: int | None) -> Answer:
-        """One answer. A request that the provider refuses as too large is made to fit; other errors are raised.
+        """Returns one answer. A request that the provider refuses as too large is made to fit; other errors are raised.
 
         `step` is its number within the turn.
         """
@@ -103,7 +103,7 @@ class Asking:
     async def switch_model(
         self, model: StreamingModel, provider: str = "", listed_window: int | None = None
     ) -> None:
-        """Go on with another model, inside its window: a smaller one has the conversation compacted first.
+        """Goes on with another model, inside its window: a smaller one has the conversation compacted first.
 
         `listed_window` is what the provider states for it, where that is known; else it is asked. Raises SettingsError
         where the model speaks another dialect than the conversation is kept in.
@@ -123,7 +123,7 @@ class Asking:
         context.engine.use_summariser(summariser_for(session.settings, model, session.window.tokens))
 
     async def _stream(self, beside: Beside, cap: int | None) -> Answer:
-        """The answer, told as it comes. What there is of it when it ends too early is in `unfinished`."""
+        """Returns the answer, told as it comes. What there is of it when it ends too early is in `unfinished`."""
         said: list[str] = []
         self.unfinished = said
         async with aclosing(self.model.stream(self._request(beside, cap))) as events:  # type: ignore[type-var]
@@ -154,7 +154,7 @@ class Asking:
         )
 
     def _output_cap(self, asked: int | None) -> int | None:
-        """The most tokens to ask for: as the host says, and no more than the provider said that the model gives."""
+        """Returns the most tokens to ask for: as the host says, and no more than the provider is known to give."""
         known = self._context.session.output_cap
         if asked is None and self.model.dialect == "anthropic":  # whose API wants to be told
             window = self._context.engine.context_length
@@ -166,7 +166,7 @@ class Asking:
             self._tell(Recovering(str(failure.kind), f"asking again in {math.ceil(seconds)} s"))
 
     def tell_ending(self, answer: Answer) -> None:
-        """Tell a person how an answer without calls ended, where it did not simply end."""
+        """Tells a person how an answer without calls ended, where it did not simply end."""
         match answer.finish:
             case Finish.LENGTH:
                 tokens = answer.usage.output_tokens

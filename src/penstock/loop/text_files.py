@@ -69,7 +69,7 @@ def replace_file(path: Path, text: str, mode: int = 0o666) -> int:
     """Write the text and put it in place of the file in one step; how many bytes it has.
 
     The mode of a file that is there is kept; a new one gets `mode`, less what the umask takes.
-    Somebody who reads at the same time sees the old file or the new one.
+    A reader at the same time sees the old file or the new one.
     """
     data = text.encode()
     beside = path.with_name(f".penstock-{secrets.token_hex(6)}.new")

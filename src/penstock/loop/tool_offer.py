@@ -78,7 +78,7 @@ def make_offer(
     always: Iterable[str] = (),
     past_calls: Mapping[str, int] | None = None,
 ) -> ToolOffer:
-    """The offer for a request.
+    """Returns the offer for a request.
 
     `schemas` are OpenAI function tools, in order. Those in `always` are never only named. The others fill the
     tenth of the window by how often they were called in earlier sessions (`past_calls`), then in their order; what does
@@ -106,7 +106,7 @@ def make_offer(
 
 
 def load_schema(schemas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The tool that loads others. It names all that can be loaded, also those that were, so that it never changes."""
+    """Returns the tool that loads others. It names all, also those that are loaded, so that it never changes."""
     lines = "\n".join(f"- {_name(one)}: {_line(one)}" for one in schemas)
     names = {"type": "array", "items": {"type": "string"}, "minItems": 1}
     return {
@@ -138,7 +138,7 @@ def answer_load(args: Any, known: Iterable[str]) -> tuple[str, bool]:
 def _fitting(
     items: Sequence[_Item], fixed: set[str], room: int, past_calls: Mapping[str, int], tokenizer: Tokenizer
 ) -> set[str]:
-    """The names of the tools that are offered in full from the start. Nothing of this session decides on it."""
+    """Returns the names of the tools that are offered in full from the start. Nothing of this session decides on it."""
     fitting = {item.name for item in items if item.name in fixed}
     # As if all others were named: the line of one that fits after all is then room to spare.
     others = [item for item in items if item.name not in fixed]
@@ -153,7 +153,7 @@ def _fitting(
 
 
 def _named_in(args: Any) -> tuple[str, ...]:
-    """The names in the arguments of a call; a single one may come as a text."""
+    """Returns the names in the arguments of a call; a single one may come as a text."""
     try:
         names = read_object(args).get("names")
     except InputError:

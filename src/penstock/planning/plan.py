@@ -87,7 +87,7 @@ class CompactionOrder(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     redactor: Redactor
     wishes: Wishes = Wishes()
     make_writer: MakeWriter = ExtractiveWriter
-    """Makes whoever writes the handoff, if there is to be one."""
+    """Makes the writer of the handoff, if there is to be one."""
 
 
 class Fate(StrEnum):

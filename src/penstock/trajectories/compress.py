@@ -378,7 +378,7 @@ async def acompress_trajectory(  # noqa: PLR0913 - the public signature
     if summariser is None:
         done = await asyncio.to_thread(compressor.compress, turns)
     else:
-        from penstock.trajectories.model_summaries import ModelSummaries  # noqa: PLC0415 - only for those who ask a model
+        from penstock.trajectories.model_summaries import ModelSummaries  # noqa: PLC0415 - only where a model is asked
 
         done = await ModelSummaries.of(summariser, timeout_seconds).compress(compressor, turns)
     return done.turns(turns), done.metrics

@@ -67,7 +67,7 @@ class ModelSummaries:
         row: int = 0,
         kept: KeptSummaries | None = None,
     ) -> CompressedTrajectory:
-        """The compressed trajectory. Where there is no summary to be had, it is made of excerpts and marked.
+        """Returns the compressed trajectory. Where there is no summary to be had, it is made of excerpts and marked.
 
         Raises InputError for what is no trajectory. What was `kept` for the row is not asked for again.
         """

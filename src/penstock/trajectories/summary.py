@@ -187,7 +187,7 @@ class _ValuesTold:
 
 
 def _last_request(messages: Sequence[Message], end: int) -> int | None:
-    """The place of the last request before `end`; None where there is none, or where a handoff stands in its place."""
+    """Returns the place of the last request before `end`; None where there is none, or a handoff stands there."""
     for place in range(end - 1, -1, -1):
         parts = messages[place].parts
         if messages[place].role is Role.USER and any(isinstance(part, Text) for part in parts):
@@ -238,7 +238,7 @@ def needed_values(before: Sequence[Message], after: Sequence[Message]) -> list[s
 
 
 def _first_uses(messages: Sequence[Message]) -> dict[str, int]:
-    """The values that the assistant uses, each with the place of the first message that does."""
+    """Returns the values that the assistant uses, each with the place of the first message that does."""
     uses: dict[str, int] = {}
     room = _MOST_LOOKED_AHEAD
     for place, message in enumerate(messages):
@@ -252,7 +252,7 @@ def _first_uses(messages: Sequence[Message]) -> dict[str, int]:
 
 
 def texts_of(message: Message) -> Iterator[str]:
-    """Every text in a message: words, thoughts, arguments, results."""
+    """Yields every text in a message: words, thoughts, arguments, results."""
     for part in message.parts:
         if isinstance(part, (Text, Reasoning, ToolResult)):
             yield part.text
@@ -281,7 +281,7 @@ class _Sieve:
         self._redactor = redactor
 
     def message(self, message: Message) -> Message:
-        """The message as it is to be read."""
+        """Returns the message as it is to be read."""
         parts = [new for part in message.parts if (new := self._part(message.role, part)) is not None]
         return Message(message.role, tuple(parts))
 
@@ -307,7 +307,7 @@ class _Sieve:
                 return None
 
     def _lines(self, text: str, beginning: int) -> str:
-        """The first characters, and the lines with values that are needed; all of it without secrets.
+        """Returns the first characters, and the lines with values that are needed; all of it without secrets.
 
         Most texts have nothing new to say: those are looked through and not read.
         """
@@ -332,7 +332,7 @@ class _Sieve:
         return any(left[which] for which, _, _ in self._finder.find(text))
 
     def _hits(self, text: str, done: int) -> Iterator[str]:
-        """The lines, or windows of long lines, with values that are needed, behind the first `done` characters."""
+        """Yields the lines, or windows of long lines, with values that are needed, behind the first `done` characters."""
         left = self._left
         assert self._finder is not None  # noqa: S101 - the caller looked
         for which, start, end in self._finder.find(text):
@@ -351,7 +351,7 @@ class _Sieve:
 
 
 def _line(text: str, start: int, end: int) -> tuple[int, int]:
-    """The line around a value; of a long one a part, cut at spaces where there are some."""
+    """Returns the line around a value; of a long one a part, cut at spaces where there are some."""
     begin = text.rfind("\n", max(0, start - _LONG_LINE), start) + 1
     stop = text.find("\n", end, end + _LONG_LINE)
     if not begin and start > _LONG_LINE:

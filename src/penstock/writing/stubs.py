@@ -1,6 +1,6 @@
 """One line that says what a call did: tool, main argument, outcome, size.
 
-The main argument is returned whole; whoever writes it down redacts it first and shortens it then, so that no
+The main argument is returned whole; the caller redacts it first and shortens it then, so that no
 half of a secret is left.
 
     [terminal] npm test → exit 0, 47 lines
