@@ -45,7 +45,6 @@ __all__ = [
     "acompress_trajectory",
     "compress_trajectories",
     "compress_trajectory",
-    "find_span",
 ]
 
 
@@ -118,7 +117,7 @@ class Compressor:
         used = 0
         for used in range(1, options.passes + 1):
             keep_last = max(1, options.keep_last >> (used - 1))
-            span = find_span(messages, tokens, legal, dialect, (needed, keep_last))
+            span = _find_span(messages, tokens, legal, dialect, (needed, keep_last))
             if span is not None and span.tokens >= needed:
                 break
         budget = self._budget(span, total_after)
@@ -236,7 +235,7 @@ class Span(msgspec.Struct, frozen=True):
         return [*self.islands, *range(self.end, length)]
 
 
-def find_span(
+def _find_span(
     messages: Sequence[Message],
     tokens: Sequence[int],
     legal: Sequence[int],

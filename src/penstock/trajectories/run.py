@@ -50,7 +50,7 @@ __all__ = [
     "RunProgress",
     "RunResult",
     "SerialEngine",
-    "cores",
+    "count_cores",
     "run",
 ]
 
@@ -344,7 +344,7 @@ def _facts(wanted: Run, finished: RunResult, command: dict[str, Any]) -> ReportF
     )
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Returns the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -368,7 +368,7 @@ def _require_apart(wanted: Run, files: list[DataFile]) -> None:
 
 def _workers(wanted: Run, files: list[DataFile]) -> int:
     """Returns the number of processes: as asked for, else one for each core, or one alone for a small input."""
-    workers = wanted.workers or cores()
+    workers = wanted.workers or count_cores()
     size = sum(file.source.stat().st_size * (_UNPACKED if file.packed else 1) for file in files)
     if size < _SMALL_INPUT and not wanted.workers:
         return 1
@@ -379,7 +379,7 @@ def _engine(wanted: Run, workers: int) -> Engine:
     if wanted.engine == "ray":
         from penstock.trajectories.ray_engine import RayEngine  # noqa: PLC0415 - its library is an extra
 
-        own = wanted.workers or cores()
+        own = wanted.workers or count_cores()
         return RayEngine(own if wanted.ray_address is None else wanted.workers, wanted.ray_address)
     return SerialEngine() if workers == 1 else LocalEngine(workers)
 

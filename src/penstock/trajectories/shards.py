@@ -53,8 +53,6 @@ __all__ = [
     "compress_shard",
     "connect_model",
     "cut_lines",
-    "cut_shards",
-    "is_sampled",
     "part_name",
     "process_shard",
     "write_part",
@@ -162,14 +160,14 @@ class Remaining(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             if place in self.whole:
                 number += self.whole[place]
                 continue
-            for shard in cut_shards(file, place, number, self.shard_bytes):
+            for shard in _cut_shards(file, place, number, self.shard_bytes):
                 number = shard.number + 1
                 if shard.number not in self.done:
                     written = self.kept.get(shard.number)
                     yield msgspec.structs.replace(shard, kept=written) if written else shard
 
 
-def cut_shards(file: DataFile, place: int, first_number: int, shard_bytes: int) -> Iterator[Shard]:
+def _cut_shards(file: DataFile, place: int, first_number: int, shard_bytes: int) -> Iterator[Shard]:
     """Yields the shards of a file: at least one, and the last says how many. Raises InputError for an unreadable file."""
     if file.parquet:
         shards = _cut_table(file, place, first_number, shard_bytes)
@@ -294,7 +292,7 @@ def compress_shard(shard: Shard, job: ShardJob, keep: Keep | None = None) -> tup
     rows: _LineRows | _TableRows = _TableRows(shard, job) if shard.parquet else _LineRows(shard, job)
     sampler = Sampler(shard.file, shard.number) if job.samples else None
     watched: _Rows = rows if sampler is None else _WatchedRows(rows, shard.first_row, sampler)
-    taken = [at for at in range(len(rows)) if is_sampled(job, shard.file, shard.first_row + at)]
+    taken = [at for at in range(len(rows)) if _is_sampled(job, shard.file, shard.first_row + at)]
     if job.model is None:
         compressor = _compressor(job.options)
         found = [_compress_row(watched, at, compressor) for at in taken]
@@ -338,7 +336,7 @@ def write_part(folder: Path, shard: int, part: bytes) -> None:
     temporary.replace(path)
 
 
-def is_sampled(job: ShardJob, file: int, row: int) -> bool:
+def _is_sampled(job: ShardJob, file: int, row: int) -> bool:
     """Tells whether a row is in the sample, by its place and the seed alone."""
     if job.sample_percent >= 100.0:
         return True

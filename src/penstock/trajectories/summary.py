@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.writing.verify import Checked
     from penstock.writing.vocabulary import Vocabulary
 
-__all__ = ["PROSE_SHARE", "Finder", "SummaryWriter", "needed_values", "sift_lines", "texts_of"]
+__all__ = ["PROSE_SHARE", "Finder", "SummaryWriter", "texts_of"]
 
 
 NOTE = "Earlier turns, for reference. Answer what comes after."
@@ -82,7 +82,7 @@ class SummaryWriter:
         """The values that later turns use and that only turns of the span tell."""
         messages = self._given.messages
         after = [messages[place] for place in self._span.places_after(len(messages))]
-        return needed_values(messages[: self._span.start], after)
+        return _needed_values(messages[: self._span.start], after)
 
     @cached_property
     def transcript(self) -> Transcript:
@@ -94,7 +94,7 @@ class SummaryWriter:
         gone = [given.messages[place] for place in self.gone]
         readings = [_UNREAD] * len(given.messages)
         for place, reading in zip(
-            self.gone, reader.read(sift_lines(gone, self.needed, self._redactor)), strict=True
+            self.gone, reader.read(_sift_lines(gone, self.needed, self._redactor)), strict=True
         ):
             readings[place] = reading
         index = Index(reader.vocabulary)
@@ -218,7 +218,7 @@ class Finder:
             yield which, start, end
 
 
-def needed_values(before: Sequence[Message], after: Sequence[Message]) -> list[str]:
+def _needed_values(before: Sequence[Message], after: Sequence[Message]) -> list[str]:
     """Returns the values that the assistant uses in `after` and that neither `before` nor an earlier turn of `after` tells."""
     first_use = _first_uses(after)
     if not first_use:
@@ -266,7 +266,7 @@ def _values(text: str) -> Iterable[str]:
     return [value for value in values if len(value) <= _LONGEST_VALUE and not _SURROGATE.search(value)]
 
 
-def sift_lines(messages: Sequence[Message], needed: Sequence[str], redactor: Redactor) -> list[Message]:
+def _sift_lines(messages: Sequence[Message], needed: Sequence[str], redactor: Redactor) -> list[Message]:
     """Returns the messages with only the lines worth reading, free of secrets; the newest lines are the first to fit."""
     sieve = _Sieve(needed, redactor)
     return [sieve.message(message) for message in reversed(messages)][::-1]
