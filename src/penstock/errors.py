@@ -6,7 +6,7 @@
     │   └── UnknownDialect    JSON, but no dialect that we know
     ├── UnknownHandle         no original is kept under that handle
     ├── StoreError            a store did not do what it was asked; nothing was changed
-    │   ├── StoreConflict     somebody else wrote first: read again, then retry
+    │   ├── StoreConflict     another process wrote first: read again, then retry
     │   ├── StoreUnavailable  the file is locked, full, read-only or gone; the server does not answer
     │   ├── SchemaTooNew      a later version of Penstock has written it
     │   ├── SchemaTooOld      a version of Penstock before the first release has written it
@@ -86,7 +86,7 @@ class StoreError(PenstockError):
 
 
 class StoreConflict(StoreError):
-    """Somebody else wrote first. Read again what stands there now, then retry."""
+    """Another process wrote first. Read again what stands there now, then retry."""
 
 
 class StoreUnavailable(StoreError):

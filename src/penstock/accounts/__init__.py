@@ -1,12 +1,12 @@
-"""The figures and lists that people are shown, as data: usage and spending, conversations, search results, what fills the window.
+"""The figures and lists that people are shown, as data: usage and spending, conversations, what fills the window.
 
-The command line prints it, the chat shows it, a page draws it: each takes the same frozen values from here. Nothing
+The command line prints them, the chat shows them, a page draws them: each takes the same frozen values from here. Nothing
 here prints, colours or parses options.
 
-- `spending`: what requests cost, what compactions cost and saved; `penstock usage` and `penstock insights`
-- `conversations`: the list of conversations, and one of them with its sessions and compactions
-- `search`: messages that match a query, with the titles of their conversations
+- `spending`: what requests used and cost, what compactions cost and saved
+- `usage`: the reports of `penstock usage` and `penstock insights`
+- `conversations`: the list of conversations, one of them with its sessions and compactions, messages that match a query
 - `window`: what fills the window, by kind of content
 - `status`: where a running agent stands
-- `display`: money, times and counts as people read them, text without secrets
+- `display`: money, times and counts as people read them, and text without secrets
 """

@@ -1,4 +1,4 @@
-"""Stored conversations as people are shown them: the list of them, and one with its sessions and compactions."""
+"""Stored conversations as people are shown them: the list, one with its sessions and compactions, and a search."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from penstock.conversation.dialects import dialect_named
 from penstock.conversation.message import Role, Text
 from penstock.conversation.wire import parse_json
 from penstock.errors import UnknownSession
-from penstock.lossless.engine import SessionNodes
-from penstock.measure.tokens import tokenizer_for
 from penstock.planning.receipt import Receipt
 from penstock.sessions.branches import TAKEN_OVER
 from penstock.sessions.exporting import read_view_bytes
-from penstock.sessions.history import SessionHistory
+from penstock.sessions.session import Session
 from penstock.stores.values import COMPRESSION
 
 if TYPE_CHECKING:
@@ -272,9 +270,7 @@ def read_handle(store: Store, tip: SessionRow, handle: str) -> tuple[HistoryPlac
 
     Raises UnknownHandle.
     """
-    count = tokenizer_for(tip.model or None).count
-    log = SessionHistory(store, tip.id, count, make_redactor().redact)
-    history = SessionNodes(store, tip.id).history(log, count, store.newest_compaction(tip.id))
+    history = Session(store, tip).history
     return history.describe(handle), history.text(handle)
 
 

@@ -16,14 +16,14 @@ from penstock.agent.tools.search_files import SearchFiles
 from penstock.agent.tools.terminal import Terminal
 from penstock.agent.tools.write_file import WriteFile
 from penstock.config import command_environment, data_folder, read_named_variables
-from penstock.context.bookkeeping import books_for
-from penstock.context.hygiene import tidy
-from penstock.context.live import Context
+from penstock.context.bookkeeping import Bookkeeper
+from penstock.context.live import Context, tidy
 from penstock.engine.auxiliary import summariser_for
-from penstock.engine.registry import ENGINES, blame_engine, engine_named
-from penstock.errors import SettingsError, UnknownHandle
+from penstock.engine.registry import blame_engine, engine_named
+from penstock.errors import UnknownHandle
 from penstock.loop.agent import Agent, Equipment, TurnLimits
 from penstock.loop.approvals import Approvals, read_rule
+from penstock.loop.asking import require_dialect
 from penstock.loop.events import Noticed
 from penstock.loop.mcp import McpServers
 from penstock.loop.memory import MemoryFiles
@@ -78,7 +78,7 @@ def make_agent(
     provider: str = "",
     listed_window: int | None = None,
 ) -> Agent:
-    """An agent in a new session, or in the one with that id, at its tip. Raises UnknownSession, SettingsError.
+    """Returns an agent in a new session, or in the one with that id, at its tip. Raises UnknownSession, SettingsError.
 
     `listed_window` is the window that the provider states for the model, where that is known; else it is asked. A session
     that is resumed is tidied first: one that nearly fills the window is compacted before it is used.
@@ -86,9 +86,8 @@ def make_agent(
     base_url = str(getattr(model, "base_url", ""))
     session = _session(place.store, model, settings, session_id)
     session.endpoint, session.recall_tool, session.listed_window = base_url, EXPAND, listed_window
-    # `Session.compact` makes what the built-in engines make; others have a threshold of their own.
-    if session_id is not None and settings.context.engine in ENGINES:
-        tidy(session, reported_tokens=_reported_tokens(session))
+    if session_id is not None:
+        tidy(session)
     engine = _engine(session, model, place, provider)
     context = Context(session, engine, place.tell)
     workspace = Workspace.at(place.folder)
@@ -111,7 +110,7 @@ def make_agent(
         servers=_servers(settings, workspace),
         limits=place.limits,
     )
-    context.bookkeeper = books_for(model.name, equipment.caching, engine.threshold_tokens, settings)
+    context.bookkeeper = Bookkeeper(model.name, equipment.caching, engine.threshold_tokens, settings)
     agent = Agent(context, model, equipment, place.tell)
     agent.close_open_calls()
     return agent
@@ -121,26 +120,11 @@ def _session(store: Store, model: StreamingModel, settings: Settings, session_id
     if session_id is None:
         return Session.create(store, model=model.name, dialect=model.dialect, settings=settings)
     session = Session.resume(store, session_id, settings)
-    if session.row.dialect != model.dialect:
-        raise SettingsError(
-            f"{model.name} speaks {model.dialect}, and this conversation is kept in {session.row.dialect}: "
-            "take a model of that kind, or export and import it in the other dialect"
-        )
+    require_dialect(model, session.row)
     if session.row.model != model.name:
         store.update(session.id, model=model.name)
         session.refresh()
     return session
-
-
-def _reported_tokens(session: Session) -> int | None:
-    """Tokens that the provider reported for the last request of the present view and its answer; None where there is none.
-
-    Never less than what we count: tool results may have come since.
-    """
-    newest = session.store.newest_compaction(session.id)
-    rows = session.store.usage(session_id=session.id, since=0.0 if newest is None else newest.created)
-    turns = [row.usage.total_tokens for row in rows if row.task == "turn" and row.usage.prompt_tokens]
-    return max(turns[-1], session.estimate()) if turns else None
 
 
 def _engine(session: Session, model: StreamingModel, place: AgentPlace, provider: str) -> ContextEngine:
@@ -203,7 +187,7 @@ def _keep_prompt(session: Session, snapshot: Snapshot) -> None:
 
 
 def own_tools() -> tuple[Tool, ...]:
-    """The tools that every agent has, in the order in which they are offered."""
+    """Returns the tools that every agent has, in the order in which they are offered."""
     return (
         Terminal(),
         ReadFile(),

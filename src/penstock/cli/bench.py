@@ -19,13 +19,14 @@ import msgspec
 from penstock.accounts.conversations import find_conversation, iterate_conversations
 from penstock.accounts.display import format_money
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import Screen, align, plural, printable, screen_of, wrap
+from penstock.cli.screen import Screen, align, printable, screen_of, wrap
 from penstock.cli.source import read_bytes, settings_of
 from penstock.cli.stored import open_store_of
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.wire import parse_json
 from penstock.errors import InputError, SettingsError
 from penstock.measure.prices import Unknown, price_of
+from penstock.measure.wording import pluralise
 from penstock.planning.economics import Caching, PriceTerms, terms_of
 from penstock.replay.bills import Case, course_of
 from penstock.replay.compare import PolicyOutcome, compare, has_room
@@ -72,7 +73,7 @@ def run_recall(args: argparse.Namespace) -> int:
             _read_files(args.files) if args.files else _read_store(args), start=1
         ):
             total += look_up(messages)
-            progress.now(f"looking up, {plural(number, 'conversation')} read")
+            progress.now(f"looking up, {pluralise(number, 'conversation')} read")
     if not total.asked:
         raise InputError(_NOTHING_TO_LOOK_UP)
     screen = screen_of(sys.stdout)
@@ -81,7 +82,7 @@ def run_recall(args: argparse.Namespace) -> int:
         screen.say(json.dumps({"sessions": total.sessions, "asked": total.asked, "found": shares}, indent=2))
         return 0
     screen.say(
-        f"{plural(total.asked, 'value')} that a view of 10% lacks, looked up in {plural(total.sessions, 'session')} "
+        f"{pluralise(total.asked, 'value')} that a view of 10% lacks, looked up in {pluralise(total.sessions, 'session')} "
         "by the words before their next use"
     )
     for place, share in shares.items():
@@ -269,16 +270,16 @@ def replay_lines(found: Replay, screen: Screen) -> Iterator[str]:
     """Yields the report: a table for each kind of cache, a group of columns for each window."""
     case = found.cases[0].case
     yield (
-        f"{plural(found.sessions, 'session')}, {plural(found.requests, 'request')}, at the prices of "
+        f"{pluralise(found.sessions, 'session')}, {pluralise(found.requests, 'request')}, at the prices of "
         f"{printable(found.model)}; a compaction keeps {case.kept_tokens:,} tokens beside the static prefix"
     )
     if found.left_out:
-        yield f"{plural(found.left_out, 'conversation')} skipped: fewer than two requests on record"
+        yield f"{pluralise(found.left_out, 'conversation')} skipped: fewer than two requests on record"
     if case.summary_tokens:
         yield f"{case.summary_tokens:,} of them are written by a model that reads the cached prompt"
     for window, count in {one.case.window_tokens: one.without_room for one in found.cases}.items():
         if count:
-            yield f"{plural(count, 'session')} left out of {_short(window)}: no room beside the static prefix"
+            yield f"{pluralise(count, 'session')} left out of {_short(window)}: no room beside the static prefix"
     for caching in dict.fromkeys(one.caching for one in found.cases):
         own = [one for one in found.cases if one.caching == caching]
         terms = own[0].case.terms

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.output import write_file, write_stdout
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import plural, printable, screen_of, wrap
+from penstock.cli.screen import printable, screen_of, wrap
 from penstock.cli.source import beside_tokens, read_given, target_tokens
 from penstock.errors import PenstockError, SettingsError
 from penstock.measure.tokens import tokenizer_for
+from penstock.measure.wording import pluralise
 from penstock.planning.plan import Fate
 from penstock.planning.receipt import NOTHING_TO_DO
 
@@ -137,7 +138,7 @@ def report_lines(given: Given, args: argparse.Namespace, result: Compressed, scr
     for line in rest:
         label, text = line[2 : 2 + _LABEL_COLUMNS].strip(), line[2 + _LABEL_COLUMNS :]
         if label == "repaired":
-            faults = plural(result.receipt.repaired, "fault")
+            faults = pluralise(result.receipt.repaired, "fault")
             text = f"{faults} in the input, such as a call without a result"
         yield from _label(label, text, screen)
     if result.receipt.summarised and not result.receipt.handoff_tokens:
@@ -147,7 +148,7 @@ def report_lines(given: Given, args: argparse.Namespace, result: Compressed, scr
         what = " and ".join(
             name for name, has in (("tool schemas", given.tools), ("system prompt", given.system)) if has
         )
-        yield from _label("beside", f"{plural(beside, 'token')} of {what}, not counted here", screen)
+        yield from _label("beside", f"{pluralise(beside, 'token')} of {what}, not counted here", screen)
     yield from _label_command("originals", *_original_hint(args, result), screen)
     if result.receipt.outcome == NOTHING_TO_DO and args.target_tokens is None and args.context_length is None:
         yield from _label_command("hint", *_target_hint(given, args, result), screen)

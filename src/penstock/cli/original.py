@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.labels import Label, NumberedInput, label_messages, number_input
-from penstock.cli.screen import plural, printable
+from penstock.cli.screen import printable
 from penstock.conversation.handles import HandleKind, parse_handle, runs_of
 from penstock.conversation.message import (
     Image,
@@ -21,6 +21,7 @@ from penstock.conversation.message import (
 from penstock.conversation.opening import holds_handoff, without_handoff
 from penstock.conversation.wire import encode_wire, json_text, parse_json
 from penstock.errors import UnknownHandle
+from penstock.measure.wording import pluralise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,7 +131,7 @@ def _describe_part(part: Part) -> tuple[str, str]:
 
 def _picture(image: Image) -> str:
     size = f", {image.width} × {image.height}" if image.width and image.height else ""
-    return f"image {_visible(image.media_type)}{size}, {plural(image.size_bytes, 'byte')}"
+    return f"image {_visible(image.media_type)}{size}, {pluralise(image.size_bytes, 'byte')}"
 
 
 def _indent(arguments: str) -> str:

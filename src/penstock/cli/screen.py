@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-__all__ = ["Screen", "align", "clip", "drop_columns", "plural", "printable", "screen_of", "width_of", "wrap"]
+__all__ = ["Screen", "align", "clip", "drop_columns", "printable", "screen_of", "width_of", "wrap"]
 
 _JOINERS = "\u200c\u200d"  # without a width of their own: Persian words and composed emoji have them
 
@@ -28,11 +28,6 @@ def printable(text: str) -> str:
         char if char.isprintable() or char in _JOINERS else char.encode("unicode_escape").decode()
         for char in text
     )
-
-
-def plural(count: int, word: str) -> str:
-    """Returns the number and its word: `1 token`, `2,000 tokens`."""
-    return f"{count:,} {word if count == 1 else word + 's'}"
 
 
 def width_of(text: str) -> int:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from penstock.accounts.conversations import count_view_tokens, find_conversation
 from penstock.accounts.display import SHORT_ID_CHARS, format_time
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import align, plural, screen_of
+from penstock.cli.screen import align, screen_of
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
 from penstock.errors import SettingsError
+from penstock.measure.wording import pluralise
 from penstock.sessions.retention import DAY_SECONDS, expire
 from penstock.sessions.session import Session
 
@@ -79,12 +80,12 @@ def run_delete(args: argparse.Namespace) -> int:
         session = find_conversation(store, args.id)
         length = store.log_tip(session.id).length
         if not args.yes and not _confirm(
-            f"delete {session.conversation} with its {plural(length, 'message')}?"
+            f"delete {session.conversation} with its {pluralise(length, 'message')}?"
         ):
             print("penstock: nothing was deleted", file=sys.stderr)
             return _DECLINED
         gone = store.delete(session.id)
-    text = f"deleted {session.conversation} and {plural(gone, 'message')} that no other conversation has"
+    text = f"deleted {session.conversation} and {pluralise(gone, 'message')} that no other conversation has"
     return _report(args, text, {"id": session.conversation, "deleted_messages": gone})
 
 
@@ -97,7 +98,7 @@ def run_expire(args: argparse.Namespace) -> int:
     with open_store_of(args, keep_expired=True, must_exist=True) as store:
         gone = store.due(now - days * DAY_SECONDS)
         if gone and not args.dry_run:
-            if not args.yes and not _confirm(f"delete {_count(gone)} not used for {plural(days, 'day')}?"):
+            if not args.yes and not _confirm(f"delete {_count(gone)} not used for {pluralise(days, 'day')}?"):
                 print("penstock: nothing was deleted", file=sys.stderr)
                 return _DECLINED
             with ProgressLine("deleting"):
@@ -112,15 +113,15 @@ def run_expire(args: argparse.Namespace) -> int:
 
 def _expire_lines(gone: Sequence[ExpiredConversation], days: int, *, dry_run: bool) -> Iterator[str]:
     if not gone:
-        yield f"every conversation has been used in the last {plural(days, 'day')}"
+        yield f"every conversation has been used in the last {pluralise(days, 'day')}"
         return
-    yield f"{'would delete' if dry_run else 'deleted'} {_count(gone)} not used for {plural(days, 'day')}"
-    rows = [[one.id, format_time(one.updated), plural(one.messages, "message")] for one in gone]
+    yield f"{'would delete' if dry_run else 'deleted'} {_count(gone)} not used for {pluralise(days, 'day')}"
+    rows = [[one.id, format_time(one.updated), pluralise(one.messages, "message")] for one in gone]
     yield from ("  " + "  ".join(cells) for cells in align(rows))
 
 
 def _count(gone: Sequence[ExpiredConversation]) -> str:
-    return plural(len(gone), "conversation")
+    return pluralise(len(gone), "conversation")
 
 
 def _confirm(question: str) -> bool:

@@ -15,10 +15,11 @@ from penstock.accounts.display import SHORT_ID_CHARS
 from penstock.cli.failure import BAD_INPUT, describe_failure
 from penstock.cli.output import write_file, write_stdout
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import Screen, plural, printable, screen_of
+from penstock.cli.screen import Screen, printable, screen_of
 from penstock.cli.source import read_bytes, settings_of
 from penstock.cli.stored import open_store_of
 from penstock.errors import InputError, StoreError
+from penstock.measure.wording import pluralise
 from penstock.sessions.exporting import export_conversation, write_document
 from penstock.sessions.importing import (
     BRANCHED,
@@ -164,7 +165,7 @@ def _import_lines(one: _ImportedFile, screen: Screen) -> Iterator[str]:
             continue
         what = "sub-agent" if recorded.works_for else recorded.format
         text = _OUTCOMES[done.outcome].format(
-            added=plural(done.added, "message"), id=done.session[:SHORT_ID_CHARS]
+            added=pluralise(done.added, "message"), id=done.session[:SHORT_ID_CHARS]
         )
         yield f"{name}: {what}, {recorded.dialect}: {text}"
         if done.more_to_come:
@@ -214,10 +215,12 @@ def run_export(args: argparse.Namespace) -> int:
         )
         return 0
     if to_file:
-        messages = plural(len(found.messages), "message")
+        messages = pluralise(len(found.messages), "message")
         screen.say(f"exported {messages} to {printable(args.output)}, {len(data):,} bytes")
     if found.missing:
-        screen.say(f"  {plural(found.missing, 'message')} missing from the store: penstock doctor says which")
+        screen.say(
+            f"  {pluralise(found.missing, 'message')} missing from the store: penstock doctor says which"
+        )
     for what, count in found.lost.items():
-        screen.say(f"  cannot be expressed in {found.dialect}: {printable(what)}, {plural(count, 'time')}")
+        screen.say(f"  cannot be expressed in {found.dialect}: {printable(what)}, {pluralise(count, 'time')}")
     return 0

@@ -15,8 +15,9 @@ from penstock.accounts.conversations import (
     read_handle,
 )
 from penstock.accounts.display import SHORT_ID_CHARS, format_money, format_time, redact, shorten_count
-from penstock.cli.screen import Screen, align, clip, drop_columns, plural, printable, screen_of
+from penstock.cli.screen import Screen, align, clip, drop_columns, printable, screen_of
 from penstock.cli.stored import open_store_of
+from penstock.measure.wording import pluralise
 from penstock.sessions.facts import KeptKind
 from penstock.stores.values import SUBAGENT
 
@@ -102,7 +103,7 @@ def _show_handle(place: HistoryPlace, text: str, *, as_json: bool) -> int:
     if as_json:
         screen.say(json.dumps({**msgspec.to_builtins(place), "text": text}, indent=2))
         return 0
-    about = [place.handle, place.role or place.kind, plural(place.tokens, "token")]
+    about = [place.handle, place.role or place.kind, pluralise(place.tokens, "token")]
     if place.at is not None:
         about.append(format_time(place.at))
     if place.in_view:
@@ -121,8 +122,8 @@ def show_lines(found: ConversationAccount, screen: Screen) -> Iterator[str]:
     if first.parent:
         about.append(f"of session {first.parent}")
     yield screen.paint("  " + " · ".join(about), "dim")
-    yield f"  log          {plural(found.log_messages, 'message')}, {plural(found.log_tokens, 'token')}"
-    yield f"  view         {plural(found.view_messages, 'message')}, {plural(found.view_tokens, 'token')}"
+    yield f"  log          {pluralise(found.log_messages, 'message')}, {pluralise(found.log_tokens, 'token')}"
+    yield f"  view         {pluralise(found.view_messages, 'message')}, {pluralise(found.view_tokens, 'token')}"
     if found.pins:
         yield f"  pins         {', '.join(f'm{place + 1}' for place in found.pins)}"
     if found.requests:

@@ -12,12 +12,13 @@ import msgspec
 
 from penstock.accounts.display import make_redactor
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import Screen, align, plural, printable, screen_of, wrap
+from penstock.cli.screen import Screen, align, printable, screen_of, wrap
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
 from penstock.config import Sourced, config_path, plugins_folder, read_given_values
 from penstock.engine.registry import explain_trouble, offers
 from penstock.errors import EngineFailure, SettingsError
+from penstock.measure.wording import pluralise
 from penstock.settings import Key, known_keys, settings_from
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ def run_doctor(args: argparse.Namespace) -> int:
         return 0
     mendable = sum(fault.mendable for fault in faults)
     hint = f"; penstock doctor --repair repairs {mendable:,} of them" if mendable else ""
-    screen.say(f"{plural(len(faults), 'fault')} in {printable(url)}{hint}")
+    screen.say(f"{pluralise(len(faults), 'fault')} in {printable(url)}{hint}")
     return _FAULTS_REMAIN
 
 

@@ -11,8 +11,9 @@ from penstock.accounts.conversations import find_conversation
 from penstock.accounts.display import format_money
 from penstock.accounts.usage import report_insights, report_usage
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import Screen, align, drop_columns, plural, printable, screen_of
+from penstock.cli.screen import Screen, align, drop_columns, printable, screen_of
 from penstock.cli.stored import open_store_of
+from penstock.measure.wording import pluralise
 
 if TYPE_CHECKING:
     import argparse
@@ -42,9 +43,9 @@ def run_usage(args: argparse.Namespace) -> int:
             screen.say(line)
     made = found.compactions
     if made.model_calls:
-        calls = plural(made.model_calls, "model call")
+        calls = pluralise(made.model_calls, "model call")
         screen.say(
-            f"not included: {plural(made.count, 'compaction')} with {calls}, {format_money(made.cost)}"
+            f"not included: {pluralise(made.count, 'compaction')} with {calls}, {format_money(made.cost)}"
         )
     return 0
 
@@ -64,8 +65,8 @@ def run_insights(args: argparse.Namespace) -> int:
 
 def insight_lines(found: Insights, screen: Screen) -> Iterator[str]:
     """Yields the report on the last days."""
-    days = plural(found.days, "day")
-    yield screen.paint(f"the last {days}: {plural(found.conversations, 'conversation')}", "bold")
+    days = pluralise(found.days, "day")
+    yield screen.paint(f"the last {days}: {pluralise(found.conversations, 'conversation')}", "bold")
     if found.total.requests:
         yield ""
         yield from spending_table("model", found.models, screen, found.total)
@@ -98,9 +99,9 @@ def savings_lines(made: CompactionTotals, screen: Screen) -> Iterator[str]:
     if not made.count:
         yield "no compactions"
         return
-    yield f"{plural(made.count, 'compaction')}, {made.tokens_before:,} {screen.arrow} {made.tokens_after:,} tokens"
+    yield f"{pluralise(made.count, 'compaction')}, {made.tokens_before:,} {screen.arrow} {made.tokens_after:,} tokens"
     calls = (
-        f"{plural(made.model_calls, 'model call')}, {format_money(made.cost)}"
+        f"{pluralise(made.model_calls, 'model call')}, {format_money(made.cost)}"
         if made.model_calls
         else "nothing, no model was called"
     )

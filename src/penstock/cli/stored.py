@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from penstock.cli.screen import plural
 from penstock.cli.source import settings_of
 from penstock.errors import StoreUnavailable
+from penstock.measure.wording import pluralise
 from penstock.sessions.retention import honour_retention
 from penstock.stores.store import open_store
 
@@ -44,8 +44,8 @@ def open_store_of(
     try:
         gone = () if keep_expired else honour_retention(store, settings, time.time())
         if gone and sys.stderr is not None:
-            days = plural(settings.store.retention_days or 0, "day")
-            what = plural(len(gone), "conversation")
+            days = pluralise(settings.store.retention_days or 0, "day")
+            what = pluralise(len(gone), "conversation")
             print(f"penstock: deleted {what} not used for {days} (store.retention_days)", file=sys.stderr)
         yield store
     finally:

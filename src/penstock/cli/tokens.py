@@ -11,10 +11,11 @@ import msgspec
 from penstock.accounts.window import Fill, measure_fill
 from penstock.cli.labels import Label, label_messages, number_input
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import Screen, align, clip, plural, printable, screen_of, width_of, wrap
+from penstock.cli.screen import Screen, align, clip, printable, screen_of, width_of, wrap
 from penstock.cli.source import Given, RequestOverhead, beside_tokens, read_given
 from penstock.measure.tokens import Tokenizer, tokenizer_for
 from penstock.measure.windows import Window, resolve_window
+from penstock.measure.wording import pluralise
 
 if TYPE_CHECKING:
     import argparse
@@ -78,7 +79,7 @@ def lines(measured: Measured, screen: Screen) -> Iterator[str]:
         listed = f"{total - measured.beside_tokens:,} in the list of messages, which compress counts"
         yield from wrap(f"{listed}, and {measured.beside_tokens:,} beside it", screen.columns)
     about = [
-        plural(len(measured.fill.messages), "message"),
+        pluralise(len(measured.fill.messages), "message"),
         measured.dialect,
         printable(measured.model or "no model named"),
         printable(f"window: {window.detail}"),

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import plural, printable, screen_of
+from penstock.cli.screen import printable, screen_of
 from penstock.cli.trajectory_options import run_of
+from penstock.measure.wording import pluralise
 from penstock.trajectories.journal import SummariesSeen, parts_folder
 from penstock.trajectories.metrics import TrajectoryOutcome
 from penstock.trajectories.run import run as run_all
@@ -36,7 +37,7 @@ _BAR_COLUMNS = 24
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compress the data set. Raises what `run_of` and `penstock.trajectories.run.run` raise."""
+    """Compresses the data set. Raises what `run_of` and `penstock.trajectories.run.run` raise."""
     wanted = run_of(args).place_output()
     args.file = None  # what fails is told with the name of the file at fault, which is not the whole input
     try:
@@ -80,8 +81,8 @@ def _as_json(wanted: Run, finished: RunResult) -> dict[str, Any]:
 
 def _lines(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[str]:
     totals = finished.totals
-    files = f" in {plural(len(finished.files), 'file')}" if len(finished.files) > 1 else ""
-    yield screen.paint(f"{plural(totals.rows, 'row')}{files}, {finished.seconds:.1f} s", "bold")
+    files = f" in {pluralise(len(finished.files), 'file')}" if len(finished.files) > 1 else ""
+    yield screen.paint(f"{pluralise(totals.rows, 'row')}{files}, {finished.seconds:.1f} s", "bold")
     for label, text in _figures(wanted, finished, screen):
         yield f"  {screen.paint(label, 'dim')}{' ' * (_LABEL_COLUMNS - len(label))}{text}"
     for bad in finished.bad[:_SHOWN_BAD]:
@@ -96,16 +97,16 @@ def _figures(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[tuple
     totals = finished.totals
     if wanted.job.sample_percent < 100:
         share = f"about {wanted.job.sample_percent:g} % of the rows, seed {wanted.job.seed}"
-        yield "sample", f"{share}; {plural(totals.left_out, 'row')} left out"
+        yield "sample", f"{share}; {pluralise(totals.left_out, 'row')} left out"
     if finished.resumed_rows:
-        yield "resumed", f"{plural(finished.resumed_rows, 'row')} done before by an earlier run"
+        yield "resumed", f"{pluralise(finished.resumed_rows, 'row')} done before by an earlier run"
     yield from _outcomes(finished, screen)
     yield "tokens", f"{totals.tokens_before:,} {screen.arrow} {totals.tokens_after:,} ({totals.ratio:.0%})"
     yield "turns", f"{totals.turns_before:,} {screen.arrow} {totals.turns_after:,}"
     if totals.model_calls:
-        rows = plural(totals.cost_unknown_rows, "row")
+        rows = pluralise(totals.cost_unknown_rows, "row")
         unknown = f", and {rows} of unknown price" if totals.cost_unknown_rows else ""
-        yield "model", f"{plural(totals.model_calls, 'request')}, ${totals.cost:,.4f}{unknown}"
+        yield "model", f"{pluralise(totals.model_calls, 'request')}, ${totals.cost:,.4f}{unknown}"
     if wanted.target is None:
         yield "written", "nothing (dry run)"
     else:
@@ -147,7 +148,7 @@ class RunLine(ProgressLine):
         self._latest: RunProgress | None = None
 
     def update(self, progress: RunProgress) -> None:
-        """Take note of how far the run is."""
+        """Takes note of how far the run is."""
         self._latest = progress
 
     def describe(self, seconds: float, screen: Screen) -> str:
@@ -159,7 +160,7 @@ class RunLine(ProgressLine):
 def progress_line(
     progress: RunProgress | None, seconds: float, screen: Screen, summaries: SummariesSeen | None = None
 ) -> str:
-    """The line: a bar where there can be one, rows, rows and tokens in a second, time left, summaries, cost so far.
+    """Returns the line: a bar where there can be one, rows, their pace, time left, summaries, cost so far.
 
     Rows are told a shard at a time. A model may take minutes for one, so its summaries are told one by one.
     """

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.sessions.session import Session
     from penstock.sessions.stored_view import StoredView
 
-__all__ = ["PreparedCompaction", "make_compaction", "record_list"]
+__all__ = ["PreparedCompaction", "make_compaction"]
 
 
 class PreparedCompaction(msgspec.Struct, frozen=True, eq=False):
@@ -57,7 +57,7 @@ class PreparedCompaction(msgspec.Struct, frozen=True, eq=False):
 async def make_compaction(
     session: Session, adapter: EngineAdapter, wish: CompactionWish, request_tokens: int
 ) -> PreparedCompaction:
-    """Compact the view as it stands now, beside the event loop. The store is read, and nothing is written.
+    """Compacts the view as it stands now, beside the event loop. The store is read, and nothing is written.
 
     Raises what the engine raises: TargetTooSmall for a target that cannot be met, EngineFailure where it fails.
     """
@@ -91,9 +91,9 @@ def _draft_list(  # noqa: PLR0913, PLR0917  # one caller, beside it
     pins: frozenset[int],
     seconds: float,
 ) -> PreparedCompaction:
-    """The draft of a list that an engine has made of the view."""
+    """Returns the draft of a list that an engine has made of the view."""
     dialect, tip = dialect_named(session.row.dialect), base.tip
-    pieces = record_list(base.view, given, made, dialect)
+    pieces = _record_list(base.view, given, made, dialect)
     recorded = Compaction(tip.id, tip.length, pieces)
     # A list engine cannot be told what to keep: what is pinned comes back behind what it wrote.
     kept = {number - 1 for number in wish.pins}
@@ -122,10 +122,10 @@ def _draft_list(  # noqa: PLR0913, PLR0917  # one caller, beside it
     return PreparedCompaction(receipt, draft, tokens_after if smaller else 0, tip.length, pins)
 
 
-def record_list(
+def _record_list(
     view: StoredView, given: Sequence[SentMessage], made: Sequence[Any], dialect: Dialect
 ) -> tuple[Piece, ...]:
-    """The pieces of a list that an engine made of a view: those of the messages that it kept, in their order, and its own.
+    """Returns the pieces of a list that an engine made of a view: of the messages that it kept, in order, and its own.
 
     `given` is the view as the engine saw it. What was mended in it has no place in the view, and is recorded as written.
     """
@@ -142,7 +142,7 @@ def record_list(
 
 
 def _places_of(made: Sequence[Any], given: Sequence[SentMessage]) -> list[int | None]:
-    """The place in the view of each message of the list, None for one that is not in the view.
+    """Returns the place in the view of each message of the list, None for one that is not in the view.
 
     Of messages that are equal, the last ones are meant where the lists end alike, else the first ones.
     """
@@ -163,7 +163,7 @@ def _places_of(made: Sequence[Any], given: Sequence[SentMessage]) -> list[int | 
 
 
 def _pieces_of_wires(view: StoredView) -> Iterator[tuple[Piece, ...]]:
-    """The pieces that each wire of a view is made of: a handoff that is merged into a message is one with it."""
+    """Yields the pieces that each wire of a view is made of: a handoff that is merged into a message is one with it."""
     merged: tuple[Piece, ...] = ()
     for piece in view.pieces:
         if is_merged(piece):
@@ -174,7 +174,7 @@ def _pieces_of_wires(view: StoredView) -> Iterator[tuple[Piece, ...]]:
 
 
 def _cover(view: StoredView, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """The pieces, with the first that the engine wrote standing for all that the view no longer has."""
+    """Returns the pieces, with the first that the engine wrote standing for all that the view no longer has."""
     standing, covered = _positions(pieces)
     before, covered_before = _positions(view.pieces)
     gone = tuple(sorted((before | covered_before) - standing - covered))
@@ -190,6 +190,6 @@ def _cover(view: StoredView, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
 
 
 def _positions(pieces: Sequence[Piece]) -> tuple[set[int], set[int]]:
-    """The positions of the messages that stand in a view, and of those that its handoffs stand for."""
+    """Returns the positions of the messages that stand in a view, and of those that its handoffs stand for."""
     standing = {piece.position for piece in pieces if not isinstance(piece, Handoff)}
     return standing, {place for piece in pieces if isinstance(piece, Handoff) for place in piece.covers}

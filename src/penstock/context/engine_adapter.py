@@ -47,19 +47,19 @@ class EngineAdapter:
         self._dialect = dialect_named(dialect)
 
     def is_due(self, view: Sequence[Any], tokens: int) -> bool:
-        """True where the engine wants to compress a request of so many tokens, and finds something to compress in it."""
+        """Returns True where the engine wants to compress a request of so many tokens, and can."""
         with blame_engine(self.engine.name):
             return bool(self.engine.is_due(tokens, lambda: self.show(view)))
 
     async def compact_view(
         self, view: Sequence[Any], numbers: Sequence[int], wish: CompactionWish
     ) -> Compressed | None:
-        """A compaction with its plan; None where the engine knows lists only, and `compress` is to be asked."""
+        """Returns a compaction with its plan; None where the engine knows lists only, and `compress` is to be asked."""
         with blame_engine(self.engine.name):
             return await self.engine.compact_view(view, numbers, wish)
 
     def compress(self, view: Sequence[Any], tokens: int, focus: str | None) -> list[Any]:
-        """The list that the engine makes of the view, in the dialect of the view; what it kept is what was there.
+        """Returns the list that the engine makes of the view, in the dialect of the view; what it kept is what was there.
 
         Raises EngineFailure where that is no conversation that the provider would take.
         """
@@ -79,19 +79,19 @@ class EngineAdapter:
         return wires
 
     def tool_schemas(self, taken: Container[str]) -> list[dict[str, Any]]:
-        """The tools that the engine has the host offer; those with a name that is taken are left out."""
+        """Returns the tools that the engine has the host offer; those with a name that is taken are left out."""
         with blame_engine(self.engine.name):
             schemas = [one for one in self.engine.get_tool_schemas() if _is_function(one)]
         return [one for one in schemas if one["function"]["name"] not in taken]
 
     def call(self, name: str, arguments: str, view: Sequence[Any]) -> str:
-        """The answer of one of those tools."""
+        """Returns the answer of one of those tools."""
         args = arguments_of(ToolCall("", name, arguments))
         with blame_engine(self.engine.name):
             return str(self.engine.handle_tool_call(name, args, messages=self.show(view)))
 
     def report(self, usage: Usage) -> None:
-        """Tell the engine what a provider reported, in the shape of OpenAI's chat API."""
+        """Tells the engine what a provider reported, in the shape of OpenAI's chat API."""
         report = {
             "prompt_tokens": usage.prompt_tokens,
             "completion_tokens": usage.output_tokens,
@@ -106,37 +106,37 @@ class EngineAdapter:
             self.engine.update_from_response(report)
 
     def settle(self, receipt: Receipt, tokens: int) -> None:
-        """Tell the engine what became of a compaction. `tokens` is what the request took before."""
+        """Tells the engine what became of a compaction. `tokens` is what the request took before."""
         with blame_engine(self.engine.name):
             self.engine.on_compaction(receipt, tokens)
 
     def switch(self, old_id: str, new_id: str, reason: str) -> None:
-        """Tell the engine that the session goes on under another id."""
+        """Tells the engine that the session goes on under another id."""
         with blame_engine(self.engine.name):
             self.engine.on_session_switch(old_id, new_id, reason)
 
     def start(self, session_id: str) -> None:
-        """Tell the engine that the session begins anew, as after an undo."""
+        """Tells the engine that the session begins anew, as after an undo."""
         with blame_engine(self.engine.name):
             self.engine.on_session_start(session_id)
 
     def update_model(self, model: str, window_tokens: int, base_url: str, provider: str = "") -> None:
-        """Tell the engine of another model, or of another window of the same one."""
+        """Tells the engine of another model, or of another window of the same one."""
         with blame_engine(self.engine.name):
             self.engine.update_model(model, window_tokens, base_url=base_url, provider=provider)
 
     def reserve_output(self, tokens: int) -> None:
-        """Tell the engine how long answers may be."""
+        """Tells the engine how long answers may be."""
         with blame_engine(self.engine.name):
             self.engine.reserve_output(tokens)
 
     def end(self, session_id: str, view: Sequence[Any]) -> None:
-        """Tell the engine that the session is over."""
+        """Tells the engine that the session is over."""
         with blame_engine(self.engine.name):
             self.engine.on_session_end(session_id, self.show(view))
 
     def show(self, view: Sequence[Any]) -> list[dict[str, Any]]:
-        """The view as the engine sees it."""
+        """Returns the view as the engine sees it."""
         return (
             list(view) if self._dialect is CHAT else [one for unit in self._units(view) for one in unit.chat]
         )
@@ -151,7 +151,7 @@ class EngineAdapter:
             yield _Unit(list(view[start:end]), chat)
 
     def _restore(self, made: list[dict[str, Any]], units: Sequence[_Unit]) -> Iterator[Any]:
-        """The list in the conversation's own dialect: units that came back whole as they were, the rest converted.
+        """Yields the list in the conversation's own dialect: units that came back whole as they were, the rest converted.
 
         Two units may look the same to the engine. Most engines keep the newest messages, so the end is matched first.
         """

@@ -25,11 +25,15 @@ from penstock.context.events import Compacted, Compacting, Noticed, Recovering
 from penstock.context.recovery import GiveUp, LowerCap, next_step
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role
-from penstock.conversation.wire import encode_wire, parse_json
+from penstock.conversation.wire import parse_json
 from penstock.engine.contract import CompactionWish
+from penstock.engine.registry import compacts_stored_sessions
 from penstock.errors import EngineFailure, PenstockError, ProviderError, StoreConflict, TargetTooSmall
 from penstock.planning.policy import Compact, Guard, Policy, Trigger, Wait
 from penstock.planning.pressure import Pressure
+from penstock.planning.receipt import NOTHING_TO_DO
+from penstock.providers.address import read_address
+from penstock.providers.presets import PRESETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from penstock.context.bookkeeping import Bookkeeper
     from penstock.context.compactions import PreparedCompaction
     from penstock.context.events import ContextEvent
+    from penstock.engine.compress import Compressed
     from penstock.engine.contract import ContextEngine
     from penstock.measure.usage import Usage
     from penstock.planning.economics import Weighed
@@ -46,7 +51,7 @@ if TYPE_CHECKING:
     from penstock.sessions.session import Session
     from penstock.stores.values import NewFact, UsageRow
 
-__all__ = ["Beside", "Context", "RefusedRequest"]
+__all__ = ["Beside", "Context", "RefusedRequest", "tidy"]
 
 _KEPT_TOKENS = 30_000  # of a compaction that pays; keeping less saves more than a better moment does
 _FITS = 0.9  # of the threshold: where what was prepared and what came since take more, all of it is compacted anew
@@ -54,6 +59,8 @@ _REST = 1.1  # times the size at which an engine failed or found nothing to do: 
 _LEAST_BY_HAND = 1_000  # tokens: nobody gains from making less of it
 _TRUNCATED = 0.6  # of what we expect: a provider that reports less has cut the prompt without saying so
 _WORTH_A_LOOK = 4_000  # tokens: below, a small error of ours looks like a cut
+_LISTING_SECONDS = 5.0  # to wait for a provider's list of models
+_MOST_LISTINGS = 2  # a server that loads a model when it is first used knows no window before
 
 
 class Beside(msgspec.Struct, frozen=True):
@@ -100,22 +107,22 @@ class Context:
         self._reserved_output_tokens = 0
         self._rests_below = 0  # tokens at which an engine that failed is asked again
         self._prepared: asyncio.Task[PreparedCompaction] | None = None
-        self._dropped: asyncio.Task[PreparedCompaction] | None = (
-            None  # not wanted any more, and may still run
-        )
+        self._dropped: asyncio.Task[PreparedCompaction] | None = None  # not wanted any more; may still run
+        self._listings: dict[
+            tuple[str, str], int
+        ] = {}  # by model and address: how often its window was asked for
         self._pressure = self._new_pressure()
         self._load()
 
     # What is sent, and how much it is.
 
-    def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> list[str]:
-        """Log messages, and send them from now on; their handles. Results that are too large are kept in the store."""
-        given = self.session.keep_results(messages) if keep_results else list(messages)
-        handles = self.session.append(given)
-        self.view += given
-        self._raws += map(encode_wire, given)
-        self._counted += self.session.weigh(given)
-        return handles
+    def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> None:
+        """Logs messages, and sends them from now on. With `keep_results`, large tool results are kept in the store."""
+        logged = self.session.log_messages(messages, keep_results=keep_results)
+        added = [message.wire for message in logged]
+        self.view += added
+        self._raws += [message.raw for message in logged]
+        self._counted += self.session.weigh(added)
 
     def restore_bytes(self, messages: Sequence[Any]) -> list[Any]:
         """Returns the messages of a request; those that are still the objects of the view go out as they were logged."""
@@ -125,7 +132,7 @@ class Context:
         ]
 
     def catch_up(self) -> bool:
-        """Take in what another process has logged or compacted meanwhile; False where there is nothing new."""
+        """Takes in what another process has logged or compacted meanwhile; False where there is nothing new."""
         if not self.session.is_behind():
             return False
         self._drop_prepared()
@@ -135,7 +142,7 @@ class Context:
         return True
 
     def read_log(self) -> list[Any]:
-        """Every message of the log, also those that a compaction took out of the view."""
+        """Returns every message of the log, also those that a compaction took out of the view."""
         if self.prefix_end is None:
             return self.view
         entries = self.session.store.read_from(self.session.id, 0)
@@ -151,7 +158,7 @@ class Context:
         return self.session.expected(self.counted)
 
     def weigh(self, beside: Beside) -> None:
-        """Count what stands beside the messages of the next request."""
+        """Counts what stands beside the messages of the next request."""
         self.outside_tokens = self.session.weigh_outside(tools=beside.tools, system=beside.system)
 
     @property
@@ -169,17 +176,37 @@ class Context:
     # The model and its limits.
 
     def fit_window(self, tokens: int) -> None:
-        """Keep inside a window of so many tokens from now on. Raises EngineFailure."""
+        """Keeps inside a window of so many tokens from now on. Raises EngineFailure."""
         if tokens != self.engine.context_length:
             self.use_model(self.session.row.model, tokens)
 
     def use_model(self, model: str, window_tokens: int, provider: str = "") -> None:
-        """Keep inside the window of this model from now on. Raises EngineFailure."""
+        """Keeps inside the window of this model from now on. Raises EngineFailure."""
         self._adapter.update_model(model, window_tokens, self.session.endpoint, provider)
         self._follow_limits()
 
+    async def learn_window(self, model: Any) -> None:
+        """Asks the provider how large the window of the model is, where neither settings nor a refusal have told it.
+
+        `model` is anything with `window_tokens()`. Raises nothing: without an answer, all stays as it is.
+        """
+        session, ask = self.session, getattr(model, "window_tokens", None)
+        key = session.row.model, session.endpoint
+        asked = self._listings.get(key, 0)
+        if ask is None or asked >= _MOST_LISTINGS or not _may_listing_know_more(session):
+            return
+        self._listings[key] = asked + 1
+        try:
+            async with asyncio.timeout(_LISTING_SECONDS):
+                found = await ask()
+            if found is not None and key == (session.row.model, session.endpoint):
+                session.listed_window = found
+                self.fit_window(session.window.tokens)
+        except (PenstockError, TimeoutError):
+            return
+
     def reserve_output(self, tokens: int) -> None:
-        """Keep room for answers of so many tokens, where the engine knows of such room. Raises EngineFailure."""
+        """Keeps room for answers of so many tokens, where the engine knows of such room. Raises EngineFailure."""
         self._adapter.reserve_output(tokens)
         self._reserved_output_tokens = tokens
         self._follow_limits()
@@ -187,12 +214,12 @@ class Context:
     def _follow_limits(self) -> None:
         self._pressure = self._new_pressure()
         if self.bookkeeper is not None:
-            self.bookkeeper.limit(self.engine.threshold_tokens)
+            self.bookkeeper.set_limit(self.engine.threshold_tokens)
 
     # Before a request, after its answer, and where it was refused.
 
     async def fit(self, beside: Beside | None = None) -> None:
-        """Before a request: compact where it is due or pays, and begin to prepare where that is near.
+        """Before a request: compacts where it is due or pays, and begins to prepare where that is near.
 
         An engine that fails, or has nothing to give, rests until there is more; the person is told of a failure.
         """
@@ -212,10 +239,10 @@ class Context:
             self._rests_below = int(tokens * _REST)
             self._tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
         if self.bookkeeper is not None:
-            self.bookkeeper.sent(self.tokens(), compacted=self.compactions > before)
+            self.bookkeeper.book(self.tokens(), compacted=self.compactions > before)
 
     def used(self, usage: Usage, sent_tokens: int) -> UsageRow:
-        """After an answer: book what it used, and learn from it. `sent_tokens` is what we expected of the request."""
+        """After an answer: books what it used, and learns from it. `sent_tokens` is what we expected of the request."""
         row = self.session.record_usage(usage, self.counted)
         reported = usage.prompt_tokens
         if not reported:
@@ -239,7 +266,7 @@ class Context:
     async def recover(
         self, error: ProviderError, refused: RefusedRequest, beside: Callable[[], Beside]
     ) -> int | None:
-        """Make a refused request smaller; the cap of the answer to ask for in the next try.
+        """Makes a refused request smaller; returns the cap of the answer to ask for in the next try.
 
         `beside` gives what stands beside the messages in the next try: a window that turned out to be small may have room
         for less. Raises ProviderError where nothing helps, or where compacting is not allowed: its text says what to do.
@@ -275,7 +302,7 @@ class Context:
         return refused.max_output_tokens
 
     def _too_large(self, error: ProviderError, parts: Mapping[str, int], beside: Beside) -> ProviderError:
-        """The error for a request that cannot be made smaller: which part of it takes how many tokens."""
+        """Returns the error for a request that cannot be made smaller: which part of it takes how many tokens."""
         outside = {
             "system prompt": self.session.weigh_outside(system=beside.system),
             "tools": self.session.weigh_outside(tools=beside.tools),
@@ -287,7 +314,7 @@ class Context:
     # Deciding.
 
     def _decide(self, tokens: int, weighed: Weighed | None) -> Decision:
-        """The policy's word before a request. The engine is only asked where the policy would let it."""
+        """Returns the policy's word before a request. The engine is only asked where the policy would let it."""
         policy = self.policy
         due = policy.due(tokens, Guard(fires_from_tokens=self._rests_below))
         if isinstance(due, Compact) and self._adapter.is_due(self.view, tokens):
@@ -328,7 +355,7 @@ class Context:
         wish: CompactionWish | None = None,
         weighed: Weighed | None = None,
     ) -> PreparedCompaction | None:
-        """Compact now; None where there was nothing to do. `tokens` is what the request takes now.
+        """Compacts now; None where there was nothing to do. `tokens` is what the request takes now.
 
         Raises TargetTooSmall for a target that cannot be met, EngineFailure where the engine fails: the view stays.
         """
@@ -362,7 +389,7 @@ class Context:
     async def compact_by_hand(
         self, focus: str | None = None, keep_exchanges: int | None = None
     ) -> PreparedCompaction | None:
-        """Compact because a person asked: about a topic, or all but the last so many exchanges.
+        """Compacts because a person asked: about a topic, or all but the last so many exchanges.
 
         None where there is nothing to do. Raises EngineFailure where the engine fails.
         """
@@ -381,7 +408,7 @@ class Context:
             return None
 
     def _last_exchanges(self, count: int | None) -> frozenset[int]:
-        """The numbers of the messages from the last so many requests on."""
+        """Returns the numbers of the messages from the last so many requests on."""
         if not count:
             return frozenset()
         view = self.session.standing().view
@@ -391,7 +418,7 @@ class Context:
         return frozenset(number for number in view.numbers[first:] if number)
 
     def undo(self) -> bool:
-        """Take the last compaction back; False where there is none."""
+        """Takes the last compaction back; False where there is none."""
         self._drop_prepared()
         done = self.session.undo()
         if done:
@@ -401,7 +428,7 @@ class Context:
         return done
 
     async def aclose(self) -> None:
-        """End what is being prepared, and the session for its engine."""
+        """Ends what is being prepared, and the session for its engine."""
         self._drop_prepared()
         if self._dropped is not None:
             await _end(self._dropped)
@@ -410,11 +437,11 @@ class Context:
     # The engine's own tools.
 
     def engine_tools(self, taken: set[str]) -> list[dict[str, Any]]:
-        """The tools that the engine has the host offer, but for those whose name is taken. Raises EngineFailure."""
+        """Returns the engine's tools for the host to offer, but for names that are taken. Raises EngineFailure."""
         return self._adapter.tool_schemas(taken)
 
     def call_engine_tool(self, name: str, arguments: str) -> str:
-        """The answer of one of those tools. Raises EngineFailure."""
+        """Returns the answer of one of those tools. Raises EngineFailure."""
         return self._adapter.call(name, arguments, self.view)
 
     # Preparing.
@@ -423,7 +450,7 @@ class Context:
         self._prepared = asyncio.ensure_future(self._make(CompactionWish(), self.tokens()))
 
     async def _take_prepared(self, reason: str, wish: CompactionWish, tokens: int) -> PreparedCompaction:
-        """The compaction that was prepared, where it is what is wanted now; else one that is made now."""
+        """Returns the compaction that was prepared, where it is what is wanted now; else one that is made now."""
         prepared = self._prepared
         self._prepared = None
         if prepared is not None and wish.is_plain and not prepared.cancelled():
@@ -447,7 +474,7 @@ class Context:
         return await make_compaction(self.session, self._adapter, wish, tokens)
 
     def _still_fits(self, made: PreparedCompaction) -> bool:
-        """True where what was prepared would be made so now: the same pins, and room enough for what came since."""
+        """Returns True where what was prepared still holds: the same pins, and room for what came since."""
         if made.pins != self.session.store.pins(self.session.id):
             return False
         if made.draft is None:
@@ -487,14 +514,14 @@ class Context:
         self._counted = self.session.weigh(self.view)
 
     def _leave_to_memory(self, facts: Sequence[NewFact]) -> None:
-        """Let memory keep what leaves the view. That this fails is no reason to keep it in the view."""
+        """Lets memory keep what leaves the view. That this fails is no reason to keep it in the view."""
         try:
             self.before_compaction(facts)
         except PenstockError as error:
             self._tell(Noticed("warn", f"memory did not take what leaves the view: {error}"))
 
     def _try_to_tell(self, action: Callable[[], None]) -> None:
-        """Tell the engine something; that it fails at listening is no reason to lose an answer."""
+        """Tells the engine something; that it fails at listening is no reason to lose an answer."""
         try:
             action()
         except PenstockError as error:
@@ -511,8 +538,47 @@ class Context:
 
 
 async def _end(prepared: asyncio.Task[PreparedCompaction]) -> None:
-    """Wait for the end of a preparation that is not wanted any more: the next one reads in the same notebook."""
+    """Waits for the end of a preparation that is not wanted any more: the next one reads in the same notebook."""
     if prepared.cancel():
         await asyncio.wait([prepared])
     if not prepared.cancelled():
         prepared.exception()  # nobody wants to hear of it any more
+
+
+def _may_listing_know_more(session: Session) -> bool:
+    """Returns True where a provider's list of models may know more: our own table is made of those of large providers."""
+    source = session.window.source
+    if source in ("config", "learned", "listing"):
+        return False
+    published = (read_address(preset.base_url) for preset in PRESETS.values() if preset.base_url)
+    hosts = {address.hostname for address in published if not address.loopback}
+    return source != "table" or read_address(session.endpoint).hostname not in hosts
+
+
+def tidy(session: Session, *, reported_tokens: int | None = None) -> Compressed | None:
+    """Compacts a resumed session that has reached `compression.hygiene_threshold` of its window; None where it has not.
+
+    The safety net of any host, before a message reaches the model; no model is asked for a summary. `reported_tokens` is
+    what the provider reported last, where the caller knows; else the store is asked. A conversation of fewer than four
+    messages is left alone, and so is one whose engine `Session.compact` does not know: that engine is asked before the
+    first request. Raises what `Session.compact` raises.
+    """
+    if not compacts_stored_sessions(session.settings.context.engine):
+        return None
+    policy = Policy.of(session.settings.compression, session.window.tokens)
+    tokens = _last_reported_tokens(session) if reported_tokens is None else reported_tokens
+    if not isinstance(policy.hygiene(tokens, len(session)), Compact):
+        return None
+    result = session.compact()
+    return None if result.receipt.outcome == NOTHING_TO_DO else result
+
+
+def _last_reported_tokens(session: Session) -> int:
+    """Returns what the provider reported for the last request of the present view and its answer, else our estimate.
+
+    Never less than the estimate: tool results may have come since.
+    """
+    newest = session.store.newest_compaction(session.id)
+    rows = session.store.usage(session_id=session.id, since=0.0 if newest is None else newest.created)
+    turns = [row.usage.total_tokens for row in rows if row.task == "turn" and row.usage.prompt_tokens]
+    return max([session.estimate(), *turns[-1:]])

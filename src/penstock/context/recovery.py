@@ -53,7 +53,7 @@ Step: TypeAlias = Shrink | LowerCap | GiveUp
 def next_step(
     failure: ErrorClass, policy: Policy, *, sent_tokens: int, max_output_tokens: int | None, attempt: int
 ) -> Step:
-    """The step after the `attempt`-th refusal (from 1) of a request that took `sent_tokens` by our estimate."""
+    """Returns the step after the `attempt`-th refusal (from 1) of a request that took `sent_tokens` by our estimate."""
     if failure.kind not in _TOO_LARGE:
         return GiveUp()
     if failure.kind is ErrorKind.OUTPUT_CAP_TOO_LARGE and attempt <= policy.settings.max_attempts:
@@ -71,7 +71,7 @@ _TOO_LARGE = (ErrorKind.PROMPT_TOO_LONG, ErrorKind.OUTPUT_CAP_TOO_LARGE, ErrorKi
 
 
 def _cap(failure: ErrorClass, sent_tokens: int, asked: int | None) -> int:
-    """The tokens of an answer that may be asked for: as told, else what the window leaves, else half."""
+    """Returns the tokens of an answer that may be asked for: as told, else what the window leaves, else half."""
     if failure.output_cap_tokens:
         told = failure.output_cap_tokens
     elif failure.window_tokens:
@@ -82,7 +82,7 @@ def _cap(failure: ErrorClass, sent_tokens: int, asked: int | None) -> int:
 
 
 def _target(failure: ErrorClass, sent_tokens: int, reserved: int | None) -> int:
-    """The tokens to compact to, in our own count: as the provider says it; always less than what was sent."""
+    """Returns the tokens to compact to, in our own count: as the provider says it; always less than what was sent."""
     if failure.kind is ErrorKind.PAYLOAD_TOO_LARGE:
         return int(sent_tokens * _MUCH_LESS)
     told = failure.window_tokens

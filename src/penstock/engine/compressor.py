@@ -28,7 +28,7 @@ from penstock.planning.pressure import Level, Notice, Pressure
 from penstock.planning.receipt import NOTHING_TO_DO
 from penstock.providers.connect import ConnectOptions, connect
 from penstock.recall.semantic import embedder_for
-from penstock.recall.tools import EXPAND, tool_schemas
+from penstock.recall.tools import EXPAND, limit_answer, tool_schemas
 from penstock.settings import Settings
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ __all__ = ["ContextCompressor"]
 
 _log = logging.getLogger("penstock")
 _LEVELS = {Level.LOG: logging.INFO}
-_ANSWER_SHARE = 0.125  # of the window: what one answer of a recall tool may take
-_LEAST_ANSWER, _MOST_ANSWER = 400, 4_000  # tokens
 
 
 class ContextCompressor(ContextEngine):
@@ -136,21 +134,21 @@ class ContextCompressor(ContextEngine):
         self._observe(self.last_prompt_tokens)
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
-        """By the policy for the time after a response."""
+        """Asks the policy for the time after a response."""
         tokens = self.last_prompt_tokens if prompt_tokens is None else prompt_tokens
         return isinstance(self._policy.after_response(tokens, self._guard(tokens)), Compact)
 
     def should_compress_preflight(self, messages: Sequence[dict[str, Any]]) -> bool:
-        """By the policy for the time before a request, on the estimate of these messages."""
+        """Asks the policy for the time before a request, with the estimate of these messages."""
         tokens = self.estimate(messages)
         return isinstance(self._policy.preflight(tokens, self._guard(tokens)), Compact)
 
     def is_due(self, prompt_tokens: int, messages: Callable[[], Sequence[dict[str, Any]]]) -> bool:  # noqa: ARG002
-        """By the tokens alone: a host with a log weighs its view itself."""
+        """Decides by the tokens alone: a host with a log weighs its view itself."""
         return self.should_compress(prompt_tokens)
 
     def has_content_to_compress(self, messages: Sequence[dict[str, Any]]) -> bool:
-        """True where a compression would save a tenth."""
+        """Returns True where a compression would save a tenth."""
         request = self._request(None, None)
         return compress_list(messages, request, self._notebook).receipt.outcome != NOTHING_TO_DO
 
@@ -160,7 +158,7 @@ class ContextCompressor(ContextEngine):
         current_tokens: int | None = None,
         focus_topic: str | None = None,
     ) -> list[dict[str, Any]]:
-        """The messages of `compact`."""
+        """Returns the messages of `compact`."""
         return self.compact(messages, current_tokens, focus_topic).messages
 
     def compact(
@@ -171,7 +169,7 @@ class ContextCompressor(ContextEngine):
         *,
         target_tokens: int | None = None,
     ) -> Compressed:
-        """Compress and say what was done. `current_tokens` is what the whole request takes, where known."""
+        """Compresses, and says what was done. `current_tokens` is what the whole request takes, where known."""
         result = self.prepare(messages, focus_topic, target_tokens=target_tokens)
         self.on_compaction(result.receipt, current_tokens)
         return result
@@ -182,47 +180,27 @@ class ContextCompressor(ContextEngine):
         focus_topic: str | None = None,
         *,
         target_tokens: int | None = None,
-        numbers: Sequence[int] | None = None,
-        may_call_model: bool = True,
     ) -> Compressed:
-        """Compress for later: nothing counts as done before `on_compaction`. `numbers` name the messages, where a log does.
-
-        Without `may_call_model` the handoff is made of the conversation's own words.
-        """
-        request = msgspec.structs.replace(self._request(focus_topic, target_tokens), numbers=numbers)
-        writer = self._writer(may_call_model=may_call_model)
+        """Compresses for later: nothing counts as done before `on_compaction`."""
+        request, writer = self._request(focus_topic, target_tokens), self._writer(may_call_model=True)
         if writer is None:
             return self._remember(self._extractive(messages, request))
         return self._remember(run_sync(self._write_with_model(messages, request, writer)))
 
-    async def aprepare(
-        self,
-        messages: Sequence[dict[str, Any]],
-        focus_topic: str | None = None,
-        *,
-        target_tokens: int | None = None,
-        numbers: Sequence[int] | None = None,
-        may_call_model: bool = True,
-    ) -> Compressed:
-        """As `prepare`, without blocking the event loop. Cancelled, it ends with nothing left to run."""
-        request = msgspec.structs.replace(self._request(focus_topic, target_tokens), numbers=numbers)
-        writer = self._writer(may_call_model=may_call_model)
-        if writer is None:
-            return self._remember(await in_thread(self._extractive, messages, request))
-        return self._remember(await self._write_with_model(messages, request, writer))
-
     async def compact_view(
         self, messages: Sequence[Any], numbers: Sequence[int], wish: CompactionWish
     ) -> Compressed:
-        """As `aprepare`, for a host with a log; the pins are those of the wish from now on."""
+        """Prepares a compaction for a host with a log, without blocking the event loop. Cancelled, it leaves nothing to run.
+
+        The pins are those of the wish from now on. Without `wish.may_call_model` the handoff is made of the conversation's
+        own words.
+        """
         self.pins = set(wish.pins)
-        return await self.aprepare(
-            messages,
-            wish.focus,
-            target_tokens=wish.target_tokens,
-            numbers=numbers,
-            may_call_model=wish.may_call_model,
-        )
+        request = msgspec.structs.replace(self._request(wish.focus, wish.target_tokens), numbers=numbers)
+        writer = self._writer(may_call_model=wish.may_call_model)
+        if writer is None:
+            return self._remember(await in_thread(self._extractive, messages, request))
+        return self._remember(await self._write_with_model(messages, request, writer))
 
     @property
     def kept_tokens(self) -> int:
@@ -230,7 +208,7 @@ class ContextCompressor(ContextEngine):
         return self._policy.budgets.target_tokens(0)
 
     def on_compaction(self, receipt: Receipt, current_tokens: int | None = None) -> None:
-        """Count it, and rest where compactions save too little. `current_tokens` is what the request took before."""
+        """Counts it, and rests where compactions save too little. `current_tokens` is what the request took before."""
         outside = max(0, (current_tokens or receipt.tokens_before) - receipt.tokens_before)
         effective = receipt.outcome != NOTHING_TO_DO and worth_it(
             receipt.tokens_before, receipt.tokens_after, forced=False
@@ -252,7 +230,7 @@ class ContextCompressor(ContextEngine):
             self._say(notices)
 
     def original(self, handle: str) -> Any:
-        """The original of a message that any compaction of this instance elided or summarised."""
+        """Returns the original of a message that any compaction of this instance elided or summarised."""
         number = parse_message_handle(handle)
         if number not in self._originals:
             raise UnknownHandle(f"there is no original {handle!r} in this conversation")
@@ -270,21 +248,22 @@ class ContextCompressor(ContextEngine):
         return self._running.tokens(self._calibration())
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
-        """The recall tools, where they were asked for."""
+        """Returns the recall tools, where they were asked for."""
         return [] if self._recollection is None else tool_schemas()
 
     def handle_tool_call(self, name: str, args: Mapping[str, Any] | str, **context: Any) -> str:
-        """The answer of a recall tool, as JSON. `args` is what the model wrote, as an object or as its JSON.
+        """Returns the answer of a recall tool, as JSON. `args` is what the model wrote, as an object or as its JSON.
 
         `messages` in the context is the list that the model sees; without it, the last list that was passed in.
         """
         if self._recollection is None:
             return super().handle_tool_call(name, {}, **context)
-        tokens = max(_LEAST_ANSWER, min(_MOST_ANSWER, int(self.context_length * _ANSWER_SHARE)))
-        return self._recollection.answer(name, args, context.get("messages"), tokens)
+        return self._recollection.answer(
+            name, args, context.get("messages"), limit_answer(self.context_length)
+        )
 
     def on_session_reset(self) -> None:
-        """Forget the conversation, its originals and its guards."""
+        """Forgets the conversation, its originals and its guards."""
         super().on_session_reset()
         self._notebook = self._new_notebook()
         self._originals.clear()
@@ -307,7 +286,7 @@ class ContextCompressor(ContextEngine):
         self._keep_notes_of(new_id)
 
     def use_summariser(self, summariser: Summariser | None) -> None:
-        """Have another model write from now on; with None, the one that the settings name, where they do."""
+        """Has another model write from now on; with None, the one that the settings name, where they do."""
         self._given_summariser = summariser
         self._summariser = summariser or summariser_for(self.settings, None)
 
@@ -343,7 +322,7 @@ class ContextCompressor(ContextEngine):
         return self._summariser if may_call_model and not self._in_emergency() else None
 
     def _remember(self, result: Compressed) -> Compressed:
-        """The result; what it was made of can be recalled from now on."""
+        """Returns the result; what it was made of can be recalled from now on."""
         for number, origin in result.originals:
             self._originals.setdefault(number, origin)
         if self._recollection is not None:
@@ -351,19 +330,19 @@ class ContextCompressor(ContextEngine):
         return result
 
     def _extractive(self, messages: Sequence[dict[str, Any]], request: CompressRequest) -> Compressed:
-        """A compaction without a model."""
+        """Compacts without a model. `lossless` overrides it."""
         return compress_list(messages, request, self._notebook)
 
     async def _write_with_model(
         self, messages: Sequence[dict[str, Any]], request: CompressRequest, summariser: Summariser
     ) -> Compressed:
-        """A compaction with a model's words in it."""
+        """Compacts with a model's words. `lossless` overrides it."""
         return await summarise_list(messages, request, summariser, self._notebook)
 
     def _summariser_of(
         self, model: str, context_length: int, base_url: str, api_key: str, provider: str
     ) -> Summariser | None:
-        """The summariser for a session with this model; none where it cannot be reached in a way that we know."""
+        """Returns the summariser for a session with this model; none where it cannot be reached in a way that we know."""
         try:
             main = connect(
                 provider or provider_of(model),
@@ -394,7 +373,7 @@ class ContextCompressor(ContextEngine):
         return self._learned.calibration(self._model, self._endpoint)
 
     def _learn(self, reported: int) -> None:
-        """Learn how the model counts from what the prompt grew by: what stands beside the messages is in both reports."""
+        """Learns how the model counts from what the prompt grew by: what stands beside it is in both reports."""
         counted, before = self._observed
         now = self._running.counted_tokens
         self._observed = (now, reported)
@@ -406,7 +385,7 @@ class ContextCompressor(ContextEngine):
             self._notes = notes_for(self._store, session_id, self._notebook.redactor.redact)
 
     def _in_emergency(self) -> bool:
-        """True where there is no time for a model: the request is close to the end of the window."""
+        """Returns True where there is no time for a model: the request is close to the end of the window."""
         return (
             self.last_prompt_tokens >= self.settings.pressure.emergency * self._policy.budgets.window_tokens
         )
@@ -427,7 +406,7 @@ class ContextCompressor(ContextEngine):
         self._compressible = self._passed_at = 0
 
     def _guard(self, tokens: int) -> Guard:
-        """The guard that holds compaction back at this size: growth since the last pass is compressible."""
+        """Returns the guard that holds compaction back at this size: growth since the last pass is compressible."""
         grown = max(0, tokens - self._passed_at) if self._passed_at else 0
         return Guard(
             thrash=self._thrash,

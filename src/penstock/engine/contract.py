@@ -83,11 +83,11 @@ class ContextEngine(ABC):
 
     @abstractmethod
     def update_from_response(self, usage: Mapping[str, Any]) -> None:
-        """Take note of the usage that a provider reported. Call it after every response."""
+        """Takes note of the usage that a provider reported. Call it after every response."""
 
     @abstractmethod
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
-        """True where it is time to compress; without a number, by the last reported prompt tokens."""
+        """Returns True where it is time to compress; without a number, by the last reported prompt tokens."""
 
     @abstractmethod
     def compress(
@@ -96,18 +96,18 @@ class ContextEngine(ABC):
         current_tokens: int | None = None,
         focus_topic: str | None = None,
     ) -> list[dict[str, Any]]:
-        """A smaller list, or the same messages where there is nothing to do."""
+        """Returns a smaller list, or the same messages where there is nothing to do."""
 
     def should_compress_preflight(self, messages: Sequence[dict[str, Any]]) -> bool:
-        """True where a request with these messages should be compressed before it is sent."""
+        """Returns True where a request with these messages should be compressed before it is sent."""
         return False
 
     def has_content_to_compress(self, messages: Sequence[dict[str, Any]]) -> bool:
-        """True where a compression of these messages could do anything."""
+        """Returns True where a compression of these messages could do anything."""
         return True
 
     def is_due(self, prompt_tokens: int, messages: Callable[[], Sequence[dict[str, Any]]]) -> bool:
-        """True where a request of so many tokens should be compressed first. `messages` gives its list, and may take time to.
+        """Returns True where a request of so many tokens should be compressed first. `messages` gives its list, at a cost.
 
         The default asks the methods above, and converts nothing for an engine that decides by the tokens alone.
         """
@@ -121,7 +121,7 @@ class ContextEngine(ABC):
     async def compact_view(
         self, messages: Sequence[Any], numbers: Sequence[int], wish: CompactionWish
     ) -> Compressed | None:
-        """A compaction of the view of a log, with its plan. None from an engine that knows lists only: see `compress`.
+        """Returns a compaction of the view of a log, with its plan; None from an engine that only has `compress`.
 
         `messages` are in the conversation's own dialect, `numbers` name them by their place in the log, 0 for those that
         stand for others. Nothing counts as done before `on_compaction`. Engines that build on `ContextCompressor` have it.
@@ -159,11 +159,11 @@ class ContextEngine(ABC):
         return []
 
     def handle_tool_call(self, name: str, args: Mapping[str, Any], **context: Any) -> str:
-        """The result of one of those tools, as JSON."""
+        """Returns the result of one of those tools, as JSON."""
         return json.dumps({"error": f"this engine has no tool {name!r}"})
 
     def get_status(self) -> dict[str, Any]:
-        """The figures of a status line."""
+        """Returns the figures of a status line."""
         used = 100.0 * self.last_prompt_tokens / self.context_length if self.context_length else 0.0
         return {
             "last_prompt_tokens": self.last_prompt_tokens,

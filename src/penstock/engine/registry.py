@@ -1,8 +1,8 @@
 """The engines there are, by the name that `context.engine` chooses them by: built in, installed, or a file.
 
 Built-in engines are named here and imported when they are chosen. Those of third parties are found in two places:
-packages that declare an entry point in the group `penstock.engines`, and Python files in the plugin folder. Finding engines runs none of their code. Loading one does, so a file is loaded only where nobody else may
-write it.
+packages that declare an entry point in the group `penstock.engines`, and Python files in the plugin folder. Finding
+engines runs none of their code. Loading one does, so a file is loaded only where no other user may write it.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ __all__ = [
     "EngineOffer",
     "SessionCompactor",
     "blame_engine",
+    "compacts_stored_sessions",
     "engine_named",
     "explain_trouble",
     "offers",
@@ -85,7 +86,7 @@ class EngineOffer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _find_installed() -> Iterator[EngineOffer]:
-    """The engines of installed packages, by name, beside our own."""
+    """Yields the engines of installed packages, by name, beside our own."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - takes time that the built-in engines need not
 
     for point in sorted(entry_points(group=GROUP), key=lambda one: (one.name, one.value)):
@@ -95,7 +96,7 @@ def _find_installed() -> Iterator[EngineOffer]:
 
 
 def _find_files(folder: Path) -> Iterator[EngineOffer]:
-    """The engines of a plugin folder, by name: one for each `.py` file that does not begin with `_` or `.`.
+    """Yields the engines of a plugin folder, by name: one for each `.py` file that does not begin with `_` or `.`.
 
     The name is that of the file, with `-` for `_`. A folder that is not there, or cannot be read, has none.
     """
@@ -122,7 +123,7 @@ def explain_trouble(folder: Path) -> str:
 
 
 def select_options(factory: Factory, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the options that the class or function takes by name; all of them where it takes any."""
+    """Returns those of the options that the class or function takes by name; all of them where it takes any."""
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):  # some callables do not tell
@@ -179,7 +180,7 @@ def _file_loader(path: Path) -> Callable[[], Factory]:
 
 
 def _source(path: Path) -> bytes:
-    """The bytes of a plugin file. Raises EngineFailure where others may write them, or put another file there.
+    """Returns the bytes of a plugin file. Raises EngineFailure where others may write them, or put another file there.
 
     The file is opened once: what was looked at is what is read.
     """
@@ -196,7 +197,7 @@ def _source(path: Path) -> bytes:
 
 
 def _unsafe(folder: Path) -> str:
-    """Returns who else could put a file or another folder in its place; empty where nobody could."""
+    """Returns why another user could replace a file or folder there, and what to do; empty where none could."""
     for place in (folder, *folder.parents):
         info = place.stat()
         # In a folder such as /tmp others can make files, and not touch those of others: that will do above it.
@@ -207,7 +208,7 @@ def _unsafe(folder: Path) -> str:
 
 
 def _open_to_others(path: Path, info: os.stat_result, write: int = _OTHERS_WRITE) -> str:
-    """Returns who else may write there, and what to do about it; empty where nobody may."""
+    """Returns why another user may write there, and what to do about it; empty where none may."""
     if not hasattr(os, "getuid"):  # Windows says it by other means
         return ""
     if info.st_uid not in (os.getuid(), _ROOT):
@@ -218,7 +219,7 @@ def _open_to_others(path: Path, info: os.stat_result, write: int = _OTHERS_WRITE
 
 
 def _defined_in(module: types.ModuleType, path: Path) -> Factory:
-    """The function `engine` of a plugin file, else the one engine class that it defines."""
+    """Returns the function `engine` of a plugin file, else the one engine class that it defines."""
     function = vars(module).get(_FUNCTION)
     if callable(function):
         return _check_factory(function, f"{path.name}, {_FUNCTION}")
@@ -243,7 +244,7 @@ def _defined_in(module: types.ModuleType, path: Path) -> Factory:
 
 
 def _check_factory(found: Any, where: str) -> Factory:
-    """The class or function. Raises EngineFailure where no engine can be made of it."""
+    """Returns the class or function. Raises EngineFailure where no engine can be made of it."""
     if isinstance(found, type) and issubclass(found, ContextEngine):
         if missing := sorted(found.__abstractmethods__):
             raise EngineFailure(f"{where} lacks what every engine has: {', '.join(missing)}")
@@ -267,7 +268,7 @@ def _place(error: BaseException) -> str:
 
 
 def engine_named(name: str, settings: Settings | None = None, **options: Any) -> ContextEngine:
-    """A new engine of that name. Raises SettingsError where there is none, or where it cannot be made.
+    """Returns a new engine of that name. Raises SettingsError where there is none, or where it cannot be made.
 
     A built-in engine takes the options of its class, and the settings as one of them. An engine of a third party gets
     those that its class or function takes; `update_model` tells it the rest.
@@ -288,7 +289,7 @@ def engine_named(name: str, settings: Settings | None = None, **options: Any) ->
 
 
 def offers(settings: Settings) -> Iterator[EngineOffer]:
-    """All engines: those built in, those of packages, those of the plugin folder. Of one name the first counts.
+    """Yields all engines: those built in, those of packages, those of the plugin folder. Of one name the first counts.
 
     The others are offers that cannot be loaded, and say why. Raises SettingsError for a folder that is no whole path.
     """
@@ -352,6 +353,11 @@ class SessionCompactor(Protocol):
 
     def history(self, history: History, count: Callable[[str], int], newest: CompactionRow | None) -> History:
         """Returns the session's history with what its compactions keep; `newest` is the one whose view is the present one."""
+
+
+def compacts_stored_sessions(name: str) -> bool:
+    """Returns True where `Session.compact` makes what this engine makes; engines of third parties need a host."""
+    return name in ENGINES
 
 
 def session_compactors(store: Store, session_id: str) -> dict[str, SessionCompactor]:

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.accounts.spending import sum_requests
+from penstock.accounts.status import Status
+from penstock.accounts.window import Fill, measure_fill
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role, ToolCall, ToolResult
 from penstock.errors import PenstockError
@@ -22,18 +25,16 @@ from penstock.loop.asking import Asking
 from penstock.loop.calls import ToolCalls
 from penstock.loop.events import Noticed, TurnEnded
 from penstock.loop.mcp import McpServers  # noqa: TC001 - a struct's field types are read at run time
-from penstock.loop.status import read_fill, read_status
 from penstock.loop.system_prompt import FrozenPrompt  # noqa: TC001 - as above
 from penstock.loop.tools import Toolbox, ToolContext  # noqa: TC001 - as above
 from penstock.loop.wire import is_whole, results_in, sound_calls
+from penstock.measure.tokens import tokenizer_for
 from penstock.providers.cache_marks import CachePlan  # noqa: TC001 - as above
 from penstock.providers.exchange import Finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from penstock.accounts.status import Status
-    from penstock.accounts.window import Fill
     from penstock.context.compactions import PreparedCompaction
     from penstock.context.live import Context
     from penstock.conversation.dialects import Dialect
@@ -101,7 +102,7 @@ class Agent:
         return self.context.session
 
     async def turn(self, text: str) -> TurnEnded:
-        """Answer a person: all the requests and tool calls that it takes. Never raises for what a provider does."""
+        """Answers a person: all the requests and tool calls that it takes. Never raises for what a provider does."""
         started, self._stopped = time.monotonic(), False
         self.calls.begin_turn()
         self._catch_up()
@@ -132,7 +133,7 @@ class Agent:
         return ended
 
     async def _run(self, answer: Answer) -> None:
-        """Run the calls in their order and log the results together; interrupted, the rest is answered as not run."""
+        """Runs the calls in their order and logs the results together; interrupted, the rest is answered as not run."""
         results: list[ToolResult] = []
         calls = answer.calls
         try:
@@ -152,25 +153,41 @@ class Agent:
     async def compact(
         self, focus: str | None = None, keep_exchanges: int | None = None
     ) -> PreparedCompaction | None:
-        """Compact on request: about a topic, or all but the last so many exchanges. None where there is nothing to do."""
+        """Compacts on request: about a topic, or all but the last exchanges. None where there is nothing to do."""
         return await self.context.compact_by_hand(focus, keep_exchanges)
 
     async def switch_model(
         self, model: StreamingModel, provider: str = "", listed_window: int | None = None
     ) -> None:
-        """Go on with another model; a smaller window has the conversation compacted first. Raises SettingsError."""
+        """Goes on with another model; a smaller window has the conversation compacted first. Raises SettingsError."""
         await self.asking.switch_model(model, provider, listed_window)
 
     def status(self) -> Status:
-        """Model, window, cost and cache of the session, for a status line."""
-        return read_status(self.context, self.asking.caching)
+        """Returns model, window, cost and cache of the session, with all its requests so far."""
+        context, session = self.context, self.session
+        return Status(
+            session_id=session.id,
+            model=session.row.model,
+            prompt_tokens=context.tokens(),
+            window_tokens=context.engine.context_length,
+            threshold_tokens=context.engine.threshold_tokens,
+            spending=sum_requests(session.store.usage(session_id=session.id)),
+            compactions=len(session.store.compactions(session.id)),
+            caching=str(self.asking.caching),
+        )
 
     def fill(self) -> Fill:
-        """Returns what fills the window, by kind of content."""
-        return read_fill(self.context, self.asking.beside())
+        """Returns what fills the window of the next request, by kind of content."""
+        session, beside = self.session, self.asking.beside()
+        return measure_fill(
+            decode_all(self._dialect, self.context.view),
+            tokenizer_for(session.row.model or None),
+            system_tokens=session.weigh_outside(system=beside.system),
+            tools_tokens=session.weigh_outside(tools=beside.tools),
+        )
 
     async def connect(self) -> None:
-        """Start the MCP servers and take their tools; a server that did not answer is told. A turn does so once."""
+        """Starts the MCP servers and takes their tools, once; tells the person which server did not answer."""
         if self._connected or self._servers is None:
             return
         found = await self._servers.tools()
@@ -180,7 +197,7 @@ class Agent:
             self._tell(Noticed("warn", f"{self.session.redact(why)}; its tools are not offered"))
 
     async def aclose(self) -> None:
-        """End what is being prepared, and the MCP servers."""
+        """Ends what is being prepared, and the MCP servers."""
         await self.context.aclose()
         if self._servers is not None:
             await self._servers.aclose()
@@ -188,12 +205,12 @@ class Agent:
     # The log.
 
     def log(self, wires: Sequence[Any], *, keep_results: bool = False) -> None:
-        """Log messages; tools that they call or load are known from then on."""
+        """Logs messages; tools that they call or load are known from then on."""
         self.context.append(wires, keep_results=keep_results)
         self.calls.note(wires)
 
     def close_open_calls(self) -> int:
-        """Answer the calls at the end of the log that have no result, as after a kill; how many those were."""
+        """Answers the calls at the end of the log that have no result, as after a kill; returns how many."""
         open_calls: dict[str, None] = {}
         for message in decode_all(self._dialect, self.context.view):
             for part in message.parts:
@@ -206,7 +223,7 @@ class Agent:
         return len(results)
 
     def _catch_up(self) -> None:
-        """Take in what another process has said in this conversation, and tell the person."""
+        """Takes in what another process has said in this conversation, and tells the person."""
         if self.context.catch_up():
             self._tell(
                 Noticed("warn", "this conversation went on elsewhere meanwhile; all of it is known now")
@@ -214,7 +231,7 @@ class Agent:
             self.close_open_calls()
 
     def _log_unfinished(self, note: str, *, even_nothing: bool) -> None:
-        """Log what was said of an answer that did not come to its end, and why: the person has seen it."""
+        """Logs what was said of an answer that did not come to its end, and why: the person has seen it."""
         said, self.asking.unfinished = self.asking.unfinished, None
         if said or (said is not None and even_nothing):
             self.log([self._dialect.text_message(Role.ASSISTANT, f"{''.join(said)}\n\n{note}".strip())])
@@ -226,20 +243,19 @@ class Agent:
     # Interruptions.
 
     def interrupt(self) -> None:
-        """End the request or the tool that is running; the log stays consistent."""
+        """Ends the request or the tool that is running; the log stays consistent."""
         again, self._stopped = self._stopped, True
         running, ends_itself = self._running, self.calls.interrupt()
         if running is None:
             return
-        if (
-            ends_itself and not again
-        ):  # with an outcome; a tool that does not keep to it is cancelled, as is the second time
+        if ends_itself and not again:
+            # It ends with an outcome. A tool that does not keep to that is cancelled, as is any at the second time.
             running.get_loop().call_later(_GRACE_SECONDS, running.cancel)
         else:
             running.cancel()
 
     async def _interruptible(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Do the work, which `interrupt` cancels."""
+        """Does the work, which `interrupt` cancels."""
         if self._stopped:
             work.close()
             raise asyncio.CancelledError

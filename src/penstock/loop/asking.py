@@ -1,4 +1,4 @@
-"""One answer of the model: the request, its events as they come, and another try where a provider refuses it as too large."""
+"""Asks a model for one answer: the request, its events as they come, another try where it is refused as too large."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from penstock.context.bookkeeping import books_for
+from penstock.context.bookkeeping import Bookkeeper
 from penstock.context.live import Beside, RefusedRequest
-from penstock.context.model_limits import WindowQuestion
 from penstock.engine.auxiliary import summariser_for
 from penstock.errors import PenstockError, ProviderError, SettingsError
 from penstock.loop.events import Asked, Noticed, Recovering, Said, Thought, Used
@@ -24,12 +23,22 @@ if TYPE_CHECKING:
     from penstock.loop.system_prompt import FrozenPrompt
     from penstock.providers.cache_marks import CachePlan
     from penstock.providers.exchange import Answer, StreamingModel
+    from penstock.stores.values import SessionRow
 
-__all__ = ["Asking"]
+__all__ = ["Asking", "require_dialect"]
 
 _MOST_OUTPUT, _LEAST_OUTPUT = 32_000, 4_096  # tokens of an answer, where the API wants a number
 _ROOM = 0.98  # of the window, for prompt and answer: what we count may be a little off
 _WORTH_TELLING_SECONDS = 1.0
+
+
+def require_dialect(model: StreamingModel, row: SessionRow) -> None:
+    """Raises SettingsError where the model speaks another dialect than the conversation is kept in."""
+    if model.dialect != row.dialect:
+        raise SettingsError(
+            f"{model.name} speaks {model.dialect}, and this conversation is kept in {row.dialect}: choose a model that "
+            f"speaks {row.dialect}, begin a new conversation, or export and import this one in the other dialect"
+        )
 
 
 class Asking:
@@ -56,19 +65,18 @@ class Asking:
         self._prompt = prompt
         self._offer = offer
         self._tell = tell
-        self._window = WindowQuestion()
         context.weigh(self.beside())
 
     def beside(self) -> Beside:
-        """The system prompt and the tools of the next request."""
+        """Returns the system prompt and the tools of the next request."""
         return Beside(self._prompt.current.text, self._offer())
 
     async def learn_window(self) -> None:
-        """Ask the provider how large the model's window is, where nothing has told it. The first answer does so by itself."""
-        await self._window.ask(self._context, self.model)
+        """Asks the provider how large the model's window is, where that is not known. `ask` does so by itself."""
+        await self._context.learn_window(self.model)
 
     async def ask(self, step: int, max_output_tokens: int | None) -> Answer:
-        """One answer. A request that the provider refuses as too large is made to fit; other errors are raised.
+        """Returns one answer. A request that the provider refuses as too large is made to fit; other errors are raised.
 
         `step` is its number within the turn.
         """
@@ -95,17 +103,13 @@ class Asking:
     async def switch_model(
         self, model: StreamingModel, provider: str = "", listed_window: int | None = None
     ) -> None:
-        """Go on with another model, inside its window: a smaller one has the conversation compacted first.
+        """Goes on with another model, inside its window: a smaller one has the conversation compacted first.
 
         `listed_window` is what the provider states for it, where that is known; else it is asked. Raises SettingsError
         where the model speaks another dialect than the conversation is kept in.
         """
         context, session = self._context, self._context.session
-        if model.dialect != session.row.dialect:
-            raise SettingsError(
-                f"{model.name} speaks {model.dialect}, and this conversation is kept in {session.row.dialect}: "
-                "begin a new one, or export and import it in the other dialect"
-            )
+        require_dialect(model, session.row)
         session.store.update(session.id, model=model.name)
         session.refresh()
         session.endpoint, session.listed_window = str(getattr(model, "base_url", "")), listed_window
@@ -114,12 +118,12 @@ class Asking:
         self.caching = caching_for(model.name, session.endpoint, provider, ttl=ttl)
         context.use_model(model.name, session.window.tokens, provider)
         limit = context.engine.threshold_tokens
-        context.bookkeeper = books_for(model.name, self.caching, limit, session.settings)
+        context.bookkeeper = Bookkeeper(model.name, self.caching, limit, session.settings)
         await context.fit()  # by the model that was there before, whose window holds all of it
         context.engine.use_summariser(summariser_for(session.settings, model, session.window.tokens))
 
     async def _stream(self, beside: Beside, cap: int | None) -> Answer:
-        """The answer, told as it comes. What there is of it when it ends too early is in `unfinished`."""
+        """Returns the answer, told as it comes. What there is of it when it ends too early is in `unfinished`."""
         said: list[str] = []
         self.unfinished = said
         async with aclosing(self.model.stream(self._request(beside, cap))) as events:  # type: ignore[type-var]
@@ -150,7 +154,7 @@ class Asking:
         )
 
     def _output_cap(self, asked: int | None) -> int | None:
-        """The most tokens to ask for: as the host says, and no more than the provider said that the model gives."""
+        """Returns the most tokens to ask for: as the host says, and no more than the provider is known to give."""
         known = self._context.session.output_cap
         if asked is None and self.model.dialect == "anthropic":  # whose API wants to be told
             window = self._context.engine.context_length
@@ -162,7 +166,7 @@ class Asking:
             self._tell(Recovering(str(failure.kind), f"asking again in {math.ceil(seconds)} s"))
 
     def tell_ending(self, answer: Answer) -> None:
-        """Tell a person how an answer without calls ended, where it did not simply end."""
+        """Tells a person how an answer without calls ended, where it did not simply end."""
         match answer.finish:
             case Finish.LENGTH:
                 tokens = answer.usage.output_tokens

@@ -19,7 +19,7 @@ from penstock.loop.tool_offer import LOAD_TOOLS, ToolUse, answer_load, make_offe
 from penstock.loop.tools import Toolbox, ToolOutcome, function_schema
 from penstock.loop.wire import tools_in
 from penstock.measure.tokens import tokenizer_for
-from penstock.recall.tools import TOOL_NAMES
+from penstock.recall.tools import TOOL_NAMES, limit_answer
 from penstock.writing.stubs import arguments_of, main_argument, tool_family
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ _CUT = ToolOutcome(
     summary="cut off: the answer reached its limit of tokens",
 )
 _LEAST_PAGE, _MOST_PAGE = 4_000, 50_000  # characters of a page of read_file
-_LEAST_RECALL, _MOST_RECALL = 400, 4_000  # tokens of an answer of a recall tool
 
 
 class ToolCalls:
@@ -62,15 +61,15 @@ class ToolCalls:
         self._asked_seconds = 0.0  # how long a person was asked during the call
 
     def add(self, tools: Iterable[Tool]) -> None:
-        """Offer these from now on, too. Raises ValueError where two have one name."""
+        """Offers these from now on, too. Raises ValueError where two have one name."""
         self.toolbox = Toolbox.of((*self.toolbox.tools.values(), *tools))
 
     def note(self, wires: Sequence[Any]) -> None:
-        """Take note of logged messages: tools that they call or load are offered in full from now on."""
+        """Takes note of logged messages: tools that they call or load are offered in full from now on."""
         self._use = self._use.after(decode_all(dialect_named(self._context.session.row.dialect), wires))
 
     def offer(self) -> list[Any]:
-        """The tools of the next request, in its dialect: all in full, or the rarely used ones by name."""
+        """Returns the tools of the next request, in its dialect: all in full, or the rarely used ones by name."""
         session = self._context.session
         own = self._engine_schemas()
         schemas = [
@@ -88,19 +87,19 @@ class ToolCalls:
         return tools_in(session.row.dialect, offer.schemas)
 
     def begin_turn(self) -> None:
-        """Forget what interrupted the turn before."""
+        """Forgets what interrupted the turn before."""
         if self._given.interrupt is not None:
             self._given.interrupt.clear()
 
     def interrupt(self) -> bool:
-        """Have the running tool end; True where it does so by itself, with an outcome that tells how far it came."""
+        """Has the running tool end; True where it does so by itself, with an outcome that tells how far it came."""
         if self._given.interrupt is None:
             return False
         self._given.interrupt.set()
         return self._ends_itself
 
     async def run(self, call: Called, *, cut: bool = False) -> ToolOutcome:
-        """Make the call, and tell of its beginning and end. One that was `cut` off is not made."""
+        """Makes the call, and tells of its beginning and end. One that was `cut` off is not made."""
         about = main_argument(
             tool_family(call.name), arguments_of(ToolCall(call.id, call.name, call.arguments))
         )
@@ -120,7 +119,7 @@ class ToolCalls:
             summary = "searched the history" if "search" in call.name else "read the history"
             return ToolOutcome(text, summary=summary)
         if call.name == LOAD_TOOLS:
-            text, is_error = answer_load(call.arguments, self.toolbox.tools, self.toolbox.tools)
+            text, is_error = answer_load(call.arguments, self.toolbox.tools)
             return ToolOutcome(text, is_error=is_error, summary=text.partition("\n")[0])
         if any(call.name == schema["function"]["name"] for schema in self._engine_schemas()):
             return await self._run_engine_tool(call)
@@ -134,16 +133,16 @@ class ToolCalls:
         return ToolOutcome(text, summary=f"answered by the engine {self._context.engine.name}")
 
     def _engine_schemas(self) -> list[dict[str, Any]]:
-        """The tools of the engine; ours win where two have one name."""
+        """Returns the tools of the engine; ours win where two have one name."""
         return self._context.engine_tools({*self.toolbox.tools, *TOOL_NAMES, LOAD_TOOLS})
 
     def recall(self, name: str, arguments: str) -> str:
-        """The answer of a recall tool, in a share of the window."""
-        most = max(_LEAST_RECALL, min(_MOST_RECALL, self._context.engine.context_length // 8))
-        return self._context.session.handle_tool_call(name, arguments, tokens=most)
+        """Returns the answer of a recall tool, in a share of the window."""
+        tokens = limit_answer(self._context.engine.context_length)
+        return self._context.session.handle_tool_call(name, arguments, tokens=tokens)
 
     def _context_for(self, call: Called) -> ToolContext:
-        """The host's tool context for this call: lines of output are told, and the time spent on asking a person is known."""
+        """Returns the tool context for this call: it tells lines of output, and times how long a person is asked."""
         tool = self.toolbox.tools.get(call.name)
 
         async def approve(asked: Permission) -> Decision:

@@ -18,8 +18,9 @@ from penstock.conversation.wire import json_text
 from penstock.errors import InputError, ToolFailure
 from penstock.loop.approvals import Access, Permission
 from penstock.loop.capping import cap_text
-from penstock.loop.text_files import count_in_words, size_in_words
+from penstock.loop.text_files import size_in_words
 from penstock.loop.tools import Tool, ToolContext, ToolOutcome, fail, refuse
+from penstock.measure.wording import pluralise
 from penstock.recall.tool_arguments import read_object
 from penstock.writing.stubs import shorten
 
@@ -119,9 +120,7 @@ class McpTool:
             return fail(str(error))
         text = text if self.most_chars is None else cap_text(text, self.most_chars)
         lines = text.count("\n") + 1 if text else 0
-        summary = (
-            shorten(text.partition("\n")[0]) if is_error or lines == 1 else count_in_words(lines, "line")
-        )
+        summary = shorten(text.partition("\n")[0]) if is_error or lines == 1 else pluralise(lines, "line")
         return ToolOutcome(text or "[the tool gave nothing]", is_error, summary)
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TextFile",
-    "count_in_words",
     "difference",
     "line_count",
     "looks_binary",
@@ -70,7 +69,7 @@ def replace_file(path: Path, text: str, mode: int = 0o666) -> int:
     """Write the text and put it in place of the file in one step; how many bytes it has.
 
     The mode of a file that is there is kept; a new one gets `mode`, less what the umask takes.
-    Somebody who reads at the same time sees the old file or the new one.
+    A reader at the same time sees the old file or the new one.
     """
     data = text.encode()
     beside = path.with_name(f".penstock-{secrets.token_hex(6)}.new")
@@ -92,11 +91,6 @@ def replace_file(path: Path, text: str, mode: int = 0o666) -> int:
 def line_count(text: str) -> int:
     """The number of lines; a last one without an end counts."""
     return text.count("\n") + (1 if text and not text.endswith("\n") else 0)
-
-
-def count_in_words(number: int, one: str, many: str = "") -> str:
-    """The number and what is counted: 1 line, 2 lines."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def size_in_words(size_bytes: int) -> str:

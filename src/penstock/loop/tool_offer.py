@@ -78,7 +78,7 @@ def make_offer(
     always: Iterable[str] = (),
     past_calls: Mapping[str, int] | None = None,
 ) -> ToolOffer:
-    """The offer for a request.
+    """Returns the offer for a request.
 
     `schemas` are OpenAI function tools, in order. Those in `always` are never only named. The others fill the
     tenth of the window by how often they were called in earlier sessions (`past_calls`), then in their order; what does
@@ -106,7 +106,7 @@ def make_offer(
 
 
 def load_schema(schemas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The tool that loads others. It names all that can be loaded, also those that were, so that it never changes."""
+    """Returns the tool that loads others. It names all, also those that are loaded, so that it never changes."""
     lines = "\n".join(f"- {_name(one)}: {_line(one)}" for one in schemas)
     names = {"type": "array", "items": {"type": "string"}, "minItems": 1}
     return {
@@ -124,15 +124,11 @@ def load_schema(schemas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def answer_load(args: Any, named: Iterable[str], known: Iterable[str]) -> tuple[str, bool]:
-    """The answer to a call of `load_tools`, and whether it failed: `named` can be loaded, `known` are all tools.
-
-    It fails, and loads nothing, where a name is unknown.
-    """
-    wanted = _named_in(args)
-    everything = set(known)
+def answer_load(args: Any, known: Iterable[str]) -> tuple[str, bool]:
+    """Returns the answer to a call of `load_tools`, and whether it failed: it does, and loads nothing, for an unknown name."""
+    wanted, everything = _named_in(args), set(known)
     if not wanted:
-        return f"give names, a list of tools to load, such as {sorted(named)[:3]}", True
+        return f"give names, a list of tools to load, for example {sorted(everything)[:3]}", True
     unknown = [name for name in wanted if name not in everything]
     if unknown:
         return f"there is no tool {', '.join(unknown)}; load_tools names those that there are", True
@@ -142,7 +138,7 @@ def answer_load(args: Any, named: Iterable[str], known: Iterable[str]) -> tuple[
 def _fitting(
     items: Sequence[_Item], fixed: set[str], room: int, past_calls: Mapping[str, int], tokenizer: Tokenizer
 ) -> set[str]:
-    """The names of the tools that are offered in full from the start. Nothing of this session decides on it."""
+    """Returns the names of the tools that are offered in full from the start. Nothing of this session decides on it."""
     fitting = {item.name for item in items if item.name in fixed}
     # As if all others were named: the line of one that fits after all is then room to spare.
     others = [item for item in items if item.name not in fixed]
@@ -157,7 +153,7 @@ def _fitting(
 
 
 def _named_in(args: Any) -> tuple[str, ...]:
-    """The names in the arguments of a call; a single one may come as a text."""
+    """Returns the names in the arguments of a call; a single one may come as a text."""
     try:
         names = read_object(args).get("names")
     except InputError:

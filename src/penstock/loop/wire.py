@@ -24,7 +24,7 @@ def tools_in(dialect: str, schemas: Iterable[Mapping[str, Any]]) -> list[dict[st
 
 
 def results_in(dialect: str, results: Sequence[ToolResult]) -> list[dict[str, Any]]:
-    """The messages that answer a batch of calls: one for all, or one for each."""
+    """Returns the messages that answer a batch of calls: one for all, or one for each."""
     spoken = dialect_named(dialect)
     if not results:
         return []
@@ -33,7 +33,7 @@ def results_in(dialect: str, results: Sequence[ToolResult]) -> list[dict[str, An
 
 
 def sound_calls(dialect: str, wires: Sequence[Any]) -> list[Any]:
-    """The messages of an answer, with arguments that are no JSON object in an object of their own.
+    """Returns the messages of an answer, with arguments that are no JSON object in an object of their own.
 
     Servers that read the calls of earlier turns (vLLM, llama.cpp) would refuse every later request because of them.
     """
@@ -56,7 +56,7 @@ def _sound(wire: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_whole(arguments: str) -> bool:
-    """True where the arguments of a call are a JSON object, or nothing at all."""
+    """Returns True where the arguments of a call are a JSON object, or nothing at all."""
     try:
         return not arguments.strip() or isinstance(parse_json(arguments), dict)
     except ValueError:

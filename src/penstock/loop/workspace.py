@@ -22,14 +22,14 @@ class Workspace(msgspec.Struct, frozen=True):
 
     @classmethod
     def at(cls, folder: str | Path) -> Workspace:
-        """The working folder with this path. Raises NotADirectoryError where there is no such folder."""
+        """Returns the working folder with this path. Raises NotADirectoryError where there is no such folder."""
         root = Path(folder).resolve()
         if not root.is_dir():
             raise NotADirectoryError(f"{root} is not a folder")
         return cls(root)
 
     def resolve(self, text: str) -> Path:
-        """The real path that a model means, absolute or from the root on, with every link followed.
+        """Returns the real path that a model means, absolute or from the root on, with every link followed.
 
         Raises ToolFailure for one that leads out of the folder, also through a link or `..`, and for what is no path.
         """
@@ -49,7 +49,7 @@ class Workspace(msgspec.Struct, frozen=True):
         return path
 
     def relative_name(self, path: Path) -> str:
-        """The path from the root on, as the model and people see it."""
+        """Returns the path from the root on, as the model and people see it."""
         return path.relative_to(self.root).as_posix()
 
     def _limits(self) -> str:

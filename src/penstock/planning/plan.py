@@ -24,6 +24,7 @@ from penstock.conversation.rules import UserOpens
 from penstock.conversation.view import Handoff, Kept, Piece, Rewritten, as_message, encode, wire_text
 from penstock.errors import TargetTooSmall
 from penstock.measure.weigh import weigh
+from penstock.measure.wording import pluralise
 from penstock.planning.elide import Elider
 from penstock.planning.layout import Layout, LayoutMaker, PlanLimits, Rewrites, Sacrifice, Wishes
 from penstock.writing.choice import begin_choice
@@ -176,11 +177,7 @@ def _verdict(place: int, number: int, before: int, plan: Plan, rewritten: frozen
     after = plan.sizes.get(place)
     if after is None:
         lines = plan.handoff.quoted.get(place, 0)
-        kept = (
-            f"{lines} excerpt{'' if lines == 1 else 's'} in the handoff"
-            if lines
-            else "reachable by its handle"
-        )
+        kept = f"{pluralise(lines, 'excerpt')} in the handoff" if lines else "reachable by its handle"
         return Verdict(place, number, Fate.SUMMARISED, f"older than the tail: {kept}", before, 0)
     fate = Fate.ELIDED if place in rewritten else Fate.KEPT
     return Verdict(place, number, fate, _reason(place, plan.standing, fate, before < after), before, after)

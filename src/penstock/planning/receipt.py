@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Outcome", "Receipt"]
+from penstock.measure.wording import pluralise
+
+__all__ = ["ALL_STRUCK", "COMPACTED", "DEGRADED", "NOTHING_TO_DO", "Outcome", "Receipt"]
 
 Outcome = str
 COMPACTED, NOTHING_TO_DO, DEGRADED = "compacted", "nothing_to_do", "degraded"
@@ -65,10 +67,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         lines = self._counts() if self.outcome != NOTHING_TO_DO else [f"nothing to compress: {self.reason}"]
         if self.repaired:
             lines.append(
-                f"  repaired   {_count(self.repaired, 'fault')} in the input, such as a call without a result"
+                f"  repaired   {pluralise(self.repaired, 'fault')} in the input, such as a call without a result"
             )
         if self.redacted:
-            lines.append(f"  redacted   {_count(self.redacted, 'secret')} in what was written")
+            lines.append(f"  redacted   {pluralise(self.redacted, 'secret')} in what was written")
         if self.outcome != NOTHING_TO_DO and self.reason:
             lines.append(f"  {'degraded' if self.outcome == DEGRADED else 'note':10} {self.reason}")
         if self.tokens_after > self.tokens_before:
@@ -80,7 +82,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     def _counts(self) -> list[str]:
         return [
             (
-                f"compressed {self.messages_before:,} → {_count(self.messages_after, 'message')}, "
+                f"compressed {self.messages_before:,} → {pluralise(self.messages_after, 'message')}, "
                 f"{self.tokens_before:,} → {self.tokens_after:,} tokens ({self.ratio:.0%} of before)"
             ),
             f"  messages   {self.kept:,} kept as they were, {self.elided:,} elided, {self.summarised:,} summarised",
@@ -111,8 +113,4 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _calls(count: int) -> str:
-    return _count(count, "model call") if count else "no model call"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return pluralise(count, "model call") if count else "no model call"

@@ -46,7 +46,7 @@ class _Accumulator(Protocol):
         """Returns what an event adds."""
 
     def answer(self) -> Answer:
-        """The whole answer."""
+        """Returns the whole answer."""
 
 
 class _Dialect(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ class ProviderModel:
         return f"ProviderModel({self._name!r}, dialect={self.dialect!r}, base_url={self.base_url!r})"
 
     async def answer(self, ask: Ask) -> Answer:
-        """The whole answer. Raises ProviderError; cancelling it closes the connection.
+        """Returns the whole answer. Raises ProviderError; cancelling it closes the connection.
 
         `ask.timeout_seconds`, else the endpoint's, bounds all tries and the waits between them.
         """
@@ -126,7 +126,7 @@ class ProviderModel:
         return call.close(answer, ask, self._endpoint.pace.now())
 
     async def stream(self, ask: Ask) -> AsyncGenerator[Event, None]:
-        """The answer as it comes, closed by `Answered`. Raises ProviderError.
+        """Yields the answer as it comes, closed by `Answered`. Raises ProviderError.
 
         It is tried again only while nothing of it has been passed on. Closing the generator (`aclose`) closes
         the connection. `ask.timeout_seconds` bounds all of it; without it, a silence longer than the endpoint's
@@ -147,7 +147,7 @@ class ProviderModel:
         yield Answered(call.close(event.answer, ask, self._endpoint.pace.now()))
 
     async def count_tokens(self, ask: Ask) -> int | None:
-        """The tokens of a request as the provider counts them, or None where it has no route for that."""
+        """Returns the tokens of a request as the provider counts them, or None where it has no route for that."""
         if self.dialect != "anthropic":
             return None
         body = encode_body(anthropic.counting_body(ask, self._name, self._quirks))
@@ -158,7 +158,7 @@ class ProviderModel:
         return tokens
 
     async def models(self) -> tuple[listing.ModelListing, ...]:
-        """The models that the provider lists."""
+        """Returns the models that the provider lists."""
         path = "/models?limit=1000" if self.dialect == "anthropic" else "/models"
         body = await self._fetch(self._route(path))
         found = listing.listings_from_body(body)
@@ -171,7 +171,7 @@ class ProviderModel:
         return found
 
     async def window_tokens(self) -> int | None:
-        """The window that the provider states for this model, or None; also None where it has no such list.
+        """Returns the window that the provider states for this model, or None; also None where it has no such list.
 
         Raises ProviderError where it cannot be reached or does not let us in.
         """
@@ -185,7 +185,7 @@ class ProviderModel:
         return own.window(body or {}, self._name, entry)
 
     async def aclose(self) -> None:
-        """Close the connections, unless the transport belongs to somebody else."""
+        """Closes the connections, unless the transport belongs to the caller."""
         if self._owns_transport:
             await self._transport.aclose()
 
@@ -244,7 +244,7 @@ class ProviderModel:
     async def _begin(
         self, body: bytes, left: float | None, call: _Call
     ) -> tuple[Event, AsyncGenerator[Event, None]]:
-        """A stream with its first event: up to there nothing has been passed on and it can be tried again."""
+        """Begins a stream and returns it with its first event: up to there nothing has been passed on and it can be tried again."""
         call.requests += 1
         events = self._events(
             body, TimeLimits(total_seconds=left, read_seconds=self._endpoint.timeout_seconds)
@@ -288,7 +288,7 @@ class _Call:
             raise
 
     def close(self, answer: Answer, ask: Ask, now: float) -> Answer:
-        """The answer with what it took. One that stops at its cap to the token was cut, whatever the server says."""
+        """Returns the answer with what it took. One that stops right at its cap was cut, whatever the server says."""
         cut = answer.finish is Finish.STOP and answer.usage.output_tokens == ask.max_output_tokens
         return msgspec.structs.replace(
             answer,
@@ -312,7 +312,7 @@ async def _server_events(reply: OpenReply) -> AsyncGenerator[ServerEvent, None]:
 
 
 def _as_events(answer: Answer) -> list[Event]:
-    """A whole answer as a stream of few, large events."""
+    """Returns a whole answer as a stream of few, large events."""
     events: list[Event] = [ReasoningDelta(answer.reasoning)] if answer.reasoning else []
     events += [TextDelta(answer.text)] if answer.text else []
     events += [CallDelta(call.id, call.name, call.arguments) for call in answer.calls]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from penstock.recall.history import Finding, History, HistoryPlace
 
-__all__ = ["DESCRIBE", "EXPAND", "SEARCH", "TOOL_NAMES", "Budget", "answer", "tool_schemas"]
+__all__ = ["DESCRIBE", "EXPAND", "SEARCH", "TOOL_NAMES", "Budget", "answer", "limit_answer", "tool_schemas"]
 
 SEARCH, DESCRIBE, EXPAND = "history_search", "history_describe", "history_expand"
 TOOL_NAMES = frozenset({SEARCH, DESCRIBE, EXPAND})
@@ -55,6 +55,12 @@ _LAST_TIME = 253_402_300_799  # the end of the year 9999
 _NOTHING_FOUND = "Nothing earlier has these words. Try others, or a name, path or number that stood there."
 _LEFT_OUT = "history_expand reads what a handle names; a narrower query or a smaller limit leaves less out"
 _TOO_LARGE = {"error": "the answer does not fit; read it with history_expand and a small limit"}
+_LEAST_SHARE, _MOST_SHARE = 400, 4_000  # tokens that an answer takes of a window
+
+
+def limit_answer(window_tokens: int) -> int:
+    """Returns the most tokens that one answer may take of a window: an eighth of it, within bounds."""
+    return max(_LEAST_SHARE, min(_MOST_SHARE, window_tokens // 8))
 
 
 class Budget(msgspec.Struct, frozen=True):

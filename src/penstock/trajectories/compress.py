@@ -45,7 +45,6 @@ __all__ = [
     "acompress_trajectory",
     "compress_trajectories",
     "compress_trajectory",
-    "find_span",
 ]
 
 
@@ -118,7 +117,7 @@ class Compressor:
         used = 0
         for used in range(1, options.passes + 1):
             keep_last = max(1, options.keep_last >> (used - 1))
-            span = find_span(messages, tokens, legal, dialect, (needed, keep_last))
+            span = _find_span(messages, tokens, legal, dialect, (needed, keep_last))
             if span is not None and span.tokens >= needed:
                 break
         budget = self._budget(span, total_after)
@@ -236,7 +235,7 @@ class Span(msgspec.Struct, frozen=True):
         return [*self.islands, *range(self.end, length)]
 
 
-def find_span(
+def _find_span(
     messages: Sequence[Message],
     tokens: Sequence[int],
     legal: Sequence[int],
@@ -378,7 +377,7 @@ async def acompress_trajectory(  # noqa: PLR0913 - the public signature
     if summariser is None:
         done = await asyncio.to_thread(compressor.compress, turns)
     else:
-        from penstock.trajectories.model_summaries import ModelSummaries  # noqa: PLC0415 - only for those who ask a model
+        from penstock.trajectories.model_summaries import ModelSummaries  # noqa: PLC0415 - only where a model is asked
 
         done = await ModelSummaries.of(summariser, timeout_seconds).compress(compressor, turns)
     return done.turns(turns), done.metrics

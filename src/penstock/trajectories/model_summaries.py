@@ -11,6 +11,7 @@ import msgspec
 from penstock.engine.attempt import WritingJob
 from penstock.engine.summariser import Summariser, SummaryLimits, Written, summariser_of
 from penstock.measure.prices import Money
+from penstock.planning.receipt import ALL_STRUCK
 from penstock.trajectories.compress import CompressedTrajectory, Compressor
 from penstock.trajectories.metrics import TrajectoryOutcome
 from penstock.trajectories.shards import KeptSummary
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["ModelSummaries"]
 
 _GRACE_SECONDS = 1.0  # until a row is given up whose model does not even end in its own time
-_ALL_STRUCK = "all that the model wrote was struck; excerpts and facts stand in its place"
 
 
 class ModelSummaries:
@@ -67,7 +67,7 @@ class ModelSummaries:
         row: int = 0,
         kept: KeptSummaries | None = None,
     ) -> CompressedTrajectory:
-        """The compressed trajectory. Where there is no summary to be had, it is made of excerpts and marked.
+        """Returns the compressed trajectory. Where there is no summary to be had, it is made of excerpts and marked.
 
         Raises InputError for what is no trajectory. What was `kept` for the row is not asked for again.
         """
@@ -103,7 +103,7 @@ def _finish(draft: TrajectoryDraft, known: KeptSummary) -> CompressedTrajectory:
     checked = _check(draft, known.prose) if known.prose is not None else None
     if checked is not None and checked.entries:
         return draft.finish(checked, **figures)
-    figures.setdefault("reason", _ALL_STRUCK)
+    figures.setdefault("reason", ALL_STRUCK)
     return draft.finish(None, **{**figures, "outcome": TrajectoryOutcome.DEGRADED, "model": ""})
 
 

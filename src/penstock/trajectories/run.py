@@ -50,7 +50,7 @@ __all__ = [
     "RunProgress",
     "RunResult",
     "SerialEngine",
-    "cores",
+    "count_cores",
     "run",
 ]
 
@@ -127,7 +127,7 @@ def run(
     on_progress: Callable[[RunProgress], None] | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> RunResult:
-    """Compress a data set. The output stands under its name only when it is whole.
+    """Compresses a data set. The output stands under its name only when it is whole.
 
     Raises InputError, SettingsError, RunBroken, OSError. Whatever it raises, and after a kill, what was done stays
     beside the output, and the same run with `resume` goes on with it.
@@ -170,13 +170,13 @@ class _Work:
         self._bytes = [file.source.stat().st_size for file in files]
         self._left: dict[
             int, int
-        ] = {}  # shards of a file that are to be done; below 0 while their number is not known
+        ] = {}  # shards of a file still to do; below 0 while their number is not known
         self._progress = RunProgress(total_bytes=sum(self._bytes))
         self._metrics: MetricsFile | None = None
         self._report = Report(wanted.report) if wanted.report is not None else None
 
     def open_journal(self, folder: Path) -> None:
-        """Begin, or go on with what an earlier run had done."""
+        """Begins, or goes on with what an earlier run had done."""
         self._journal = Journal(folder, self._command(), self._count, resume=self._wanted.resume)
         self._progress.resumed_rows = sum(done.row_count for done in self._journal.done.values())
         for place in self._journal.files:
@@ -186,7 +186,7 @@ class _Work:
         self._progress.resumed_bytes = self._progress.read_bytes
 
     def do(self, workers: int, on_progress: Callable[[RunProgress], None]) -> None:
-        """All shards that are not done."""
+        """Does all shards that are left."""
         wanted = self._wanted
         if wanted.target is None and wanted.metrics is not None:
             self._metrics = MetricsFile(wanted.metrics)
@@ -216,7 +216,7 @@ class _Work:
             raise RunBroken(f"{missing[0]} was not done to its end; give the same command with --resume")
 
     def finish(self) -> RunResult:
-        """The figures; the metrics file is written and what stood beside the output is removed."""
+        """Returns the figures; the metrics file is written and what stood beside the output is removed."""
         written = 0
         if self._journal is not None:
             written = sum(file.target.stat().st_size for file in self._files)
@@ -255,14 +255,14 @@ class _Work:
         return finished
 
     def close(self) -> None:
-        """Leave what was done where it is, and nothing else."""
+        """Leaves what was done where it is, and nothing else."""
         if self._metrics is not None:
             self._metrics.abandon()
         if self._journal is not None:
             self._journal.close()
 
     def _remaining(self) -> Remaining:
-        """The shards that are still to be done."""
+        """Returns the shards that are still to be done."""
         journal = self._journal
         return Remaining(
             files=tuple(file.absolute() for file in self._files),
@@ -279,7 +279,7 @@ class _Work:
         return min(LARGEST_SHARD_BYTES, max(least, sum(self._bytes) // _MANY_SHARDS))
 
     def _tell(self, done: ShardResult, rows: bytes) -> None:
-        """Give the metrics of a shard's rows to all who want them."""
+        """Gives the metrics of a shard's rows to the metrics file and the report."""
         for listener in (self._metrics, self._report):
             if listener is not None:
                 listener.add(self._files[done.file].name, done, rows)
@@ -293,7 +293,7 @@ class _Work:
             self._bad += [BadRow(name, bad.row, bad.reason) for bad in done.bad]
 
     def _assemble_if_whole(self, place: int) -> None:
-        """Put a file in place of which every shard is done, if that is not done yet."""
+        """Puts a file in its place once every shard of it is done."""
         if self._journal is None or place in self._journal.files or self._left.get(place, -1):
             return
         _assemble(self._files[place], self._journal.of_file(place), self._journal)
@@ -324,7 +324,7 @@ class _Work:
 def _facts(wanted: Run, finished: RunResult, command: dict[str, Any]) -> ReportFacts:
     """Returns what a report says of a run beside its rows."""
     model = wanted.job.model
-    settings = {name: value for name, value in command.items() if name not in ("files", "format")}
+    settings = {name: value for name, value in command.items() if name != "files"}
     settings["model"] = model.name if model is not None else "none: excerpts"
     if model is not None:
         settings |= {"concurrency": model.concurrency, "timeout_seconds": model.timeout_seconds}
@@ -344,8 +344,8 @@ def _facts(wanted: Run, finished: RunResult, command: dict[str, Any]) -> ReportF
     )
 
 
-def cores() -> int:
-    """The cores that this process may use."""
+def count_cores() -> int:
+    """Returns the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -368,7 +368,7 @@ def _require_apart(wanted: Run, files: list[DataFile]) -> None:
 
 def _workers(wanted: Run, files: list[DataFile]) -> int:
     """Returns the number of processes: as asked for, else one for each core, or one alone for a small input."""
-    workers = wanted.workers or cores()
+    workers = wanted.workers or count_cores()
     size = sum(file.source.stat().st_size * (_UNPACKED if file.packed else 1) for file in files)
     if size < _SMALL_INPUT and not wanted.workers:
         return 1
@@ -379,13 +379,13 @@ def _engine(wanted: Run, workers: int) -> Engine:
     if wanted.engine == "ray":
         from penstock.trajectories.ray_engine import RayEngine  # noqa: PLC0415 - its library is an extra
 
-        own = wanted.workers or cores()
+        own = wanted.workers or count_cores()
         return RayEngine(own if wanted.ray_address is None else wanted.workers, wanted.ray_address)
     return SerialEngine() if workers == 1 else LocalEngine(workers)
 
 
 def _assemble(file: DataFile, shards: list[ShardResult], journal: Journal) -> None:
-    """Put the parts of a file together and give it its name."""
+    """Puts the parts of a file together and gives it its name."""
     file.target.parent.mkdir(parents=True, exist_ok=True)
     temporary = journal.folder / f"file-{shards[0].shard if shards else 0}.new"
     if file.parquet:
@@ -461,7 +461,7 @@ class LocalEngine:
 
 
 def _begin_worker() -> None:
-    """Prepare a worker: an interruption is for the one who started it, and where that one dies, it ends too."""
+    """Prepares a worker: interruptions are left to the process that started it, and it ends with that process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is None:

@@ -22,18 +22,10 @@ from penstock.errors import InputError, ProviderError
 from penstock.measure.windows import resolve_window
 from penstock.trajectories.compress import Compressor
 from penstock.trajectories.files import DataFile, Table, load_arrow, open_lines, pack_rows
-from penstock.trajectories.metrics import (
-    RowMetrics,
-    Totals,
-    TrajectoryMetrics,
-    TrajectoryOutcome,
-)
+from penstock.trajectories.metrics import RowMetrics, Totals, TrajectoryMetrics, TrajectoryOutcome
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions  # noqa: TC001 - `ShardJob` is decoded by them
 from penstock.trajectories.rows import CellShape, RowLine, read_line, shape_turns, turns_in
-from penstock.trajectories.samples import (
-    RowSample,
-    Sampler,
-)
+from penstock.trajectories.samples import RowSample, Sampler
 from penstock.trajectories.turns import make_neutral
 from penstock.writing.prose import Prose  # noqa: TC001 - `KeptSummary` is decoded by it
 
@@ -61,8 +53,6 @@ __all__ = [
     "compress_shard",
     "connect_model",
     "cut_lines",
-    "cut_shards",
-    "is_sampled",
     "part_name",
     "process_shard",
     "write_part",
@@ -95,7 +85,7 @@ class KeptSummaries(Protocol):
         """Returns what was written for this row before, or None."""
 
     def put(self, kept: KeptSummary) -> None:
-        """Keep it, for good."""
+        """Keeps it, for good."""
 
 
 class Shard(msgspec.Struct, frozen=True, eq=False):
@@ -170,15 +160,15 @@ class Remaining(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             if place in self.whole:
                 number += self.whole[place]
                 continue
-            for shard in cut_shards(file, place, number, self.shard_bytes):
+            for shard in _cut_shards(file, place, number, self.shard_bytes):
                 number = shard.number + 1
                 if shard.number not in self.done:
                     written = self.kept.get(shard.number)
                     yield msgspec.structs.replace(shard, kept=written) if written else shard
 
 
-def cut_shards(file: DataFile, place: int, first_number: int, shard_bytes: int) -> Iterator[Shard]:
-    """The shards of a file: one at least, and the last says how many they are. Raises InputError where the file cannot be read."""
+def _cut_shards(file: DataFile, place: int, first_number: int, shard_bytes: int) -> Iterator[Shard]:
+    """Yields the shards of a file: at least one, and the last says how many. Raises InputError for an unreadable file."""
     if file.parquet:
         shards = _cut_table(file, place, first_number, shard_bytes)
     else:
@@ -212,7 +202,7 @@ def _cut_text(file: DataFile, place: int, first_number: int, shard_bytes: int) -
 
 
 def _cut_table(file: DataFile, place: int, first_number: int, shard_bytes: int) -> Iterator[Shard]:
-    """The rows of a Parquet file in batches of about `shard_bytes`, none over the border of a row group."""
+    """Yields the rows of a Parquet file in batches of about `shard_bytes`, none over the border of a row group."""
     pa = load_arrow()
     number, row = first_number, 1
     try:
@@ -246,7 +236,7 @@ def _cut_table(file: DataFile, place: int, first_number: int, shard_bytes: int) 
 
 
 def cut_lines(stream: IO[bytes], shard_bytes: int) -> Iterator[bytes]:
-    """The bytes in pieces that end with the first line end after `shard_bytes`, however the stream is read."""
+    """Yields the bytes in pieces that end with the first line end after `shard_bytes`, however the stream is read."""
     held = bytearray()
     looked = 0
     while chunk := stream.read(_CHUNK):
@@ -287,7 +277,7 @@ class ShardJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def process_shard(shard: Shard, job: ShardJob) -> ShardResult:
-    """Compress the rows of a shard and write its part where the job says. Raises OSError."""
+    """Compresses the rows of a shard and writes its part where the job says. Raises OSError."""
     done, part = compress_shard(shard, job)
     if job.parts is not None:
         write_part(Path(job.parts), shard.number, part)
@@ -302,7 +292,7 @@ def compress_shard(shard: Shard, job: ShardJob, keep: Keep | None = None) -> tup
     rows: _LineRows | _TableRows = _TableRows(shard, job) if shard.parquet else _LineRows(shard, job)
     sampler = Sampler(shard.file, shard.number) if job.samples else None
     watched: _Rows = rows if sampler is None else _WatchedRows(rows, shard.first_row, sampler)
-    taken = [at for at in range(len(rows)) if is_sampled(job, shard.file, shard.first_row + at)]
+    taken = [at for at in range(len(rows)) if _is_sampled(job, shard.file, shard.first_row + at)]
     if job.model is None:
         compressor = _compressor(job.options)
         found = [_compress_row(watched, at, compressor) for at in taken]
@@ -346,7 +336,7 @@ def write_part(folder: Path, shard: int, part: bytes) -> None:
     temporary.replace(path)
 
 
-def is_sampled(job: ShardJob, file: int, row: int) -> bool:
+def _is_sampled(job: ShardJob, file: int, row: int) -> bool:
     """Tells whether a row is in the sample, by its place and the seed alone."""
     if job.sample_percent >= 100.0:
         return True
@@ -355,7 +345,7 @@ def is_sampled(job: ShardJob, file: int, row: int) -> bool:
 
 
 def part_name(shard: int) -> str:
-    """The name of the file with the rows of a shard."""
+    """Returns the name of the file with the rows of a shard."""
     return f"{shard:08d}.part"
 
 
@@ -371,7 +361,7 @@ class _LineRows:
         return len(self._lines)
 
     def turns(self, at: int) -> list[Any] | None:
-        """The turns of a row, None where the line is blank. Raises InputError."""
+        """Returns the turns of a row, None where the line is blank. Raises InputError."""
         if not self._lines[at].strip():
             return None
         line = self._read[at] = read_line(self._lines[at], self._job.column)
@@ -382,7 +372,7 @@ class _LineRows:
         self._lines[at] = self._read.pop(at).with_result(done, self._job.per_turn)
 
     def part(self, taken: list[int]) -> bytes:
-        """The rows that were taken, as they are now."""
+        """Returns the rows that were taken, as they are now."""
         return b"".join([self._lines[at] for at in taken])
 
 
@@ -398,7 +388,7 @@ class _TableRows:
         return len(self._table)
 
     def turns(self, at: int) -> list[Any] | None:
-        """The turns of a row. Raises InputError."""
+        """Returns the turns of a row. Raises InputError."""
         self._read[at] = turns_in(self._table.cell(at))
         return self._read[at][0]
 
@@ -411,7 +401,7 @@ class _TableRows:
                 self._table.put(at, name, done.apply(entries, make_neutral(entries[0])))
 
     def part(self, taken: list[int]) -> bytes:
-        """The rows that were taken, as they are now."""
+        """Returns the rows that were taken, as they are now."""
         return self._table.pack(None if len(taken) == len(self) else taken)
 
 
@@ -441,7 +431,7 @@ _BLANK = TrajectoryMetrics(outcome=TrajectoryOutcome.BLANK)
 
 
 def _compress_row(rows: _Rows, at: int, compressor: Compressor) -> TrajectoryMetrics:
-    """Compress a row, and say what became of it. Whatever happens, the row is there as it came or as it should be."""
+    """Compresses a row, and says what became of it. Whatever happens, the row is there as it came or as it should be."""
     try:
         turns = rows.turns(at)
         if turns is None:
@@ -454,7 +444,7 @@ def _compress_row(rows: _Rows, at: int, compressor: Compressor) -> TrajectoryMet
 
 
 async def _summarise_row(rows: _Rows, at: int, ask: _Ask) -> TrajectoryMetrics:
-    """The same with a model."""
+    """Does the same with a model."""
     try:
         turns = rows.turns(at)
         if turns is None:
@@ -485,8 +475,8 @@ def _mark_failure(error: Exception) -> TrajectoryMetrics:
 async def _summarise_rows(
     rows: _Rows, taken: list[int], shard: Shard, job: ShardJob, keep: Keep | None
 ) -> list[TrajectoryMetrics]:
-    """Compress the rows with a model, several at once."""
-    from penstock.trajectories.model_summaries import ModelSummaries  # noqa: PLC0415 - only for those who ask a model
+    """Compresses the rows with a model, several at once."""
+    from penstock.trajectories.model_summaries import ModelSummaries  # noqa: PLC0415 - only where a model is asked
 
     assert job.model is not None  # noqa: S101 - the caller looked
     compressor = _compressor(job.options)
@@ -512,7 +502,7 @@ async def _summarise_rows(
 
 
 async def _window(model: ProviderModel) -> int | None:
-    """The window of a model that no table knows, as its provider states it: asked once for all rows."""
+    """Returns the window of a model that no table knows, as its provider states it: asked once for all rows."""
     if resolve_window(model.name).source != "default":
         return None
     try:
@@ -534,7 +524,7 @@ class _Keeping:
         return self._known.get(row)
 
     def put(self, kept: KeptSummary) -> None:
-        """Keep it, for good."""
+        """Keeps it, for good."""
         if self._keep is not None:
             self._keep(self._shard, kept)
 
@@ -553,13 +543,13 @@ class SummariesFile:
         self._file.close()
 
     def put(self, shard: int, kept: KeptSummary) -> None:
-        """Keep what was written for a row of a shard, in one write."""
+        """Keeps what was written for a row of a shard, in one write."""
         self._file.write(_ENCODER.encode([shard, kept]) + b"\n")
 
 
 def connect_model(options: ModelOptions) -> ProviderModel:
     """Returns the model; nothing is sent yet. Raises SettingsError for one that cannot be asked."""
-    from penstock.engine.auxiliary import provider_of  # noqa: PLC0415 - only for those who ask a model
+    from penstock.engine.auxiliary import provider_of  # noqa: PLC0415 - only where a model is asked
     from penstock.providers.connect import connect  # noqa: PLC0415 - as above
 
     return connect(

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.writing.verify import Checked
     from penstock.writing.vocabulary import Vocabulary
 
-__all__ = ["PROSE_SHARE", "Finder", "SummaryWriter", "needed_values", "sift_lines", "texts_of"]
+__all__ = ["PROSE_SHARE", "Finder", "SummaryWriter", "texts_of"]
 
 
 NOTE = "Earlier turns, for reference. Answer what comes after."
@@ -82,7 +82,7 @@ class SummaryWriter:
         """The values that later turns use and that only turns of the span tell."""
         messages = self._given.messages
         after = [messages[place] for place in self._span.places_after(len(messages))]
-        return needed_values(messages[: self._span.start], after)
+        return _needed_values(messages[: self._span.start], after)
 
     @cached_property
     def transcript(self) -> Transcript:
@@ -94,7 +94,7 @@ class SummaryWriter:
         gone = [given.messages[place] for place in self.gone]
         readings = [_UNREAD] * len(given.messages)
         for place, reading in zip(
-            self.gone, reader.read(sift_lines(gone, self.needed, self._redactor)), strict=True
+            self.gone, reader.read(_sift_lines(gone, self.needed, self._redactor)), strict=True
         ):
             readings[place] = reading
         index = Index(reader.vocabulary)
@@ -187,7 +187,7 @@ class _ValuesTold:
 
 
 def _last_request(messages: Sequence[Message], end: int) -> int | None:
-    """The place of the last request before `end`; None where there is none, or where a handoff stands in its place."""
+    """Returns the place of the last request before `end`; None where there is none, or a handoff stands there."""
     for place in range(end - 1, -1, -1):
         parts = messages[place].parts
         if messages[place].role is Role.USER and any(isinstance(part, Text) for part in parts):
@@ -218,7 +218,7 @@ class Finder:
             yield which, start, end
 
 
-def needed_values(before: Sequence[Message], after: Sequence[Message]) -> list[str]:
+def _needed_values(before: Sequence[Message], after: Sequence[Message]) -> list[str]:
     """Returns the values that the assistant uses in `after` and that neither `before` nor an earlier turn of `after` tells."""
     first_use = _first_uses(after)
     if not first_use:
@@ -238,7 +238,7 @@ def needed_values(before: Sequence[Message], after: Sequence[Message]) -> list[s
 
 
 def _first_uses(messages: Sequence[Message]) -> dict[str, int]:
-    """The values that the assistant uses, each with the place of the first message that does."""
+    """Returns the values that the assistant uses, each with the place of the first message that does."""
     uses: dict[str, int] = {}
     room = _MOST_LOOKED_AHEAD
     for place, message in enumerate(messages):
@@ -252,7 +252,7 @@ def _first_uses(messages: Sequence[Message]) -> dict[str, int]:
 
 
 def texts_of(message: Message) -> Iterator[str]:
-    """Every text in a message: words, thoughts, arguments, results."""
+    """Yields every text in a message: words, thoughts, arguments, results."""
     for part in message.parts:
         if isinstance(part, (Text, Reasoning, ToolResult)):
             yield part.text
@@ -266,7 +266,7 @@ def _values(text: str) -> Iterable[str]:
     return [value for value in values if len(value) <= _LONGEST_VALUE and not _SURROGATE.search(value)]
 
 
-def sift_lines(messages: Sequence[Message], needed: Sequence[str], redactor: Redactor) -> list[Message]:
+def _sift_lines(messages: Sequence[Message], needed: Sequence[str], redactor: Redactor) -> list[Message]:
     """Returns the messages with only the lines worth reading, free of secrets; the newest lines are the first to fit."""
     sieve = _Sieve(needed, redactor)
     return [sieve.message(message) for message in reversed(messages)][::-1]
@@ -281,7 +281,7 @@ class _Sieve:
         self._redactor = redactor
 
     def message(self, message: Message) -> Message:
-        """The message as it is to be read."""
+        """Returns the message as it is to be read."""
         parts = [new for part in message.parts if (new := self._part(message.role, part)) is not None]
         return Message(message.role, tuple(parts))
 
@@ -307,7 +307,7 @@ class _Sieve:
                 return None
 
     def _lines(self, text: str, beginning: int) -> str:
-        """The first characters, and the lines with values that are needed; all of it without secrets.
+        """Returns the first characters, and the lines with values that are needed; all of it without secrets.
 
         Most texts have nothing new to say: those are looked through and not read.
         """
@@ -332,7 +332,7 @@ class _Sieve:
         return any(left[which] for which, _, _ in self._finder.find(text))
 
     def _hits(self, text: str, done: int) -> Iterator[str]:
-        """The lines, or windows of long lines, with values that are needed, behind the first `done` characters."""
+        """Yields the lines, or windows of long lines, with values that are needed, behind the first `done` characters."""
         left = self._left
         assert self._finder is not None  # noqa: S101 - the caller looked
         for which, start, end in self._finder.find(text):
@@ -351,7 +351,7 @@ class _Sieve:
 
 
 def _line(text: str, start: int, end: int) -> tuple[int, int]:
-    """The line around a value; of a long one a part, cut at spaces where there are some."""
+    """Returns the line around a value; of a long one a part, cut at spaces where there are some."""
     begin = text.rfind("\n", max(0, start - _LONG_LINE), start) + 1
     stop = text.find("\n", end, end + _LONG_LINE)
     if not begin and start > _LONG_LINE:

@@ -1,7 +1,7 @@
 """One line that says what a call did: tool, main argument, outcome, size.
 
-The main argument is returned whole: the caller that writes it down redacts it first and shortens it then, so
-that no half of a secret is left.
+The main argument is returned whole; the caller redacts it first and shortens it then, so that no
+half of a secret is left.
 
     [terminal] npm test → exit 0, 47 lines
     [read_file] config.py from line 1, 3,400 chars
@@ -17,6 +17,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from penstock.measure.wording import pluralise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,7 +149,7 @@ def _outcome(result: ToolResult, family: ToolFamily) -> str:
 def _size(text: str, family: ToolFamily) -> str:
     if family in {ToolFamily.TERMINAL, ToolFamily.SEARCH, ToolFamily.LIST}:
         lines = text.count("\n") + 1 if text.strip() else 0
-        return f"{lines:,} line{'' if lines == 1 else 's'}"
+        return pluralise(lines, "line")
     return f"{len(text):,} chars"
 
 

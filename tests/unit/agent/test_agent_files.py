@@ -218,7 +218,7 @@ class TestPatching:
 
         stage.approvals._ask = ask
         outcome = stage.run("patch", path="a.txt", old="one", new="1")
-        assert "changed by somebody else" in outcome.text
+        assert "changed by another program" in outcome.text
         assert path.read_text() == "one two three\n"
 
     def test_a_missing_file(self, stage):

@@ -122,16 +122,16 @@ class TestLoading:
 
     def test_the_answer_to_a_call(self):
         known = ["a", "b", "c"]
-        assert answer_load({"names": ["a", "b"]}, ["a", "b"], known) == (
+        assert answer_load({"names": ["a", "b"]}, known) == (
             "Loaded: a, b. They can be called from now on.",
             False,
         )
-        assert answer_load('{"names": "c"}', ["a"], known)[1] is False  # it is there already
-        assert answer_load({"names": ["a", "x"]}, ["a"], known) == (
+        assert answer_load('{"names": "c"}', known)[1] is False  # it is there already
+        assert answer_load({"names": ["a", "x"]}, known) == (
             "there is no tool x; load_tools names those that there are",
             True,
         )
-        assert answer_load("nonsense", ["a"], known)[1]
+        assert answer_load("nonsense", known)[1]
 
 
 def test_it_is_found_again_after_a_compaction_of_a_stored_session():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import penstock
-from penstock.context.hygiene import tidy
+from penstock.context.live import tidy
 from penstock.settings import settings_from
 from penstock.stores.store import open_store
 

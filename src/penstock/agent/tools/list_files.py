@@ -12,8 +12,8 @@ from msgspec import Meta
 from penstock.agent.tools.walking import FolderEntry, levels_below
 from penstock.errors import ToolFailure
 from penstock.loop.globs import path_matcher
-from penstock.loop.text_files import count_in_words
 from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome
+from penstock.measure.wording import pluralise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -59,7 +59,7 @@ class ListFiles(OwnTool[ListArguments]):
             lines.append(
                 f"[more than {len(found):,} entries: these are the nearest; list a folder by itself for more]"
             )
-        entries = count_in_words(len(found), "entry", "entries")
+        entries = pluralise(len(found), "entry", "entries")
         return ToolOutcome("\n".join(lines), summary=entries if complete else f"{entries} and more")
 
 

@@ -12,8 +12,9 @@ from msgspec import Meta
 from penstock.errors import ToolFailure
 from penstock.loop.approvals import Access, Permission
 from penstock.loop.memory import MemoryName, add_entry, entries_of, remove_entry, replace_entry
-from penstock.loop.text_files import count_in_words, difference
+from penstock.loop.text_files import difference
 from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome, refuse
+from penstock.measure.wording import pluralise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +65,7 @@ class MemoryTool(OwnTool[MemoryArguments]):
             return refuse(decision)
         after = await asyncio.to_thread(files.change, name, how)
         said = (
-            f"{name.file_name}: {_DONE[wanted.action]}; {count_in_words(len(entries_of(after)), 'entry', 'entries')}, "
+            f"{name.file_name}: {_DONE[wanted.action]}; {pluralise(len(entries_of(after)), 'entry', 'entries')}, "
             f"{len(after):,} of {files.limit(name):,} characters"
         )
         return ToolOutcome(

@@ -64,7 +64,7 @@ class Patch(OwnTool[PatchArguments]):
         if not decision.allowed:
             return refuse(decision)
         if (await asyncio.to_thread(read_text, path, shown)).text != file.text:
-            raise ToolFailure(f"{shown} was changed by somebody else meanwhile; read it again")
+            raise ToolFailure(f"{shown} was changed by another program meanwhile; read it again")
         await asyncio.to_thread(replace_file, path, result.text)
         said = f"patched {shown} at {_places(result.lines)}"
         return ToolOutcome(said, summary=said)

@@ -18,8 +18,8 @@ from msgspec import Meta
 
 from penstock.agent.tools.search_child import FoundLines, SearchJob
 from penstock.errors import ToolFailure
-from penstock.loop.text_files import count_in_words
 from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome
+from penstock.measure.wording import pluralise
 
 __all__ = ["SearchFiles"]
 
@@ -67,10 +67,10 @@ class SearchFiles(OwnTool[SearchArguments]):
             raise ToolFailure(found.error)
         lines = [f"{hit.path}:{hit.line}: {hit.text}" for hit in found.hits]
         if not lines:
-            lines = [f"[no match in {count_in_words(found.files, 'file')}]"]
+            lines = [f"[no match in {pluralise(found.files, 'file')}]"]
         elif found.more:
             lines.append(f"[more than {wanted.limit:,} matches: narrow the pattern, the path or the glob]")
-        hits = count_in_words(len(found.hits), "match", "matches")
+        hits = pluralise(len(found.hits), "match", "matches")
         return ToolOutcome("\n".join(lines), summary=f"{hits} and more" if found.more else hits)
 
 

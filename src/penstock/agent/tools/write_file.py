@@ -10,8 +10,9 @@ from msgspec import Meta
 
 from penstock.errors import ToolFailure
 from penstock.loop.approvals import Access, Permission
-from penstock.loop.text_files import count_in_words, difference, line_count, read_text, replace_file
+from penstock.loop.text_files import difference, line_count, read_text, replace_file
 from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome, refuse
+from penstock.measure.wording import pluralise
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,9 +54,9 @@ class WriteFile(OwnTool[WriteArguments]):
         size_bytes = await asyncio.to_thread(_write, path, wanted.content)
         lines = line_count(wanted.content)
         if before is None:
-            said = f"created {shown}: {count_in_words(lines, 'line')}, {count_in_words(size_bytes, 'byte')}"
+            said = f"created {shown}: {pluralise(lines, 'line')}, {pluralise(size_bytes, 'byte')}"
         else:
-            said = f"overwrote {shown}: {line_count(before):,} → {count_in_words(lines, 'line')}, {count_in_words(size_bytes, 'byte')}"
+            said = f"overwrote {shown}: {line_count(before):,} → {pluralise(lines, 'line')}, {pluralise(size_bytes, 'byte')}"
         return ToolOutcome(said, summary=said)
 
 

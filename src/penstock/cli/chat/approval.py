@@ -7,8 +7,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.cli.screen import plural, printable, screen_of
+from penstock.cli.screen import printable, screen_of
 from penstock.loop.approvals import Access, ApprovalReply
+from penstock.measure.wording import pluralise
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -48,7 +49,7 @@ def permission_lines(asked: Permission, screen: Screen, rows: int) -> list[str]:
             f"  {screen.paint(edge, 'dim')}{_colour_difference(line, screen)}" for line in detail[:rows]
         ]
         if len(detail) > rows:
-            lines.append(f"  {screen.paint(edge, 'dim')}… {plural(len(detail) - rows, 'more line')}")
+            lines.append(f"  {screen.paint(edge, 'dim')}… {pluralise(len(detail) - rows, 'more line')}")
     return lines
 
 

@@ -12,7 +12,7 @@ from penstock.accounts.conversations import list_conversations, make_title
 from penstock.accounts.display import SHORT_ID_CHARS, redact
 from penstock.accounts.usage import report_insights, report_usage
 from penstock.cli.chat.model import read_route
-from penstock.cli.screen import align, plural, printable, wrap
+from penstock.cli.screen import align, printable, wrap
 from penstock.cli.search import search_lines, search_store
 from penstock.cli.session_changes import pin_text, undo_text, unpin_text
 from penstock.cli.sessions import list_lines
@@ -21,6 +21,7 @@ from penstock.cli.tokens import bar_rows, percent
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role, Text
 from penstock.errors import SettingsError
+from penstock.measure.wording import pluralise
 from penstock.recall.ranking import Wish
 from penstock.recall.semantic import embedder_for
 
@@ -202,7 +203,7 @@ def recap(chat: Chat, screen: Screen) -> list[str]:
     lines = [
         screen.paint(screen.clip(head, 0), "bold"),
         screen.paint(
-            f"{plural(len(session), 'message')}, {chat.status.prompt_tokens:,} tokens in the view, "
+            f"{pluralise(len(session), 'message')}, {chat.status.prompt_tokens:,} tokens in the view, "
             f"with {printable(chat.status.model)}",
             "dim",
         ),

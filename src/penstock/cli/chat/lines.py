@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.accounts.display import format_money, shorten_count
-from penstock.cli.screen import clip, plural, printable, width_of
+from penstock.cli.screen import clip, printable, width_of
+from penstock.measure.wording import pluralise
 from penstock.planning.policy import BY_HAND
 from penstock.planning.receipt import DEGRADED
 
@@ -67,7 +68,7 @@ def status_line(status: Status, columns: int, *, unicode: bool = True) -> list[S
     if status.cache_hit is not None:
         parts.append([StatusFragment("dim", f"cache {status.cache_hit:.0%}")])
     if status.compactions:
-        parts.append([StatusFragment("dim", plural(status.compactions, "compaction"))])
+        parts.append([StatusFragment("dim", pluralise(status.compactions, "compaction"))])
     while len(parts) > 1 and _measure_width(parts) > columns:
         parts.pop()
     if _measure_width(parts) > columns:
@@ -111,11 +112,11 @@ def summary_lines(spending: Spending, made: CompactionTotals, resume: str) -> li
     tokens = f"{usage.prompt_tokens:,} tokens in ({', '.join(cached)}), {output}"
     hits = "" if ratio is None else f" · cache hits {ratio:.0%}"
     cost = "cost unknown" if spending.cost is None else format_money(spending.cost)
-    compactions = plural(made.count, "compaction")
+    compactions = pluralise(made.count, "compaction")
     if made.model_calls:
-        compactions += f" ({plural(made.model_calls, 'model call')}, {format_money(made.cost)})"
+        compactions += f" ({pluralise(made.model_calls, 'model call')}, {format_money(made.cost)})"
     return [
-        f"{plural(spending.requests, 'request')} · {tokens}{hits} · {cost} · {compactions}",
+        f"{pluralise(spending.requests, 'request')} · {tokens}{hits} · {cost} · {compactions}",
         *([f"to continue: penstock chat --resume {resume}"] if resume else []),
     ]
 
