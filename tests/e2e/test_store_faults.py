@@ -190,12 +190,12 @@ def after_a_full_disk(store, count):
 
 def test_a_full_disk_is_told_and_loses_nothing(sqlite_url):
     store = with_shared(sqlite_url)
-    with store._database._held() as connection:
+    with store._database._hold() as connection:
         connection.execute("PRAGMA max_page_count = 60")
     count, said = append_until_refused(store, 200)
     assert count > 3
     assert "the disk is full; free some space" in said
-    with store._database._held() as connection:
+    with store._database._hold() as connection:
         connection.execute("PRAGMA max_page_count = 1000000")
     after_a_full_disk(store, count)
 
@@ -225,7 +225,7 @@ def test_a_file_that_may_only_be_read_is_told_and_works_again_after():
             folder.chmod(mode_of_folder)
             file.chmod(0o444)
             said = as_reader(f"sqlite:///{file}")
-            assert "rights" in said, said
+            assert "permissions" in said, said
             folder.chmod(0o700)
             file.chmod(0o600)
             store = open_store(f"sqlite:///{file}")
