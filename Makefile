@@ -62,7 +62,7 @@ lock: $(RUN)
 
 $(RUN): pyproject.toml requirements.run.lock
 	@test -x $(BIN)/python || { echo "Making a virtual environment in $(VENV) …"; $(PYTHON) -m venv $(VENV); }
-	@echo "Installing Penstock and what it needs to run: 130 MB, half a minute or so …"
+	@echo "Installing Penstock and what it needs to run: about 140 MB, up to a minute …"
 	@$(INSTALL) -r requirements.run.lock
 	@$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
