@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["CompactionResult", "compact", "limits_for_target"]
 
 _HEAD_SHARE = 0.08
+_FRESH_SHARE = 0.4
 _TAIL_LEAST = 0.02
 _TAIL_SLOPE = 0.45
 _TAIL_MOST = 0.16
@@ -97,6 +98,7 @@ def limits_for_target(
         tail_tokens=int(room * share),
         tail_ceiling_tokens=int(room * share * 1.5),
         head_tokens=int(room * _HEAD_SHARE),
+        fresh_tokens=int(room * _FRESH_SHARE),
         handoff_tokens=room,
         protect_first_n=settings.protect_first_n,
         protect_last_n=settings.protect_last_n,
@@ -124,6 +126,7 @@ def _limits_for_window(
         tail_tokens=allowed.tail_tokens,
         tail_ceiling_tokens=allowed.tail_ceiling_tokens,
         head_tokens=target,
+        fresh_tokens=int(max(0, target - cuts.tokens(0, system_end)) * _FRESH_SHARE),
         handoff_tokens=summary_budget(settings, compacted, window_tokens),
         protect_first_n=settings.protect_first_n,
         protect_last_n=settings.protect_last_n,

@@ -12,10 +12,12 @@ import msgspec
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Image, Message, Part, Text, ToolCall, ToolResult
 from penstock.writing.stubs import clip, describe
+from penstock.writing.telling import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
 
 __all__ = ["Elider"]
@@ -29,9 +31,14 @@ class Elider:
     """Elides messages of one conversation. `recall_tool` is named in stubs where the agent has one."""
 
     def __init__(
-        self, calls: Mapping[str, ToolCall], redactor: Redactor, recall_tool: str | None = None
+        self,
+        calls: Mapping[str, ToolCall],
+        tokenizer: Tokenizer,
+        redactor: Redactor,
+        recall_tool: str | None = None,
     ) -> None:
         self._calls = calls
+        self._tokenizer = tokenizer
         self._redactor = redactor
         self._recall = f", {recall_tool}" if recall_tool else ""
 
@@ -54,6 +61,24 @@ class Elider:
                     f"[image, {part.size_bytes:,} bytes ({name_message(number)}{self._recall})]"
                 )
         return parts
+
+    def tell_result(
+        self, message: Message, at: int, number: int, limit: int, request: str
+    ) -> ToolResult | None:
+        """Returns the result at this place of the message as its stub and its most telling lines.
+
+        It takes about `limit` tokens. Returns None where that would not be smaller than the result itself.
+        """
+        part = message.parts[at]
+        if not isinstance(part, ToolResult):
+            return None
+        stub = self.stub(part, number)
+        count = self._tokenizer.count
+        lines = tell(self._redactor.redact(part.text), limit - count(stub) - 1, self._tokenizer.count_many, request)
+        text = f"{stub}\n{lines}" if lines else stub
+        if count(text) >= count(part.text) and not part.images:
+            return None
+        return msgspec.structs.replace(part, text=text, images=())
 
     def shorten_arguments(self, message: Message, number: int) -> dict[int, Part]:
         """Returns the calls whose long arguments are shortened; the JSON stays valid."""

@@ -1,7 +1,8 @@
 """Laying out a view: which messages stay beside the handoff, and in which form.
 
-When not all of it fits, parts give way in a fixed order: first the head, then the tail down to its last
-segment, then the middle of the user's last request.
+Results that the model has not answered yet are what it reads next: they stay whole as far as their share goes,
+then by their most telling lines. When not all of it fits, parts give way in a fixed order: first the head, then
+the tail down to its last segment, then those results, then the middle of the user's last request.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
-from penstock.conversation.message import Part, Role, Text, last_request, leading_system
+from penstock.conversation.message import Part, Role, Text, ToolResult, last_request, leading_system
 from penstock.conversation.repair import open_calls
 from penstock.conversation.view import Rewritten, as_message
 from penstock.measure.weigh import message_tokens
+from penstock.writing.reading import spoken_text
 
 if TYPE_CHECKING:
     from penstock.conversation.message import Message
@@ -40,6 +42,8 @@ class PlanLimits(msgspec.Struct, frozen=True):
     tail_tokens: int
     tail_ceiling_tokens: int
     head_tokens: int
+    fresh_tokens: int
+    """For results that nobody has answered yet, beside the tail."""
     handoff_tokens: int
     protect_first_n: int
     protect_last_n: int
@@ -64,7 +68,8 @@ class Sacrifice(IntEnum):
     NOTHING = 0
     HEAD = 1
     TAIL = 2
-    REQUEST = 3
+    FRESH = 3
+    REQUEST = 4
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -109,20 +114,28 @@ class LayoutMaker:
         self.system_end = leading_system(transcript.messages)
         self.open = open_calls(transcript.messages)
         self.pins = _places_of(wishes.pins, transcript)
+        self._fresh = self._find_fresh()
 
     def lay_out(self, sacrifice: Sacrifice, spare: int = 0) -> Layout:
         """Returns the layout after this sacrifice; `spare` tokens may go to the tail beyond its ceiling."""
         limits = self._limits
         length = len(self._transcript.messages)
         hard = sacrifice >= Sacrifice.TAIL
+        allowed = limits.fresh_tokens
+        if sacrifice >= Sacrifice.FRESH:
+            allowed = 0 if sacrifice > Sacrifice.FRESH else self._left_for_fresh()
+        fresh = self._shorten_fresh(allowed)
+        # What is fresh has its own share, so the tail is measured by what else stands in it.
+        whole = self._tokens(tuple(self._fresh), {})
+        now = self._tokens(tuple(self._fresh), fresh)
         tail_limit = 0 if hard else limits.tail_ceiling_tokens + spare
         start = self.cuts.tail_start(
-            0 if hard else limits.tail_tokens,
-            tail_limit,
+            0 if hard else limits.tail_tokens + whole,
+            0 if hard else tail_limit + whole,
             1 if hard else limits.protect_last_n,
             self.system_end,
         )
-        start, rewritten = self._fit_tail(start, tail_limit)
+        start, rewritten = self._fit_tail(start, tail_limit + now, fresh)
         head_end = self.system_end
         if sacrifice < Sacrifice.HEAD:
             system = self.cuts.tokens(0, self.system_end)
@@ -187,10 +200,51 @@ class LayoutMaker:
                 islands.update(range(*self.cuts.segment(place)))
         return tuple(sorted(place for place in islands if head_end <= place < tail_start))
 
-    def _fit_tail(self, start: int, limit: int) -> tuple[int, Rewrites]:
+    def _find_fresh(self) -> dict[int, dict[int, int]]:
+        """Returns the results that nobody has answered yet: by message and place in it, the tokens of each."""
+        fresh: dict[int, dict[int, int]] = {}
+        messages = self._transcript.messages
+        for place in range(len(messages) - 1, -1, -1):
+            if messages[place].role is Role.ASSISTANT:
+                break
+            sizes = {
+                at: self._tokenizer.count(part.text)
+                for at, part in enumerate(messages[place].parts)
+                if isinstance(part, ToolResult)
+            }
+            if sizes and place not in self.pins:
+                fresh[place] = sizes
+        return fresh
+
+    def _left_for_fresh(self) -> int:
+        """Returns the tokens for fresh results that all other parts leave, where only what must stay does."""
+        others = self.lay_out(Sacrifice.REQUEST).tokens
+        return max(0, self._limits.target_tokens - others - _ROOM_FOR_HANDOFF)
+
+    def _shorten_fresh(self, allowed: int) -> Rewrites:
+        """Returns the fresh results that are too long for an equal part of `allowed`, by their most telling lines.
+
+        What the shorter ones do not need goes to the longer ones.
+        """
+        sizes = sorted((size, place, at) for place, parts in self._fresh.items() for at, size in parts.items())
+        request = "" if self.request is None else spoken_text(self._transcript.messages[self.request])
+        rewritten: Rewrites = {}
+        for left, (size, place, at) in zip(range(len(sizes), 0, -1), sizes, strict=True):
+            share = allowed // left
+            if size > share:
+                part = self._elider.tell_result(
+                    self._transcript.messages[place], at, self._transcript.numbers[place], share, request
+                )
+                if part is not None:
+                    rewritten.setdefault(place, {})[at] = part
+                    size = self._tokenizer.count(part.text)
+            allowed = max(0, allowed - size)
+        return rewritten
+
+    def _fit_tail(self, start: int, limit: int, fresh: Rewrites) -> tuple[int, Rewrites]:
         """Returns the tail from `start` within the limit: results give way, then arguments, texts, its start."""
         while True:
-            rewritten = self._shrink(start, limit)
+            rewritten = self._shrink(start, limit, fresh)
             if self._tokens(range(start, len(self._transcript.messages)), rewritten) <= limit:
                 return start, rewritten
             shorter = self.cuts.shorter_tail(start)
@@ -198,14 +252,14 @@ class LayoutMaker:
                 return start, rewritten
             start = shorter
 
-    def _shrink(self, start: int, limit: int) -> Rewrites:
+    def _shrink(self, start: int, limit: int, fresh: Rewrites) -> Rewrites:
         sizes = self._transcript.tokens
         places = range(start, len(sizes))
-        rewritten: Rewrites = {}
-        excess = sum(sizes[place] for place in places) - limit
+        rewritten: Rewrites = dict(fresh)
+        excess = self._tokens(places, rewritten) - limit
         if excess <= 0:
             return rewritten
-        fixed = {*self.pins, *self.open, self.request}
+        fixed = {*self.pins, *self.open, *self._fresh, self.request}
         free = [place for place in places if place not in fixed]
         for step in (self._elide_results, self._shorten_arguments, self._clip_texts):
             for place in sorted(free, key=lambda place: -sizes[place]):

@@ -27,7 +27,7 @@ from penstock.measure.weigh import weigh
 from penstock.measure.wording import pluralise
 from penstock.planning.elide import Elider
 from penstock.planning.layout import Layout, LayoutMaker, PlanLimits, Rewrites, Sacrifice, Wishes
-from penstock.writing.choice import begin_choice
+from penstock.writing.choice import begin_choice, join_excerpts
 from penstock.writing.extractive import ExtractiveWriter
 from penstock.writing.reading import Speaker
 from penstock.writing.transcript import MODEL, WRITTEN_BY
@@ -250,7 +250,9 @@ class _Planner:
             limits.handoff_tokens,
             prose,
         )
-        self._elider = Elider(self.material.calls, order.redactor, order.wishes.recall_tool)
+        self._elider = Elider(
+            self.material.calls, order.tokenizer, order.redactor, order.wishes.recall_tool
+        )
         self.layouts = LayoutMaker(transcript, limits, order.wishes, self._elider, order.tokenizer)
 
     def least_handoff(self, layout: Layout, sacrifice: Sacrifice) -> int:
@@ -363,17 +365,17 @@ class _Planner:
 
     def _add_lines(self, rewritten: Rewrites, choice: ExcerptChoice) -> Rewrites:
         index = self._transcript.index
-        lines: dict[tuple[int, str], list[str]] = {}
+        lines: dict[tuple[int, str], list[int]] = {}
         for number in sorted(choice.chosen):
             source = int(index.source_of[number])
             key = (int(index.message_of_source[source]), index.tags[source])
-            lines.setdefault(key, []).append(index.excerpt(number))
+            lines.setdefault(key, []).append(number)
         restored = dict(rewritten)
         for (place, call_id), chosen in lines.items():
             parts = dict(restored[place])
             for at, part in parts.items():
                 if isinstance(part, ToolResult) and part.call_id == call_id:
-                    parts[at] = msgspec.structs.replace(part, text="\n".join([part.text, *chosen]))
+                    parts[at] = msgspec.structs.replace(part, text=f"{part.text}\n{join_excerpts(index, chosen)}")
                     break
             restored[place] = parts
         return restored

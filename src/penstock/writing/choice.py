@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.writing.transcript import Transcript
     from penstock.writing.writer import Importance
 
-__all__ = ["ExcerptChoice", "Live", "begin_choice", "score_values"]
+__all__ = ["ExcerptChoice", "Live", "begin_choice", "join_excerpts", "score_values"]
 
 _LIVE_MESSAGES = 3
 _LIVE_REQUEST = 3_000  # characters
@@ -142,6 +142,19 @@ def _log(numbers: NDArray[np.int32] | NDArray[np.int64]) -> NDArray[np.float32]:
     """Logarithms in single precision: twice as quick, and far more exact than the rule."""
     result: NDArray[np.float32] = np.log(numbers.astype(np.float32))
     return result
+
+
+def join_excerpts(index: Index, numbers: Sequence[int]) -> str:
+    """Returns these excerpts as one text, with a blank line where they do not follow each other in one source."""
+    pieces: list[str] = []
+    last = -1
+    for number in numbers:
+        if pieces:
+            follows = number == last + 1 and index.source_of[number] == index.source_of[last]
+            pieces.append("\n" if follows else "\n\n")
+        pieces.append(index.excerpt(number))
+        last = number
+    return "".join(pieces)
 
 
 class ExcerptChoice:

@@ -1,7 +1,11 @@
-"""Texts in pieces that can be quoted: 20 to 140 characters, cut at line and sentence borders.
+"""Texts in pieces that can be quoted: whole lines, and whole sentences of long lines.
 
-Text that is JSON is first laid out in lines of "key value, key value": the same facts in half the tokens.
-Line numbers that tools print before each line, and lines without a letter or digit, are left out.
+A reader who meets half a statement has to guess the rest, so a line is cut between sentences, and inside a
+sentence only where it is too long to be quoted at all.
+
+Text that is JSON is first laid out in lines of "key value, key value": the same facts in half the tokens. Such a
+line is a list, and is cut between its items. Line numbers that tools print before each line, colour codes, and lines
+without a letter or digit (rules of tables, bars) are left out.
 """
 
 from __future__ import annotations
@@ -14,20 +18,25 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Laid", "excerpts", "lay_out"]
+__all__ = ["Laid", "decode_exactly", "excerpts", "lay_out", "write_scalar"]
 
-_WISHED = 85
+_WISHED = 85  # characters: shorter pieces of a long line are joined up to this length
 _SLACK = 40
 _LEAST = 20
+_LONGEST_SENTENCE = 200  # characters: a longer one is cut inside
 _LONGEST_WORD = 200  # characters: a longer one may be cut
 
-_BREAK = re.compile(r"[.;!?,]\s+|[。；！？，、]|[,;}\]](?=[\[\"{])")
+_SENTENCE_END = re.compile(r"[.!?][\"'”’)\]*`]*\s+|[。！？][」』”’]*|;\s+|(?:\\n)+")
+_ITEM_END = re.compile(r",\s+")
+_CLAUSE_END = re.compile(r"[,:]\s+|[；，、]|[,;}\]](?=[\[\"{])")
+_COLOURS = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_REDRAWN = re.compile(r"^[^\n]*\r(?=[^\n])", re.MULTILINE)
 _LINE_NUMBER = re.compile(r"^\s*\d{1,6}(?:→|\t|\|)\s?", re.MULTILINE)
 _OPENS_JSON = re.compile(r"\s*[{\[]").match
 _has_word = re.compile(r"\w").search
 _PLAIN_KEY = re.compile(r"[^\W\d]+(?:[_\- ][^\W\d]+|\d+)*$")
 
-_DECODER = msgspec.json.Decoder(float_hook=str)  # 3.50 stays 3.50
+_DECODER = msgspec.json.Decoder(float_hook=str)
 _INLINE = 80
 _INLINE_LIST = 300
 _DEEPEST = 24
@@ -40,24 +49,36 @@ class Laid(msgspec.Struct, frozen=True):
     keys: frozenset[str] = frozenset()
 
 
+def decode_exactly(text: str) -> Any:
+    """Returns the data of a JSON text, with fractions as texts: 3.50 stays 3.50."""
+    return _DECODER.decode(text)
+
+
 def lay_out(text: str) -> Laid:
-    """Returns JSON as lines of "key value"; any other text as it is, without printed line numbers."""
+    """Returns JSON as lines of "key value"; any other text without printed line numbers and colour codes."""
     if _OPENS_JSON(text):
         try:
-            data = _DECODER.decode(text)
+            data = decode_exactly(text)
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
             return Laid(text)
         keys: set[str] = set()
         lines: list[str] = []
         _flatten(data, "", lines, keys, 0)
         return Laid("\n".join(lines), frozenset(keys))
+    if "\x1b" in text:
+        text = _COLOURS.sub("", text)
+    if "\r" in text:
+        text = _REDRAWN.sub("", text)  # of a line that was drawn again and again, such as a progress bar, the last state
     if "→" in text or "\t" in text or "|" in text:
-        return Laid(_LINE_NUMBER.sub("", text))
+        text = _LINE_NUMBER.sub("", text)
     return Laid(text)
 
 
-def excerpts(text: str) -> list[str]:
-    """Returns the text in pieces, none of them without a word. Short lines that follow each other share a piece."""
+def excerpts(text: str, *, items: bool = False) -> list[str]:
+    """Returns the text in pieces, none of them without a word. Short lines that follow each other share a piece.
+
+    With `items`, lines are lists as `lay_out` makes them of JSON, and long ones are cut between items.
+    """
     pieces: list[str] = []
     held = ""
     for raw in text.split("\n"):
@@ -71,7 +92,7 @@ def excerpts(text: str) -> list[str]:
             if held:
                 pieces.append(held)
                 held = ""
-            pieces.extend(_long_line(line))
+            pieces.extend(_long_line(line, items))
             continue
         held = f"{held}\n{line}" if held else line
         if len(held) >= _LEAST:
@@ -82,36 +103,50 @@ def excerpts(text: str) -> list[str]:
     return pieces
 
 
-def _long_line(line: str) -> Iterator[str]:
-    """Yields a long line in pieces that stand in it letter for letter.
-
-    It is cut at the ends of sentences and clauses, else at a space, else anywhere.
-    """
+def _long_line(line: str, items: bool) -> Iterator[str]:
+    """Yields a long line in pieces that stand in it letter for letter: sentences or items, short ones joined."""
     start = 0
-    while len(line) - start > _WISHED + _SLACK:
-        at = _last_break(line, start)
+    held = 0  # where the last sentence of the piece ends, as far as it is known
+    for match in (_ITEM_END if items else _SENTENCE_END).finditer(line):
+        end = match.end()
+        if held > start and end - start > _WISHED:
+            yield from _within(line, start, held)
+            start = held
+        held = end
+    if held > start and len(line) - start > _WISHED + _SLACK:
+        yield from _within(line, start, held)
+        start = held
+    yield from _within(line, start, len(line))
+
+
+def _within(line: str, start: int, end: int) -> Iterator[str]:
+    """Yields the line from `start` up to `end`; a sentence that is too long to quote comes in pieces."""
+    while end - start > _LONGEST_SENTENCE:
+        at = _last_break(line, start, end)
+        if end - at < _LEAST:
+            break
         piece = line[start:at].strip()
         if _has_word(piece):
             yield piece
         start = at
-    piece = line[start:].strip()
+    piece = line[start:end].strip()
     if _has_word(piece):
         yield piece
 
 
-def _last_break(line: str, start: int) -> int:
-    """Returns the best end for the piece that begins at `start`."""
-    limit = start + _WISHED
+def _last_break(line: str, start: int, end: int) -> int:
+    """Returns the best end for the piece of a long sentence that begins at `start`."""
+    limit = start + _WISHED + _SLACK
     best = 0
-    for match in _BREAK.finditer(line, start + _SLACK, limit):
+    for match in _CLAUSE_END.finditer(line, start + _SLACK, limit):
         best = match.end()
     if best:
         return best
     space = line.rfind(" ", start + _SLACK, limit)
     if space < 0:
-        space = line.find(" ", limit, limit + _LONGEST_WORD)
-        if space < 0 and len(line) <= limit + _LONGEST_WORD:
-            return len(line)
+        space = line.find(" ", limit, min(end, limit + _LONGEST_WORD))
+        if space < 0 and end <= limit + _LONGEST_WORD:
+            return end
     return space if space > 0 else _last_joint(line, start, limit)
 
 
@@ -132,9 +167,9 @@ def _flatten(data: Any, name: str, lines: list[str], keys: set[str], depth: int)
             if isinstance(item, (dict, list)) and depth < _DEEPEST:
                 _flatten(item, name, lines, keys, depth + 1)
             else:
-                lines.append(f"{name} {_scalar(item)}" if name else _scalar(item))
+                lines.append(f"{name} {write_scalar(item)}" if name else write_scalar(item))
     else:
-        lines.append(f"{name} {_scalar(data)}" if name else _scalar(data))
+        lines.append(f"{name} {write_scalar(data)}" if name else write_scalar(data))
 
 
 def _flatten_object(data: dict[str, Any], name: str, lines: list[str], keys: set[str], depth: int) -> None:
@@ -144,13 +179,13 @@ def _flatten_object(data: dict[str, Any], name: str, lines: list[str], keys: set
         if _PLAIN_KEY.match(key):
             keys.add(key)
         if not isinstance(value, (dict, list)):
-            inline.append(f"{key} {_scalar(value)}")
+            inline.append(f"{key} {write_scalar(value)}")
         elif (short := _on_one_line(key, value, keys)) is not None:
             inline.append(short)
         elif depth < _DEEPEST:
             nested.append((key, value))
         else:
-            inline.append(f"{key} {_scalar(value)}")
+            inline.append(f"{key} {write_scalar(value)}")
     if inline:
         lines.append((f"{name}: " if name else "") + ", ".join(inline))
     for key, value in nested:
@@ -162,18 +197,18 @@ def _on_one_line(key: str, value: dict[str, Any] | list[Any], keys: set[str]) ->
     if isinstance(value, dict):
         if len(value) > 8 or any(isinstance(item, (dict, list)) for item in value.values()):
             return None
-        phrase = f"{key} " + (", ".join(f"{k} {_scalar(v)}" for k, v in value.items()) or "none")
+        phrase = f"{key} " + (", ".join(f"{k} {write_scalar(v)}" for k, v in value.items()) or "none")
         if len(phrase) > _INLINE:
             return None
         keys.update(k for k in value if _PLAIN_KEY.match(k))
         return phrase
     if any(isinstance(item, (dict, list)) for item in value):
         return None
-    phrase = f"{key} " + (" ".join(map(_scalar, value)) or "none")
+    phrase = f"{key} " + (" ".join(map(write_scalar, value)) or "none")
     return phrase if len(phrase) <= _INLINE_LIST else None
 
 
-def _scalar(value: Any) -> str:
+def write_scalar(value: Any) -> str:
     """Returns a scalar as a reader writes it; a long text keeps its lines."""
     if isinstance(value, str):
         return value if "\n" in value else " ".join(value.split())

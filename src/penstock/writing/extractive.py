@@ -15,7 +15,7 @@ import numpy as np
 from penstock.conversation import mark
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Summary
-from penstock.writing.choice import begin_choice
+from penstock.writing.choice import begin_choice, join_excerpts
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
 from penstock.writing.ledger import Fact, Ledger
 from penstock.writing.reading import Speaker, spoken_text
@@ -42,6 +42,7 @@ __all__ = ["ExtractiveWriter"]
 _FOCUS_SHARE = 0.65
 _LONGEST_REQUEST = 600  # characters of one older user message that are quoted before coverage decides
 _REFILLS = 2
+_LAST_TEXTS = 8
 
 _SECTIONS_SHARE = 0.06
 _CONSTRAINTS_SHARE = 0.08
@@ -142,6 +143,7 @@ class ExtractiveWriter:
         people = int(left * self._aims.people_share)
         goals = {entry.number for entry in entries if entry.section is HandoffSection.GOAL}
         choice.take(self._people(shut, people, goals), taken + people)
+        choice.take(self._last_words(shut), choice.tokens + int(left * self._aims.own_share))
         if focus:
             choice.fill(allowed & self._about(focus), taken + int(left * _FOCUS_SHARE))
         choice.fill(allowed, room)
@@ -182,6 +184,16 @@ class ExtractiveWriter:
                 break
         return wanted
 
+    def _last_words(self, shut: Flags) -> list[int]:
+        """Returns what the agent said last, newest text first: what it concluded, decided and planned."""
+        index = self._transcript.index
+        said = np.flatnonzero(index.speakers == Speaker.ASSISTANT)
+        newest = np.unique(index.message_of_source[said])[-_LAST_TEXTS:]
+        wanted: list[int] = []
+        for source in said[np.isin(index.message_of_source[said], newest) & ~shut[said]][::-1].tolist():
+            wanted += range(index.first_excerpt[source], index.first_excerpt[source + 1])
+        return wanted
+
     def _beginning(self, source: int) -> list[int]:
         """Returns the first excerpts of a source, as many as have no more characters than a long request."""
         index = self._transcript.index
@@ -219,15 +231,14 @@ class ExtractiveWriter:
         )
 
     def _render(self, entries: Sequence[HandoffEntry], choice: ExcerptChoice) -> str:
-        index = self._transcript.index
-        by_header: dict[tuple[int, str], list[str]] = {}
+        """Returns the text of entries and excerpts. A blank line stands where something is left out in between."""
+        source_of = self._transcript.index.source_of
+        by_header: dict[tuple[int, str], list[int]] = {}
         for number in sorted(choice.chosen):
-            source = int(index.source_of[number])
-            header = self._heading(source)
-            by_header.setdefault(header, []).append(index.excerpt(number))
+            by_header.setdefault(self._heading(int(source_of[number])), []).append(number)
         context = [
-            HandoffEntry(HandoffSection.CONTEXT, number, "\n".join(lines), label)
-            for (number, label), lines in by_header.items()
+            HandoffEntry(HandoffSection.CONTEXT, number, join_excerpts(self._transcript.index, chosen), label)
+            for (number, label), chosen in by_header.items()
         ]
         return render_handoff([*entries, *sorted(context, key=lambda entry: entry.number)])
 

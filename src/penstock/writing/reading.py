@@ -207,7 +207,7 @@ class Reader:
         if speaker in {Speaker.RESULT, Speaker.CALL}:
             laid = lay_out(clean)
             clean, keys = laid.text, laid.keys
-        draft = _Draft(speaker, tuple(excerpts(clean)), keys)
+        draft = _Draft(speaker, tuple(excerpts(clean, items=bool(keys))), keys)
         if speaker is Speaker.RESULT:
             self._results[text] = draft
         return draft

@@ -15,7 +15,7 @@ import numpy as np
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Image, Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 from penstock.conversation.pairing import calls_by_id
-from penstock.writing.choice import begin_choice
+from penstock.writing.choice import begin_choice, join_excerpts
 from penstock.writing.handoff import header_of
 from penstock.writing.reading import Speaker, spoken_text
 from penstock.writing.stubs import clip
@@ -141,13 +141,13 @@ class WorkMaker:
             if text.strip():
                 yield f"{header_of(number, label)}\n{self._redactor.redact(text)}"
 
-    def _clip_parts(self, place: int, limit: int, lines: dict[tuple[int, str], list[str]]) -> Iterator[str]:
+    def _clip_parts(self, place: int, limit: int, lines: dict[tuple[int, str], str]) -> Iterator[str]:
         message, number = self._transcript.messages[place], self._transcript.numbers[place]
         for part in message.parts:
             label, text = self._said(message, part)
             if isinstance(part, (ToolResult, Opaque)):
                 tag = part.call_id if isinstance(part, ToolResult) else part.kind
-                chosen = "\n".join(lines.get((place, tag), ()))
+                chosen = lines.get((place, tag), "")
                 shown = f"({len(text):,} characters; the lines that matter most)\n{chosen}" if chosen else ""
                 yield f"{header_of(number, label)}\n{shown or f'({len(text):,} characters, left out)'}"
             elif text.strip():
@@ -173,19 +173,19 @@ class WorkMaker:
             case Summary(text=text):
                 return "handoff", text
 
-    def _needed_lines(self, room: int) -> dict[tuple[int, str], list[str]]:
+    def _needed_lines(self, room: int) -> dict[tuple[int, str], str]:
         """Returns the most needed lines of the results, by message and call, within `room` tokens."""
         transcript = self._transcript
         index = transcript.index
         choice = begin_choice(transcript, self._request, self._focus, tokenizer=self._tokenizer)
         gone = np.isin(index.message_of_source, np.array(self._gone, np.int32))
         choice.fill((gone & (index.speakers == Speaker.RESULT))[index.source_of], room)
-        lines: dict[tuple[int, str], list[str]] = {}
+        lines: dict[tuple[int, str], list[int]] = {}
         for number in sorted(choice.chosen):
             source = int(index.source_of[number])
             key = (int(index.message_of_source[source]), index.tags[source])
-            lines.setdefault(key, []).append(index.excerpt(number))
-        return lines
+            lines.setdefault(key, []).append(number)
+        return {key: join_excerpts(index, chosen) for key, chosen in lines.items()}
 
     def _previous(self) -> str:
         texts = [
