@@ -37,6 +37,7 @@ __all__ = ["CompactionResult", "compact", "limits_for_target"]
 
 _HEAD_SHARE = 0.08
 _FRESH_SHARE = 0.4
+_SPENT_OF_THRESHOLD = 0.5  # in a window: a view that is filled further would soon be compacted again
 _TAIL_LEAST = 0.02
 _TAIL_SLOPE = 0.45
 _TAIL_MOST = 0.16
@@ -103,6 +104,7 @@ def limits_for_target(
         protect_first_n=settings.protect_first_n,
         protect_last_n=settings.protect_last_n,
         explicit=True,
+        spend_tokens=target_tokens,
     )
 
 
@@ -131,6 +133,7 @@ def _limits_for_window(
         protect_first_n=settings.protect_first_n,
         protect_last_n=settings.protect_last_n,
         explicit=False,
+        spend_tokens=min(target, int(allowed.threshold_tokens * _SPENT_OF_THRESHOLD)),
     )
 
 

@@ -74,7 +74,9 @@ class Elider:
             return None
         stub = self.stub(part, number)
         count = self._tokenizer.count
-        lines = tell(self._redactor.redact(part.text), limit - count(stub) - 1, self._tokenizer.count_many, request)
+        lines = tell(
+            self._redactor.redact(part.text), limit - count(stub) - 1, self._tokenizer.count_many, request
+        )
         text = f"{stub}\n{lines}" if lines else stub
         if count(text) >= count(part.text) and not part.images:
             return None

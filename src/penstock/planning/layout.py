@@ -19,6 +19,8 @@ from penstock.measure.weigh import message_tokens
 from penstock.writing.reading import spoken_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from penstock.conversation.message import Message
     from penstock.measure.tokens import Tokenizer
     from penstock.planning.elide import Elider
@@ -49,6 +51,8 @@ class PlanLimits(msgspec.Struct, frozen=True):
     protect_last_n: int
     explicit: bool
     """True if the caller named the target."""
+    spend_tokens: int
+    """The size up to which room that is left over is filled; more than the target never is."""
 
 
 class Wishes(msgspec.Struct, frozen=True):
@@ -80,6 +84,8 @@ class Layout(msgspec.Struct, frozen=True):
     tail_start: int
     rewritten: Rewrites
     tokens: int
+    brought: frozenset[int] = frozenset()
+    """Messages that stay only because there is room for them."""
 
     def positions(self, length: int) -> tuple[int, ...]:
         """Returns all positions that stay, in order."""
@@ -116,19 +122,19 @@ class LayoutMaker:
         self.pins = _places_of(wishes.pins, transcript)
         self._fresh = self._find_fresh()
 
-    def lay_out(self, sacrifice: Sacrifice, spare: int = 0) -> Layout:
-        """Returns the layout after this sacrifice; `spare` tokens may go to the tail beyond its ceiling."""
+    def lay_out(self, sacrifice: Sacrifice) -> Layout:
+        """Returns the layout after this sacrifice."""
         limits = self._limits
         length = len(self._transcript.messages)
         hard = sacrifice >= Sacrifice.TAIL
         allowed = limits.fresh_tokens
         if sacrifice >= Sacrifice.FRESH:
             allowed = 0 if sacrifice > Sacrifice.FRESH else self._left_for_fresh()
-        fresh = self._shorten_fresh(allowed)
+        fresh = self.tell_results(self._fresh, allowed)
         # What is fresh has its own share, so the tail is measured by what else stands in it.
-        whole = self._tokens(tuple(self._fresh), {})
-        now = self._tokens(tuple(self._fresh), fresh)
-        tail_limit = 0 if hard else limits.tail_ceiling_tokens + spare
+        whole = self._tokens(self._fresh, {})
+        now = self._tokens(self._fresh, fresh)
+        tail_limit = 0 if hard else limits.tail_ceiling_tokens
         start = self.cuts.tail_start(
             0 if hard else limits.tail_tokens + whole,
             0 if hard else tail_limit + whole,
@@ -161,11 +167,17 @@ class LayoutMaker:
 
     def shorten_head(self, layout: Layout, head_end: int) -> Layout:
         """Returns the layout with a shorter head."""
-        islands = self._islands(head_end, layout.tail_start)
-        length = len(self._transcript.messages)
-        places = (*range(head_end), *islands, *range(layout.tail_start, length))
+        return self._relay(layout, head_end, layout.brought, layout.rewritten)
+
+    def widen(self, layout: Layout, brought: frozenset[int], rewritten: Rewrites) -> Layout:
+        """Returns the layout with messages that were brought back, and with fewer that are rewritten."""
+        return self._relay(layout, layout.head_end, brought, rewritten)
+
+    def _relay(self, layout: Layout, head_end: int, brought: frozenset[int], rewritten: Rewrites) -> Layout:
+        islands = self._islands(head_end, layout.tail_start, brought)
+        places = (*range(head_end), *islands, *range(layout.tail_start, len(self._transcript.messages)))
         return Layout(
-            head_end, islands, layout.tail_start, layout.rewritten, self._tokens(places, layout.rewritten)
+            head_end, islands, layout.tail_start, rewritten, self._tokens(places, rewritten), brought
         )
 
     def tokens_by_part(self, layout: Layout) -> dict[str, int]:
@@ -184,61 +196,62 @@ class LayoutMaker:
                 name = (
                     "messages that belong to these" if place in layout.islands else "end of the conversation"
                 )
-            parts[name] = parts.get(name, 0) + self._size(place, layout.rewritten)
+            parts[name] = parts.get(name, 0) + self.size(place, layout.rewritten)
         return {name: tokens for name, tokens in parts.items() if tokens}
 
     def _first_handoff(self) -> int:
         """Returns the position of the first earlier handoff: the head ends before it, and the new one replaces it."""
         return next(iter(self._transcript.handoffs), len(self._transcript.messages))
 
-    def _islands(self, head_end: int, tail_start: int) -> tuple[int, ...]:
+    def _islands(
+        self, head_end: int, tail_start: int, brought: frozenset[int] = frozenset()
+    ) -> tuple[int, ...]:
         """Returns the messages between head and tail that stay, each with the messages it may not be parted from."""
-        wanted = {*self.pins, *self.open, *(() if self.request is None else (self.request,))}
+        wanted = {*self.pins, *self.open, *brought, *(() if self.request is None else (self.request,))}
         islands: set[int] = set()
         for place in wanted:
             if head_end <= place < tail_start:
                 islands.update(range(*self.cuts.segment(place)))
         return tuple(sorted(place for place in islands if head_end <= place < tail_start))
 
-    def _find_fresh(self) -> dict[int, dict[int, int]]:
-        """Returns the results that nobody has answered yet: by message and place in it, the tokens of each."""
-        fresh: dict[int, dict[int, int]] = {}
+    def _find_fresh(self) -> tuple[int, ...]:
+        """Returns the positions of the messages with results that nobody has answered yet."""
+        fresh: list[int] = []
         messages = self._transcript.messages
         for place in range(len(messages) - 1, -1, -1):
             if messages[place].role is Role.ASSISTANT:
                 break
-            sizes = {
-                at: self._tokenizer.count(part.text)
-                for at, part in enumerate(messages[place].parts)
-                if isinstance(part, ToolResult)
-            }
-            if sizes and place not in self.pins:
-                fresh[place] = sizes
-        return fresh
+            if place not in self.pins and any(isinstance(part, ToolResult) for part in messages[place].parts):
+                fresh.append(place)
+        return tuple(reversed(fresh))
 
     def _left_for_fresh(self) -> int:
         """Returns the tokens for fresh results that all other parts leave, where only what must stay does."""
         others = self.lay_out(Sacrifice.REQUEST).tokens
         return max(0, self._limits.target_tokens - others - _ROOM_FOR_HANDOFF)
 
-    def _shorten_fresh(self, allowed: int) -> Rewrites:
-        """Returns the fresh results that are too long for an equal part of `allowed`, by their most telling lines.
+    def tell_results(self, places: Iterable[int], allowed: int) -> Rewrites:
+        """Returns the results of these messages that are too long for an equal part of `allowed` tokens, shortened.
 
-        What the shorter ones do not need goes to the longer ones.
+        They stay by their most telling lines. What the shorter ones do not need goes to the longer ones.
         """
-        sizes = sorted((size, place, at) for place, parts in self._fresh.items() for at, size in parts.items())
-        request = "" if self.request is None else spoken_text(self._transcript.messages[self.request])
+        messages = self._transcript.messages
+        sizes = sorted(
+            (self._tokenizer.count(part.text), place, at)
+            for place in places
+            for at, part in enumerate(messages[place].parts)
+            if isinstance(part, ToolResult)
+        )
+        request = "" if self.request is None else spoken_text(messages[self.request])
         rewritten: Rewrites = {}
         for left, (size, place, at) in zip(range(len(sizes), 0, -1), sizes, strict=True):
-            share = allowed // left
+            share, part = allowed // left, None
             if size > share:
-                part = self._elider.tell_result(
-                    self._transcript.messages[place], at, self._transcript.numbers[place], share, request
-                )
-                if part is not None:
-                    rewritten.setdefault(place, {})[at] = part
-                    size = self._tokenizer.count(part.text)
-            allowed = max(0, allowed - size)
+                number = self._transcript.numbers[place]
+                part = self._elider.tell_result(messages[place], at, number, share, request)
+            if part is not None:
+                rewritten.setdefault(place, {})[at] = part
+            allowed = max(0, allowed - (size if part is None else self._tokenizer.count(part.text)))
         return rewritten
 
     def _fit_tail(self, start: int, limit: int, fresh: Rewrites) -> tuple[int, Rewrites]:
@@ -266,9 +279,9 @@ class LayoutMaker:
                 if excess <= 0:
                     return rewritten
                 if parts := step(place, excess):
-                    before = self._size(place, rewritten)
+                    before = self.size(place, rewritten)
                     rewritten[place] = {**rewritten.get(place, {}), **parts}
-                    excess -= before - self._size(place, rewritten)
+                    excess -= before - self.size(place, rewritten)
         return rewritten
 
     def _elide_results(self, place: int, _excess: int) -> dict[int, Part]:
@@ -298,7 +311,7 @@ class LayoutMaker:
         parts = self._elider.elide_results(message, number)
         longest = self._longest_text(message)
         if longest is not None:
-            others = self._size(place, {place: parts}) - longest.tokens
+            others = self.size(place, {place: parts}) - longest.tokens
             parts[longest.at] = self._clip(longest, max(_LEAST_REQUEST, room - 2 - others), number)
         return {place: parts} if parts else {}
 
@@ -315,14 +328,15 @@ class LayoutMaker:
     def _clip(self, long: _LongText, limit: int, number: int) -> Text:
         return Text(self._elider.clip(long.text, limit, number, self._tokenizer.count))
 
-    def _size(self, place: int, rewritten: Rewrites) -> int:
+    def size(self, place: int, rewritten: Rewrites) -> int:
+        """Returns the tokens of the message at this position, as it is rewritten."""
         parts = rewritten.get(place)
         if not parts:
             return self._transcript.tokens[place]
         return message_tokens(as_message(Rewritten(place, parts), self._transcript.messages), self._tokenizer)
 
     def _tokens(self, places: range | tuple[int, ...] | list[int], rewritten: Rewrites) -> int:
-        return sum(self._size(place, rewritten) for place in places)
+        return sum(self.size(place, rewritten) for place in places)
 
 
 def _places_of(numbers: frozenset[int], transcript: Transcript) -> frozenset[int]:

@@ -6,6 +6,7 @@ the target, or one error says which parts take how many tokens.
 
 If eliding old results alone gets well below the target, nothing is summarised, and the room that is left goes
 to the most needed lines of the results that were elided. Otherwise a handoff takes the place of the middle.
+Either way a target is spent: where much of it is still left, messages come back whole.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from penstock.conversation import mark
 from penstock.conversation.handles import AFTER, name_message, numbers_after
-from penstock.conversation.message import Message, Part, Role, Summary, Text, ToolResult
+from penstock.conversation.message import Message, Part, Role, Summary, Text, ToolResult, is_request
 from penstock.conversation.pairing import calls_by_id
 from penstock.conversation.rules import UserOpens
 from penstock.conversation.view import Handoff, Kept, Piece, Rewritten, as_message, encode, wire_text
@@ -34,7 +35,7 @@ from penstock.writing.transcript import MODEL, WRITTEN_BY
 from penstock.writing.writer import HandoffMaterial, HandoffText, Surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
@@ -63,6 +64,8 @@ _LEAST_HANDOFF = 60
 _HANDOFF = -1  # the key of a handoff among the sizes
 _LEAST_ELIDED = 12  # tokens that a longer message keeps at least when it is elided
 _ELISION_SHARE = 0.5  # eliding alone must leave half of the target for the lines that are needed
+_UNSPENT = 0.05  # of the target: as much may be left over
+_ROUNDS = 12
 _LONG_RESULT = 200  # characters: of longer results that are alike, the newest stands for all
 
 
@@ -116,6 +119,8 @@ class KeptReasons(msgspec.Struct, frozen=True):
     request: int | None
     pins: frozenset[int]
     open: frozenset[int]
+    brought: frozenset[int]
+    """Those that came back because there was room left."""
     protect_first_n: int
 
 
@@ -201,6 +206,8 @@ def _reason(place: int, standing: KeptReasons, fate: Fate, grown: bool) -> str:
             return reason
     if place < standing.head_end:
         return f"head: one of the first {standing.protect_first_n}"
+    if place in standing.brought:
+        return "room was left for it"
     return "tail: recent" if place >= standing.tail_start else "small enough to stay"
 
 
@@ -221,14 +228,14 @@ def make_plan(
     first = layouts.lay_out(Sacrifice.NOTHING)
     elided = planner.elide_only(first)
     if elided is not None:
-        return planner.widen_tail(first, elided)
+        return elided
     writer = order.make_writer(planner.material)
     for sacrifice in Sacrifice:  # the head gives way first, then the tail, then the middle of the request
         layout = first if sacrifice is Sacrifice.NOTHING else layouts.lay_out(sacrifice)
         if layout.tokens + planner.least_handoff(layout, sacrifice) <= target:
             plan = planner.summarise(layout, writer)
             if plan.tokens_after <= target:
-                return plan
+                return planner.spend(plan, layout, writer)
     raise planner.too_small(layout)
 
 
@@ -250,9 +257,7 @@ class _Planner:
             limits.handoff_tokens,
             prose,
         )
-        self._elider = Elider(
-            self.material.calls, order.tokenizer, order.redactor, order.wishes.recall_tool
-        )
+        self._elider = Elider(self.material.calls, order.tokenizer, order.redactor, order.wishes.recall_tool)
         self.layouts = LayoutMaker(transcript, limits, order.wishes, self._elider, order.tokenizer)
 
     def least_handoff(self, layout: Layout, sacrifice: Sacrifice) -> int:
@@ -311,16 +316,10 @@ class _Planner:
         total = sum(self._sizes(rewritten))
         if total > _ELISION_SHARE * target:
             return None
-        rewritten = self._restore_lines(rewritten, target - total)
+        rewritten = self._restore_lines(rewritten, self._limits.spend_tokens - total)
+        rewritten = self._restore_messages(rewritten, newest)
         pieces = tuple(_piece(place, rewritten) for place in range(len(messages)))
         return self._weigh(pieces, layout)
-
-    def widen_tail(self, layout: Layout, elided: Plan) -> Plan:
-        """Returns the plan with a larger tail, where the tail had to shrink and much room is left over."""
-        spare = int(_ELISION_SHARE * self._limits.target_tokens) - elided.tokens_after
-        if not layout.rewritten or spare <= 0:
-            return elided
-        return self.elide_only(self.layouts.lay_out(Sacrifice.NOTHING, spare)) or elided
 
     def _newest_copies(self) -> dict[str, int]:
         """Returns for each long result the number of the newest message that holds it."""
@@ -363,6 +362,37 @@ class _Planner:
             if sum(self._sizes(restored)) <= self._limits.target_tokens or not choice.drop_last():
                 return restored
 
+    def _restore_messages(self, rewritten: Rewrites, newest: dict[str, int]) -> Rewrites:
+        """Returns the elided messages without those that still fit whole, people's and the newest first.
+
+        Results that stand again in a newer message come last. Where much room is left in the end, and only
+        results that are too large for it, they get more of their lines.
+        """
+        sizes = self._sizes(rewritten)
+        left = self._limits.spend_tokens - sum(sizes)
+        whole = self._transcript.tokens
+        restored = dict(rewritten)
+        copies = {place for place in rewritten if self._elide_copies(place, newest)}
+        for place in sorted(self._by_need(rewritten), key=copies.__contains__):
+            more = whole[place] - sizes[place]
+            if more <= left:
+                del restored[place]
+                left -= more
+        for place in self._by_need(restored):
+            if left <= _UNSPENT * self._limits.spend_tokens:
+                break
+            told = self.layouts.tell_results([place], sizes[place] + left - _LEAST_ELIDED)
+            more = self.layouts.size(place, {place: restored[place] | told.get(place, {})}) - sizes[place]
+            if 0 < more <= left:
+                restored[place] = restored[place] | told[place]
+                left -= more
+        return restored
+
+    def _by_need(self, places: Iterable[int]) -> list[int]:
+        """Returns the positions in the order in which they come back where room is left: people's and newest first."""
+        messages = self._transcript.messages
+        return sorted(places, key=lambda place: (not is_request(messages[place]), -place))
+
     def _add_lines(self, rewritten: Rewrites, choice: ExcerptChoice) -> Rewrites:
         index = self._transcript.index
         lines: dict[tuple[int, str], list[int]] = {}
@@ -375,7 +405,9 @@ class _Planner:
             parts = dict(restored[place])
             for at, part in parts.items():
                 if isinstance(part, ToolResult) and part.call_id == call_id:
-                    parts[at] = msgspec.structs.replace(part, text=f"{part.text}\n{join_excerpts(index, chosen)}")
+                    parts[at] = msgspec.structs.replace(
+                        part, text=f"{part.text}\n{join_excerpts(index, chosen)}"
+                    )
                     break
             restored[place] = parts
         return restored
@@ -398,7 +430,7 @@ class _Planner:
         stays = layout.positions(len(transcript.messages))
         at = layout.head_end if role is not None else self._next_speaker(layout)
         room = limits.target_tokens - layout.tokens
-        budget = room if limits.explicit else min(room, limits.handoff_tokens)
+        budget = min(room, max(limits.handoff_tokens, limits.spend_tokens - layout.tokens))
         beside = Surroundings(
             request=self.layouts.request,
             kept=frozenset(stays),
@@ -427,11 +459,82 @@ class _Planner:
             if written.text or self._needs_opening(layout):
                 summary = Summary(f"{note}\n{written.text}".rstrip(), writer.mark_version, attributes)
                 pieces = [*kept[:at], Handoff(summary, gone, role), *kept[at:]]
-            plan = self._weigh(tuple(pieces), layout, written, budget)
+            plan = self._weigh(tuple(pieces), layout, written, min(budget, limits.handoff_tokens))
             over = plan.tokens_after - limits.target_tokens
             if over <= 0 or not written.text:
                 return plan
             budget -= over + 1
+
+    def spend(self, plan: Plan, layout: Layout, writer: HandoffWriter) -> Plan:
+        """Returns the plan with messages brought back whole while much of the target is unused and one would fit.
+
+        Each that comes back spares the handoff its excerpts, so this takes a few rounds.
+        """
+        granted = self._limits.spend_tokens
+        for _ in range(_ROUNDS):
+            left = granted - plan.tokens_after
+            if left <= _UNSPENT * granted:
+                break
+            wider = self._bring_back(layout, left)
+            if wider is None:
+                break
+            fuller = self.summarise(wider, writer)
+            if fuller.tokens_after > self._limits.target_tokens:
+                break
+            plan, layout = fuller, wider
+        return plan
+
+    def _bring_back(self, layout: Layout, room: int) -> Layout | None:
+        """Returns the layout with what fits the room: messages that it shortens whole, and others that it leaves out.
+
+        A message that is out comes back with those it may not be parted from. None where nothing fits.
+        """
+        layouts, whole = self.layouts, self._transcript.tokens
+        stays = set(layout.positions(len(whole)))
+        handoffs = set(self._transcript.handoffs)
+        rewritten = dict(layout.rewritten)
+        brought = set(layout.brought)
+        for place in self._by_need(range(layouts.system_end, len(whole))):
+            if place in stays:
+                more = whole[place] - layouts.size(place, rewritten)
+                if place in rewritten and more <= room:
+                    del rewritten[place]
+                    room -= more
+                continue
+            segment = range(*layouts.cuts.segment(place))
+            tokens = sum(whole[one] for one in segment if one not in stays)
+            if tokens <= room and not handoffs.intersection(segment):
+                stays.update(segment)
+                brought.update(segment)
+                room -= tokens
+        if room > _UNSPENT * self._limits.spend_tokens:
+            self._bring_in_part(stays, brought, rewritten, room)
+        if len(brought) == len(layout.brought) and rewritten == layout.rewritten:
+            return None
+        return layouts.widen(layout, frozenset(brought), rewritten)
+
+    def _bring_in_part(self, stays: set[int], brought: set[int], rewritten: Rewrites, room: int) -> None:
+        """Adds the newest message whose results are too large to come back whole, with the lines that fit the room."""
+        layouts, messages = self.layouts, self._transcript.messages
+        handoffs = set(self._transcript.handoffs)
+        for place in self._by_need(range(layouts.system_end, len(messages))):
+            if place in stays and place not in rewritten:
+                continue
+            if not any(isinstance(part, ToolResult) for part in messages[place].parts):
+                continue
+            segment = [place] if place in stays else [*range(*layouts.cuts.segment(place))]
+            if handoffs.intersection(segment):
+                continue
+            now = sum(layouts.size(one, rewritten) for one in segment if one in stays)
+            bare = layouts.tell_results(segment, 0)
+            least = sum(layouts.size(one, rewritten | bare) for one in segment)
+            told = layouts.tell_results(segment, max(0, room + now - least))
+            more = sum(layouts.size(one, rewritten | told) for one in segment) - now
+            if 0 < more <= room:
+                stays.update(segment)
+                brought.update(segment)
+                rewritten.update(told)
+                return
 
     def _note(self, budget: int, writer: HandoffWriter) -> str:
         """Returns the first line of a handoff of at most so many tokens."""
@@ -522,6 +625,7 @@ class _Planner:
                 request=layouts.request,
                 pins=layouts.pins,
                 open=frozenset(layouts.open),
+                brought=layout.brought,
                 protect_first_n=self._limits.protect_first_n,
             ),
             tokens_after=total,

@@ -68,7 +68,9 @@ def lay_out(text: str) -> Laid:
     if "\x1b" in text:
         text = _COLOURS.sub("", text)
     if "\r" in text:
-        text = _REDRAWN.sub("", text)  # of a line that was drawn again and again, such as a progress bar, the last state
+        text = _REDRAWN.sub(
+            "", text
+        )  # of a line that was drawn again and again, such as a progress bar, the last state
     if "→" in text or "\t" in text or "|" in text:
         text = _LINE_NUMBER.sub("", text)
     return Laid(text)

@@ -143,7 +143,8 @@ class ExtractiveWriter:
         people = int(left * self._aims.people_share)
         goals = {entry.number for entry in entries if entry.section is HandoffSection.GOAL}
         choice.take(self._people(shut, people, goals), taken + people)
-        choice.take(self._last_words(shut), choice.tokens + int(left * self._aims.own_share))
+        own_share = self._aims.own_share / 3 if focus else self._aims.own_share
+        choice.take(self._last_words(shut), choice.tokens + int(left * own_share))
         if focus:
             choice.fill(allowed & self._about(focus), taken + int(left * _FOCUS_SHARE))
         choice.fill(allowed, room)

@@ -16,11 +16,12 @@ from penstock.planning.elide import Elider
 from penstock.redaction import Redactor
 from penstock.writing.stubs import clip
 
-COUNT = tokenizer_for(None).count
+TOKENIZER = tokenizer_for(None)
+COUNT = TOKENIZER.count
 
 
 def elider(*calls, recall=None):
-    return Elider({call.call_id: call for call in calls}, Redactor(), recall)
+    return Elider({call.call_id: call for call in calls}, TOKENIZER, Redactor(), recall)
 
 
 READ = ToolCall("c1", "read_file", '{"path": "config.py"}')

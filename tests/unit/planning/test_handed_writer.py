@@ -44,7 +44,7 @@ def test_the_handoff_is_the_writers(target):
     assert handoff.count("silent pond") > 3
     assert result.receipt.tokens_after <= target
     assert result.receipt.facts_struck == 3
-    assert result.verdicts[1].reason == "older than the tail: 2 excerpts in the handoff"
+    assert "older than the tail: 2 excerpts in the handoff" in {verdict.reason for verdict in result.verdicts}
     material, budget, beside = asked[-1]
     assert material.handoff_tokens >= budget > 0
     assert beside.kept >= beside.kept_verbatim

@@ -73,12 +73,37 @@ class TestExcerpts:
             "value_1 is here, and that is all"
         ]
 
-    def test_a_long_line_is_cut_at_the_end_of_a_clause(self):
-        line = "The first part of this sentence is here, and the second part of it follows there, while the third one ends it all at last, late."
+    def test_a_long_line_is_cut_between_its_sentences(self):
+        line = (
+            "The first sentence says that the port is 5433 and nothing else of interest. The second one is about "
+            "`pool_size` (it is 20). The third is short. The fourth ends it all, at last, late."
+        )
         pieces = excerpts(line)
         assert len(pieces) > 1
-        assert pieces[0].endswith(",")
+        assert all(piece.endswith(".") for piece in pieces)
         assert " ".join(pieces) == line
+
+    def test_a_sentence_stays_whole_up_to_what_can_be_quoted(self):
+        line = "The first part of this sentence is here, and the second part of it follows there, while the third one ends it all at last, late."
+        assert excerpts(line) == [line]
+
+    def test_a_sentence_that_is_too_long_is_cut_at_the_ends_of_clauses(self):
+        line = "one clause of it names value_%d and goes on, " * 8 % tuple(range(8)) + "and here it ends."
+        pieces = excerpts(line)
+        assert len(pieces) > 1
+        assert all(piece.endswith(",") for piece in pieces[:-1])
+        assert " ".join(pieces) == line
+
+    def test_a_list_is_cut_between_its_items(self):
+        line = ", ".join(f"item_{n} value number {n}" for n in range(12))
+        pieces = excerpts(line, items=True)
+        assert len(pieces) > 2
+        assert " ".join(pieces) == line
+        assert all(piece.rstrip(",").split(", ")[-1].startswith("item_") for piece in pieces)
+
+    def test_colour_codes_and_earlier_states_of_a_progress_bar_are_left_out(self):
+        text = "\x1b[31mFAILED\x1b[0m test_ports.py\n 10 %\r 50 %\rfetched 17 packages in 3 s"
+        assert lay_out(text).text == "FAILED test_ports.py\nfetched 17 packages in 3 s"
 
     def test_a_chinese_text_is_cut_at_its_own_marks(self):
         text = "客户要求尽快发货，订单编号是88213。" * 12
