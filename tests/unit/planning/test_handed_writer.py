@@ -28,7 +28,7 @@ class Haiku:
         lines = ["an old silent pond", "a frog jumps into the pond", "splash! silence again"] * 200
         while lines and measure("\n".join(lines)) > budget:
             lines.pop()
-        return HandoffText("\n".join(lines), quoted={1: 2}, struck=3)
+        return HandoffText("\n".join(lines), quoted={20: 2}, struck=3)
 
 
 def compress(messages, target, asked):
