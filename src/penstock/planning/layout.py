@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
-from penstock.conversation.message import Part, Role, Text, last_request, leading_system
+from penstock.conversation.message import Part, Role, Text, leading_system
 from penstock.conversation.repair import open_calls
+from penstock.conversation.speakers import last_request
 from penstock.conversation.view import Rewritten, as_message
 from penstock.measure.weigh import message_tokens
 

@@ -15,6 +15,7 @@ import numpy as np
 from penstock.conversation import mark
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Summary
+from penstock.conversation.speakers import people_in
 from penstock.writing.choice import begin_choice
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
 from penstock.writing.ledger import Fact, Ledger
@@ -271,6 +272,8 @@ class ExtractiveWriter:
                 label = call.name if call else "tool"
             case Speaker.HANDOFF:
                 label = tag.partition(" ")[2]
+            case Speaker.HARNESS:
+                label = tag
             case speaker:
                 label = speaker.name.lower()
         return re.sub(r"[\]\n\r]", "", label)[:60]
@@ -391,8 +394,7 @@ class _Sections:
         "continue", the one before it; then the first request, as the goal.
         """
         transcript = self._transcript
-        index = transcript.index
-        spoken = np.unique(index.message_of_source[index.speakers == Speaker.USER]).tolist()
+        spoken = people_in(transcript.messages)
         entries: list[HandoffEntry] = []
         if request is not None:
             entries.append(self._quote(HandoffSection.ACTIVE_TASK, request, max(24, budget // 100)))
