@@ -462,16 +462,15 @@ def _skip_blanks(text: str, at: int, end: int) -> int:
 
 
 def _join(text: str, spans: Sequence[_Span]) -> tuple[VoicedPart, ...]:
-    """Returns the spans as parts; neighbours of one voice are one, and blanks between harness texts are theirs."""
+    """Returns the spans as parts; blanks between harness texts are theirs."""
     joined: list[_Span] = []
     for span in spans:
         if span.start == span.end:
             continue
         voice = span.voice
-        if voice is Voice.PERSON and joined and text[span.start : span.end].isspace():
-            voice = joined[-1].voice
-        if joined and joined[-1].voice is voice:
-            joined[-1] = _Span(voice, joined[-1].start, span.end)
+        blank = text[span.start : span.end].isspace()
+        if joined and (blank or voice is joined[-1].voice is Voice.PERSON):
+            joined[-1] = _Span(joined[-1].voice, joined[-1].start, span.end)
         else:
             joined.append(_Span(voice, span.start, span.end))
     if len(joined) > 1 and joined[0].voice is Voice.PERSON and text[: joined[0].end].isspace():

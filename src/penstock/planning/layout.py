@@ -7,6 +7,7 @@ segment, then the middle of the user's last request.
 from __future__ import annotations
 
 from enum import IntEnum
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
@@ -16,15 +17,18 @@ from penstock.conversation.repair import open_calls
 from penstock.conversation.speakers import last_request
 from penstock.conversation.view import Rewritten, as_message
 from penstock.measure.weigh import message_tokens
+from penstock.writing.transcript import Cuts
 
 if TYPE_CHECKING:
     from penstock.conversation.message import Message
     from penstock.measure.tokens import Tokenizer
     from penstock.planning.elide import Elider
-    from penstock.writing.transcript import Cuts, Transcript
+    from penstock.writing.transcript import Transcript
 
 __all__ = ["Layout", "LayoutMaker", "PlanLimits", "Rewrites", "Sacrifice", "Wishes"]
 
+_LEAST_HARNESS = 40  # tokens of one harness text in a user message that stays,
+_HARNESS_SHARE = 0.02  # or this share of the target, where that is more
 _SHORT_TEXT = 60  # tokens: an assistant's text in the tail is not clipped below this
 _LEAST_REQUEST = 24
 _ROOM_FOR_HANDOFF = 150  # tokens: a request that must be clipped leaves them for constraints and the mark
@@ -105,11 +109,17 @@ class LayoutMaker:
         self._limits = limits
         self._elider = elider
         self._tokenizer = tokenizer
-        self.cuts: Cuts = transcript.cuts()
         self.request = last_request(transcript.messages)
         self.system_end = leading_system(transcript.messages)
         self.open = open_calls(transcript.messages)
         self.pins = _places_of(wishes.pins, transcript)
+        # Harness text gives way before anything else does: all that follows plans with what is left of it.
+        self._trimmed = self._trim_harness(max(_LEAST_HARNESS, int(limits.target_tokens * _HARNESS_SHARE)))
+        self._sizes = list(transcript.tokens)
+        for place in self._trimmed:
+            self._sizes[place] = self._size(place, self._trimmed)
+        before = [0, *accumulate(self._sizes)]
+        self.cuts = Cuts(transcript.legal, tuple(before))
 
     def lay_out(self, sacrifice: Sacrifice, spare: int = 0) -> Layout:
         """Returns the layout after this sacrifice; `spare` tokens may go to the tail beyond its ceiling."""
@@ -123,7 +133,8 @@ class LayoutMaker:
             1 if hard else limits.protect_last_n,
             self.system_end,
         )
-        start, rewritten = self._fit_tail(start, tail_limit)
+        start, shrunk = self._fit_tail(start, tail_limit)
+        rewritten = {**self._trimmed, **shrunk}
         head_end = self.system_end
         if sacrifice < Sacrifice.HEAD:
             system = self.cuts.tokens(0, self.system_end)
@@ -144,8 +155,9 @@ class LayoutMaker:
                 **rewritten,
                 **self._clip_request(max(room - for_handoff, min(room, 2 * _LEAST_REQUEST))),
             }
-        tokens = self._tokens((*range(head_end), *islands, *range(start, length)), rewritten)
-        return Layout(head_end, islands, start, rewritten, tokens)
+        places = (*range(head_end), *islands, *range(start, length))
+        rewritten = {place: parts for place, parts in rewritten.items() if place in places}
+        return Layout(head_end, islands, start, rewritten, self._tokens(places, rewritten))
 
     def shorten_head(self, layout: Layout, head_end: int) -> Layout:
         """Returns the layout with a shorter head."""
@@ -200,9 +212,9 @@ class LayoutMaker:
             start = shorter
 
     def _shrink(self, start: int, limit: int) -> Rewrites:
-        sizes = self._transcript.tokens
+        sizes = self._sizes
         places = range(start, len(sizes))
-        rewritten: Rewrites = {}
+        rewritten: Rewrites = {place: parts for place, parts in self._trimmed.items() if place >= start}
         excess = sum(sizes[place] for place in places) - limit
         if excess <= 0:
             return rewritten
@@ -239,15 +251,29 @@ class LayoutMaker:
     def _clip_request(self, room: int) -> Rewrites:
         """Returns the last request with its longest text clipped, so that the message takes at most `room` tokens."""
         place = self.request
-        if place is None or place in self.pins or self._transcript.tokens[place] <= room:
+        if place is None or place in self.pins or self._sizes[place] <= room:
             return {}
         message, number = self._transcript.messages[place], self._transcript.numbers[place]
-        parts = self._elider.elide_results(message, number)
-        longest = self._longest_text(message)
+        parts = {**self._trimmed.get(place, {}), **self._elider.elide_results(message, number)}
+        longest = self._longest_text(as_message(Rewritten(place, parts), self._transcript.messages))
         if longest is not None:
             others = self._size(place, {place: parts}) - longest.tokens
             parts[longest.at] = self._clip(longest, max(_LEAST_REQUEST, room - 2 - others), number)
         return {place: parts} if parts else {}
+
+    def _trim_harness(self, limit: int) -> Rewrites:
+        """Returns every user message in which a harness says much, with no more of it than `limit` tokens a part."""
+        transcript = self._transcript
+        newest: dict[str, int] = {}
+        trimmed: Rewrites = {}
+        for place in range(len(transcript.messages) - 1, self.system_end - 1, -1):
+            message = transcript.messages[place]
+            if message.role is not Role.USER or place in self.pins or transcript.tokens[place] <= limit:
+                continue
+            number = transcript.numbers[place]
+            if parts := self._elider.trim_harness(message, number, limit, self._tokenizer.count, newest):
+                trimmed[place] = parts
+        return trimmed
 
     def _longest_text(self, message: Message) -> _LongText | None:
         """Returns the text of the message that has most tokens, the last of those that have as many."""
