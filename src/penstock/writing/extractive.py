@@ -300,9 +300,7 @@ class _Sections:
         """True if a model wrote sections of the handoff, now or in the one that it follows."""
         return self._prose is not None and bool(self._prose.entries)
 
-    def write(
-        self, budget: int, beside: Surroundings
-    ) -> tuple[list[HandoffEntry], int]:
+    def write(self, budget: int, beside: Surroundings) -> tuple[list[HandoffEntry], int]:
         """Returns the entries within their share of the budget, and how many values had to be struck in them.
 
         Constraints come first, then the goal, the task and the history.
@@ -321,8 +319,10 @@ class _Sections:
         ]
         share = max(int(budget * _CONSTRAINTS_SHARE), min(_CONSTRAINTS_LEAST, budget // 3))
         entries = self._quote_in_full(request, kept_verbatim, budget)
-        entries += self._goal(request, kept_verbatim, budget)
-        quoted = "".join(entry.text for entry in entries)
+        goal = self._goal(request, kept_verbatim, budget)
+        small = budget < self._aims.sections_from_tokens  # no room to say anything twice
+        quoted = "".join(entry.text for entry in (*entries, *(goal if small else ())))
+        entries += goal
         entries += self._take([one for one in constraints if one.text not in quoted], share)
         entries += self._rules(ledger, gone, beside.shown_texts, share // 2)
         if budget >= self._aims.sections_from_tokens:
@@ -420,9 +420,7 @@ class _Sections:
             limit = max(budget // 25, min(_GOAL_TOKENS, budget // 3))
         return [self._quote(HandoffSection.GOAL, first, limit)] if limit else []
 
-    def _rules(
-        self, ledger: Ledger, gone: set[int], shown: Sequence[str], share: int
-    ) -> list[HandoffEntry]:
+    def _rules(self, ledger: Ledger, gone: set[int], shown: Sequence[str], share: int) -> list[HandoffEntry]:
         """Returns the rules in force that no longer stand in the view; where not all fit, what names them."""
         rules = [
             HandoffEntry(HandoffSection.CONSTRAINTS, rule.number, rule.text, rule.label)
@@ -432,7 +430,7 @@ class _Sections:
         taken = self._take(rules, share)
         left = {(rule.number, rule.label) for rule in rules if rule not in taken}
         names = [
-            HandoffEntry(HandoffSection.CONSTRAINTS, number, f"(rules in force: {label})")
+            HandoffEntry(HandoffSection.CONSTRAINTS, number, f"rules in force: {label}")
             for number, label in sorted(left)
         ]
         plain = [msgspec.structs.replace(entry, label="") for entry in taken]

@@ -53,7 +53,10 @@ def rules_in(part: VoicedPart) -> tuple[str, ...]:
     named = _RULES_FILE.search(part.text)
     if named is None and _RULES_TAG.match(part.text) is None:
         return ()
-    lines = (line.strip().lstrip("-*•>0123456789. ") for line in part.text[named.start() if named else 0 :].split("\n"))
+    lines = (
+        line.strip().lstrip("-*•>0123456789. ")
+        for line in part.text[named.start() if named else 0 :].split("\n")
+    )
     return tuple(
         dict.fromkeys(
             line
@@ -98,7 +101,10 @@ def shorten_harness(part: VoicedPart, limit: int, count: Callable[[str], int], n
     shown = [line for place, line in enumerate(inner) if place in kept]
     if not shown:
         opening = tag[0] if tag is not None and closing else ""
-        shown = [opening + clip(body[len(opening) : len(body) - len(closing)].strip(), max(12, limit // 2), count, "…")]
+        shown = [
+            opening
+            + clip(body[len(opening) : len(body) - len(closing)].strip(), max(12, limit // 2), count, "…")
+        ]
     return before + "\n".join([*shown, f"[… {note} …]", *([closing] if closing else [])]) + after
 
 

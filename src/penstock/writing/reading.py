@@ -29,7 +29,7 @@ from penstock.conversation.message import (
     ToolCall,
     ToolResult,
 )
-from penstock.conversation.speakers import Voice, part_voices, person_words
+from penstock.conversation.speakers import Voice, part_voices, person_words, typed_command
 from penstock.writing.excerpts import excerpts, lay_out
 from penstock.writing.handoff import HandoffEntry, HandoffSection, parse_handoff
 from penstock.writing.ledger import Fact, facts_in
@@ -277,14 +277,8 @@ def _voices(message: Message, entries: list[HandoffEntry]) -> Iterator[tuple[Spe
     """Yields each voice of a message with its tag and text; adds older handoffs to `entries`."""
     for part in message.parts:
         match part:
-            case Text(text=text) if message.role is Role.USER:
-                for voice, said in part_voices(text):
-                    if voice is Voice.PERSON:
-                        yield Speaker.USER, "", said
-                    else:
-                        yield Speaker.HARNESS, voice.value, said
             case Text(text=text):
-                yield _SPEAKERS[message.role], "", text
+                yield from _texts(message.role, text)
             case Reasoning(text=text):
                 yield Speaker.ASSISTANT, "", text
             case ToolCall(name=name, arguments=arguments):
@@ -302,6 +296,18 @@ def _voices(message: Message, entries: list[HandoffEntry]) -> Iterator[tuple[Spe
                 pass
 
 
+def _texts(role: Role, text: str) -> Iterator[tuple[Speaker, str, str]]:
+    """Yields a text with its speaker and tag; in a user message each voice for itself."""
+    if role is not Role.USER:
+        yield _SPEAKERS[role], "", text
+        return
+    for voice, said in part_voices(text):
+        if voice is Voice.PERSON:
+            yield Speaker.USER, "", said
+        else:
+            yield Speaker.HARNESS, voice.value, said
+
+
 _SPEAKERS: dict[Role, Speaker] = {
     Role.USER: Speaker.USER,
     Role.ASSISTANT: Speaker.ASSISTANT,
@@ -315,7 +321,7 @@ def spoken_text(message: Message) -> str:
 
     Of a user message that is what a person typed; all of it where only a harness speaks.
     """
-    if message.role is Role.USER and (typed := person_words(message)):
+    if message.role is Role.USER and (typed := person_words(message) or typed_command(message)):
         return typed
     return "\n".join(part.text for part in message.parts if isinstance(part, Text))
 
@@ -416,7 +422,9 @@ class Index:
         np.minimum.at(self.crowd, distinct, np.repeat(sizes.astype(np.int32), sizes))
         for source, tag in zip(fresh, tags, strict=True):
             if source.speaker is Speaker.HARNESS:
-                self.said[source.distinct] |= tag == Voice.SUMMARY  # somebody said it, before it was summed up
+                self.said[source.distinct] |= (
+                    tag == Voice.SUMMARY
+                )  # somebody said it, before it was summed up
             elif source.speaker is not Speaker.RESULT:
                 self.said[source.distinct] = True
                 if source.speaker is Speaker.ASSISTANT:
