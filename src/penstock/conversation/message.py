@@ -31,8 +31,6 @@ __all__ = [
     "Text",
     "ToolCall",
     "ToolResult",
-    "is_request",
-    "last_request",
     "leading_system",
 ]
 
@@ -121,20 +119,6 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     role: Role
     parts: tuple[Part, ...]
     origin: Any = None
-
-
-def is_request(message: Message) -> bool:
-    """Returns whether the user speaks in the message: not only results of tools or a handoff."""
-    if message.role is not Role.USER:
-        return False
-    if any(isinstance(part, Text) and part.text.strip() for part in message.parts):
-        return True
-    return any(isinstance(part, Image) for part in message.parts)
-
-
-def last_request(messages: Sequence[Message]) -> int | None:
-    """Returns the position of the last message in which the user speaks, None where there is none."""
-    return next((place for place in range(len(messages) - 1, -1, -1) if is_request(messages[place])), None)
 
 
 def leading_system(messages: Sequence[Message]) -> int:

@@ -25,7 +25,7 @@ import msgspec
 
 from penstock.conversation.handles import Runs, join_runs, read_runs, write_runs
 from penstock.conversation.identity import chain_ids
-from penstock.conversation.message import is_request
+from penstock.conversation.speakers import is_request
 from penstock.writing.handoff import NODE_HEADER, OUTLINE
 
 if TYPE_CHECKING:

@@ -135,7 +135,7 @@ class OutlineWriter(ExtractiveWriter):
 
     def write(self, budget: int, measure: Measure, beside: Surroundings) -> OutlineText:
         """Returns a handoff of at most `budget` tokens: first the outline, which lasts, then the sections."""
-        entries, struck = self._sections.write(budget, beside.request, beside.kept_verbatim)
+        entries, struck = self._sections.write(budget, beside)
         everything = self._all_parts(beside.kept)
         as_told = {part.handles: part.node() for part in everything if part.text}
         room = budget - measure(render_handoff(entries)) - 5

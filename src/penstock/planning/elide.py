@@ -11,6 +11,8 @@ import msgspec
 
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Image, Message, Part, Text, ToolCall, ToolResult
+from penstock.conversation.speakers import Voice, VoicedPart, part_voices
+from penstock.writing.harness import shorten_harness
 from penstock.writing.stubs import clip, describe
 from penstock.writing.telling import tell
 
@@ -25,6 +27,7 @@ __all__ = ["Elider"]
 _SMALLEST_RESULT = 200  # characters: a shorter one stays
 _LONGEST_LEAF = 200  # characters of one text in the arguments of a call
 _LEAF_HEAD = 60
+_LEAST_COPY = 24  # tokens of a harness text that stands again in a later message
 
 
 class Elider:
@@ -90,6 +93,37 @@ class Elider:
                 shorter = self._shorten_json(part.arguments, number)
                 if shorter is not None:
                     parts[place] = msgspec.structs.replace(part, arguments=shorter)
+        return parts
+
+    def trim_harness(
+        self, message: Message, number: int, limit: int, count: Callable[[str], int], newest: dict[str, int]
+    ) -> dict[int, Part]:
+        """Returns the texts in which a harness says more than `limit` tokens with its telling lines; a person's words stay.
+
+        `newest` knows the long harness texts of later messages, with their numbers, and learns those of this one: of
+        texts that are alike the newest stands for all.
+        """
+        parts: dict[int, Part] = {}
+        for place, part in enumerate(message.parts):
+            if not isinstance(part, Text) or len(part.text) <= limit:
+                continue
+            voices = part_voices(part.text)
+            if all(one.voice is Voice.PERSON for one in voices):
+                continue
+            written: list[str] = []
+            for one in voices:
+                if one.voice is Voice.PERSON or len(one.text) <= limit:
+                    written.append(one.text)
+                    continue
+                clean = VoicedPart(one.voice, self._redactor.redact(one.text))
+                known = newest.setdefault(one.text.strip(), number)
+                copy = f", the same as {name_message(known)}" if known != number else ""
+                note = f"all of it: {name_message(number)}{self._recall}{copy}"
+                shorter = shorten_harness(clean, _LEAST_COPY if copy else limit, count, note)
+                written.append(shorter if len(shorter) < len(one.text) else one.text)
+            shortened = "".join(written)
+            if len(shortened) < len(part.text):
+                parts[place] = Text(self._redactor.redact(shortened))
         return parts
 
     def clip(self, text: str, limit: int, number: int, count: Callable[[str], int]) -> str:

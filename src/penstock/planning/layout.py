@@ -8,15 +8,18 @@ the tail down to its last segment, then those results, then the middle of the us
 from __future__ import annotations
 
 from enum import IntEnum
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
-from penstock.conversation.message import Part, Role, Text, ToolResult, last_request, leading_system
+from penstock.conversation.message import Part, Role, Text, ToolResult, leading_system
 from penstock.conversation.repair import open_calls
+from penstock.conversation.speakers import last_request
 from penstock.conversation.view import Rewritten, as_message
 from penstock.measure.weigh import message_tokens
 from penstock.writing.reading import spoken_text
+from penstock.writing.transcript import Cuts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,10 +27,12 @@ if TYPE_CHECKING:
     from penstock.conversation.message import Message
     from penstock.measure.tokens import Tokenizer
     from penstock.planning.elide import Elider
-    from penstock.writing.transcript import Cuts, Transcript
+    from penstock.writing.transcript import Transcript
 
 __all__ = ["Layout", "LayoutMaker", "PlanLimits", "Rewrites", "Sacrifice", "Wishes"]
 
+_LEAST_HARNESS = 40  # tokens of one harness text in a user message that stays,
+_HARNESS_SHARE = 0.02  # or this share of the target, where that is more
 _SHORT_TEXT = 60  # tokens: an assistant's text in the tail is not clipped below this
 _LEAST_REQUEST = 24
 _ROOM_FOR_HANDOFF = 150  # tokens: a request that must be clipped leaves them for constraints and the mark
@@ -115,12 +120,18 @@ class LayoutMaker:
         self._limits = limits
         self._elider = elider
         self._tokenizer = tokenizer
-        self.cuts: Cuts = transcript.cuts()
         self.request = last_request(transcript.messages)
         self.system_end = leading_system(transcript.messages)
         self.open = open_calls(transcript.messages)
         self.pins = _places_of(wishes.pins, transcript)
         self._fresh = self._find_fresh()
+        # Harness text gives way before anything else does: all that follows plans with what is left of it.
+        self._trimmed = self._trim_harness(max(_LEAST_HARNESS, int(limits.target_tokens * _HARNESS_SHARE)))
+        self._sizes = list(transcript.tokens)
+        for place in self._trimmed:
+            self._sizes[place] = self.size(place, self._trimmed)
+        before = [0, *accumulate(self._sizes)]
+        self.cuts = Cuts(transcript.legal, tuple(before))
 
     def lay_out(self, sacrifice: Sacrifice) -> Layout:
         """Returns the layout after this sacrifice."""
@@ -130,10 +141,10 @@ class LayoutMaker:
         allowed = limits.fresh_tokens
         if sacrifice >= Sacrifice.FRESH:
             allowed = 0 if sacrifice > Sacrifice.FRESH else self._left_for_fresh()
-        fresh = self.tell_results(self._fresh, allowed)
+        given = _merge(self._trimmed, self.tell_results(self._fresh, allowed))
         # What is fresh has its own share, so the tail is measured by what else stands in it.
-        whole = self._tokens(self._fresh, {})
-        now = self._tokens(self._fresh, fresh)
+        whole = sum(self._sizes[place] for place in self._fresh)
+        now = self._tokens(self._fresh, given)
         tail_limit = 0 if hard else limits.tail_ceiling_tokens
         start = self.cuts.tail_start(
             0 if hard else limits.tail_tokens + whole,
@@ -141,7 +152,7 @@ class LayoutMaker:
             1 if hard else limits.protect_last_n,
             self.system_end,
         )
-        start, rewritten = self._fit_tail(start, tail_limit + now, fresh)
+        start, rewritten = self._fit_tail(start, tail_limit + now, given)
         head_end = self.system_end
         if sacrifice < Sacrifice.HEAD:
             system = self.cuts.tokens(0, self.system_end)
@@ -162,8 +173,9 @@ class LayoutMaker:
                 **rewritten,
                 **self._clip_request(max(room - for_handoff, min(room, 2 * _LEAST_REQUEST))),
             }
-        tokens = self._tokens((*range(head_end), *islands, *range(start, length)), rewritten)
-        return Layout(head_end, islands, start, rewritten, tokens)
+        places = (*range(head_end), *islands, *range(start, length))
+        rewritten = {place: parts for place, parts in rewritten.items() if place in places}
+        return Layout(head_end, islands, start, rewritten, self._tokens(places, rewritten))
 
     def shorten_head(self, layout: Layout, head_end: int) -> Layout:
         """Returns the layout with a shorter head."""
@@ -254,10 +266,13 @@ class LayoutMaker:
             allowed = max(0, allowed - (size if part is None else self._tokenizer.count(part.text)))
         return rewritten
 
-    def _fit_tail(self, start: int, limit: int, fresh: Rewrites) -> tuple[int, Rewrites]:
-        """Returns the tail from `start` within the limit: results give way, then arguments, texts, its start."""
+    def _fit_tail(self, start: int, limit: int, given: Rewrites) -> tuple[int, Rewrites]:
+        """Returns the tail from `start` within the limit: results give way, then arguments, texts, its start.
+
+        `given` is what is rewritten already.
+        """
         while True:
-            rewritten = self._shrink(start, limit, fresh)
+            rewritten = self._shrink(start, limit, given)
             if self._tokens(range(start, len(self._transcript.messages)), rewritten) <= limit:
                 return start, rewritten
             shorter = self.cuts.shorter_tail(start)
@@ -265,10 +280,10 @@ class LayoutMaker:
                 return start, rewritten
             start = shorter
 
-    def _shrink(self, start: int, limit: int, fresh: Rewrites) -> Rewrites:
-        sizes = self._transcript.tokens
+    def _shrink(self, start: int, limit: int, given: Rewrites) -> Rewrites:
+        sizes = self._sizes
         places = range(start, len(sizes))
-        rewritten: Rewrites = dict(fresh)
+        rewritten: Rewrites = dict(given)
         excess = self._tokens(places, rewritten) - limit
         if excess <= 0:
             return rewritten
@@ -305,15 +320,29 @@ class LayoutMaker:
     def _clip_request(self, room: int) -> Rewrites:
         """Returns the last request with its longest text clipped, so that the message takes at most `room` tokens."""
         place = self.request
-        if place is None or place in self.pins or self._transcript.tokens[place] <= room:
+        if place is None or place in self.pins or self._sizes[place] <= room:
             return {}
         message, number = self._transcript.messages[place], self._transcript.numbers[place]
-        parts = self._elider.elide_results(message, number)
-        longest = self._longest_text(message)
+        parts = {**self._trimmed.get(place, {}), **self._elider.elide_results(message, number)}
+        longest = self._longest_text(as_message(Rewritten(place, parts), self._transcript.messages))
         if longest is not None:
             others = self.size(place, {place: parts}) - longest.tokens
             parts[longest.at] = self._clip(longest, max(_LEAST_REQUEST, room - 2 - others), number)
         return {place: parts} if parts else {}
+
+    def _trim_harness(self, limit: int) -> Rewrites:
+        """Returns every user message in which a harness says much, with no more of it than `limit` tokens a part."""
+        transcript = self._transcript
+        newest: dict[str, int] = {}
+        trimmed: Rewrites = {}
+        for place in range(len(transcript.messages) - 1, self.system_end - 1, -1):
+            message = transcript.messages[place]
+            if message.role is not Role.USER or place in self.pins or transcript.tokens[place] <= limit:
+                continue
+            number = transcript.numbers[place]
+            if parts := self._elider.trim_harness(message, number, limit, self._tokenizer.count, newest):
+                trimmed[place] = parts
+        return trimmed
 
     def _longest_text(self, message: Message) -> _LongText | None:
         """Returns the text of the message that has most tokens, the last of those that have as many."""
@@ -337,6 +366,10 @@ class LayoutMaker:
 
     def _tokens(self, places: range | tuple[int, ...] | list[int], rewritten: Rewrites) -> int:
         return sum(self.size(place, rewritten) for place in places)
+
+
+def _merge(some: Rewrites, others: Rewrites) -> Rewrites:
+    return {place: some.get(place, {}) | others.get(place, {}) for place in some.keys() | others.keys()}
 
 
 def _places_of(numbers: frozenset[int], transcript: Transcript) -> frozenset[int]:

@@ -19,9 +19,10 @@ import numpy as np
 
 from penstock.conversation import mark
 from penstock.conversation.handles import AFTER, name_message, numbers_after
-from penstock.conversation.message import Message, Part, Role, Summary, Text, ToolResult, is_request
+from penstock.conversation.message import Message, Part, Role, Summary, Text, ToolResult
 from penstock.conversation.pairing import calls_by_id
 from penstock.conversation.rules import UserOpens
+from penstock.conversation.speakers import is_request
 from penstock.conversation.view import Handoff, Kept, Piece, Rewritten, as_message, encode, wire_text
 from penstock.errors import TargetTooSmall
 from penstock.measure.weigh import weigh
@@ -193,7 +194,7 @@ def _reason(place: int, standing: KeptReasons, fate: Fate, grown: bool) -> str:
         if grown:
             return "the handoff stands in front of it"
         if place == standing.request:
-            return "the user's last request, too large to stay whole"
+            return "the user's last request, with less around it or too large to stay whole"
         return "too large for the tail" if place >= standing.tail_start else "old result or long argument"
     if place < standing.system_end:
         return "system prompt"

@@ -15,6 +15,7 @@ import numpy as np
 from penstock.conversation import mark
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Summary
+from penstock.conversation.speakers import people_in
 from penstock.writing.choice import begin_choice, join_excerpts
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
 from penstock.writing.ledger import Fact, Ledger
@@ -43,6 +44,7 @@ _FOCUS_SHARE = 0.65
 _LONGEST_REQUEST = 600  # characters of one older user message that are quoted before coverage decides
 _REFILLS = 2
 _LAST_TEXTS = 8
+_GOAL_TOKENS = 170  # of the first request, where it does not stand in the view
 
 _SECTIONS_SHARE = 0.06
 _CONSTRAINTS_SHARE = 0.08
@@ -99,7 +101,7 @@ class ExtractiveWriter:
 
     def write(self, budget: int, measure: Measure, beside: Surroundings) -> HandoffText:
         """Returns a handoff of at most `budget` tokens as `measure` counts them."""
-        entries, struck = self._sections.write(budget, beside.request, beside.kept_verbatim)
+        entries, struck = self._sections.write(budget, beside)
         choice = self._begin_choice(entries, beside)
         room = budget - measure(render_handoff(entries)) - 5
         self._choose(choice, self._are_of(beside.kept_verbatim), room, entries, beside.focus)
@@ -283,6 +285,8 @@ class ExtractiveWriter:
                 label = call.name if call else "tool"
             case Speaker.HANDOFF:
                 label = tag.partition(" ")[2]
+            case Speaker.HARNESS:
+                label = tag
             case speaker:
                 label = speaker.name.lower()
         return re.sub(r"[\]\n\r]", "", label)[:60]
@@ -308,15 +312,12 @@ class _Sections:
         """True if a model wrote sections of the handoff, now or in the one that it follows."""
         return self._prose is not None and bool(self._prose.entries)
 
-    def write(
-        self, budget: int, request: int | None, kept_verbatim: frozenset[int]
-    ) -> tuple[list[HandoffEntry], int]:
+    def write(self, budget: int, beside: Surroundings) -> tuple[list[HandoffEntry], int]:
         """Returns the entries within their share of the budget, and how many values had to be struck in them.
 
-        Constraints come first, then the task, then the history. `kept_verbatim` are the positions of messages
-        that stand whole in the view, `request` is that of the live request.
+        Constraints come first, then the goal, the task and the history.
         """
-        transcript = self._transcript
+        transcript, request, kept_verbatim = self._transcript, beside.request, beside.kept_verbatim
         ledger = Ledger.of(transcript.facts(self._redactor, self._aims.facts_of_newest))
         older = self._older()
         gone = {n for place, n in enumerate(transcript.numbers) if place not in kept_verbatim}
@@ -330,8 +331,12 @@ class _Sections:
         ]
         share = max(int(budget * _CONSTRAINTS_SHARE), min(_CONSTRAINTS_LEAST, budget // 3))
         entries = self._quote_in_full(request, kept_verbatim, budget)
-        quoted = "".join(entry.text for entry in entries)
+        goal = self._goal(request, kept_verbatim, budget)
+        small = budget < self._aims.sections_from_tokens  # no room to say anything twice
+        quoted = "".join(entry.text for entry in (*entries, *(goal if small else ())))
+        entries += goal
         entries += self._take([one for one in constraints if one.text not in quoted], share)
+        entries += self._rules(ledger, gone, beside.shown_texts, share // 2)
         if budget >= self._aims.sections_from_tokens:
             share = int(budget * _SECTIONS_SHARE)
             if not self._aims.request_share:
@@ -400,11 +405,10 @@ class _Sections:
 
     def _task(self, request: int | None, budget: int) -> list[HandoffEntry]:
         """Returns the live request in short (it stands whole after the handoff) and, where it says no more than
-        "continue", the one before it; then the first request, as the goal.
+        "continue", the one before it.
         """
         transcript = self._transcript
-        index = transcript.index
-        spoken = np.unique(index.message_of_source[index.speakers == Speaker.USER]).tolist()
+        spoken = people_in(transcript.messages)
         entries: list[HandoffEntry] = []
         if request is not None:
             entries.append(self._quote(HandoffSection.ACTIVE_TASK, request, max(24, budget // 100)))
@@ -412,10 +416,37 @@ class _Sections:
             entries += self._named_requests(spoken, request, budget)
             if not entries[1:] and earlier and _GO_ON.match(spoken_text(transcript.messages[request])):
                 entries.append(self._quote(HandoffSection.ACTIVE_TASK, earlier[-1], max(60, budget // 12)))
-        entries += [entry for entry in self._older() if entry.section is HandoffSection.GOAL]
-        if spoken and spoken[0] != request and not transcript.handoffs:
-            entries.append(self._quote(HandoffSection.GOAL, spoken[0], max(40, budget // 25)))
         return entries
+
+    def _goal(self, request: int | None, kept_verbatim: frozenset[int], budget: int) -> list[HandoffEntry]:
+        """Returns the first request as the goal, in short where it stands whole beside the handoff."""
+        older = [entry for entry in self._older() if entry.section is HandoffSection.GOAL]
+        if older or self._transcript.handoffs or self._aims.request_share:
+            return older
+        first = next(iter(people_in(self._transcript.messages)), None)
+        if first is None or first == request:
+            return []
+        if first in kept_verbatim:
+            limit = max(40, budget // 25) if budget >= self._aims.sections_from_tokens else 0
+        else:
+            limit = max(budget // 25, min(_GOAL_TOKENS, budget // 3))
+        return [self._quote(HandoffSection.GOAL, first, limit)] if limit else []
+
+    def _rules(self, ledger: Ledger, gone: set[int], shown: Sequence[str], share: int) -> list[HandoffEntry]:
+        """Returns the rules in force that no longer stand in the view; where not all fit, what names them."""
+        rules = [
+            HandoffEntry(HandoffSection.CONSTRAINTS, rule.number, rule.text, rule.label)
+            for rule in ledger.rules
+            if rule.number in gone and not any(rule.text in text for text in shown)
+        ]
+        taken = self._take(rules, share)
+        left = {(rule.number, rule.label) for rule in rules if rule not in taken}
+        names = [
+            HandoffEntry(HandoffSection.CONSTRAINTS, number, f"rules in force: {label}")
+            for number, label in sorted(left)
+        ]
+        plain = [msgspec.structs.replace(entry, label="") for entry in taken]
+        return [*plain, *self._take(names, max(share, 40))]
 
     def _quote_in_full(
         self, request: int | None, kept_verbatim: frozenset[int], budget: int

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.conversation.message import Message, Role, Text, ToolCall, ToolResult
+from penstock.conversation.speakers import Voice, part_voices
+from penstock.writing.harness import rules_in, title_of
 from penstock.writing.stubs import ToolFamily, arguments_of, exit_status, main_argument, shorten, tool_family
 from penstock.writing.values import sub_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from penstock.conversation.speakers import VoicedPart
     from penstock.redaction import Redactor
 
 __all__ = ["Fact", "FactKind", "Ledger", "facts_in", "sentences"]
@@ -29,6 +32,7 @@ class FactKind(StrEnum):
     """The kinds of facts."""
 
     CONSTRAINT = "constraint"
+    RULE = "rule"  # of a project or a user, told by a harness
     CALL = "call"
     OUTCOME = "outcome"
     DECISION = "decision"
@@ -91,7 +95,8 @@ def facts_in(message: Message, redactor: Redactor) -> tuple[Fact, ...]:
     for part in message.parts:
         match part:
             case Text(text=text) if message.role is Role.USER:
-                found += [Fact(FactKind.CONSTRAINT, s) for s in _find_statements(text, _CONSTRAINT, redactor)]
+                for voiced in part_voices(text):
+                    found += _demands(voiced, redactor)
             case Text(text=text) if message.role is Role.ASSISTANT:
                 if any(map(text.lower().__contains__, _DECISION_HINTS)):
                     found += [Fact(FactKind.DECISION, s) for s in _find_statements(text, _DECISION, redactor)]
@@ -105,6 +110,18 @@ def facts_in(message: Message, redactor: Redactor) -> tuple[Fact, ...]:
     return tuple(found)
 
 
+def _demands(voiced: VoicedPart, redactor: Redactor) -> Iterator[Fact]:
+    """Yields what a person demands, and the rules that a harness repeats under the title that they stand under."""
+    if voiced.voice is Voice.PERSON:
+        for sentence in _find_statements(voiced.text, _CONSTRAINT, redactor):
+            yield Fact(FactKind.CONSTRAINT, sentence)
+        return
+    if rules := rules_in(voiced):
+        title = redactor.redact(title_of(voiced))
+        for rule in rules:
+            yield Fact(FactKind.RULE, redactor.redact(rule), label=title)
+
+
 def sentences(text: str) -> list[str]:
     """Returns the sentences of a text; of a long one those at its start and its end."""
     if len(text) > _LONG_MESSAGE:
@@ -116,6 +133,7 @@ class Ledger(msgspec.Struct, frozen=True):
     """The facts of a conversation, each kind in order of time."""
 
     constraints: tuple[Fact, ...]
+    rules: tuple[Fact, ...]
     actions: tuple[Fact, ...]
     files: tuple[Fact, ...]
     open_errors: tuple[Fact, ...]
@@ -133,6 +151,7 @@ class Ledger(msgspec.Struct, frozen=True):
         actions = tuple(_actions(calls))
         return cls(
             constraints=tuple(_with_changes(by_kind[FactKind.CONSTRAINT])),
+            rules=tuple(_rules_in_force(by_kind[FactKind.RULE])),
             actions=actions,
             files=tuple(_files(calls)),
             open_errors=tuple(_open_errors(calls)),
@@ -235,6 +254,16 @@ def _open_errors(calls: _Pairs) -> Iterator[Fact]:
             text = f"{call.text}: {outcome.text}" if call.text else outcome.text
             failing[(call.label, call.text)] = msgspec.structs.replace(outcome, text=text)
     yield from failing.values()
+
+
+def _rules_in_force(rules: list[Fact]) -> Iterator[Fact]:
+    """Yields the rules of the newest message under each title, each once."""
+    newest = {rule.label: rule.number for rule in rules}
+    said: set[str] = set()
+    for rule in rules:
+        if rule.number == newest[rule.label] and rule.text not in said:
+            said.add(rule.text)
+            yield rule
 
 
 _CHANGE = re.compile(

@@ -29,6 +29,7 @@ from penstock.conversation.message import (
     ToolCall,
     ToolResult,
 )
+from penstock.conversation.speakers import Voice, part_voices, person_words, typed_command
 from penstock.writing.excerpts import excerpts, lay_out
 from penstock.writing.handoff import HandoffEntry, HandoffSection, parse_handoff
 from penstock.writing.ledger import Fact, facts_in
@@ -60,6 +61,7 @@ class Speaker(IntEnum):
     RESULT = 3
     SYSTEM = 4
     HANDOFF = 5
+    HARNESS = 6  # text that a client put into a user message; its tag is the `Voice`
 
 
 class _Block(msgspec.Struct, frozen=True, eq=False):
@@ -122,8 +124,8 @@ class SpokenSource(msgspec.Struct, frozen=True, eq=False, gc=False):
 class Reading(msgspec.Struct, eq=False, gc=False):
     """One message as it was read: its sources, each with a tag, and the entries of an older handoff.
 
-    The tag of a call is the tool's name, that of a result the id of its call, and that of a source quoted
-    from a handoff the number and the label of the entry; other sources have none.
+    The tag of a call is the tool's name, that of a result the id of its call, that of harness text its voice, and
+    that of a source quoted from a handoff the number and the label of the entry; other sources have none.
     """
 
     sources: tuple[SpokenSource, ...]
@@ -276,7 +278,7 @@ def _voices(message: Message, entries: list[HandoffEntry]) -> Iterator[tuple[Spe
     for part in message.parts:
         match part:
             case Text(text=text):
-                yield _SPEAKERS[message.role], "", text
+                yield from _texts(message.role, text)
             case Reasoning(text=text):
                 yield Speaker.ASSISTANT, "", text
             case ToolCall(name=name, arguments=arguments):
@@ -294,6 +296,18 @@ def _voices(message: Message, entries: list[HandoffEntry]) -> Iterator[tuple[Spe
                 pass
 
 
+def _texts(role: Role, text: str) -> Iterator[tuple[Speaker, str, str]]:
+    """Yields a text with its speaker and tag; in a user message each voice for itself."""
+    if role is not Role.USER:
+        yield _SPEAKERS[role], "", text
+        return
+    for voice, said in part_voices(text):
+        if voice is Voice.PERSON:
+            yield Speaker.USER, "", said
+        else:
+            yield Speaker.HARNESS, voice.value, said
+
+
 _SPEAKERS: dict[Role, Speaker] = {
     Role.USER: Speaker.USER,
     Role.ASSISTANT: Speaker.ASSISTANT,
@@ -303,7 +317,12 @@ _SPEAKERS: dict[Role, Speaker] = {
 
 
 def spoken_text(message: Message) -> str:
-    """Returns what is said in a message, without calls and results."""
+    """Returns what is said in a message, without calls and results.
+
+    Of a user message that is what a person typed; all of it where only a harness speaks.
+    """
+    if message.role is Role.USER and (typed := person_words(message) or typed_command(message)):
+        return typed
     return "\n".join(part.text for part in message.parts if isinstance(part, Text))
 
 
@@ -342,7 +361,7 @@ class Index:
         self.headings: dict[int, tuple[int, str]] = {}
         self.heading_costs: dict[int, int] = {}
         # One row per value: in how many sources and excerpts it stands, the last message that mentions it,
-        # whether anyone but a tool said it, and how many values its least crowded source has.
+        # whether anyone but a tool or a harness said it, and how many values its least crowded source has.
         self.in_sources = np.zeros(0, np.int32)
         self.in_excerpts = np.zeros(0, np.int32)
         self.last_message = np.zeros(0, np.int32)
@@ -366,7 +385,7 @@ class Index:
         if fresh:
             self._add_excerpts(fresh)
             places = np.array(at, np.int32)
-            self._add_values(fresh, places)
+            self._add_values(fresh, self.tags[-len(fresh) :], places)
             self.sources += fresh
             self.message_of_source = np.concatenate([self.message_of_source, places])
             speakers = np.array([source.speaker for source in fresh], np.int8)
@@ -391,7 +410,7 @@ class Index:
         self.ids = np.concatenate([self.ids, *(source.ids for source in fresh)])
         self.starts = np.concatenate([self.starts, self.starts[-1] + np.cumsum(counts, dtype=np.int32)])
 
-    def _add_values(self, fresh: list[SpokenSource], at: NDArray[np.int32]) -> None:
+    def _add_values(self, fresh: list[SpokenSource], tags: Sequence[str], at: NDArray[np.int32]) -> None:
         self._grow(len(self.vocabulary))
         total = len(self.in_sources)
         sizes = np.array([source.end_distinct - source.first_distinct for source in fresh])
@@ -401,8 +420,12 @@ class Index:
         self.in_excerpts += np.bincount(occurrences, minlength=total).astype(np.int32)
         self.last_message[distinct] = np.repeat(at, sizes)  # in order, so that the latest stays
         np.minimum.at(self.crowd, distinct, np.repeat(sizes.astype(np.int32), sizes))
-        for source in fresh:
-            if source.speaker is not Speaker.RESULT:
+        for source, tag in zip(fresh, tags, strict=True):
+            if source.speaker is Speaker.HARNESS:
+                self.said[source.distinct] |= (
+                    tag == Voice.SUMMARY
+                )  # somebody said it, before it was summed up
+            elif source.speaker is not Speaker.RESULT:
                 self.said[source.distinct] = True
                 if source.speaker is Speaker.ASSISTANT:
                     self.said_by_assistant[source.distinct] = True

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from penstock.conversation.message import Message, Role
+from penstock.conversation.speakers import people_in
 from penstock.writing.ledger import FactKind
 
 if TYPE_CHECKING:
@@ -68,13 +69,15 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
     def facts(self, redactor: Redactor, newest: int = FACTS_OF) -> list[Fact]:
         """Returns the facts of the messages with their numbers: all of the user, the rest of the `newest`."""
         recent = len(self.messages) - newest
+        people = set(people_in(self.messages))
         found: list[Fact] = []
         for place, message in enumerate(self.messages):
             if place >= recent or message.role is Role.USER:
                 found += (
                     msgspec.structs.replace(fact, number=self.numbers[place])
                     for fact in self.readings[place].facts(message, redactor)
-                    if place >= recent or fact.kind is FactKind.CONSTRAINT
+                    if (place >= recent or fact.kind in {FactKind.CONSTRAINT, FactKind.RULE})
+                    and (fact.kind is not FactKind.CONSTRAINT or place in people)
                 )
         return found
 

@@ -11,10 +11,9 @@ from penstock.conversation.message import (
     Summary,
     Text,
     ToolResult,
-    is_request,
-    last_request,
     leading_system,
 )
+from penstock.conversation.speakers import is_request, last_request
 from penstock.writing.transcript import Cuts
 
 # Ten messages of 100 tokens; no cut between 3 and 6, where a call waits for its results.

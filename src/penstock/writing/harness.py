@@ -1,0 +1,133 @@
+"""What harness text is worth: the rules in it that are in force, and the few lines that tell what it was.
+
+A client repeats the rules of a project, its skills and the state of the environment as text in user messages. Of such a
+text the instructions outlive the message: `rules_in` finds them. Where it takes more room than it earns,
+`shorten_harness` leaves its telling lines and the handle of the whole.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from penstock.conversation.speakers import Voice
+from penstock.writing.stubs import clip
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.conversation.speakers import VoicedPart
+
+__all__ = ["rules_in", "shorten_harness", "title_of"]
+
+_LONGEST_RULE = 300  # characters
+_RULES_FILE = re.compile(
+    r"\b(?:CLAUDE|AGENTS?|GEMINI|QWEN|CONVENTIONS|WARP|CODEX|copilot-instructions)(?:\.local)?\.md\b|\.(?:cursor|cline|windsurf|roo)rules\b"
+)
+_RULES_TAG = re.compile(
+    r"\s*<[\w -]*?(?:rules?|guidelines|conventions|preferences|memor(?:y|ies)|user[-_]instructions|"
+    r"repo(?:sitory)?[-_]instructions|custom[-_]instructions|INSTRUCTIONS)\b",
+    re.IGNORECASE,
+)
+# What a client says about its own reminder is no rule of the project.
+_ABOUT_ITSELF = re.compile(
+    r"this (?:context|reminder|message)|system[- ]reminder|these instructions override|"
+    r"instructions are shown below|mention this|respond to this",
+    re.IGNORECASE,
+)
+_BINDING = re.compile(
+    r"\b(?:never|always|must(?:n[’']t)?|do(?:n[’']t| not)|required?|mandatory|forbidden|prohibited|not allowed|"
+    r"before (?:every|each|any|you|commit\w*|push\w*|merg\w*)|after (?:every|each|any)|make sure|ensure|only|"
+    r"nie(?:mals)?|immer|muss|darf|pflicht|jamais|toujours|obligatoire|nunca|siempre|obligatorio|sempre|mai|"
+    r"никогда|всегда|обязательно|нельзя)\b|不要|必须|禁止|务必|必ず|絶対|반드시|절대",
+    re.IGNORECASE,
+)
+_HEADING = re.compile(r"#{1,6} ")
+_TELLING = re.compile(r"\b(?:error|failed|failure|status|exit code|blocked|denied|warning)\b", re.IGNORECASE)
+
+
+def rules_in(part: VoicedPart) -> tuple[str, ...]:
+    """Returns the binding lines of a project's or a user's rules, as they stand; none where the part holds no rules."""
+    if part.voice is not Voice.REMINDER:
+        return ()
+    named = _RULES_FILE.search(part.text)
+    if named is None and _RULES_TAG.match(part.text) is None:
+        return ()
+    lines = (
+        line.strip().lstrip("-*•>0123456789. ")
+        for line in part.text[named.start() if named else 0 :].split("\n")
+    )
+    return tuple(
+        dict.fromkeys(
+            line
+            for line in lines
+            if len(line) <= _LONGEST_RULE and not line.startswith(("#", "<")) and _is_rule(line)
+        )
+    )
+
+
+def _is_rule(line: str) -> bool:
+    return _BINDING.search(line) is not None and _ABOUT_ITSELF.search(line) is None
+
+
+def title_of(part: VoicedPart) -> str:
+    """Returns what names the part to a reader: its rules file, else its first words."""
+    lines = [line.strip() for line in part.text.split("\n") if line.strip()]
+    named = next((line for line in lines if _RULES_FILE.search(line)), "")
+    first = named or next((line for line in lines if not line.startswith("<")), "")
+    return first.lstrip("# ")[:120]
+
+
+def shorten_harness(part: VoicedPart, limit: int, count: Callable[[str], int], note: str) -> str:
+    """Returns the part within about `limit` tokens: how it begins and ends, its telling lines, and the note.
+
+    The closing tag stays, so that a later reader can tell the part from what a person typed.
+    """
+    text = part.text
+    if count(text) <= limit:
+        return text
+    body = text.strip()
+    before = text[: len(text) - len(text.lstrip())]
+    after = text[len(text.rstrip()) :]
+    lines = body.split("\n")
+    tag = re.match(r"<[\w -]+[^<>\n]*>", lines[0])
+    closing = f"</{tag[0][1:-1].split()[0]}>" if tag is not None else ""
+    if closing and not body.endswith(closing):  # a name of two words is closed by both
+        closing = next((line for line in reversed(lines) if line.startswith("</")), "")
+    if closing and not body.endswith(closing):
+        closing = ""
+    inner = body[: len(body) - len(closing)].rstrip().split("\n")
+    kept = _choose_lines(inner, limit - count(f"[… {note} …]\n{closing}"), count)
+    shown = [line for place, line in enumerate(inner) if place in kept]
+    if not shown:
+        opening = tag[0] if tag is not None and closing else ""
+        shown = [
+            opening
+            + clip(body[len(opening) : len(body) - len(closing)].strip(), max(12, limit // 2), count, "…")
+        ]
+    return before + "\n".join([*shown, f"[… {note} …]", *([closing] if closing else [])]) + after
+
+
+def _choose_lines(lines: list[str], room: int, count: Callable[[str], int]) -> set[int]:
+    """Returns the places of the lines that tell most, within the room: the first, then rules, failures, headings."""
+
+    def rank(place: int) -> tuple[int, int]:
+        line = lines[place].strip()
+        if place == 0:
+            return 0, place
+        if _is_rule(line) or _TELLING.search(line):
+            return 1, place
+        return (2, place) if _HEADING.match(line) else (3, place)
+
+    kept: set[int] = set()
+    for place in sorted((place for place, line in enumerate(lines) if line.strip()), key=rank):
+        if room < 6:
+            break
+        line = lines[place]
+        if len(line) > 12 * room:
+            continue
+        cost = count(line) + 1
+        if cost <= room:
+            kept.add(place)
+            room -= cost
+    return kept if 0 in kept else set()
