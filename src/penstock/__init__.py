@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.engine.compress import compress as compress
     from penstock.engine.compressor import ContextCompressor as ContextCompressor
     from penstock.engine.contract import ContextEngine as ContextEngine
+    from penstock.engine.handoff import handoff as handoff
     from penstock.engine.summariser import Summariser as Summariser
     from penstock.errors import ErrorClass as ErrorClass
     from penstock.errors import PenstockError as PenstockError
@@ -60,6 +61,7 @@ __all__ = [
     "compress_trajectories",
     "compress_trajectory",
     "connect",
+    "handoff",
     "mark_cache",
     "normalise_usage",
     "open_store",
@@ -85,6 +87,7 @@ _HOMES = {
     "compress_trajectories": "penstock.trajectories.compress",
     "compress_trajectory": "penstock.trajectories.compress",
     "connect": "penstock.providers.connect",
+    "handoff": "penstock.engine.handoff",
     "mark_cache": "penstock.providers.cache_marks",
     "normalise_usage": "penstock.measure.usage",
     "open_store": "penstock.stores.store",

@@ -29,6 +29,7 @@ __all__ = [
     "match",
     "results_end",
     "trailing_start",
+    "unanswered",
 ]
 
 
@@ -218,6 +219,17 @@ def _match_run(
     left = sorted(place for partners in waiting.values() for place in partners)
     if left:
         (found.open if run.stop == len(messages) else found.unanswered).extend(left)
+
+
+def unanswered(messages: Sequence[Message]) -> tuple[int, ...]:
+    """Returns the positions of the messages with results that the model has not answered yet."""
+    places: list[int] = []
+    for place in range(len(messages) - 1, -1, -1):
+        if messages[place].role is Role.ASSISTANT:
+            break
+        if any(isinstance(part, ToolResult) for part in messages[place].parts):
+            places.append(place)
+    return tuple(reversed(places))
 
 
 def calls_by_id(messages: Sequence[Message]) -> dict[str, ToolCall]:

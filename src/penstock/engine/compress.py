@@ -72,6 +72,8 @@ __all__ = [
     "compress_list",
     "deliver",
     "new_notebook",
+    "open_messages",
+    "read_settings",
     "redactor_of_process",
     "run_sync",
     "summarise_document",
@@ -198,7 +200,7 @@ async def acompress(  # noqa: PLR0913  # the public signature
         system=system,
         focus=focus,
         dialect=dialect,
-        settings=_settings(settings),
+        settings=read_settings(settings),
     )
     if summariser is None:
         return await asyncio.to_thread(compress_list, messages, request)
@@ -259,16 +261,23 @@ def begin(
     raws: Sequence[bytes] | None = None,
 ) -> FirstPass:
     """Open the list and compact it without a model. `raws` are the bytes it came as, if it came so."""
-    if isinstance(messages, (str, bytes, Mapping)):
-        raise InputError("messages must be a list of message objects, not one object or text")
     started = time.perf_counter()
-    wires = list(messages)
-    dialect = detect(wires) if request.dialect == "auto" else dialect_named(request.dialect)
     book = notebook or new_notebook(request.model, request.settings)
     with _no_collection():
-        opened = book.open(wires, dialect, raws, request.numbers)  # decoded, linked, repaired, weighed, read
+        opened = open_messages(messages, request, book, raws)  # decoded, linked, repaired, weighed, read
         result = compact(opened, request.order(book))  # planned, written, assembled, checked
     return FirstPass(opened, book, result, started, logged=request.numbers is not None)
+
+
+def open_messages(
+    messages: Sequence[Any], request: CompressRequest, notebook: Notebook, raws: Sequence[bytes] | None = None
+) -> Opened:
+    """Returns the list as it was read. Raises InputError for what is no list of messages."""
+    if isinstance(messages, (str, bytes, Mapping)):
+        raise InputError("messages must be a list of message objects, not one object or text")
+    wires = list(messages)
+    dialect = detect(wires) if request.dialect == "auto" else dialect_named(request.dialect)
+    return notebook.open(wires, dialect, raws, request.numbers)
 
 
 def _begin_document(document: Document, request: CompressRequest) -> FirstPass:
@@ -507,7 +516,8 @@ def redactor_of_process(detector: str = "own") -> Redactor:
     return Redactor(own_secrets(), detectors=detectors)
 
 
-def _settings(settings: Settings | Mapping[str, Any] | None) -> Settings:
+def read_settings(settings: Settings | Mapping[str, Any] | None) -> Settings:
+    """Returns the settings that a caller gave as an object or by their names. Raises SettingsError for a wrong one."""
     if isinstance(settings, Settings):
         return settings
     return settings_from(settings) if settings is not None else Settings()

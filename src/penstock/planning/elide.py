@@ -13,7 +13,7 @@ from penstock.conversation.handles import name_message
 from penstock.conversation.message import Image, Message, Part, Text, ToolCall, ToolResult
 from penstock.conversation.speakers import Voice, VoicedPart, part_voices
 from penstock.writing.harness import shorten_harness
-from penstock.writing.stubs import clip, describe
+from penstock.writing.stubs import clip, describe, shows_files
 from penstock.writing.telling import tell
 
 if TYPE_CHECKING:
@@ -78,7 +78,11 @@ class Elider:
         stub = self.stub(part, number)
         count = self._tokenizer.count
         lines = tell(
-            self._redactor.redact(part.text), limit - count(stub) - 1, self._tokenizer.count_many, request
+            self._redactor.redact(part.text),
+            limit - count(stub) - 1,
+            self._tokenizer.count_many,
+            request,
+            is_file=shows_files(self._calls.get(part.call_id)) and not part.is_error,
         )
         text = f"{stub}\n{lines}" if lines else stub
         if count(text) >= count(part.text) and not part.images:

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 
 from penstock.conversation.message import Part, Role, Text, ToolResult, leading_system
+from penstock.conversation.pairing import unanswered
 from penstock.conversation.repair import open_calls
 from penstock.conversation.speakers import last_request
 from penstock.conversation.view import Rewritten, as_message
 from penstock.measure.weigh import message_tokens
 from penstock.writing.reading import spoken_text
+from penstock.writing.telling import share_out
 from penstock.writing.transcript import Cuts
 
 if TYPE_CHECKING:
@@ -124,7 +126,7 @@ class LayoutMaker:
         self.system_end = leading_system(transcript.messages)
         self.open = open_calls(transcript.messages)
         self.pins = _places_of(wishes.pins, transcript)
-        self._fresh = self._find_fresh()
+        self._fresh = tuple(place for place in unanswered(transcript.messages) if place not in self.pins)
         # Harness text gives way before anything else does: all that follows plans with what is left of it.
         self._trimmed = self._trim_harness(max(_LEAST_HARNESS, int(limits.target_tokens * _HARNESS_SHARE)))
         self._sizes = list(transcript.tokens)
@@ -136,12 +138,21 @@ class LayoutMaker:
     def lay_out(self, sacrifice: Sacrifice) -> Layout:
         """Returns the layout after this sacrifice."""
         limits = self._limits
+        if sacrifice < Sacrifice.FRESH:
+            return self._arrange(sacrifice, limits.fresh_tokens)
+        if sacrifice is Sacrifice.FRESH:  # what is left of it when all the rest has given way
+            others = self._arrange(Sacrifice.TAIL, 0).tokens
+            left = limits.target_tokens - others - _ROOM_FOR_HANDOFF // 2
+            return self._arrange(sacrifice, min(limits.fresh_tokens, max(0, left)))
+        some = self._arrange(sacrifice, limits.fresh_tokens // 2)
+        return some if some.tokens <= limits.target_tokens else self._arrange(sacrifice, 0)
+
+    def _arrange(self, sacrifice: Sacrifice, fresh_tokens: int) -> Layout:
+        """Returns the layout after this sacrifice, with so many tokens for fresh results."""
+        limits = self._limits
         length = len(self._transcript.messages)
         hard = sacrifice >= Sacrifice.TAIL
-        allowed = limits.fresh_tokens
-        if sacrifice >= Sacrifice.FRESH:
-            allowed = 0 if sacrifice > Sacrifice.FRESH else self._left_for_fresh()
-        given = _merge(self._trimmed, self.tell_results(self._fresh, allowed))
+        given = _merge(self._trimmed, self.tell_results(self._fresh, fresh_tokens))
         # What is fresh has its own share, so the tail is measured by what else stands in it.
         whole = sum(self._sizes[place] for place in self._fresh)
         now = self._tokens(self._fresh, given)
@@ -219,28 +230,14 @@ class LayoutMaker:
         self, head_end: int, tail_start: int, brought: frozenset[int] = frozenset()
     ) -> tuple[int, ...]:
         """Returns the messages between head and tail that stay, each with the messages it may not be parted from."""
-        wanted = {*self.pins, *self.open, *brought, *(() if self.request is None else (self.request,))}
+        wanted = {*self.pins, *self.open, *self._fresh, *brought}
+        if self.request is not None:
+            wanted.add(self.request)
         islands: set[int] = set()
         for place in wanted:
             if head_end <= place < tail_start:
                 islands.update(range(*self.cuts.segment(place)))
         return tuple(sorted(place for place in islands if head_end <= place < tail_start))
-
-    def _find_fresh(self) -> tuple[int, ...]:
-        """Returns the positions of the messages with results that nobody has answered yet."""
-        fresh: list[int] = []
-        messages = self._transcript.messages
-        for place in range(len(messages) - 1, -1, -1):
-            if messages[place].role is Role.ASSISTANT:
-                break
-            if place not in self.pins and any(isinstance(part, ToolResult) for part in messages[place].parts):
-                fresh.append(place)
-        return tuple(reversed(fresh))
-
-    def _left_for_fresh(self) -> int:
-        """Returns the tokens for fresh results that all other parts leave, where only what must stay does."""
-        others = self.lay_out(Sacrifice.REQUEST).tokens
-        return max(0, self._limits.target_tokens - others - _ROOM_FOR_HANDOFF)
 
     def tell_results(self, places: Iterable[int], allowed: int) -> Rewrites:
         """Returns the results of these messages that are too long for an equal part of `allowed` tokens, shortened.
@@ -248,22 +245,21 @@ class LayoutMaker:
         They stay by their most telling lines. What the shorter ones do not need goes to the longer ones.
         """
         messages = self._transcript.messages
-        sizes = sorted(
-            (self._tokenizer.count(part.text), place, at)
+        results = [
+            (place, at, self._tokenizer.count(part.text))
             for place in places
             for at, part in enumerate(messages[place].parts)
             if isinstance(part, ToolResult)
-        )
+        ]
+        shares = share_out([size for _, _, size in results], allowed)
         request = "" if self.request is None else spoken_text(messages[self.request])
         rewritten: Rewrites = {}
-        for left, (size, place, at) in zip(range(len(sizes), 0, -1), sizes, strict=True):
-            share, part = allowed // left, None
-            if size > share:
+        for (place, at, size), share in zip(results, shares, strict=True):
+            if share < size:
                 number = self._transcript.numbers[place]
                 part = self._elider.tell_result(messages[place], at, number, share, request)
-            if part is not None:
-                rewritten.setdefault(place, {})[at] = part
-            allowed = max(0, allowed - (size if part is None else self._tokenizer.count(part.text)))
+                if part is not None:
+                    rewritten.setdefault(place, {})[at] = part
         return rewritten
 
     def _fit_tail(self, start: int, limit: int, given: Rewrites) -> tuple[int, Rewrites]:

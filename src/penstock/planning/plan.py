@@ -59,7 +59,7 @@ __all__ = [
     "verdicts",
 ]
 
-SHORT_NOTE = "Earlier turns, for reference. Answer what comes after."
+SHORT_NOTE = "Earlier turns, noted by another assistant: reference only. Do not redo finished work."
 _SHORT_NOTE_BELOW = 1_200  # tokens of handoff
 _LEAST_HANDOFF = 60
 _HANDOFF = -1  # the key of a handoff among the sizes

@@ -149,6 +149,7 @@ class SummaryWriter:
         return HandoffAims(
             importance=self._weigh_values,
             people_share=0.0,
+            own_share=0.0,
             request_share=_REQUEST_SHARE,
             prose_share=PROSE_SHARE,
             sections_from_tokens=0,

@@ -4,8 +4,8 @@ A reader who meets half a statement has to guess the rest, so a line is cut betw
 sentence only where it is too long to be quoted at all.
 
 Text that is JSON is first laid out in lines of "key value, key value": the same facts in half the tokens. Such a
-line is a list, and is cut between its items. Line numbers that tools print before each line, colour codes, and lines
-without a letter or digit (rules of tables, bars) are left out.
+line is a list, and is cut between its items. Line numbers that tools print before each line, colour codes, reminders
+that a client adds to a result, and lines without a letter or digit (rules of tables, bars) are left out.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _SENTENCE_END = re.compile(r"[.!?][\"'”’)\]*`]*\s+|[。！？][」』”’]
 _ITEM_END = re.compile(r",\s+")
 _CLAUSE_END = re.compile(r"[,:]\s+|[；，、]|[,;}\]](?=[\[\"{])")
 _COLOURS = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_REMINDER = re.compile(r"<system-reminder>.*?(?:</system-reminder>|\Z)", re.DOTALL)
 _REDRAWN = re.compile(r"^[^\n]*\r(?=[^\n])", re.MULTILINE)
 _LINE_NUMBER = re.compile(r"^\s*\d{1,6}(?:→|\t|\|)\s?", re.MULTILINE)
 _OPENS_JSON = re.compile(r"\s*[{\[]").match
@@ -65,6 +66,8 @@ def lay_out(text: str) -> Laid:
         lines: list[str] = []
         _flatten(data, "", lines, keys, 0)
         return Laid("\n".join(lines), frozenset(keys))
+    if "<system-reminder>" in text:
+        text = _REMINDER.sub("", text)
     if "\x1b" in text:
         text = _COLOURS.sub("", text)
     if "\r" in text:

@@ -33,6 +33,7 @@ __all__ = [
     "exit_status",
     "main_argument",
     "shorten",
+    "shows_files",
     "tool_family",
 ]
 
@@ -71,6 +72,11 @@ _MAIN_KEYS: dict[ToolFamily, tuple[str, ...]] = {
     ToolFamily.LIST: ("path", "directory", "dir", "folder"),
     ToolFamily.FETCH: ("url", "uri", "query", "q"),
 }
+_SHOWS_FILES = frozenset({ToolFamily.READ, ToolFamily.SEARCH, ToolFamily.LIST})
+_SHOWING_COMMAND = re.compile(
+    r"(?:cd [^;&|]+(?:&&|;)\s*)?(?:echo [^;&|]*(?:&&|;)\s*)?"
+    r"(?:cat|nl|head|tail|less|sed -n|grep|rg|find|ls|tree|bat|git (?:--no-pager )?(?:diff|show|log|grep|blame))\b"
+)
 _EXIT = re.compile(
     r"(?:exit(?:ed)?(?: with)?(?:[ _-]?(?:code|status))?|return ?code)[^\w-]{0,4}(-?\d{1,3})\b", re.IGNORECASE
 )
@@ -120,6 +126,16 @@ def shorten(line: str, longest: int = _LONGEST_ARGUMENT) -> str:
         return line
     at = line.rfind(" ", longest // 2, longest)
     return line[: at if at > 0 else longest - 1].rstrip() + "…"
+
+
+def shows_files(call: ToolCall | None) -> bool:
+    """Returns whether a call shows what stands in files, so that the word "error" in its result reports none."""
+    if call is None:
+        return False
+    family = tool_family(call.name)
+    if family is ToolFamily.TERMINAL:
+        return _SHOWING_COMMAND.match(main_argument(family, arguments_of(call))) is not None
+    return family in _SHOWS_FILES
 
 
 def describe(call: ToolCall | None, result: ToolResult, redact: Callable[[str], str]) -> str:

@@ -2,12 +2,14 @@
 
 The agent is about to read this result, so it is not a matter of values that may be needed some day: it wants what
 a reader looks for first. Those are errors with the lines around them, what the request names, the beginning and
-the end; after that, the text from the top as far as the room goes. What is left out is marked where it was.
+the end; in a file, where the word "error" is no error, its definitions; after that, the text from the top as far as
+the room goes. What is left out is marked where it was.
 """
 
 from __future__ import annotations
 
 import re
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -18,9 +20,9 @@ from penstock.writing.values import sub_words
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["GAP", "tell"]
+__all__ = ["share_out", "tell"]
 
-GAP = "…"
+_GAP = "…"
 _ENDS = 4  # lines at the beginning and at the end
 _AROUND = 1  # lines before and after an error
 _MOST_ERRORS = 12
@@ -39,6 +41,10 @@ _ERROR = re.compile(
     r"cannot|undefined|unresolved|no such file|not found|segfault|abort(?:ed)?)\b|\w(?:Error|Exception)\b|^E {2,}|✗|✘",
     re.IGNORECASE,
 )
+_DEFINITION = re.compile(
+    r"\s*(?:export |default |pub(?:\([a-z]+\))? |public |private |protected |static |abstract |async |final )*"
+    r"(?:def|class|func|fn|function|type|interface|struct|enum|trait|impl|module|namespace|const|CREATE TABLE)\b|#{1,4} "
+)
 _NO_ERROR = re.compile(r"\b(?:0|no) (?:error|failure|failed)s?\b", re.IGNORECASE)
 
 
@@ -49,10 +55,29 @@ class _Line(NamedTuple):
     head: int = -1
 
 
-def tell(text: str, limit: int, count_many: Callable[[Sequence[str]], list[int]], about: str) -> str:
+def share_out(sizes: Sequence[int], allowed: int) -> list[int]:
+    """Returns how much of `allowed` each may take: equal parts, but what the small ones do not need is for the large."""
+    shares = [0] * len(sizes)
+    for left, place in zip(
+        range(len(sizes), 0, -1), sorted(range(len(sizes)), key=sizes.__getitem__), strict=True
+    ):
+        shares[place] = min(sizes[place], allowed // left)
+        allowed -= shares[place]
+    return shares
+
+
+def tell(
+    text: str,
+    limit: int,
+    count_many: Callable[[Sequence[str]], list[int]],
+    about: str,
+    *,
+    is_file: bool = False,
+) -> str:
     """Returns lines of the text that take at most `limit` tokens, in their order; empty where not one fits.
 
     `about` is the request that the result serves. JSON is laid out first, what is alike in it as a table.
+    `is_file` where the text is what stands in a file or was found in files, not what a program reported.
     """
     lines = _lines(text)
     costs = [tokens + 1 for tokens in count_many([line.text for line in lines])]
@@ -60,7 +85,7 @@ def tell(text: str, limit: int, count_many: Callable[[Sequence[str]], list[int]]
         return "\n".join(line.text for line in lines)
     chosen: set[int] = set()
     left = limit - _GAP_TOKENS
-    for place in _ranked([line.text for line in lines], about):
+    for place in _ranked([line.text for line in lines], about, _DEFINITION if is_file else _ERROR):
         if place in chosen:
             continue
         head = lines[place].head
@@ -84,7 +109,7 @@ def _lines(text: str) -> list[_Line]:
             lines = []
     if lines:
         return lines[:_MOST_LINES]
-    plain = [line for line in lay_out(text).text.split("\n") if line.strip()]
+    plain = [line for line in dedent(lay_out(text).text).split("\n") if line.strip()]
     if len(plain) > _MOST_LINES:
         plain[_MOST_LINES // 2 : -_MOST_LINES // 2] = []
     for line in plain:
@@ -179,19 +204,22 @@ def _flat(value: Any) -> str:
     return " ".join(map(write_scalar, value)) if isinstance(value, list) else write_scalar(value)
 
 
-def _ranked(lines: Sequence[str], about: str) -> Iterator[int]:
+def _ranked(lines: Sequence[str], about: str, telling: re.Pattern[str]) -> Iterator[int]:
     """Yields the places of the lines, the most telling first; some come more than once."""
     end = len(lines)
     yield from range(min(2, end))
     yield from range(end - 1, max(end - 3, -1), -1)
-    errors = [at for at, line in enumerate(lines) if _ERROR.search(line) and not _NO_ERROR.search(line)]
-    told = [*errors[: _MOST_ERRORS // 2], *errors[-_MOST_ERRORS // 2 :]]
-    yield from told
-    for at in told:
-        yield from range(max(0, at - _AROUND), min(end, at + _AROUND + 1))
+    if telling is _ERROR:
+        errors = [at for at, line in enumerate(lines) if _ERROR.search(line) and not _NO_ERROR.search(line)]
+        told = [*errors[: _MOST_ERRORS // 2], *errors[-_MOST_ERRORS // 2 :]]
+        yield from told
+        for at in told:
+            yield from range(max(0, at - _AROUND), min(end, at + _AROUND + 1))
     words = {word for word in sub_words(about) if len(word) >= _LEAST_WORD}
     named = [len(words & sub_words(line)) for line in lines] if words else [0] * end
     yield from (at for at in sorted(range(end), key=lambda at: -named[at]) if named[at] > 1)
+    if telling is _DEFINITION:
+        yield from (at for at, line in enumerate(lines) if _DEFINITION.match(line))
     yield from range(min(_ENDS, end))
     yield from range(end - 1, max(end - 1 - _ENDS, -1), -1)
     yield from range(end)
@@ -201,8 +229,8 @@ def _with_gaps(lines: Sequence[_Line], chosen: Sequence[int]) -> Iterator[str]:
     last = -1
     for place in chosen:
         if place != last + 1:
-            yield GAP
+            yield _GAP
         yield lines[place].text
         last = place
     if chosen and last != len(lines) - 1:
-        yield GAP
+        yield _GAP

@@ -49,6 +49,8 @@ class HandoffAims(msgspec.Struct, frozen=True, eq=False):
     request_share: float = 0.0
     """The part of the handoff that quotes the live request, where it gives way itself. With 0 it stands behind the
     handoff, and is quoted in short, with the goal."""
+    fresh_share: float = 0.0
+    """The part of the handoff for results that nobody has answered yet, where they give way themselves."""
     prose_share: float = PROSE_SHARE
     """The part of the handoff that a model may write."""
     sections_from_tokens: int = 700
