@@ -13,7 +13,9 @@ neighbours of a message: the text of a slash command and what it printed come as
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.conversation.message import Image, Message, Role, Text
@@ -172,16 +174,11 @@ _SINGLE: dict[str, Voice] = {
     "skill": Voice.SKILL,
     "skills": Voice.SKILL,
     "reminder": Voice.REMINDER,
-    "rules": Voice.REMINDER,
-    "timestamp": Voice.REMINDER,
     "permissions instructions": Voice.REMINDER,
-    "environment": Voice.REMINDER,
-    "memory": Voice.REMINDER,
-    "memories": Voice.REMINDER,
-    "notice": Voice.NOTICE,
     "tick": Voice.NOTICE,
     "returncode": Voice.OUTPUT,
 }
+_SINGLE_FIRST = _set("context rules environment memory memories notice timestamp")  # people write these, too
 # Names with a hyphen or in camel case are those of web components too, so the usual ones of clients are listed.
 _NAMED = _set(
     "system-reminder command-name command-message command-contents local-command-stdout local-command-stderr "
@@ -227,6 +224,7 @@ class _Likelihood(NamedTuple):
     prose: bool = False
 
 
+@lru_cache(maxsize=1_000)
 def _judge_name(name: str, attributes: str) -> _Likelihood | None:
     """Returns the voice of a block by its opening tag; None where a person may have pasted it."""
     lower = name.lower()
@@ -237,7 +235,9 @@ def _judge_name(name: str, attributes: str) -> _Likelihood | None:
     if _MARKUP.search(attributes):
         return None
     if lower in _SINGLE:
-        return _Likelihood(_SINGLE[lower], prose=True)
+        return _Likelihood(_SINGLE[lower])
+    if lower in _SINGLE_FIRST:
+        return _Likelihood(voice, sure=False, prose=True)
     separated = "_" in name or "-" in name
     spoken = separated or name[0].islower()
     if lower in _ASKING or (len(words) > 1 and spoken and words[-1] in _ASKING_LAST):
@@ -375,6 +375,7 @@ _MARKED_LINE = re.compile(
     r"^[ \t]{0,3}(?:<(?=[A-Za-z])|(?=\[Request interrupted|--- Content from))", re.MULTILINE
 )
 _FENCE = re.compile(r"^[ \t]{0,3}(?:```|~~~)", re.MULTILINE)
+_FENCES = re.compile("```|~~~")
 _DEEPEST = 12
 
 
@@ -410,6 +411,7 @@ class _Scanner:
         self._text = text
         self._spans: list[_Span] = []
         self._unclosed: set[tuple[str, int]] = set()  # names that no tag closes before an end
+        self._fences = [fence.start() for fence in _FENCE.finditer(text)] if _FENCES.search(text) else []
 
     def spans(self) -> list[_Span]:
         """Returns the spans of the text, in order, each with a voice."""
@@ -462,10 +464,21 @@ class _Scanner:
         while block is None and (line := _MARKED_LINE.search(text, look, end)) is not None:
             look = line.end() + (line.end() == line.start())
             place = line.start()
-            block = self._tagged(place, end, first=False) or self._open(place, end, anywhere=True)
-            if block is not None and _is_fenced(text, at, place, end):
-                block = None
+            if self._is_fenced(at, place, end):
+                continue
+            if line.end() > place and text[line.end() - 1] == "<":
+                block = self._tagged(place, end, first=False)
+            else:
+                block = self._open(place, end, anywhere=True)
         return block
+
+    def _is_fenced(self, start: int, place: int, end: int) -> bool:
+        """Returns whether a place is inside a fence that was opened after `start` and is closed."""
+        fences = self._fences
+        if not fences:
+            return False
+        before = bisect_left(fences, place)
+        return (before - bisect_left(fences, start)) % 2 == 1 and before < bisect_left(fences, end)
 
     def _open(self, at: int, end: int, *, anywhere: bool = False) -> _Block | None:
         """Returns the harness text that begins here without a tag."""
@@ -521,11 +534,3 @@ class _Scanner:
 
 
 _HAS_ARGUMENTS = re.compile(r"\s*(?:<command-message>[^<]*</command-message>\s*)?<command-args>\s*[^<\s]")
-
-
-def _is_fenced(text: str, start: int, place: int, end: int) -> bool:
-    """Returns whether a place is inside a fence that was opened after `start` and is closed."""
-    before = text[start:place]
-    if "```" not in before and "~~~" not in before:
-        return False
-    return len(_FENCE.findall(before)) % 2 == 1 and _FENCE.search(text, place, end) is not None

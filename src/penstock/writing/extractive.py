@@ -46,6 +46,9 @@ _FOCUS_SHARE = 0.65
 _LONGEST_REQUEST = 600  # characters of one older user message that are quoted before coverage decides
 _REFILLS = 2
 _LAST_TEXTS = 8
+_TELLING_WORDS = 3
+_TELLING_CHARACTERS = 20  # a script without spaces has few words
+_LEAST_TASK = 100  # tokens
 _GOAL_TOKENS = 170  # of the first request, where it does not stand in the view
 
 _SECTIONS_SHARE = 0.06
@@ -359,6 +362,8 @@ class _Sections:
         share = max(int(budget * _CONSTRAINTS_SHARE), min(_CONSTRAINTS_LEAST, budget // 3))
         entries = self._quote_in_full(request, kept_verbatim, budget)
         goal = self._goal(request, kept_verbatim, budget)
+        if not self._aims.request_share and budget < self._aims.sections_from_tokens:
+            entries += self._asked_before(request, budget)
         small = budget < self._aims.sections_from_tokens  # no room to say anything twice
         quoted = "".join(entry.text for entry in (*entries, *(goal if small else ())))
         entries += goal
@@ -368,7 +373,7 @@ class _Sections:
             share = int(budget * _SECTIONS_SHARE)
             if not self._aims.request_share:
                 task_share = share // 2 if self._prose is None else budget // 8
-                entries += self._take(self._task(request, budget), task_share)
+                entries += self._take(self._task(request, budget), max(task_share, _LEAST_TASK))
             entries += self._take(self._history(ledger, older, gone, request), share)
         entries, struck = self._verify(entries)
         if self._prose is not None:
@@ -431,19 +436,27 @@ class _Sections:
         return [entry for place in self._transcript.handoffs for entry in readings[place].entries]
 
     def _task(self, request: int | None, budget: int) -> list[HandoffEntry]:
-        """Returns the live request in short (it stands whole after the handoff) and, where it says no more than
-        "continue", the one before it.
-        """
-        transcript = self._transcript
-        spoken = people_in(transcript.messages)
+        """Returns the live request in short (it stands whole after the handoff), and what it goes on from."""
+        spoken = people_in(self._transcript.messages)
         entries: list[HandoffEntry] = []
         if request is not None:
             entries.append(self._quote(HandoffSection.ACTIVE_TASK, request, max(24, budget // 100)))
-            earlier = [place for place in spoken[-20:] if place < request]
             entries += self._named_requests(spoken, request, budget)
-            if not entries[1:] and earlier and _GO_ON.match(spoken_text(transcript.messages[request])):
-                entries.append(self._quote(HandoffSection.ACTIVE_TASK, earlier[-1], max(60, budget // 12)))
+            if not entries[1:]:
+                entries += self._asked_before(request, budget)
         return entries
+
+    def _asked_before(self, request: int | None, budget: int) -> list[HandoffEntry]:
+        """Returns the last request that says what to do, where the live one says no more than "yes" or a name."""
+        messages = self._transcript.messages
+        if request is None or not _says_little(spoken_text(messages[request])):
+            return []
+        earlier = [
+            place for place in people_in(messages[:request]) if not _says_little(spoken_text(messages[place]))
+        ]
+        if not earlier:
+            return []
+        return [self._quote(HandoffSection.ACTIVE_TASK, earlier[-1], max(60, budget // 12))]
 
     def _goal(self, request: int | None, kept_verbatim: frozenset[int], budget: int) -> list[HandoffEntry]:
         """Returns the first request as the goal, in short where it stands whole beside the handoff."""
@@ -542,6 +555,13 @@ class _Sections:
 def _order(entry: HandoffEntry) -> int:
     """Returns the number of an entry of the context, which stands by message; others keep the order they have."""
     return entry.number if entry.section is HandoffSection.CONTEXT else 0
+
+
+def _says_little(text: str) -> bool:
+    """Returns whether a request cannot be told from the others: "go on", "yes", two words."""
+    return _GO_ON.match(text) is not None or (
+        len(text.split()) < _TELLING_WORDS and len(text) < _TELLING_CHARACTERS
+    )
 
 
 def _constraint(fact: Fact) -> str:

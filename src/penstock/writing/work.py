@@ -15,6 +15,7 @@ import numpy as np
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Image, Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 from penstock.conversation.pairing import calls_by_id
+from penstock.conversation.speakers import Voice, part_voices, people_in
 from penstock.writing.choice import begin_choice, join_excerpts
 from penstock.writing.handoff import header_of
 from penstock.writing.reading import Speaker, spoken_text
@@ -137,25 +138,36 @@ class WorkMaker:
     def _parts(self, place: int) -> Iterator[str]:
         message, number = self._transcript.messages[place], self._transcript.numbers[place]
         for part in message.parts:
-            label, text = self._said(message, part)
-            if text.strip():
-                yield f"{header_of(number, label)}\n{self._redactor.redact(text)}"
+            for label, text in self._said(message, part):
+                if text.strip():
+                    yield f"{header_of(number, label)}\n{self._redactor.redact(text)}"
 
     def _clip_parts(self, place: int, limit: int, lines: dict[tuple[int, str], str]) -> Iterator[str]:
         message, number = self._transcript.messages[place], self._transcript.numbers[place]
         for part in message.parts:
-            label, text = self._said(message, part)
-            if isinstance(part, (ToolResult, Opaque)):
-                tag = part.call_id if isinstance(part, ToolResult) else part.kind
-                chosen = lines.get((place, tag), "")
-                shown = f"({len(text):,} characters; the lines that matter most)\n{chosen}" if chosen else ""
-                yield f"{header_of(number, label)}\n{shown or f'({len(text):,} characters, left out)'}"
-            elif text.strip():
-                clean = self._redactor.redact(text)
-                yield f"{header_of(number, label)}\n{clip(clean, limit, self._tokenizer.count, f'm{number}')}"
+            for label, text in self._said(message, part):
+                if isinstance(part, (ToolResult, Opaque)):
+                    tag = part.call_id if isinstance(part, ToolResult) else part.kind
+                    chosen = lines.get((place, tag), "")
+                    shown = (
+                        f"({len(text):,} characters; the lines that matter most)\n{chosen}" if chosen else ""
+                    )
+                    yield f"{header_of(number, label)}\n{shown or f'({len(text):,} characters, left out)'}"
+                elif text.strip():
+                    clean = self._redactor.redact(text)
+                    clipped = clip(clean, limit, self._tokenizer.count, f"m{number}")
+                    yield f"{header_of(number, label)}\n{clipped}"
 
-    def _said(self, message: Message, part: Part) -> tuple[str, str]:
-        """Returns the speaker of a part, in words, and its text."""
+    def _said(self, message: Message, part: Part) -> list[tuple[str, str]]:
+        """Returns each speaker of a part, in words, and the text."""
+        if isinstance(part, Text) and message.role is Role.USER:
+            return [
+                (Role.USER.value if voice is Voice.PERSON else f"harness, {voice.value}", text)
+                for voice, text in part_voices(part.text)
+            ]
+        return [self._speaker(message, part)]
+
+    def _speaker(self, message: Message, part: Part) -> tuple[str, str]:
         match part:
             case Text(text=text):
                 return message.role.value, text
@@ -194,7 +206,21 @@ class WorkMaker:
             for part in self._transcript.messages[place].parts
             if isinstance(part, Summary)
         ]
+        texts += self._foreign_summaries()
         return self._redactor.redact("\n\n".join(texts))
+
+    def _foreign_summaries(self) -> list[str]:
+        """Returns the summaries by other makers; the newest of them stands for those before it."""
+        texts = [
+            said
+            for message in self._transcript.messages
+            if message.role is Role.USER
+            for part in message.parts
+            if isinstance(part, Text)
+            for voice, said in part_voices(part.text)
+            if voice is Voice.SUMMARY
+        ]
+        return texts[-1:]
 
     def _live_request(self) -> str:
         if self._request is None:
@@ -206,9 +232,8 @@ class WorkMaker:
     def _asked(self) -> tuple[tuple[int, str], ...]:
         transcript = self._transcript
         asked: list[tuple[int, str]] = []
-        for place in range(len(transcript.messages) - 1, -1, -1):
-            message = transcript.messages[place]
-            text = " ".join(spoken_text(message).split()) if message.role is Role.USER else ""
+        for place in reversed(people_in(transcript.messages)):
+            text = " ".join(spoken_text(transcript.messages[place]).split())
             if text and transcript.numbers[place]:
                 asked.append((transcript.numbers[place], self._redactor.redact(text)[:_FIRST_WORDS]))
             if len(asked) == _MOST_ASKED:
