@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.strategies.conversations import broken_conversations, json_values, texts
 
 import penstock
 from penstock.conversation import mark
@@ -16,7 +17,6 @@ from penstock.redaction import Redactor
 from penstock.writing.handoff import HandoffSection, parse_handoff
 from penstock.writing.ledger import Progress, facts_in
 from penstock.writing.state import State, entries_of, signs_in
-from tests.strategies.conversations import broken_conversations, json_values, texts
 
 OPEN_SECTIONS = {HandoffSection.PENDING, HandoffSection.REMAINING, HandoffSection.IN_PROGRESS}
 STATUSES = {"pending": False, "in_progress": False, "completed": True, "done": True, "todo": False}

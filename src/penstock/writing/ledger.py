@@ -113,7 +113,8 @@ _ERROR = re.compile(
 )
 # The line of a failed check that says most, before any line that only mentions an error.
 _TELLING = re.compile(
-    r"^(?:E {3,}\S.*|FAILED \S.*|--- FAIL: .*|FAIL: .*|.*\berror(?:\[\w+\]| TS\d+)?: \S.*|\w*(?:Error|Exception): .*)$",
+    r"^(?:E {3,}\S.*|FAILED \S.*|--- FAIL: .*|FAIL: .*|.*\berror(?:\[\w+\]| TS\d+)?: \S.*|\w*(?:Error|"
+    r"Exception): .*)$",
     re.MULTILINE,
 )
 _SAYS_ERROR = re.compile(
@@ -146,13 +147,19 @@ _SHELL_EDIT = re.compile(
 )
 # Tests, builds, linters and programs under work. The first group, with what the second leaves of it, is the kind.
 _CHECK = re.compile(
-    r"(?:(?:\w+=\S*|sudo|time|nice|env|timeout \S+|(?:poetry|uv|pipenv|pdm|hatch|rye|npx|bunx|pnpm exec|bundle) ?(?:exec|run)?|"
+    r"(?:(?:\w+=\S*|sudo|time|nice|env|timeout \S+|(?:poetry|uv|pipenv|pdm|hatch|rye|npx|bunx|pnpm exec|"
+    r"bundle) ?(?:exec|run)?|"
     r"python3? -m|bash -l?c|sh -c|cmd /c|/usr/bin/env)\s+)*[\"']?(?:\S*/)?"
-    r"(pytest|py\.test|tox|nox|unittest|jest|vitest|mocha|rspec|phpunit|ctest|tsc|eslint|ruff|mypy|pyright|flake8|pylint|"
-    r"golangci-lint|biome|prettier|pre-commit|compileall|(?:go|cargo|dotnet|swift|mix|bazel|deno|zig|terraform|flutter) (?:test|build|vet|"
-    r"run|check|clippy|nextest|validate|plan|analyze)|(?:npm|pnpm|yarn|bun)(?: run)? (?!install\b|i\b|add\b|ci\b|remove\b|create\b|link\b)"
-    r"[\w:.-]+|make(?: [\w.-]+)?(?=\s|$)|just [\w.-]+|mise (?:run|r) \S+|mise x \S+|task [\w.:-]+|cmake --build|ninja|mvn|gradlew?|rake|"
-    r"docker(?:-| )compose up|docker build|(?:python3?|node|ruby|php|deno run|ts-node|tsx) (?!-)\S+\.\w+|(?:bash|sh) \S+\.sh|\./\S+)"
+    r"(pytest|py\.test|tox|nox|unittest|jest|vitest|mocha|rspec|phpunit|ctest|tsc|eslint|ruff|mypy|pyright|"
+    r"flake8|pylint|"
+    r"golangci-lint|biome|prettier|pre-commit|compileall|(?:go|cargo|dotnet|swift|mix|bazel|deno|zig|"
+    r"terraform|flutter) (?:test|build|vet|"
+    r"run|check|clippy|nextest|validate|plan|analyze)|(?:npm|pnpm|yarn|bun)(?: run)? (?!install\b|i\b|"
+    r"add\b|ci\b|remove\b|create\b|link\b)"
+    r"[\w:.-]+|make(?: [\w.-]+)?(?=\s|$)|just [\w.-]+|mise (?:run|r) \S+|mise x \S+|task [\w.:-]+|"
+    r"cmake --build|ninja|mvn|gradlew?|rake|"
+    r"docker(?:-| )compose up|docker build|(?:python3?|node|ruby|php|deno run|ts-node|tsx) (?!-)\S+\.\w+|"
+    r"(?:bash|sh) \S+\.sh|\./\S+)"
 )
 _LONG_MESSAGE = 4_000
 _LONGEST_SENTENCE = 300

@@ -50,19 +50,61 @@ _TASK_CHANGE = re.compile(
     re.IGNORECASE,
 )
 _DONE = frozenset(
-    "done completed complete finished closed resolved cancelled canceled skipped deleted x true".split()
+    [
+        "done",
+        "completed",
+        "complete",
+        "finished",
+        "closed",
+        "resolved",
+        "cancelled",
+        "canceled",
+        "skipped",
+        "deleted",
+        "x",
+        "true",
+    ]
 )
 _DOING = frozenset(
-    "in_progress in-progress inprogress doing active started current ongoing wip - ~ /".split()
+    [
+        "in_progress",
+        "in-progress",
+        "inprogress",
+        "doing",
+        "active",
+        "started",
+        "current",
+        "ongoing",
+        "wip",
+        "-",
+        "~",
+        "/",
+    ]
 )
 _OPEN = frozenset(
-    "pending todo to_do to-do open not_started not-started notstarted queued waiting blocked false new".split()
+    [
+        "pending",
+        "todo",
+        "to_do",
+        "to-do",
+        "open",
+        "not_started",
+        "not-started",
+        "notstarted",
+        "queued",
+        "waiting",
+        "blocked",
+        "false",
+        "new",
+    ]
 )
 _BOX = re.compile(r"^\s*(?:[-*+•]|\d{1,3}[.)])?\s*\[([ xX\-~/✓✔])\]\s+(.+?)\s*$", re.MULTILINE)
 _STEP = re.compile(r"^\s{0,3}(?:\*\*)?(?:step )?(\d{1,2})[.):]\s*(.+?)\s*$", re.MULTILINE | re.IGNORECASE)
 _PLAN_TITLE = re.compile(
-    r"(?:\bplan\b|\bsteps?\b|\bto-?do\b|\bremaining\b|what[’']s left|left to do|next up|\bi(?:[’']ll| will)\b|going to\b|"
-    r"\bapproach\b|\bschritte\b|\bétapes\b|\bpasos\b|\bpassos\b|\bpassi\b|план|шаги|计划|步骤|手順|計画|계획)[^\n]{0,80}$",
+    r"(?:\bplan\b|\bsteps?\b|\bto-?do\b|\bremaining\b|what[’']s left|left to do|next up|\bi(?:[’']ll|"
+    r" will)\b|going to\b|"
+    r"\bapproach\b|\bschritte\b|\bétapes\b|\bpasos\b|\bpassos\b|\bpassi\b|план|шаги|计划|步骤|手順|計画|"
+    r"계획)[^\n]{0,80}$",
     re.IGNORECASE,
 )
 _STEP_DONE = re.compile(
@@ -70,19 +112,26 @@ _STEP_DONE = re.compile(
     re.IGNORECASE,
 )
 _STEP_BEGUN = re.compile(
-    r"^\W*(?:now,? |next,? |then,? |moving on to |on to |starting (?:with )?|let me (?:start|begin|do) )*(?:step|phase|task) (\d{1,2})\b",
+    r"^\W*(?:now,? |next,? |then,? |moving on to |on to |starting (?:with )?|let me (?:start|begin|"
+    r"do) )*(?:step|phase|task) (\d{1,2})\b",
     re.IGNORECASE | re.MULTILINE,
 )
 
 # What an agent says that it will do.
 _INTENT = re.compile(
-    r"(?:(?:ok(?:ay)?|great|good|perfect|now|next|then|first|finally|alright|so|sure|got it|and|right|excellent|once .{1,60},|"
-    r"after .{1,60},|when .{1,60},|if .{1,60},|thanks?.{0,30},|thank you.{0,30},|als nächstes|jetzt|ensuite|maintenant|ahora|agora|ora|"
+    r"(?:(?:ok(?:ay)?|great|good|perfect|now|next|then|first|finally|alright|so|sure|got it|and|right|"
+    r"excellent|once .{1,60},|"
+    r"after .{1,60},|when .{1,60},|if .{1,60},|thanks?.{0,30},|thank you.{0,30},|als nächstes|jetzt|"
+    r"ensuite|maintenant|ahora|agora|ora|"
     r"теперь|сначала|затем)[,.!:]?\s+)*"
-    r"(?:i(?:[’']ll| will| still need to| need to| plan to|(?: am|[’']m) (?:now )?(?:going to|about to))\b(?! (?:be happy|be glad|assume))|"
-    r"let me\b(?! know)|let[’']s\b|next(?: step)?(?:,| is|:)|remaining(?: steps?| work)?:|still (?:to do|missing|open):?|"
-    r"what[’']s left|ich werde|ich muss noch|lass mich|je vais|laisse-moi|il reste|voy a|déjame|falta|vou\b|deixe-me|falta|"
-    r"farò|lasciami|devo ancora|ik ga|laat me|я (?:сейчас|буду|сделаю|проверю)|давай(?:те)?|осталось|接下来|现在(?:我|让我|来)|让我|"
+    r"(?:i(?:[’']ll| will| still need to| need to| plan to|(?: am|[’']m) (?:now )?(?:going to|"
+    r"about to))\b(?! (?:be happy|be glad|assume))|"
+    r"let me\b(?! know)|let[’']s\b|next(?: step)?(?:,| is|:)|remaining(?: steps?| work)?:|still (?:to do|"
+    r"missing|open):?|"
+    r"what[’']s left|ich werde|ich muss noch|lass mich|je vais|laisse-moi|il reste|voy a|déjame|falta|"
+    r"vou\b|deixe-me|falta|"
+    r"farò|lasciami|devo ancora|ik ga|laat me|я (?:сейчас|буду|сделаю|проверю)|давай(?:те)?|осталось|接下来|"
+    r"现在(?:我|让我|来)|让我|"
     r"我(?:会|将|来|先)|下一步|次に|これから|残り|이제|다음으로|제가 )",
     re.IGNORECASE,
 )
@@ -94,6 +143,7 @@ _CLOSING = re.compile(r"\b(?:anything|something) else\b|\bhow (?:can|may) i (?:h
 _EDITED = "edited and not tested since:"
 _WORDS = re.compile(r"\w{3,}")
 _MOST_TODO = 8
+_NEW_MATTER = 60  # characters of a request that is more than a remark on the plan
 _KEPT_PROMISE = 3  # calls after which a promise is taken to be kept, or to be work in progress
 
 
@@ -444,34 +494,30 @@ def _fold_todo(facts: Sequence[Fact]) -> tuple[tuple[TodoItem, ...], frozenset[s
     listed: list[TodoItem] = []
     planned: list[TodoItem] = []
     closed: set[str] = set()
-    named = {fact.call_id: fact.label for fact in facts if fact.kind is FactKind.OUTCOME and fact.label}
+    ids = {fact.call_id: fact.label for fact in facts if fact.kind is FactKind.OUTCOME and fact.label}
     for fact in facts:
-        if fact.kind is FactKind.ASKED and fact.label != "go on" and len(fact.text) > 60:
-            planned = [
-                item for item in planned if item.key == ""
-            ]  # a numbered plan was for the request before
-        elif fact.kind is FactKind.STEP:
-            _move_step(planned, int(fact.text), begun=fact.label == "begun", number=fact.number)
-        elif fact.kind is FactKind.TODO:
-            items = [msgspec.structs.replace(item, number=fact.number) for item in fact.items]
-            match fact.label:
-                case "plan":
-                    planned = items
-                case "list":
-                    listed, planned = items, []
-                case "add":
-                    if all(item.progress is Progress.DONE for item in listed):
-                        listed = []
-                    listed.append(msgspec.structs.replace(items[0], key=named.get(fact.call_id, "")))
-                case _:
-                    for item in items:
-                        if not _change_item(listed, item) and item.progress is Progress.DONE:
-                            closed.add(item.key)
-    known = (
-        planned
-        if _is_open(planned) and (not _is_open(listed) or planned[0].number > listed[-1].number)
-        else listed
-    )
+        items = [msgspec.structs.replace(item, number=fact.number) for item in fact.items]
+        match fact.kind, fact.label:
+            case FactKind.ASKED, "" if len(fact.text) > _NEW_MATTER:
+                planned = [item for item in planned if not item.key]  # its steps were for the request before
+            case FactKind.STEP, label:
+                _move_step(planned, int(fact.text), begun=label == "begun")
+            case FactKind.TODO, "plan":
+                planned = items
+            case FactKind.TODO, "list":
+                listed, planned = items, []
+            case FactKind.TODO, "add":
+                listed = listed if _is_open(listed) else []
+                listed.append(msgspec.structs.replace(items[0], key=ids.get(fact.call_id, "")))
+            case FactKind.TODO, _:
+                changed = [(item, _change_item(listed, item)) for item in items]
+                closed |= {
+                    item.key for item, known in changed if not known and item.progress is Progress.DONE
+                }
+            case _:
+                pass
+    is_newer = bool(planned) and (not listed or planned[0].number > listed[-1].number)
+    known = planned if _is_open(planned) and (is_newer or not _is_open(listed)) else listed
     return tuple(item for item in known if item.text), frozenset(closed)
 
 
@@ -479,7 +525,7 @@ def _is_open(items: Iterable[TodoItem]) -> bool:
     return any(item.progress is not Progress.DONE for item in items)
 
 
-def _move_step(planned: list[TodoItem], step: int, *, begun: bool, number: int) -> None:
+def _move_step(planned: list[TodoItem], step: int, *, begun: bool) -> None:
     """Mark a step of a plan done, or begun and those before it done."""
     for place, item in enumerate(planned):
         if not item.key.startswith("step "):

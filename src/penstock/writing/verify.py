@@ -41,10 +41,12 @@ _EDGES = ".,;:!?()[]{}<>*=|&^%+~$/\\-#@\"'`"
 _SHORTEST_SECRET = 6
 # Compounds of plain language: by how they begin or end. Any other word with a hyphen may be a name.
 _COMPOUND = re.compile(
-    r"(?:re|non|pre|post|un|co|sub|self|multi|well|ill|follow|end|half|full|high|low|long|short|left|right|read|"
+    r"(?:re|non|pre|post|un|co|sub|self|multi|well|ill|follow|end|half|full|high|low|long|short|left|right|"
+    r"read|"
     r"real|hard|soft|built|side|cross|inter|mid|ex|all|one|two|three|first|second|third|old|new|"
     r"so|up|by|in|on|out|over|under)(?:-[a-z]+)+"
-    r"|(?:[a-z]+-)+(?:up|in|out|off|on|based|related|specific|only|like|free|side|wide|level|time|end|by|step|"
+    r"|(?:[a-z]+-)+(?:up|in|out|off|on|based|related|specific|only|like|free|side|wide|level|time|end|by|"
+    r"step|"
     r"case|friendly|safe|ready|facing|driven|aware|style|sensitive|insensitive|fix|line|to|do|run|check)"
 )
 
@@ -148,13 +150,67 @@ def check_prose(prose: Prose, source: KnownSource, redactor: Redactor) -> Checke
 
 # Words of a report on what somebody demanded, which are not part of the demand.
 _REPORTING = frozenset(
-    "the user users wants want wanted asked asks asking said says demanded demands stated requires required requested prefers "
-    "prefer preference constraint explicitly should must that this with for and all any are was has have been not when from into "
-    "only before after while its their them they assistant agent model please also".split()
+    [
+        "the",
+        "user",
+        "users",
+        "wants",
+        "want",
+        "wanted",
+        "asked",
+        "asks",
+        "asking",
+        "said",
+        "says",
+        "demanded",
+        "demands",
+        "stated",
+        "requires",
+        "required",
+        "requested",
+        "prefers",
+        "prefer",
+        "preference",
+        "constraint",
+        "explicitly",
+        "should",
+        "must",
+        "that",
+        "this",
+        "with",
+        "for",
+        "and",
+        "all",
+        "any",
+        "are",
+        "was",
+        "has",
+        "have",
+        "been",
+        "not",
+        "when",
+        "from",
+        "into",
+        "only",
+        "before",
+        "after",
+        "while",
+        "its",
+        "their",
+        "them",
+        "they",
+        "assistant",
+        "agent",
+        "model",
+        "please",
+        "also",
+    ]
 )
 _NEGATION = re.compile(
-    r"\b(?:no|not|never|none|nothing|without|avoid|don[’']?t|doesn[’']?t|mustn[’']?t|shouldn[’']?t|cannot|can[’']?t|nor|forbid\w*|refrain|stop|"
-    r"nicht|nie\w*|kein\w*|ohne|ne|pas|jamais|sans|nunca|sin|não|nem|sem|non|mai|senza|niet|nooit|geen|не|нет|никогда|нельзя|без|"
+    r"\b(?:no|not|never|none|nothing|without|avoid|don[’']?t|doesn[’']?t|mustn[’']?t|shouldn[’']?t|cannot|"
+    r"can[’']?t|nor|forbid\w*|refrain|stop|"
+    r"nicht|nie\w*|kein\w*|ohne|ne|pas|jamais|sans|nunca|sin|não|nem|sem|non|mai|senza|niet|nooit|geen|не|"
+    r"нет|никогда|нельзя|без|"
     r"nie|nigdy|bez)\b|不|勿|禁|别|別|ない|ません|いけ|지 ?마|말",
     re.IGNORECASE,
 )

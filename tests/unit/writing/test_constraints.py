@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
+from tests.strategies.conversations import texts
 
 from penstock.writing.constraints import find_constraints, is_constraint
-from tests.strategies.conversations import texts
 
 STANDING = [
     # Bans and commands by adverb.
