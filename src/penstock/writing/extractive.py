@@ -21,6 +21,7 @@ from penstock.writing.choice import begin_choice, join_excerpts
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
 from penstock.writing.ledger import Fact, Ledger
 from penstock.writing.reading import Speaker, spoken_text
+from penstock.writing.state import GO_ON, State, adds_to, contradicts, entries_of, replaces
 from penstock.writing.stubs import clip, shows_files
 from penstock.writing.telling import share_out, tell
 from penstock.writing.transcript import MODEL, WRITTEN_BY
@@ -52,9 +53,19 @@ _LEAST_TASK = 100  # tokens
 _GOAL_TOKENS = 170  # of the first request, where it does not stand in the view
 
 _SECTIONS_SHARE = 0.06
+_STATE_SHARE = 0.08
 _CONSTRAINTS_SHARE = 0.08
 _CONSTRAINTS_LEAST = 200  # tokens, where that is not more than a third
 _IN_USERS_WORDS = frozenset({HandoffSection.ACTIVE_TASK, HandoffSection.CONSTRAINTS})
+_OF_STATE = frozenset(
+    {
+        HandoffSection.IN_PROGRESS,
+        HandoffSection.BLOCKED,
+        HandoffSection.PENDING,
+        HandoffSection.REMAINING,
+        HandoffSection.RESOLVED,
+    }
+)
 _NEED = {  # the sections by how much they are needed, most first
     section: place
     for place, section in enumerate(
@@ -75,11 +86,6 @@ _NEED = {  # the sections by how much they are needed, most first
         )
     )
 }
-_GO_ON = re.compile(
-    r"\W*(?:(?:please|yes|ok(?:ay)?|go|carry|keep|continue|proceed|next|on|ahead|going|do it|sure|"
-    r"weiter|ja|bitte|continuez?|oui|sigue|continúa|sí|继续|好的?|続けて|はい|продолжай|да)\W*){1,5}$",
-    re.IGNORECASE,
-)
 
 
 class ExtractiveWriter:
@@ -348,7 +354,8 @@ class _Sections:
         Constraints come first, then the goal, the task and the history.
         """
         transcript, request, kept_verbatim = self._transcript, beside.request, beside.kept_verbatim
-        ledger = Ledger.of(transcript.facts(self._redactor, self._aims.facts_of_newest))
+        facts = transcript.facts(self._redactor, self._aims.facts_of_newest)
+        ledger, state = Ledger.of(facts), State.of(facts)
         older = self._older()
         gone = {n for place, n in enumerate(transcript.numbers) if place not in kept_verbatim}
         constraints = [
@@ -374,10 +381,12 @@ class _Sections:
             if not self._aims.request_share:
                 task_share = share // 2 if self._prose is None else budget // 8
                 entries += self._take(self._task(request, budget), max(task_share, _LEAST_TASK))
-            entries += self._take(self._history(ledger, older, gone, request), share)
+            entries += self._take(self._state(state, older, gone), int(budget * _STATE_SHARE))
+            entries += self._take(self._history(ledger, older, gone), share)
         entries, struck = self._verify(entries)
         if self._prose is not None:
-            entries, struck = self._add_prose(entries, self._prose, budget), struck + self._prose.struck
+            entries = self._add_prose(entries, self._prose, budget, state)
+            struck += self._prose.struck
         return entries, struck
 
     def _last_prose(self) -> Checked | None:
@@ -389,16 +398,23 @@ class _Sections:
         ours = {HandoffSection.ACTIVE_TASK, HandoffSection.CONTEXT}
         return Checked(tuple(entry for entry in self._older() if entry.section not in ours), 0)
 
-    def _add_prose(self, entries: list[HandoffEntry], prose: Checked, budget: int) -> list[HandoffEntry]:
+    def _add_prose(
+        self, entries: list[HandoffEntry], prose: Checked, budget: int, state: State
+    ) -> list[HandoffEntry]:
         """Returns a model's entries, within their share, in place of our own where it wrote a section.
 
-        What the user asked and demanded stays in the user's own words, before the model's.
+        What the user asked and demanded stays in the user's own words, before the model's. How the work stands is ours
+        where the model's words say nothing of it.
         """
         said = {(entry.section, entry.text) for entry in entries if entry.section in _IN_USERS_WORDS}
-        fresh = [entry for entry in prose.entries if (entry.section, entry.text) not in said]
+        fresh = [
+            entry
+            for entry in prose.entries
+            if (entry.section, entry.text) not in said and not contradicts(state, entry)
+        ]
         taken = self.take_most_needed(fresh, int(budget * self._aims.prose_share))
         told = {entry.section for entry in taken} - _IN_USERS_WORDS
-        return [*(entry for entry in entries if entry.section not in told), *taken]
+        return [*(entry for entry in entries if entry.section not in told or adds_to(taken, entry)), *taken]
 
     def take_most_needed(self, entries: Sequence[HandoffEntry], share: int) -> list[HandoffEntry]:
         """Returns the entries that fit the share, in order; sections that are needed most go first."""
@@ -512,16 +528,22 @@ class _Sections:
             section, number, clip(text, limit, self._tokenizer.count, name_message(number)).replace("\n", " ")
         )
 
-    def _history(
-        self, ledger: Ledger, older: Sequence[HandoffEntry], gone: set[int], request: int | None
-    ) -> list[HandoffEntry]:
-        """Returns entries on what was done, is broken, was decided and touched, the newest of each first."""
-        asked = self._transcript.numbers[request] if request is not None else 0
+    def _state(self, state: State, older: Sequence[HandoffEntry], gone: set[int]) -> list[HandoffEntry]:
+        """Returns entries on how the work stands, the most needed first: those of now, then those of an older handoff
+        that nothing has overtaken.
+        """
+        kept = [
+            entry
+            for entry in older
+            if entry.section in _OF_STATE and not contradicts(state, entry) and not replaces(state, entry)
+        ]
+        return [*entries_of(state, gone), *reversed(kept)]
+
+    def _history(self, ledger: Ledger, older: Sequence[HandoffEntry], gone: set[int]) -> list[HandoffEntry]:
+        """Returns entries on what was done, was decided and touched, the newest of each first."""
         done = ledger.actions[-8:]
         named = "\n".join(fact.text for fact in done)
         fresh = [
-            *((HandoffSection.BLOCKED, fact) for fact in ledger.open_errors[-2:]),
-            *((HandoffSection.PENDING, fact) for fact in ledger.questions if fact.number > asked),
             *((HandoffSection.COMPLETED, fact) for fact in done),
             *((HandoffSection.FILES, fact) for fact in ledger.files[-10:] if fact.label not in named),
             *((HandoffSection.DECISIONS, fact) for fact in ledger.decisions[-3:]),
@@ -531,12 +553,7 @@ class _Sections:
             for section, fact in reversed(fresh)
             if fact.number in gone
         ]
-        kept_sections = {
-            HandoffSection.COMPLETED,
-            HandoffSection.FILES,
-            HandoffSection.DECISIONS,
-            HandoffSection.BLOCKED,
-        }
+        kept_sections = {HandoffSection.COMPLETED, HandoffSection.FILES, HandoffSection.DECISIONS}
         entries += [entry for entry in reversed(older) if entry.section in kept_sections]
         return entries
 
@@ -559,7 +576,7 @@ def _order(entry: HandoffEntry) -> int:
 
 def _says_little(text: str) -> bool:
     """Returns whether a request cannot be told from the others: "go on", "yes", two words."""
-    return _GO_ON.match(text) is not None or (
+    return GO_ON.match(text) is not None or (
         len(text.split()) < _TELLING_WORDS and len(text) < _TELLING_CHARACTERS
     )
 

@@ -2,7 +2,8 @@
 
 `facts_in` reads one message; `Ledger.of` folds the facts of a conversation: a call meets its outcome, a file
 is listed once with all that was done to it, a command that was run again stands with its latest outcome, an
-error that went away is no longer open, and a constraint that was changed says by which message.
+error that went away is no longer open, and a constraint that was changed says by which message. How the work stands at
+the end is folded from the same facts by `state`.
 """
 
 from __future__ import annotations
@@ -15,17 +16,28 @@ import msgspec
 
 from penstock.conversation.message import Message, Role, Text, ToolCall, ToolResult
 from penstock.conversation.speakers import Voice, part_voices
+from penstock.writing.constraints import find_constraints, sentences
 from penstock.writing.harness import rules_in, title_of
 from penstock.writing.stubs import ToolFamily, arguments_of, exit_status, main_argument, shorten, tool_family
 from penstock.writing.values import sub_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from penstock.conversation.speakers import VoicedPart
     from penstock.redaction import Redactor
 
-__all__ = ["Fact", "FactKind", "Ledger", "facts_in", "sentences"]
+__all__ = [
+    "Fact",
+    "FactKind",
+    "Failures",
+    "Ledger",
+    "Progress",
+    "TodoItem",
+    "facts_in",
+    "fold_failures",
+    "kinds_of_command",
+]
 
 
 class FactKind(StrEnum):
@@ -37,10 +49,40 @@ class FactKind(StrEnum):
     OUTCOME = "outcome"
     DECISION = "decision"
     QUESTION = "question"
+    ASKED = "asked"
+    SAID = "said"
+    INTENT = "intent"
+    TODO = "todo"
+    STEP = "step"
+
+
+class Progress(StrEnum):
+    """How far a thing to do is."""
+
+    OPEN = "open"
+    DOING = "doing"
+    DONE = "done"
+
+
+class TodoItem(msgspec.Struct, frozen=True, gc=False):
+    """One thing to do, in the words of its list. `key` is its id or its step, `number` the message of its list.
+
+    A change that leaves the progress as it is has None for it.
+    """
+
+    text: str
+    progress: Progress | None
+    key: str = ""
+    number: int = 0
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False):
-    """One fact, in the words of its source. `number` is the message, `call_id` ties calls and outcomes."""
+    """One fact, in the words of its source. `number` is the message, `call_id` ties calls and outcomes.
+
+    Of a call, `check` are the kinds of tests, builds and runs in its command, and `path` the files that it edits, one per
+    line. `suspect` is an outcome that reads like a failed check, whatever its status says. `items` are those of a
+    list of things to do.
+    """
 
     kind: FactKind
     text: str
@@ -52,21 +94,12 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     failed: bool = False
     superseded_by: int = 0
     uses: int = 1
+    check: str = ""
+    path: str = ""
+    suspect: bool = False
+    items: tuple[TodoItem, ...] = ()
 
 
-# Words by which people state what must and must not be done. Scripts without spaces need no word borders.
-_CONSTRAINT = re.compile(
-    r"\b(?:never|always|must(?:n[’']t)?|do(?:n[’']t| not)|only|cannot|can[’']t|should(?:n[’']t)?|avoid|without|"
-    r"no longer|instead of|prefer|make sure|ensure|keep|leave .{1,40} alone|stick to|from now on|"
-    r"nie(?:mals)?|immer|muss|müssen|darf|nicht|nur|kein\w*|stets|"
-    r"jamais|toujours|doit|dois|ne .{1,30} pas|seulement|uniquement|il faut|"
-    r"nunca|siempre|debes?|no (?:uses|toques|hagas|cambies)|solo|sólo|solamente|sempre|deve|não|apenas|"
-    r"mai|solo|devi|non (?:usare|toccare|fare)|altijd|nooit|moet|niet|alleen|"
-    r"никогда|всегда|должн\w*|нельзя|только|обязательно|не (?:трогай|меняй|используй|надо)|"
-    r"nigdy|zawsze|musi\w*|tylko|asla|her zaman|sadece|никога|завжди|ніколи)\b"
-    r"|不要|必须|禁止|只能|总是|永远|不得|务必|绝不|必須|してはいけ|しないで|必ず|のみ|だけ|절대|항상|반드시|하지 ?마",
-    re.IGNORECASE,
-)
 _DECISION = re.compile(
     r"\b(?:decided|decision|chose|choosing|we(?:[’']ll| will) use|going with|settled on|instead of|"
     r"root cause|the (?:problem|bug|issue|fix) (?:is|was)|turns out|because)\b|原因|决定|理由|решил|причина",
@@ -82,9 +115,59 @@ _ERROR = re.compile(
     r"No such file|undefined|traceback)\b).*$",
     re.MULTILINE | re.IGNORECASE,
 )
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+# The line of a failed check that says most, before any line that only mentions an error.
+_TELLING = re.compile(
+    r"^(?:E {3,}\S.*|FAILED \S.*|--- FAIL: .*|FAIL: .*|.*\berror(?:\[\w+\]| TS\d+)?: \S.*|\w*(?:Error|"
+    r"Exception): .*)$",
+    re.MULTILINE,
+)
+_SAYS_ERROR = re.compile(
+    r"\s*(?:<(?:tool_use_)?error>|error\b[: ]|\w+Error: |Traceback \(most recent|fatal: |\{\"error\")",
+    re.IGNORECASE,
+)
+# What runners print where a check failed, and how they count what did.
+_FAILED_SIGNS = (
+    *(
+        "\nFAIL",
+        "--- FAIL",
+        "BUILD FAILED",
+        "npm ERR!",
+        "error: could not compile",
+        ": *** [",
+        ": error TS",
+        "error TS",
+    ),
+    *("test result: FAILED", "\nTraceback (most recent", "ERROR task failed", "Tests failed", "❌"),
+)
+_FAIL_WORD = re.compile(r"\bfail(?:ed|ures?|ing)\b|\berrors?\b in \d|\berrors?\.?\n")
+_COUNTED = re.compile(r"(?<![\w.])[1-9]\d* (?:tests? |type )?$")
+_ENDS = 500
+_TASK_ID = re.compile(r"\b(?:task|todo|item) #?(\d+)\b|\"(?:id|task_?id)\": ?\"?([\w-]+)", re.IGNORECASE)
+_SHORT_RESULT = 400
+_PATCHED = re.compile(r"\*\*\* (?:Update|Add|Delete) File: (\S+)")
+_SHELL_EDIT = re.compile(
+    r"\b(?:sed|perl)(?: -\w+)* -\w*i\S*(?: -\w+)* (?:'[^']*'|\"[^\"]*\"|\S+) ([^\s;&|<>]+)|"
+    r"\b(?:cat|echo|printf|tee)\b[^|;&<>]*(?:>>?|(?<=tee)) ?([^\s;&|<>]+)"
+)
+# Tests, builds, linters and programs under work. The first group, with what the second leaves of it, is the kind.
+_CHECK = re.compile(
+    r"(?:(?:\w+=\S*|sudo|time|nice|env|timeout \S+|(?:poetry|uv|pipenv|pdm|hatch|rye|npx|bunx|pnpm exec|"
+    r"bundle) ?(?:exec|run)?|"
+    r"python3? -m|bash -l?c|sh -c|cmd /c|/usr/bin/env)\s+)*[\"']?(?:\S*/)?"
+    r"(pytest|py\.test|tox|nox|unittest|jest|vitest|mocha|rspec|phpunit|ctest|tsc|eslint|ruff|mypy|pyright|"
+    r"flake8|pylint|"
+    r"golangci-lint|biome|prettier|pre-commit|compileall|(?:go|cargo|dotnet|swift|mix|bazel|deno|zig|"
+    r"terraform|flutter) (?:test|build|vet|"
+    r"run|check|clippy|nextest|validate|plan|analyze)|(?:npm|pnpm|yarn|bun)(?: run)? (?!install\b|i\b|"
+    r"add\b|ci\b|remove\b|create\b|link\b)"
+    r"[\w:.-]+|make(?: [\w.-]+)?(?=\s|$)|just [\w.-]+|mise (?:run|r) \S+|mise x \S+|task [\w.:-]+|"
+    r"cmake --build|ninja|mvn|gradlew?|rake|"
+    r"docker(?:-| )compose up|docker build|(?:python3?|node|ruby|php|deno run|ts-node|tsx) (?!-)\S+\.\w+|"
+    r"(?:bash|sh) \S+\.sh|\./\S+)"
+)
 _LONG_MESSAGE = 4_000
 _LONGEST_SENTENCE = 300
+_BULLET = re.compile(r"^(?:(?:[-*•>+–]|\d{1,3}[.)]|#{1,6})\s+)+")
 _PROBE = 3_000
 _MOST_CONSTRAINTS = 150  # of a longer list the first ones, which set the rules, and the newest
 
@@ -113,20 +196,14 @@ def facts_in(message: Message, redactor: Redactor) -> tuple[Fact, ...]:
 def _demands(voiced: VoicedPart, redactor: Redactor) -> Iterator[Fact]:
     """Yields what a person demands, and the rules that a harness repeats under the title that they stand under."""
     if voiced.voice is Voice.PERSON:
-        for sentence in _find_statements(voiced.text, _CONSTRAINT, redactor):
-            yield Fact(FactKind.CONSTRAINT, sentence)
+        if find_constraints(voiced.text):
+            for sentence in find_constraints(redactor.redact(voiced.text)):
+                yield Fact(FactKind.CONSTRAINT, sentence)
         return
     if rules := rules_in(voiced):
         title = redactor.redact(title_of(voiced))
         for rule in rules:
             yield Fact(FactKind.RULE, redactor.redact(rule), label=title)
-
-
-def sentences(text: str) -> list[str]:
-    """Returns the sentences of a text; of a long one those at its start and its end."""
-    if len(text) > _LONG_MESSAGE:
-        text = text[: _LONG_MESSAGE // 2] + "\n" + text[-_LONG_MESSAGE // 2 :]
-    return [sentence.strip() for sentence in _SENTENCE_END.split(text) if sentence.strip()]
 
 
 class Ledger(msgspec.Struct, frozen=True):
@@ -143,6 +220,7 @@ class Ledger(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, facts: Iterable[Fact]) -> Ledger:
         """Fold numbered facts, in the order of their messages."""
+        facts = list(facts)
         by_kind: dict[FactKind, list[Fact]] = {kind: [] for kind in FactKind}
         for fact in facts:
             by_kind[fact.kind].append(fact)
@@ -154,7 +232,7 @@ class Ledger(msgspec.Struct, frozen=True):
             rules=tuple(_rules_in_force(by_kind[FactKind.RULE])),
             actions=actions,
             files=tuple(_files(calls)),
-            open_errors=tuple(_open_errors(calls)),
+            open_errors=fold_failures(facts).standing,
             decisions=tuple(by_kind[FactKind.DECISION]),
             questions=tuple(by_kind[FactKind.QUESTION][-1:]),
         )
@@ -164,8 +242,12 @@ def _find_statements(text: str, pattern: re.Pattern[str], redactor: Redactor) ->
     if not pattern.search(text if len(text) <= _LONG_MESSAGE else text[:2_000] + text[-2_000:]):
         return
     for sentence in sentences(redactor.redact(text)):
-        if pattern.search(sentence) and len(sentence) <= _LONGEST_SENTENCE:
-            yield sentence.lstrip("-*•> ")
+        if (
+            pattern.search(sentence)
+            and len(sentence) <= _LONGEST_SENTENCE
+            and not sentence.endswith((":", ":**"))
+        ):
+            yield _BULLET.sub("", sentence)
 
 
 def _question(text: str, redactor: Redactor) -> list[Fact]:
@@ -177,8 +259,34 @@ def _question(text: str, redactor: Redactor) -> list[Fact]:
 
 def _call(call: ToolCall, redactor: Redactor) -> Fact:
     family = tool_family(call.name)
-    about = shorten(redactor.redact(main_argument(family, arguments_of(call))))
-    return Fact(FactKind.CALL, about, call_id=call.call_id, family=family, label=call.name)
+    arguments = arguments_of(call)
+    main = main_argument(family, arguments)
+    check = "\n".join(kinds_of_command(main)) if family is ToolFamily.TERMINAL else ""
+    return Fact(
+        FactKind.CALL,
+        shorten(redactor.redact(main)),
+        call_id=call.call_id,
+        family=family,
+        label=call.name,
+        check=check,
+        path="\n".join(redactor.redact(path) for path in _edited_paths(family, arguments, main)),
+    )
+
+
+def _edited_paths(family: ToolFamily, arguments: dict[str, Any], main: str) -> list[str]:
+    """Returns the files that a call changes, as far as its arguments name them."""
+    if family is ToolFamily.TERMINAL:
+        found = _PATCHED.findall(main) or [
+            path.strip("'\"") for groups in _SHELL_EDIT.findall(main) for path in groups if path
+        ]
+        return [path for path in dict.fromkeys(found) if not path.startswith(("/dev/", "/tmp/", "&"))]  # noqa: S108
+    if family not in {ToolFamily.WRITE, ToolFamily.PATCH} or arguments.get("command") in {
+        "view",
+        "open",
+        "undo_edit",
+    }:
+        return []
+    return list(dict.fromkeys(main.split(" "))) if main and len(main) <= _LONGEST_SENTENCE else []
 
 
 def _outcome(result: ToolResult, redactor: Redactor) -> Fact:
@@ -186,13 +294,33 @@ def _outcome(result: ToolResult, redactor: Redactor) -> Fact:
     text = result.text
     probe = text if len(text) <= 2 * _PROBE else f"{text[:_PROBE]}\n{text[-_PROBE:]}"
     status = exit_status(probe) if "xit" in probe or "eturn" in probe or "XIT" in probe else None
-    failed = result.is_error or (status is not None and status != 0)
+    failed = result.is_error or (status is not None and status != 0) or _SAYS_ERROR.match(probe) is not None
+    suspect = not failed and _reads_failed(text)
     line = ""
-    if failed:
-        match = _ERROR.search(probe)
+    if failed or suspect:
+        match = _TELLING.search(probe) or _ERROR.search(probe)
         first = match[0] if match else next((one for one in probe.split("\n") if one.strip()), "")
         line = shorten(redactor.redact(first.strip()), _LONGEST_SENTENCE)
-    return Fact(FactKind.OUTCOME, line, call_id=result.call_id, status=status, failed=failed)
+    task = _TASK_ID.search(text) if len(text) < _SHORT_RESULT and not failed else None
+    return Fact(
+        FactKind.OUTCOME,
+        line,
+        call_id=result.call_id,
+        label=(task[1] or task[2]) if task else "",
+        status=status,
+        failed=failed,
+        suspect=suspect,
+    )
+
+
+def _reads_failed(text: str) -> bool:
+    """Returns whether the start or the end of an output says that a check failed: that is where runners say it."""
+    ends = text if len(text) <= 4 * _ENDS else f"{text[:_ENDS]}\n{text[-3 * _ENDS :]}"
+    ends = f"\n{ends}\n"
+    return any(map(ends.__contains__, _FAILED_SIGNS)) or any(
+        _COUNTED.search(ends[max(0, found.start() - 16) : found.start()])
+        for found in _FAIL_WORD.finditer(ends)
+    )
 
 
 _Pairs = list[tuple[Fact, Fact | None]]
@@ -200,6 +328,99 @@ _EFFECTS = {ToolFamily.WRITE: "wrote", ToolFamily.PATCH: "patched", ToolFamily.T
 _QUIET_COMMAND = re.compile(
     r"^(?:cd [^&;|]+&& ?)?(?:ls|cat|head|tail|grep|rg|find|pwd|which|sed -n|wc|echo|tree)\b"
 )
+
+
+def kinds_of_command(command: str) -> list[str]:
+    """Returns the kinds of tests, builds and runs in a command, such as "go test"; none of any other command."""
+    found = (_CHECK.match(piece.strip()) for piece in re.split(r"\s*(?:&&|\|\||;|\n|\|)\s*", command))
+    kinds = (" ".join(one[1].split()) for one in found if one is not None)
+    return list(dict.fromkeys(re.sub(r"^(npm|pnpm|yarn|bun) run ", r"\1 ", kind) for kind in kinds))
+
+
+class Failures(msgspec.Struct, frozen=True):
+    """The failures that stand, oldest first, and the commands (and kinds of commands) that succeeded last."""
+
+    standing: tuple[Fact, ...] = ()
+    cleared: frozenset[str] = frozenset()
+
+
+class _Failure(msgspec.Struct):
+    """A failure that nothing has cleared yet: what would, and how much went well since."""
+
+    fact: Fact
+    names: frozenset[str]
+    successes: int = 0
+    is_old: bool = False  # a person has asked for something else since
+
+
+def fold_failures(facts: Sequence[Fact]) -> Failures:
+    """Returns which failures still stand.
+
+    A later success of the same call, or of the same kind of command, takes a failure away. A failed look at something (a
+    search, a file that is not there) never stands. A failed check stands until it succeeds; once a person has asked for
+    something else, the success of any check of its sort or a commit is enough. Any other failure stands only while the
+    agent is still at it: not after a new request, nor after several things went well.
+    """
+    calls = {fact.call_id: fact for fact in facts if fact.kind is FactKind.CALL}
+    standing: list[_Failure] = []
+    cleared: set[str] = set()
+    for fact in facts:
+        if fact.kind is FactKind.ASKED and fact.label != "go on":
+            standing = [one for one in standing if one.fact.check]
+            for one in standing:
+                one.is_old = True
+        call = calls.get(fact.call_id) if fact.kind is FactKind.OUTCOME else None
+        if call is None or call.family in _LOOKS or _QUIET_COMMAND.match(call.text):
+            continue
+        names = _names_of(call)
+        if fact.failed or (fact.suspect and call.check):
+            cleared -= names
+            standing = [one for one in standing if not names & one.names]
+            text = f"{call.text}: {fact.text}" if call.text and fact.text else call.text or fact.text
+            failure = msgspec.structs.replace(fact, text=text, check=call.check, label=call.label)
+            standing.append(_Failure(failure, names))
+        else:
+            cleared |= names
+            standing = [one for one in standing if not _clears(call, names, one)]
+    texts = (one.fact for one in standing)
+    return Failures(tuple(fact for fact in texts if fact.text), frozenset(cleared))
+
+
+_LOOKS = frozenset({ToolFamily.READ, ToolFamily.SEARCH, ToolFamily.LIST})
+_STALE = 6  # calls that went well after a failure that is no check: the agent has found another way
+_COMMIT = re.compile(r"\bgit (?:commit|push|merge)\b")
+_SORTS = (
+    ("test", re.compile(r"test|spec|tox|nox|jest|mocha|phpunit")),
+    ("lint", re.compile(r"lint|ruff|mypy|pyright|flake8|biome|prettier|vet|clippy|fmt|format|pre-commit")),
+    ("build", re.compile(r"build|tsc|compile|make|ninja|mvn|gradle|check")),
+)
+
+
+def _clears(call: Fact, names: frozenset[str], failure: _Failure) -> bool:
+    """Returns whether the success of a call takes the failure away."""
+    if names & failure.names:
+        return True
+    if not failure.fact.check:
+        failure.successes += 1
+        return failure.successes > _STALE
+    if not failure.is_old:
+        return False
+    sorts = {_sort_of(kind) for kind in call.check.split("\n")}
+    return _COMMIT.search(call.text) is not None or _sort_of(failure.fact.check) in sorts - {""}
+
+
+def _sort_of(check: str) -> str:
+    return next((sort for sort, pattern in _SORTS if pattern.search(check)), "")
+
+
+def _names_of(call: Fact) -> frozenset[str]:
+    """Returns what a later call must share with this one to be of its kind."""
+    if call.check:
+        return frozenset(call.check.split("\n"))
+    if call.family is ToolFamily.TERMINAL:
+        words = re.sub(r"^(?:cd [^&;|]+&& ?)+", "", call.text).split()
+        return frozenset({" ".join(words[:2] if len(words) > 1 and words[1].isalpha() else words[:1])})
+    return frozenset({f"{call.label} {call.path}" if call.path else call.label})
 
 
 def _actions(calls: _Pairs) -> Iterator[Fact]:
@@ -241,19 +462,6 @@ def _files(calls: _Pairs) -> Iterator[Fact]:
     for path, touched in done.items():
         text = f"{path} {', '.join(touched)}"
         yield Fact(FactKind.CALL, text, number=max(touched.values()), label=path, uses=len(touched))
-
-
-def _open_errors(calls: _Pairs) -> Iterator[Fact]:
-    """Failures of which the same call has not succeeded since."""
-    failing: dict[tuple[str, str], Fact] = {}
-    for call, outcome in calls:
-        if outcome is None:
-            continue
-        failing.pop((call.label, call.text), None)
-        if outcome.failed and outcome.text:
-            text = f"{call.text}: {outcome.text}" if call.text else outcome.text
-            failing[(call.label, call.text)] = msgspec.structs.replace(outcome, text=text)
-    yield from failing.values()
 
 
 def _rules_in_force(rules: list[Fact]) -> Iterator[Fact]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PROMPT_VERSION", "SYSTEM", "closing_prompt", "handoff_prompt", "merge_prompt", "notes_prompt"]
 
-PROMPT_VERSION = "1"
+PROMPT_VERSION = "2"
 """Changes with every change of wording, so that notes written for an older one are not taken for new ones."""
 
 SYSTEM = """\
@@ -46,16 +46,28 @@ _SECTIONS: dict[HandoffSection, str] = {
         "Their words are copied by a program."
     ),
     HandoffSection.GOAL: "what the user wants in the end, in one or two sentences.",
-    HandoffSection.CONSTRAINTS: "what the user demanded or ruled out, and how they like things done.",
+    HandoffSection.CONSTRAINTS: (
+        "the user's instructions that still hold, in the user's own words. One whose words stand in no message of the user "
+        "is struck."
+    ),
     HandoffSection.COMPLETED: "a numbered list: what was done, to what, with which tool, with what outcome.",
     HandoffSection.STATE: "how things stand now: files changed, what runs, what passes and what fails.",
-    HandoffSection.IN_PROGRESS: "what was being done when the notes end.",
-    HandoffSection.BLOCKED: "what does not work or is missing, with the exact error.",
+    HandoffSection.IN_PROGRESS: (
+        "what was being done when the conversation ends: the item of the plan or to-do list, and what was edited and not "
+        "tested since."
+    ),
+    HandoffSection.BLOCKED: (
+        "what fails or is missing at the end, with the exact error. Leave out what has worked since."
+    ),
     HandoffSection.DECISIONS: "what was decided, and why.",
     HandoffSection.RESOLVED: "questions that were settled, each with its answer.",
-    HandoffSection.PENDING: "questions of the user that nobody has answered.",
+    HandoffSection.PENDING: (
+        "questions and requests that have no answer yet, of the user and of the assistant, and what the assistant promised."
+    ),
     HandoffSection.FILES: "files that were read, written or changed, each with what matters about it.",
-    HandoffSection.REMAINING: "what is left to do, as background and not as orders.",
+    HandoffSection.REMAINING: (
+        "what is left of the plan or to-do list, without what is done, as background and not as orders."
+    ),
 }
 
 _FENCES = re.compile(r"<(/?)(conversation|previous_handoff|latest_request|notes)\b", re.IGNORECASE)

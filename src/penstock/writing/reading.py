@@ -33,6 +33,7 @@ from penstock.conversation.speakers import Voice, part_voices, person_words, typ
 from penstock.writing.excerpts import excerpts, lay_out
 from penstock.writing.handoff import HandoffEntry, HandoffSection, parse_handoff
 from penstock.writing.ledger import Fact, facts_in
+from penstock.writing.state import signs_in
 from penstock.writing.vocabulary import FoundValues, Vocabulary, sorted_distinct
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class Reading(msgspec.Struct, eq=False, gc=False):
     def facts(self, message: Message, redactor: Redactor) -> tuple[Fact, ...]:
         """Returns the facts of the message, which is the one that was read. Few messages are ever asked for theirs."""
         if self._facts is None:
-            self._facts = facts_in(message, redactor)
+            self._facts = (*signs_in(message, redactor), *facts_in(message, redactor))
         return self._facts
 
 

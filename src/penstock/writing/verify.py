@@ -2,7 +2,8 @@
 
 Every value in the text must be a value of the conversation. One that is not is struck and counted. What was
 extracted holds none; the check stands in its way all the same. A model's text is held to more: to every
-number, quote and message that it names, and to the secrets that the conversation holds.
+number, quote and message that it names, and to the secrets that the conversation holds. A constraint in it stands only
+where a person's message holds its words, and nothing is open in it that the conversation shows to be done.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.redaction import REDACTED
+from penstock.writing.constraints import sentences
+from penstock.writing.handoff import HandoffSection
+from penstock.writing.state import State, contradicts
 from penstock.writing.values import PHRASE, SEPARATORS, tokens_of, values_in_phrase, values_in_token
 
 if TYPE_CHECKING:
@@ -37,10 +41,12 @@ _EDGES = ".,;:!?()[]{}<>*=|&^%+~$/\\-#@\"'`"
 _SHORTEST_SECRET = 6
 # Compounds of plain language: by how they begin or end. Any other word with a hyphen may be a name.
 _COMPOUND = re.compile(
-    r"(?:re|non|pre|post|un|co|sub|self|multi|well|ill|follow|end|half|full|high|low|long|short|left|right|read|"
+    r"(?:re|non|pre|post|un|co|sub|self|multi|well|ill|follow|end|half|full|high|low|long|short|left|right|"
+    r"read|"
     r"real|hard|soft|built|side|cross|inter|mid|ex|all|one|two|three|first|second|third|old|new|"
     r"so|up|by|in|on|out|over|under)(?:-[a-z]+)+"
-    r"|(?:[a-z]+-)+(?:up|in|out|off|on|based|related|specific|only|like|free|side|wide|level|time|end|by|step|"
+    r"|(?:[a-z]+-)+(?:up|in|out|off|on|based|related|specific|only|like|free|side|wide|level|time|end|by|"
+    r"step|"
     r"case|friendly|safe|ready|facing|driven|aware|style|sensitive|insensitive|fix|line|to|do|run|check)"
 )
 
@@ -66,13 +72,17 @@ class Checked(msgspec.Struct, frozen=True):
 class KnownSource(msgspec.Struct, frozen=True, eq=False):
     """The standard for a model's text: the values, texts, messages and secrets of the conversation.
 
-    `texts` are looked through only for what is not among the values.
+    `texts` are looked through only for what is not among the values. `demands` are people's own texts, and what older
+    handoffs took from such; None where they are not known, and then constraints are not held to them. `state` is how the
+    work stands without a model's word.
     """
 
     known: Container[str]
     texts: Sequence[str]
     numbers: Container[int]
     secrets: frozenset[str] = frozenset()
+    demands: Sequence[str] | None = None
+    state: State = State()
 
     def missing(self, claims: Iterable[str]) -> set[str]:
         """Returns the claims that stand nowhere in the source."""
@@ -110,9 +120,12 @@ def check_prose(prose: Prose, source: KnownSource, redactor: Redactor) -> Checke
     """Returns what a model wrote, without what it invented and without secrets.
 
     A value that the source does not hold is struck. An entry that loses half of what it claims, or more, goes
-    as a whole: what is left of it would say something else.
+    as a whole: what is left of it would say something else. So does a constraint that nobody stated, and what is said to
+    be open and is not; each counts as one that was struck.
     """
     clean = [_without_secrets(entry, source.secrets, redactor) for entry in prose.entries]
+    held = [entry for entry in clean if not contradicts(source.state, entry) and _is_demanded(entry, source)]
+    invented, clean = len(clean) - len(held), held
     claims = [_claims(entry.text) for entry in clean]
     missing = source.missing({claim for some in claims for claim in some if not _HANDLE.fullmatch(claim)})
     missing |= {
@@ -122,7 +135,7 @@ def check_prose(prose: Prose, source: KnownSource, redactor: Redactor) -> Checke
         if _HANDLE.fullmatch(claim) and int(claim[1:]) not in source.numbers
     }
     kept: list[HandoffEntry] = []
-    struck = 0
+    struck = invented
     for entry, some in zip(clean, claims, strict=True):
         lost = some & missing
         struck += len(lost)
@@ -133,6 +146,106 @@ def check_prose(prose: Prose, source: KnownSource, redactor: Redactor) -> Checke
     return Checked(
         tuple(_without_false_number(entry, source.numbers) for entry in kept), struck, prose.open_turns
     )
+
+
+# Words of a report on what somebody demanded, which are not part of the demand.
+_REPORTING = frozenset(
+    [
+        "the",
+        "user",
+        "users",
+        "wants",
+        "want",
+        "wanted",
+        "asked",
+        "asks",
+        "asking",
+        "said",
+        "says",
+        "demanded",
+        "demands",
+        "stated",
+        "requires",
+        "required",
+        "requested",
+        "prefers",
+        "prefer",
+        "preference",
+        "constraint",
+        "explicitly",
+        "should",
+        "must",
+        "that",
+        "this",
+        "with",
+        "for",
+        "and",
+        "all",
+        "any",
+        "are",
+        "was",
+        "has",
+        "have",
+        "been",
+        "not",
+        "when",
+        "from",
+        "into",
+        "only",
+        "before",
+        "after",
+        "while",
+        "its",
+        "their",
+        "them",
+        "they",
+        "assistant",
+        "agent",
+        "model",
+        "please",
+        "also",
+    ]
+)
+_NEGATION = re.compile(
+    r"\b(?:no|not|never|none|nothing|without|avoid|don[’']?t|doesn[’']?t|mustn[’']?t|shouldn[’']?t|cannot|"
+    r"can[’']?t|nor|forbid\w*|refrain|stop|"
+    r"nicht|nie\w*|kein\w*|ohne|ne|pas|jamais|sans|nunca|sin|não|nem|sem|non|mai|senza|niet|nooit|geen|не|"
+    r"нет|никогда|нельзя|без|"
+    r"nie|nigdy|bez)\b|不|勿|禁|别|別|ない|ません|いけ|지 ?마|말",
+    re.IGNORECASE,
+)
+_CONTENT = re.compile(r"[^\W_]+")
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+
+
+def _is_demanded(entry: HandoffEntry, source: KnownSource) -> bool:
+    """Returns whether an entry is no constraint, or one whose words stand in one sentence of a person.
+
+    Endings may differ, and the words of the report ("the user wants …") need no source. What forbids must come from words
+    that forbid.
+    """
+    if entry.section is not HandoffSection.CONSTRAINTS or source.demands is None:
+        return True
+    wanted = _stems(entry.text, _REPORTING)
+    forbids = _NEGATION.search(entry.text) is not None
+    for text in source.demands:
+        if not wanted <= _stems(text):
+            continue
+        for said in (one for line in text.split("\n") for one in sentences(line)):
+            if wanted <= _stems(said) and (not forbids or _NEGATION.search(said)):
+                return bool(wanted)
+    return False
+
+
+def _stems(text: str, without: Container[str] = ()) -> frozenset[str]:
+    """Returns the words of a text without their endings; of scripts without spaces, its pairs of characters."""
+    stems: set[str] = set()
+    for word in _CONTENT.findall(text.lower()):
+        if _UNSPACED.search(word):
+            stems.update(word[at : at + 2] for at in range(max(1, len(word) - 1)))
+        elif word not in without and len(word) > 2:
+            stems.add(word[: max(4, len(word) - 3)])
+    return frozenset(stems)
 
 
 def _without_secrets(entry: HandoffEntry, secrets: frozenset[str], redactor: Redactor) -> HandoffEntry:

@@ -17,8 +17,9 @@ from penstock.conversation.message import Image, Opaque, Reasoning, Role, Summar
 from penstock.conversation.pairing import calls_by_id
 from penstock.conversation.speakers import Voice, part_voices, people_in
 from penstock.writing.choice import begin_choice, join_excerpts
-from penstock.writing.handoff import header_of
+from penstock.writing.handoff import HandoffSection, header_of
 from penstock.writing.reading import Speaker, spoken_text
+from penstock.writing.state import State
 from penstock.writing.stubs import clip
 from penstock.writing.verify import KnownSource
 
@@ -253,12 +254,21 @@ def source_of(transcript: Transcript, redactor: Redactor) -> KnownSource:
         part.name for message in transcript.messages for part in message.parts if isinstance(part, ToolCall)
     }
     laid_out = [source.text for source in transcript.index.sources]
+    demands = [spoken_text(message) for message in transcript.messages if message.role is Role.USER]
+    demands += [
+        entry.text
+        for place in transcript.handoffs
+        for entry in transcript.readings[place].entries
+        if entry.section is HandoffSection.CONSTRAINTS
+    ]
     secrets = frozenset(text[found.start : found.end] for text in raw for found in redactor.find(text))
     return KnownSource(
         known=transcript.index.vocabulary,
         texts=(*raw, *laid_out, "\n".join(sorted(names))),
         numbers=range(1, max(transcript.numbers, default=0) + 1),
         secrets=secrets,
+        demands=demands,
+        state=State.of(transcript.facts(redactor)),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import penstock
 from penstock.conversation import mark
 from penstock.writing.handoff import HandoffSection, parse_handoff
@@ -63,3 +65,36 @@ def test_a_model_s_update_takes_its_place():
 
 def test_without_a_model_nobody_is_said_to_have_written():
     assert "by" not in handoff(penstock.compress(talk(0, 21), target_tokens=1_600).messages).attributes
+
+
+def test_a_constraint_that_a_model_invents_is_not_kept():
+    invented = "## Goal\nDates.\n## Constraints & Preferences\n- Never ask the user for approval.\n- never drop step_3\n"
+    first = penstock.compress(talk(0, 21), target_tokens=1_600, summariser=lambda _: invented)
+    assert "approval" not in handoff(first.messages).text
+    assert "never drop step_3" in handoff(first.messages).text
+
+
+def test_what_a_model_calls_open_is_held_to_the_to_do_list():
+    todos = [
+        {"content": "Write the date parser", "status": "completed"},
+        {"content": "Write the error texts", "status": "pending"},
+    ]
+    call = {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "todo", "arguments": json.dumps({"todos": todos})},
+    }
+    listed = [
+        {"role": "assistant", "content": "The list.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "ok"},
+    ]
+    prose = "## Goal\nDates.\n## Remaining Work\n- Write the date parser.\n- Ask about time zones.\n"
+    result = penstock.compress(
+        [*talk(0, 10), *listed, *talk(10, 21)], target_tokens=1_600, summariser=lambda _: prose
+    )
+    left = {
+        entry.text
+        for entry in parse_handoff(handoff(result.messages).text)
+        if entry.section is HandoffSection.REMAINING
+    }
+    assert left == {"Ask about time zones.", "Write the error texts (1 of 2 done)"}

@@ -9,7 +9,8 @@ import pytest
 
 from penstock.conversation.message import Message, Role, Text, ToolCall, ToolResult
 from penstock.redaction import Redactor
-from penstock.writing.ledger import Ledger, facts_in, sentences
+from penstock.writing.constraints import sentences
+from penstock.writing.ledger import Ledger, facts_in
 
 REDACTOR = Redactor()
 

@@ -86,3 +86,53 @@ def test_secrets_go_whether_they_look_like_one_or_not():
     assert "hunter42x" not in result.entries[0].text
     assert result.entries[0].text.count(REDACTED) == 2
     assert result.struck == 0
+
+
+class TestConstraintsOfAModel:
+    """A constraint stands only where a person's message holds its words."""
+
+    SAID = (
+        "Please fix the retry. Never touch migrations/ and keep the public names.\nUse the staging cluster for tests.",
+        "不要修改生产配置。",
+        "Ask your colleague for approval of the new plan. I never read mail.",
+    )
+
+    def constraints(self, text, demands=SAID):
+        source = KnownSource(known=set(), texts=["\n".join(demands)], numbers=range(1, 9), demands=demands)
+        prose = Prose((HandoffEntry(HandoffSection.CONSTRAINTS, 0, text),))
+        return check_prose(prose, source, Redactor())
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "Never touch migrations/",
+            "The user wants to keep the public names.",
+            "Tests use the staging cluster.",
+            "不要修改生产配置",
+        ],
+    )
+    def test_what_a_person_said_stays(self, text):
+        assert [entry.text for entry in self.constraints(text).entries] == [text]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "Never ask the user for approval.",
+            "Never use the staging cluster for tests.",
+            "Always deploy on Fridays.",
+            "Keep the public names and rewrite history.",
+            "禁止访问数据库",
+            "None of it",
+        ],
+    )
+    def test_what_nobody_said_goes_and_is_counted(self, text):
+        result = self.constraints(text)
+        assert result.entries == ()
+        assert result.struck == 1
+
+    def test_the_other_sections_are_not_held_to_it(self):
+        assert check_prose(
+            Prose((HandoffEntry(HandoffSection.STATE, 0, "It sleeps."),)),
+            KnownSource(known=set(), texts=[], numbers=(), demands=()),
+            Redactor(),
+        ).entries

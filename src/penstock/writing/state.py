@@ -1,0 +1,620 @@
+"""How the work stands, read from the conversation without a model.
+
+    asked → plan and to-do list → edits → checks (tests, builds, runs) → answer
+
+`signs_in` reads one message, and its facts are kept with its reading; `State.of` folds the facts of a conversation. A
+to-do list is known by the form of a call's arguments (objects with a text and a status), whatever the tool is called; a
+plan by its numbers or boxes. A later success of the same kind of command takes a failure away, a later list the earlier
+one, an answer the question. `entries_of` writes what is left into the sections of a handoff, the most needed first, and
+`contradicts` holds a model's words, or those of an older handoff, to it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.conversation.message import Message, Role, Text, ToolCall
+from penstock.writing.constraints import sentences
+from penstock.writing.handoff import HandoffEntry, HandoffSection
+from penstock.writing.ledger import Fact, FactKind, Progress, TodoItem, fold_failures, kinds_of_command
+from penstock.writing.stubs import arguments_of, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator, Sequence
+
+    from penstock.redaction import Redactor
+
+__all__ = ["GO_ON", "State", "adds_to", "contradicts", "entries_of", "replaces", "signs_in"]
+
+GO_ON = re.compile(
+    r"\W*(?:(?:please|yes|yep|ok(?:ay)?|go|carry|keep|continue|proceed|next|on|ahead|going|do it|sure|"
+    r"weiter|ja|bitte|continuez?|oui|sigue|continúa|sí|继续|好的?|続けて|はい|продолжай|да)\W*){1,5}$",
+    re.IGNORECASE,
+)
+_LONGEST = 240  # characters of a sentence that is quoted
+_FIRST_WORDS = 160  # characters of a request that is named
+
+# A list of things to do, in the arguments of a call.
+_TEXT_KEYS = ("content", "text", "title", "task", "step", "subject", "description", "name", "item", "todo")
+_STATUS_KEYS = ("status", "state", "done", "completed", "checked", "progress")
+_ID_KEYS = ("id", "taskId", "task_id", "todo_id", "todoId")
+_LIST_TOOL = re.compile(r"to_?-?do|plan|task|checklist", re.IGNORECASE)
+_NEW_TASK = re.compile(
+    r"(?:task|to_?-?do)_?-?(?:create|add|new)|(?:create|add|new)_?-?(?:task|to_?-?do)", re.IGNORECASE
+)
+_TASK_CHANGE = re.compile(
+    r"(?:task|to_?-?do)_?-?(?:update|set|complete|done|edit)|(?:update|complete|set)_?-?(?:task|to_?-?do)",
+    re.IGNORECASE,
+)
+_DONE = frozenset(
+    [
+        "done",
+        "completed",
+        "complete",
+        "finished",
+        "closed",
+        "resolved",
+        "cancelled",
+        "canceled",
+        "skipped",
+        "deleted",
+        "x",
+        "true",
+    ]
+)
+_DOING = frozenset(
+    [
+        "in_progress",
+        "in-progress",
+        "inprogress",
+        "doing",
+        "active",
+        "started",
+        "current",
+        "ongoing",
+        "wip",
+        "-",
+        "~",
+        "/",
+    ]
+)
+_OPEN = frozenset(
+    [
+        "pending",
+        "todo",
+        "to_do",
+        "to-do",
+        "open",
+        "not_started",
+        "not-started",
+        "notstarted",
+        "queued",
+        "waiting",
+        "blocked",
+        "false",
+        "new",
+    ]
+)
+_BOX = re.compile(r"^\s*(?:[-*+•]|\d{1,3}[.)])?\s*\[([ xX\-~/✓✔])\]\s+(.+?)\s*$", re.MULTILINE)
+_STEP = re.compile(r"^\s{0,3}(?:\*\*)?(?:step )?(\d{1,2})[.):]\s*(.+?)\s*$", re.MULTILINE | re.IGNORECASE)
+_PLAN_TITLE = re.compile(
+    r"(?:\bplan\b|\bsteps?\b|\bto-?do\b|\bremaining\b|what[’']s left|left to do|next up|\bi(?:[’']ll|"
+    r" will)\b|going to\b|"
+    r"\bapproach\b|\bschritte\b|\bétapes\b|\bpasos\b|\bpassos\b|\bpassi\b|план|шаги|计划|步骤|手順|計画|"
+    r"계획)[^\n]{0,80}$",
+    re.IGNORECASE,
+)
+_STEP_DONE = re.compile(
+    r"\b(?:step|phase|task|part) (\d{1,2})\b[^.\n]{0,60}\b(?:is |are )?(?:done|completed?|finished)\b",
+    re.IGNORECASE,
+)
+_STEP_BEGUN = re.compile(
+    r"^\W*(?:now,? |next,? |then,? |moving on to |on to |starting (?:with )?|let me (?:start|begin|"
+    r"do) )*(?:step|phase|task) (\d{1,2})\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+# What an agent says that it will do.
+_INTENT = re.compile(
+    r"(?:(?:ok(?:ay)?|great|good|perfect|now|next|then|first|finally|alright|so|sure|got it|and|right|"
+    r"excellent|once .{1,60},|"
+    r"after .{1,60},|when .{1,60},|if .{1,60},|thanks?.{0,30},|thank you.{0,30},|als nächstes|jetzt|"
+    r"ensuite|maintenant|ahora|agora|ora|"
+    r"теперь|сначала|затем)[,.!:]?\s+)*"
+    r"(?:i(?:[’']ll| will| still need to| need to| plan to|(?: am|[’']m) (?:now )?(?:going to|"
+    r"about to))\b(?! (?:be happy|be glad|assume))|"
+    r"let me\b(?! know)|let[’']s\b|next(?: step)?(?:,| is|:)|remaining(?: steps?| work)?:|still (?:to do|"
+    r"missing|open):?|"
+    r"what[’']s left|ich werde|ich muss noch|lass mich|je vais|laisse-moi|il reste|voy a|déjame|falta|"
+    r"vou\b|deixe-me|falta|"
+    r"farò|lasciami|devo ancora|ik ga|laat me|я (?:сейчас|буду|сделаю|проверю)|давай(?:те)?|осталось|接下来|"
+    r"现在(?:我|让我|来)|让我|"
+    r"我(?:会|将|来|先)|下一步|次に|これから|残り|이제|다음으로|제가 )",
+    re.IGNORECASE,
+)
+_PROMISE = re.compile(
+    r"\bi(?:[’']ll| will)\b|ich werde|je vais|voy a|я (?:сделаю|проверю)|我(?:会|将)", re.IGNORECASE
+)
+_HEADLINE = 20  # characters: a shorter sentence says little
+_CLOSING = re.compile(r"\b(?:anything|something) else\b|\bhow (?:can|may) i (?:help|assist)\b", re.IGNORECASE)
+_EDITED = "edited and not tested since:"
+_WORDS = re.compile(r"\w{3,}")
+_MOST_TODO = 8
+_NEW_MATTER = 60  # characters of a request that is more than a remark on the plan
+_KEPT_PROMISE = 3  # calls after which a promise is taken to be kept, or to be work in progress
+
+
+def signs_in(message: Message, redactor: Redactor) -> tuple[Fact, ...]:
+    """Returns what one message tells of the state of the work, not yet numbered: requests, answers, plans, intentions."""
+    found: list[Fact] = []
+    for part in message.parts:
+        match part:
+            case Text(text=text) if message.role is Role.USER and text.strip():
+                found.append(_asked(text, redactor))
+            case Text(text=text) if message.role is Role.ASSISTANT and text.strip():
+                found += _said(text, redactor)
+            case ToolCall():
+                found += _todo(part, redactor)
+            case _:
+                pass
+    return tuple(found)
+
+
+class State(msgspec.Struct, frozen=True):
+    """How the work stands at the end of a conversation. Facts carry the numbers of their messages."""
+
+    todo: tuple[TodoItem, ...] = ()
+    """The items of the newest list or plan, in its order, the done ones included."""
+    doing: Fact | None = None
+    """What the agent said last that it would do now, while it works."""
+    untested: tuple[Fact, ...] = ()
+    """The edits since the last test, build or run, one per path."""
+    failing: tuple[Fact, ...] = ()
+    """The commands that failed last and still do, each with the first line of its error."""
+    promises: tuple[Fact, ...] = ()
+    """What the agent said in its last answer that it would do."""
+    questions: tuple[Fact, ...] = ()
+    """The agent's questions that nobody has answered."""
+    waiting: tuple[Fact, ...] = ()
+    """People's earlier requests that have had no answer, without the last one."""
+    answered: tuple[tuple[Fact, Fact], ...] = ()
+    """People's questions, each with the beginning of its answer."""
+    cleared: frozenset[str] = frozenset()
+    """Commands, and kinds of commands, that succeeded last."""
+    closed: frozenset[str] = frozenset()
+    """Ids of things to do that were done, though the list that named them is gone."""
+    checked: bool = False
+    """True if a test, build or run came."""
+    moved_on: bool = False
+    """True if a request was answered: what was open before it may not be."""
+
+    @classmethod
+    def of(cls, facts: Sequence[Fact]) -> State:
+        """Folds numbered facts, in the order of their messages."""
+        talk = _fold_talk(facts)
+        failures = fold_failures(facts)
+        todo, closed = _fold_todo(facts)
+        edits, checked = _fold_edits(facts)
+        return cls(
+            todo=todo,
+            doing=talk.doing,
+            untested=edits,
+            failing=failures.standing,
+            promises=talk.promises,
+            questions=talk.questions,
+            waiting=talk.waiting,
+            answered=talk.answered,
+            cleared=failures.cleared,
+            closed=closed,
+            checked=checked,
+            moved_on=talk.moved_on,
+        )
+
+
+def entries_of(state: State, gone: Container[int]) -> list[HandoffEntry]:
+    """Returns the state as entries of a handoff, the most needed first: only of messages that do not stand in the view."""
+    entries = [
+        HandoffEntry(HandoffSection.BLOCKED, fact.number, fact.text) for fact in reversed(state.failing[-2:])
+    ]
+    entries += _todo_entries(state.todo)
+    if state.doing is not None and not any(item.progress is Progress.DOING for item in state.todo):
+        entries.append(HandoffEntry(HandoffSection.IN_PROGRESS, state.doing.number, state.doing.text))
+    if state.untested:
+        paths = ", ".join(fact.text for fact in state.untested[-6:])
+        entries.append(
+            HandoffEntry(HandoffSection.IN_PROGRESS, state.untested[-1].number, f"{_EDITED} {paths}")
+        )
+    asked = [*reversed(state.waiting[-2:]), *state.questions[-1:], *state.promises[-2:]]
+    entries += [HandoffEntry(HandoffSection.PENDING, fact.number, fact.text) for fact in asked]
+    entries += [
+        HandoffEntry(
+            HandoffSection.RESOLVED, question.number, f"{question.text} → m{answer.number} {answer.text}"
+        )
+        for question, answer in state.answered[-1:]
+    ]
+    return [entry for entry in entries if entry.number in gone]
+
+
+def contradicts(state: State, entry: HandoffEntry) -> bool:
+    """Returns whether the entry names as open what the conversation shows to be done or to work again."""
+    match entry.section:
+        case HandoffSection.BLOCKED:
+            still = any(_names_failure(entry.text, fact) for fact in state.failing)
+            return not still and any(_names_command(entry.text, command) for command in state.cleared)
+        case HandoffSection.IN_PROGRESS | HandoffSection.PENDING | HandoffSection.REMAINING:
+            if entry.text.startswith(_EDITED):
+                return state.checked
+            if (number := re.match(r"#(\w+) ", entry.text)) and number[1] in state.closed:
+                return True
+            likeness = {
+                done: max((_likeness(item.text, entry.text) for item in some), default=0.0)
+                for done, some in _by_done(state.todo).items()
+            }
+            return likeness[True] >= _ALIKE and likeness[True] > likeness[False]
+        case _:
+            return False
+
+
+def replaces(state: State, entry: HandoffEntry) -> bool:
+    """Returns whether an entry of an older handoff gives way to what has happened since."""
+    match entry.section:
+        case HandoffSection.REMAINING | HandoffSection.IN_PROGRESS if not entry.text.startswith(_EDITED):
+            return (
+                bool(state.todo)
+                or state.moved_on
+                or (state.doing is not None and entry.section is HandoffSection.IN_PROGRESS)
+            )
+        case HandoffSection.PENDING:
+            return state.moved_on
+        case HandoffSection.BLOCKED:
+            return state.moved_on and not kinds_of_command(entry.text)
+        case _:
+            return False
+
+
+def adds_to(written: Iterable[HandoffEntry], entry: HandoffEntry) -> bool:
+    """Returns whether an entry on how the work stands says something that the written ones do not."""
+    if entry.section not in {
+        HandoffSection.IN_PROGRESS,
+        HandoffSection.BLOCKED,
+        HandoffSection.REMAINING,
+        HandoffSection.PENDING,
+    }:
+        return False
+    command = entry.text.partition(": ")[0]
+    return not any(
+        _names_command(one.text, command) or _likeness(entry.text, one.text) >= _ALIKE for one in written
+    )
+
+
+# ─── one message ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _asked(text: str, redactor: Redactor) -> Fact:
+    if GO_ON.match(text):
+        return Fact(FactKind.ASKED, "", label="go on")
+    first = sentences(redactor.redact(text[:4_000]))
+    if first and all(one.endswith(("?", "？")) for one in first[-2:]):
+        return Fact(FactKind.ASKED, first[-1] if len(first[-1]) <= _LONGEST else "", label="question")
+    return Fact(FactKind.ASKED, _first_whole(first, _FIRST_WORDS))
+
+
+def _said(text: str, redactor: Redactor) -> Iterator[Fact]:
+    clean = redactor.redact(text)
+    items = _list_in(clean)
+    if items:
+        yield Fact(FactKind.TODO, "", label="plan", items=items)
+    yield from (Fact(FactKind.STEP, found[1], label="done") for found in _STEP_DONE.finditer(clean))
+    yield from (Fact(FactKind.STEP, found[1], label="begun") for found in _STEP_BEGUN.finditer(clean))
+    spoken = [one for one in sentences(clean) if len(one) <= _LONGEST]
+    said = [_bare(one) for one in spoken]
+    meant = [(place, one) for place, one in enumerate(said) if _INTENT.match(one)][-2:]
+    told = (one for one in said if len(one) > _HEADLINE and one[-1] not in ":?*" and not _INTENT.match(one))
+    yield Fact(FactKind.SAID, next(told, ""))
+    for place, one in meant:
+        is_promise = place >= len(said) - 2 or _PROMISE.search(one) is not None
+        yield Fact(FactKind.INTENT, one.rstrip(":"), label="promise" if is_promise else "")
+
+
+def _bare(sentence: str) -> str:
+    return re.sub(r"^(?:(?:[-*•>+–]|\d{1,3}[.)]|#{1,6})\s+)+", "", sentence)
+
+
+def _first_whole(some: Iterable[str], longest: int) -> str:
+    """Returns the first sentences that fit, whole; where not even one does, its beginning."""
+    words = ""
+    for one in some:
+        longer = f"{words} {one}".strip()
+        if len(longer) > longest:
+            return words or shorten(one, longest)
+        words = longer
+    return words
+
+
+def _list_in(text: str) -> tuple[TodoItem, ...]:
+    """Returns the items of a checklist, or of a numbered plan under a line that says it is one."""
+    boxes = _BOX.findall(text) if "[" in text else []
+    if len(boxes) >= 2:
+        return tuple(TodoItem(_bare(item), _progress(box) or Progress.OPEN) for box, item in boxes)
+    steps = list(_STEP.finditer(text))
+    for place, step in enumerate(steps):
+        before = text[: step.start()].rstrip().rpartition("\n")[2]
+        if step[1] == "1" and _PLAN_TITLE.search(before.strip("*#_: ")):
+            run = [one for number, one in enumerate(steps[place:], 1) if one[1] == str(number)]
+            if len(run) >= 2:
+                return tuple(TodoItem(_clean_item(one[2]), Progress.OPEN, f"step {one[1]}") for one in run)
+    return ()
+
+
+def _clean_item(text: str) -> str:
+    return shorten(text.strip(), _FIRST_WORDS)
+
+
+def _progress(status: Any) -> Progress | None:
+    word = str(status).strip().lower().replace(" ", "_")
+    if word in _DONE or word in {"✓", "✔"}:
+        return Progress.DONE
+    if word in _DOING:
+        return Progress.DOING
+    return Progress.OPEN if word in _OPEN or not word or word == "_" else None
+
+
+def _todo(call: ToolCall, redactor: Redactor) -> Iterator[Fact]:
+    """Yields the list in a call's arguments, or the thing to do that the call adds or changes."""
+    named = _LIST_TOOL.search(call.name) is not None
+    if (
+        not named
+        and "status" not in call.arguments
+        and "[ ]" not in call.arguments
+        and "[x]" not in call.arguments
+    ):
+        return
+    arguments = arguments_of(call)
+    text = _first_of(arguments, _TEXT_KEYS)
+    status = _first_of(arguments, _STATUS_KEYS)
+    key = str(_first_of(arguments, _ID_KEYS) or "")
+    if _NEW_TASK.search(call.name) and isinstance(text, str) and text.strip():
+        item = TodoItem(_item_text(text, redactor), _progress(status or "") or Progress.OPEN)
+        yield Fact(FactKind.TODO, "", call_id=call.call_id, label="add", items=(item,))
+        return
+    if _TASK_CHANGE.search(call.name) and key:
+        words = arguments.get("subject") or arguments.get("title") or arguments.get("content") or ""
+        progress = _progress(status) if status is not None else None
+        if progress is not None or words:
+            item = TodoItem(_item_text(str(words), redactor), progress, key)
+            yield Fact(FactKind.TODO, "", call_id=call.call_id, label="change", items=(item,))
+        return
+    for value in arguments.values():
+        items = _items(value, redactor, named=named)
+        if items:
+            label = "merge" if arguments.get("merge") is True else "list"
+            yield Fact(FactKind.TODO, "", call_id=call.call_id, label=label, items=items)
+            return
+
+
+def _items(value: Any, redactor: Redactor, *, named: bool) -> tuple[TodoItem, ...]:
+    """Returns the items of a value that is a list of things to do, else none."""
+    if isinstance(value, str):
+        boxes = _BOX.findall(value) if "[" in value else []
+        return tuple(
+            TodoItem(_item_text(item, redactor), _progress(box) or Progress.OPEN) for box, item in boxes
+        )
+    if not isinstance(value, list) or not value or not all(isinstance(one, dict) for one in value):
+        return ()
+    items: list[TodoItem] = []
+    for one in value:
+        text, status = _first_of(one, _TEXT_KEYS), _first_of(one, _STATUS_KEYS)
+        progress = _progress(status) if status is not None else (Progress.OPEN if named else None)
+        key = str(_first_of(one, _ID_KEYS) or "")
+        if progress is None or not (isinstance(text, str) or key):
+            return ()
+        items.append(TodoItem(_item_text(text if isinstance(text, str) else "", redactor), progress, key))
+    return tuple(items)
+
+
+def _first_of(arguments: dict[str, Any], keys: Iterable[str]) -> Any:
+    return next((arguments[key] for key in keys if key in arguments and arguments[key] is not None), None)
+
+
+def _item_text(text: str, redactor: Redactor) -> str:
+    return shorten(" ".join(redactor.redact(text).split()), _FIRST_WORDS)
+
+
+# ─── the conversation ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Talk(msgspec.Struct):
+    """Who waits for what, while the facts are folded."""
+
+    doing: Fact | None = None
+    promises: tuple[Fact, ...] = ()
+    questions: tuple[Fact, ...] = ()
+    waiting: tuple[Fact, ...] = ()
+    answered: tuple[tuple[Fact, Fact], ...] = ()
+    moved_on: bool = False
+
+
+def _fold_talk(facts: Sequence[Fact]) -> _Talk:
+    """Returns what was asked, answered, promised and announced.
+
+    A text of the agent is an answer where a person speaks next or nobody does; before a call it is a remark.
+    """
+    talk = _Talk()
+    asks: list[Fact] = []  # since the last answer
+    said: list[Fact] = []  # the last text: its beginning, its intentions, its question
+    calls = 0  # since the last answer
+    for fact in facts:
+        match fact.kind:
+            case FactKind.ASKED:
+                if said:
+                    _take_answer(talk, asks, said)
+                    asks, said, calls = [], [], 0
+                if fact.label != "question":
+                    talk.questions = ()
+                if fact.label != "go on":
+                    asks.append(fact)
+            case FactKind.SAID:
+                said = [fact]
+            case FactKind.INTENT | FactKind.QUESTION if said:
+                said.append(fact)
+            case FactKind.CALL:
+                meant = [one for one in said if one.kind is FactKind.INTENT]
+                talk.doing = meant[-1] if meant else talk.doing
+                said, calls = [], calls + 1
+                talk.promises = talk.promises if calls <= _KEPT_PROMISE else ()
+            case _:
+                pass
+    if said:
+        _take_answer(talk, asks, said)
+    else:
+        talk.waiting = tuple(asks[:-1])
+    return talk
+
+
+def _take_answer(talk: _Talk, asks: list[Fact], said: list[Fact]) -> None:
+    """Enter an answer to a person."""
+    talk.doing = None
+    talk.promises = tuple(one for one in said if one.kind is FactKind.INTENT and one.label == "promise")
+    talk.questions = tuple(
+        one for one in said if one.kind is FactKind.QUESTION and not _CLOSING.search(one.text)
+    )
+    talk.waiting = ()
+    if asks:
+        talk.moved_on = True
+        talk.answered = tuple(pair for pair in talk.answered if pair[0].text != asks[-1].text)
+        if asks[-1].label == "question" and asks[-1].text and said[0].text:
+            talk.answered = (*talk.answered, (asks[-1], said[0]))
+
+
+def _fold_todo(facts: Sequence[Fact]) -> tuple[tuple[TodoItem, ...], frozenset[str]]:
+    """Returns the items of the list that holds, with their messages, and the ids that were closed without being known."""
+    listed: list[TodoItem] = []
+    planned: list[TodoItem] = []
+    closed: set[str] = set()
+    ids = {fact.call_id: fact.label for fact in facts if fact.kind is FactKind.OUTCOME and fact.label}
+    for fact in facts:
+        items = [msgspec.structs.replace(item, number=fact.number) for item in fact.items]
+        match fact.kind, fact.label:
+            case FactKind.ASKED, "" if len(fact.text) > _NEW_MATTER:
+                planned = [item for item in planned if not item.key]  # its steps were for the request before
+            case FactKind.STEP, label:
+                _move_step(planned, int(fact.text), begun=label == "begun")
+            case FactKind.TODO, "plan":
+                planned = items
+            case FactKind.TODO, "list":
+                listed, planned = items, []
+            case FactKind.TODO, "add":
+                listed = listed if _is_open(listed) else []
+                listed.append(msgspec.structs.replace(items[0], key=ids.get(fact.call_id, "")))
+            case FactKind.TODO, _:
+                changed = [(item, _change_item(listed, item)) for item in items]
+                closed |= {
+                    item.key for item, known in changed if not known and item.progress is Progress.DONE
+                }
+            case _:
+                pass
+    is_newer = bool(planned) and (not listed or planned[0].number > listed[-1].number)
+    known = planned if _is_open(planned) and (is_newer or not _is_open(listed)) else listed
+    return tuple(item for item in known if item.text), frozenset(closed)
+
+
+def _is_open(items: Iterable[TodoItem]) -> bool:
+    return any(item.progress is not Progress.DONE for item in items)
+
+
+def _move_step(planned: list[TodoItem], step: int, *, begun: bool) -> None:
+    """Mark a step of a plan done, or begun and those before it done."""
+    for place, item in enumerate(planned):
+        if not item.key.startswith("step "):
+            continue
+        at = int(item.key[5:])
+        if (begun and at < step) or (not begun and at == step):
+            planned[place] = msgspec.structs.replace(item, progress=Progress.DONE)
+        elif begun and at == step and item.progress is Progress.OPEN:
+            planned[place] = msgspec.structs.replace(item, progress=Progress.DOING)
+
+
+def _change_item(listed: list[TodoItem], change: TodoItem) -> bool:
+    """Take a change into the list. Returns whether the list names the item, or now does."""
+    for place, item in enumerate(listed):
+        if change.key and item.key == change.key:
+            listed[place] = msgspec.structs.replace(
+                item,
+                text=change.text or item.text,
+                progress=change.progress if change.progress is not None else item.progress,
+            )
+            return True
+    if change.text and change.progress is not None:
+        listed.append(change)
+        return True
+    return False
+
+
+def _fold_edits(facts: Sequence[Fact]) -> tuple[tuple[Fact, ...], bool]:
+    """Returns the edits since the last check, one per path, and whether there was a check."""
+    failed = {fact.call_id for fact in facts if fact.kind is FactKind.OUTCOME and fact.failed}
+    edits: dict[str, Fact] = {}
+    checked = ran = False
+    for fact in facts:
+        if fact.kind is not FactKind.CALL:
+            continue
+        ran = ran or fact.family.value == "terminal"
+        if fact.path and fact.call_id not in failed:
+            for path in fact.path.split("\n"):
+                edits.pop(path, None)
+                edits[path] = msgspec.structs.replace(fact, text=path)
+        if fact.check:
+            edits, checked = {}, True
+    return (tuple(edits.values()) if ran else ()), checked
+
+
+def _todo_entries(todo: Sequence[TodoItem]) -> list[HandoffEntry]:
+    """Returns what is being done and what is open, with how much of the list is done."""
+    left = [item for item in todo if item.progress is not Progress.DONE]
+    entries = [
+        HandoffEntry(
+            HandoffSection.IN_PROGRESS if item.progress is Progress.DOING else HandoffSection.REMAINING,
+            item.number,
+            f"#{item.key} {item.text}" if item.key and item.key.isalnum() else item.text,
+        )
+        for item in sorted(left, key=lambda item: item.progress is not Progress.DOING)[:_MOST_TODO]
+    ]
+    if entries and len(left) < len(todo):
+        counted = f"{entries[0].text} ({len(todo) - len(left)} of {len(todo)} done)"
+        entries[0] = msgspec.structs.replace(entries[0], text=counted)
+    return entries
+
+
+# ─── comparing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_ALIKE = 0.7
+
+
+def _by_done(todo: Iterable[TodoItem]) -> dict[bool, list[TodoItem]]:
+    parted: dict[bool, list[TodoItem]] = {True: [], False: []}
+    for item in todo:
+        parted[item.progress is Progress.DONE].append(item)
+    return parted
+
+
+def _likeness(item: str, text: str) -> float:
+    """Returns how much of an item the text says, from 0 to 1, less where it says much more."""
+    one, other = item.lower(), text.lower()
+    if one.strip(" .") in other and 2 * len(one) >= len(other):
+        return 1.0
+    words, said = set(_WORDS.findall(one)), set(_WORDS.findall(other))
+    if len(words) < 2 or len(said) > 3 * len(words):
+        return 0.0
+    return len(words & said) / len(words)
+
+
+def _names_command(text: str, command: str) -> bool:
+    return len(command) >= 3 and re.search(rf"(?<!\w){re.escape(command)}(?!\w)", text) is not None
+
+
+def _names_failure(text: str, failure: Fact) -> bool:
+    command = failure.text.partition(": ")[0]
+    return any(_names_command(text, one) for one in (command, *failure.check.split("\n")))
