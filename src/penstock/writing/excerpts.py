@@ -23,12 +23,12 @@ __all__ = ["Laid", "decode_exactly", "excerpts", "lay_out", "write_scalar"]
 _WISHED = 85  # characters: shorter pieces of a long line are joined up to this length
 _SLACK = 40
 _LEAST = 20
-_LONGEST_SENTENCE = 200  # characters: a longer one is cut inside
+_LONGEST_SENTENCE = 260  # characters: a longer one is cut inside
 _LONGEST_WORD = 200  # characters: a longer one may be cut
 
-_SENTENCE_END = re.compile(r"[.!?][\"'”’)\]*`]*\s+|[。！？][」』”’]*|;\s+|(?:\\n)+")
+_SENTENCE_END = re.compile(r"[.!?][\"'”’)\]*`]*\s+|[。！？][」』”’]*|;\s+")
 _ITEM_END = re.compile(r",\s+")
-_CLAUSE_END = re.compile(r"[,:]\s+|[；，、]|[,;}\]](?=[\[\"{])")
+_CLAUSE_END = re.compile(r"[,:]\s+|(?:\\n)+|[；，、]|[,;}\]](?=[\[\"{])")
 _COLOURS = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 _REMINDER = re.compile(r"<system-reminder>.*?(?:</system-reminder>|\Z)", re.DOTALL)
 _REDRAWN = re.compile(r"^[^\n]*\r(?=[^\n])", re.MULTILINE)
