@@ -1,4 +1,4 @@
-"""`python -m benchmarks [speed|memory|stores|recall|search|fidelity|engines|summaries|replay|trajectories|redaction|startup …]`: measure, and print tables."""
+"""`python -m benchmarks [speed|memory|stores|recall|search|fidelity|compactbench|engines|summaries|replay|trajectories|redaction|startup …]`: measure, and print tables."""
 
 import argparse
 import datetime as dt
@@ -12,6 +12,7 @@ from benchmarks import (
     engines,
     fidelity,
     memory,
+    practice,
     recall,
     redaction,
     replay,
@@ -36,6 +37,7 @@ SUBJECTS: dict[str, Callable[[Options], list[Table]]] = {
     "recall": recall.run,
     "search": search.run,
     "fidelity": fidelity.run,
+    "compactbench": practice.run,
     "engines": engines.run,
     "summaries": summaries.run,
     "replay": replay.run,
