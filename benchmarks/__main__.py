@@ -139,6 +139,9 @@ def _add_tasks(group: Any) -> None:
         action="store_true",
         help="also run with compactions that the model writes a summary for",
     )
+    group.add_argument(
+        "--engine", default="compressor", metavar="NAME", help="that compacts: as context.engine (compressor)"
+    )
     group.add_argument("--only", default="", metavar="TEXT", help="tasks with this text in their names")
 
 
@@ -172,7 +175,8 @@ def _options(wished: argparse.Namespace, parser: argparse.ArgumentParser) -> Opt
         messages=max(2_000, wished.messages),
         trajectory_mb=max(1, wished.trajectory_mb),
         endpoint=endpoint,
-        keep=tuple(wished.keep or (0.25,)),
+        keep=tuple(wished.keep or ()),
+        engine=wished.engine,
         summaries=wished.summaries,
         only=wished.only,
     )

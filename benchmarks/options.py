@@ -30,8 +30,9 @@ class Options:
     messages: int = 100_000
     trajectory_mb: int = 200
     endpoint: Endpoint | None = None
-    keep: tuple[float, ...] = (0.25,)
-    """What forced compactions leave, as shares of the tokens."""
+    keep: tuple[float, ...] = ()
+    """What forced compactions leave, as shares of the tokens; empty where nothing was asked for."""
+    engine: str = "compressor"
     summaries: bool = False
     only: str = ""
     """A part of the names of the tasks to run."""

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.clock import note
 from benchmarks.options import Endpoint, Options
@@ -27,13 +27,12 @@ from benchmarks.report import Cell, Figure, Limit, Table, share
 from benchmarks.task_list import SKILLS, Done, Task, make_tasks
 from benchmarks.task_reader import SEARCH, Reader
 from penstock.agent.assembly import AgentPlace, make_agent, own_tools
-from penstock.config import SecretText
 from penstock.engine.contract import CompactionWish
 from penstock.errors import PenstockError, TargetTooSmall
 from penstock.loop.agent import Agent, TurnLimits
 from penstock.loop.events import AgentEvent, Compacted, Said, ToolStarted, Used
 from penstock.loop.tools import Toolbox
-from penstock.providers.connect import ConnectOptions, connect
+from penstock.providers.connect import connect
 from penstock.providers.model import ProviderModel
 from penstock.settings import settings_from
 from penstock.stores.store import open_store
@@ -44,10 +43,11 @@ __all__ = ["Arm", "Result", "run", "run_arm"]
 VARIANTS = 2
 STEPS = 25
 """Requests of a turn, at most."""
+DEFAULT_SHARE = 0.25
+SCRIPTED_SHARES = (DEFAULT_SHARE, 0.10)
 OUTSIDE = frozenset({"fetch_url", "memory"})
 """Tools that reach beyond the folder of a task, and are not offered."""
 READER, RECALLER = "scripted-reader", "scripted-reader-that-recalls"
-KEY = "any"
 
 
 class Arm(NamedTuple):
@@ -57,7 +57,7 @@ class Arm(NamedTuple):
     endpoint: Endpoint
     share: float | None = None
     summaries: bool = False
-    engine: str = "compressor"
+    settings: tuple[tuple[str, Any], ...] = ()
     limit: Limit | None = None
     """The floor of the share of tasks that must be done."""
 
@@ -75,7 +75,6 @@ class Result:
     output_tokens: int = 0
     costs: list[float | None] = field(default_factory=list)
     compactions: int = 0
-    kept: list[float] = field(default_factory=list)
     recalls: int = 0
     seconds: float = 0.0
 
@@ -107,14 +106,14 @@ def run(options: Options) -> list[Table]:
 def _arms(options: Options) -> Iterator[list[Arm]]:
     """The ways to run the tasks; while it lasts there is a server for the scripted reader, where one is needed."""
     given = options.endpoint
+    settings = (("context.engine", options.engine),)
     if given is not None:
-        arms = [Arm("not compacted", given)]
-        for kept in options.keep:
-            arms.append(Arm(f"compacted to {100 * kept:.0f} %", given, kept))
+        arms = [Arm("not compacted", given, settings=settings)]
+        for kept in options.keep or (DEFAULT_SHARE,):
+            arm = Arm(f"compacted to {100 * kept:.0f} %", given, kept, settings=settings)
+            arms.append(arm)
             if options.summaries:
-                arms.append(
-                    Arm(f"compacted to {100 * kept:.0f} %, with summaries", given, kept, summaries=True)
-                )
+                arms.append(arm._replace(name=f"{arm.name}, with summaries", summaries=True))
         yield arms
         return
     readers = {READER: Reader(SKILLS), RECALLER: Reader(SKILLS, recalls=True)}
@@ -124,10 +123,11 @@ def _arms(options: Options) -> Iterator[list[Arm]]:
 
     with scripted_provider(reply, prompt_cache=PromptCache(), models=tuple(readers)) as server:
         reads, recalls = (Endpoint(name, "openai", server.base_url) for name in readers)
-        arms = [Arm("not compacted", reads, limit=ALL)]
-        for kept in options.keep:
-            arms.append(Arm(f"compacted to {100 * kept:.0f} %", reads, kept))
-            arms.append(Arm(f"compacted to {100 * kept:.0f} %, may recall", recalls, kept, limit=ALL))
+        arms = [Arm("not compacted", reads, settings=settings, limit=ALL)]
+        for kept in options.keep or SCRIPTED_SHARES:
+            arm = Arm(f"compacted to {100 * kept:.0f} %", reads, kept, settings=settings)
+            limit = ALL if kept >= DEFAULT_SHARE else None
+            arms += [arm, arm._replace(name=f"{arm.name}, may recall", endpoint=recalls, limit=limit)]
         yield arms
 
 
@@ -166,9 +166,8 @@ async def _run_task(arm: Arm, task: Task, folder: Path) -> Result:
     model: ProviderModel | None = None
     try:
         model = _connect(arm.endpoint)
-        settings = settings_from(
-            {"compression.enabled": False, "context.economics": "off", "context.engine": arm.engine}
-        )
+        fixed = {"compression.enabled": False, "context.economics": "off"}
+        settings = settings_from({**fixed, **dict(arm.settings)})
         place = AgentPlace(folder=folder, store=store, tell=record, yes=True, limits=TurnLimits(steps=STEPS))
         agent = make_agent(place, model, settings, provider=arm.endpoint.provider)
         agent.calls.toolbox = Toolbox.of(tool for tool in own_tools() if tool.name not in OUTSIDE)
@@ -210,15 +209,8 @@ async def _compact(agent: Agent, arm: Arm) -> None:
 
 
 def _connect(endpoint: Endpoint) -> ProviderModel:
-    options = (
-        ConnectOptions(api_key=SecretText(KEY)) if endpoint.model in {READER, RECALLER} else ConnectOptions()
-    )
     return connect(
-        endpoint.provider,
-        endpoint.model,
-        base_url=endpoint.base_url,
-        api_key_env=endpoint.api_key_env,
-        options=options,
+        endpoint.provider, endpoint.model, base_url=endpoint.base_url, api_key_env=endpoint.api_key_env
     )
 
 
@@ -251,7 +243,6 @@ class _Record:
                 result.costs.append(cost)
             case Compacted(receipt):
                 result.compactions += 1
-                result.kept.append(receipt.ratio)
                 result.requests += receipt.model_calls
                 result.prompt_tokens += receipt.model_prompt_tokens
                 result.cached_tokens += receipt.model_cached_tokens
@@ -280,7 +271,7 @@ COLUMNS = (
     "conversation",
     "tasks",
     "done (floor)",
-    "failed requests",
+    "ended by an error",
     "requests",
     "prompt tokens",
     "of which cached",
