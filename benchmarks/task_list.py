@@ -602,12 +602,15 @@ def _skill_run(match: re.Match[str], shown: Shown) -> Reply | str:
     ran = shown.called("terminal", command=match[1])
     if ran is None:
         return Reply.calling("terminal", command=match[1])
-    return "It failed, as its output says." if ran.is_error else "It worked."
+    if not re.search(r"exit code [1-9]", ran.result):
+        return "It worked."
+    lines = [line for line in ran.result.splitlines() if line.strip() and not line.startswith("[")]
+    return f"It failed: {lines[-1].strip()}" if match[2] else "It failed."
 
 
 SKILLS: tuple[tuple[str, Skill], ...] = (
     (r"^Read (notes/\d+\.md) and tell me", _skill_note),
-    (r"^Run `(python3 [^`]+)`", _skill_run),
+    (r"^Run `(python3 [^`]+)`(?:.* tell me (why|what fails))?", _skill_run),
     (r"Reply with OK|Begin now", lambda _match, _shown: "OK."),
     (r"^Write report\.txt", _skill_rule),
     (r"^In every \.ini file", _skill_forbidden),
