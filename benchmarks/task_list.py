@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from benchmarks.sessions.banks import words
 from benchmarks.task_reader import Shown, Skill
+from penstock.config import command_environment
 from penstock.testing import Reply
 
 __all__ = ["SKILLS", "Done", "Task", "Turn", "make_tasks"]
@@ -122,7 +123,7 @@ def _talk(opening: Sequence[Turn], last: Turn, middle: Turn | None = None) -> tu
 
 
 def _remove(name: str) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).unlink()
+    return lambda folder: (folder / name).unlink(missing_ok=True)
 
 
 def _alone(found: str, wanted: str, where: str) -> str:
@@ -136,10 +137,21 @@ def _names(text: str, wanted: Sequence[str]) -> str:
 
 
 def _run_python(folder: Path, code: str) -> str:
-    """What is wrong, by the last line of a failing script that runs in the folder."""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=30, check=False
-    )
+    """What is wrong, by the last line of a failing script that runs in the folder, without our keys."""
+    command, environment = [sys.executable, "-c", code], command_environment()
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=30,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return "it did not end within 30 seconds"
     return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it failed"])[-1]
 
 

@@ -17,7 +17,9 @@ from benchmarks.task_reader import Reader, see_this_turn
 from benchmarks.tasks import Arm, run_arm
 from tests.unit.engine.plugin_stage import LAST_TURNS, write_plugin
 
-from penstock.testing import scripted_provider
+from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.message import last_request
+from penstock.testing import Reply, scripted_provider
 
 ROOT = Path(__file__).parents[2]
 PRICED = "claude-sonnet-4-5"
@@ -134,6 +136,36 @@ def test_the_command_prints_success_requests_tokens_and_price_and_no_key(tmp_pat
         assert told["compactions"]["value"] == (0 if row[0] == "not compacted" else 2)
     assert sum(row[columns.index("requests")]["value"] for row in totals["rows"]) == requests
     assert kinds["rows"] == [["an id from turn 1", *["1 of 1"] * 5]]
+
+
+def test_no_command_and_no_code_of_the_model_gets_the_key(monkeypatch, tmp_path):
+    key = "key-of-nobody-0815"
+    monkeypatch.setenv("TASKS_KEY", key)
+    leaking = (
+        f"import os, pathlib\npathlib.Path({str(tmp_path / 'seen')!r}).write_text(str(dict(os.environ)))\n"
+    )
+    seen = []
+
+    steps = [
+        Reply.calling("terminal", command="env"),
+        Reply.calling("write_file", path="price.py", content=leaking),
+    ]
+
+    def leak(received):
+        seen.append(received.text)
+        messages = decode_all(dialect_named("chat"), received.messages)
+        done = (len(messages) - 1 - last_request(messages)) // 2
+        return steps[done] if done < len(steps) else "Done."
+
+    chosen = [task for task in ALL if task.kind == "code to a description"]
+    with scripted_provider(leak, api_key=key) as server:
+        endpoint = Endpoint("any", "openai", server.base_url, "TASKS_KEY")
+        (result,) = run_arm(Arm("tested", endpoint), chosen)
+    assert result.wrong
+    assert not result.failed
+    assert any("PATH=" in text for text in seen)
+    assert "PATH" in (tmp_path / "seen").read_text()
+    assert key not in "".join(seen) + (tmp_path / "seen").read_text()
 
 
 @pytest.mark.parametrize(
