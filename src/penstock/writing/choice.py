@@ -197,6 +197,7 @@ class ExcerptChoice:
         # only falls while others are chosen, but for neighbours, which are put back; so a top that still
         # holds is the best.
         self._heap: list[tuple[float, int]] = []
+        self._worth = 0.0
 
     def cover(self, ids: NDArray[np.int32], *, bare: bool = False) -> None:
         """Count these values as present already; `bare` where they stand without the words around them."""
@@ -210,8 +211,12 @@ class ExcerptChoice:
             if number not in self.chosen and self._price(number) <= budget - self.tokens:
                 self._choose(number)
 
-    def fill(self, allowed: NDArray[np.bool_], budget: int) -> None:
-        """Choose among the allowed excerpts what adds most per token, until the budget is used."""
+    def fill(self, allowed: NDArray[np.bool_], budget: int, worth: float = 0.0) -> None:
+        """Choose among the allowed excerpts what adds most per token, until the budget is used.
+
+        `worth` is what each of them is worth by itself, beside its values: a sentence says something without any.
+        """
+        self._worth = worth
         while budget - self.tokens > _LEAST_ROOM:
             self._gather(allowed, budget - self.tokens)
             before = len(self.order)
@@ -235,7 +240,7 @@ class ExcerptChoice:
     def _gather(self, allowed: NDArray[np.bool_], room: int) -> None:
         """A heap of the excerpts worth looking at, with what each could add at most per token."""
         index = self._index
-        gains = self._most_gain()
+        gains = self._most_gain() + np.float32(self._worth)
         density = gains / (index.lengths * np.float32(1 / _CHARACTERS_PER_TOKEN) + np.float32(2.0))
         density[~allowed] = 0.0
         most = max(_SMALLEST_POOL, room // 4)
@@ -361,7 +366,7 @@ class ExcerptChoice:
         """Returns the weight that the excerpt would add per token now."""
         levels, weights = self._level, self._weight_of
         full = 1.0 if self._words_around(number) >= _WORDS else _BARE
-        gain = 0.0
+        gain = self._worth
         for value in self._values[number]:
             missing = full - levels[value]
             if missing > 0.0:

@@ -47,6 +47,7 @@ _FOCUS_SHARE = 0.65
 _LONGEST_REQUEST = 600  # characters of one older user message that are quoted before coverage decides
 _REFILLS = 2
 _LAST_TEXTS = 8
+_SENTENCE_WORTH = 0.3  # of a sentence that a person or the agent said, beside its values
 _TELLING_WORDS = 3
 _TELLING_CHARACTERS = 20  # a script without spaces has few words
 _LEAST_TASK = 100  # tokens
@@ -180,9 +181,14 @@ class ExtractiveWriter:
         taken, left = choice.tokens, max(0, room - choice.tokens)
         people = int(left * self._aims.people_share)
         goals = {entry.number for entry in entries if entry.section is HandoffSection.GOAL}
-        choice.take(self._people(shut, people, goals), taken + people)
+        index = self._transcript.index
+        said = np.zeros(len(index.source_of), np.bool_)
+        said[self._people(shut, people, goals)] = True
+        choice.fill(said & allowed, taken + people, _SENTENCE_WORTH)
         own_share = self._aims.own_share / 3 if focus else self._aims.own_share
-        choice.take(self._last_words(shut), choice.tokens + int(left * own_share))
+        said[:] = False
+        said[self._last_words(shut)] = True
+        choice.fill(said & allowed, choice.tokens + int(left * own_share), _SENTENCE_WORTH)
         if focus:
             choice.fill(allowed & self._about(focus), taken + int(left * _FOCUS_SHARE))
         choice.fill(allowed, room)

@@ -42,7 +42,7 @@ class HandoffAims(msgspec.Struct, frozen=True, eq=False):
 
     importance: Importance | None = None
     """Scores how likely each value is needed; None for `score_values`."""
-    people_share: float = 0.26
+    people_share: float = 0.22
     """The part of the room for excerpts that goes to what people said last, before coverage decides."""
     own_share: float = 0.12
     """The part of that room that goes to what the agent said last."""
