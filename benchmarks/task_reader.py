@@ -18,8 +18,8 @@ from penstock.conversation.message import (
     Text,
     ToolCall,
     ToolResult,
-    last_request,
 )
+from penstock.conversation.speakers import last_request
 from penstock.testing import Received, Reply
 
 __all__ = ["Call", "Reader", "Shown", "Skill", "see_this_turn"]

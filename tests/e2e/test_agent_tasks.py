@@ -18,7 +18,7 @@ from benchmarks.tasks import Arm, run_arm
 from tests.unit.engine.plugin_stage import LAST_TURNS, write_plugin
 
 from penstock.conversation.dialects import decode_all, dialect_named
-from penstock.conversation.message import last_request
+from penstock.conversation.speakers import last_request
 from penstock.testing import Reply, scripted_provider
 
 ROOT = Path(__file__).parents[2]

@@ -31,7 +31,7 @@ from penstock.planning.elide import Elider
 from penstock.planning.layout import Layout, LayoutMaker, PlanLimits, Rewrites, Sacrifice, Wishes
 from penstock.writing.choice import begin_choice, join_excerpts
 from penstock.writing.extractive import ExtractiveWriter
-from penstock.writing.reading import Speaker
+from penstock.writing.reading import Speaker, spoken_text
 from penstock.writing.transcript import MODEL, WRITTEN_BY
 from penstock.writing.writer import HandoffMaterial, HandoffText, Surroundings
 
@@ -259,6 +259,7 @@ class _Planner:
             prose,
         )
         self._elider = Elider(self.material.calls, order.tokenizer, order.redactor, order.wishes.recall_tool)
+        self._needs: list[tuple[bool, int, int]] | None = None
         self.layouts = LayoutMaker(transcript, limits, order.wishes, self._elider, order.tokenizer)
 
     def least_handoff(self, layout: Layout, sacrifice: Sacrifice) -> int:
@@ -391,8 +392,23 @@ class _Planner:
 
     def _by_need(self, places: Iterable[int]) -> list[int]:
         """Returns the positions in the order in which they come back where room is left: people's and newest first."""
-        messages = self._transcript.messages
-        return sorted(places, key=lambda place: (not is_request(messages[place]), -place))
+        if self._needs is None:
+            self._needs = self._rank_needs()
+        return sorted(places, key=self._needs.__getitem__)
+
+    def _rank_needs(self) -> list[tuple[bool, int, int]]:
+        """Returns a rank for each message. A question that was answered says less than a statement, and a repeat nothing."""
+        said: set[str] = set()
+        ranks: list[tuple[bool, int, int]] = []
+        for place in range(len(self._transcript.messages) - 1, -1, -1):
+            message = self._transcript.messages[place]
+            text = spoken_text(message).strip()
+            rank = 2
+            if is_request(message):
+                rank = 1 if text.endswith(("?", "？", "؟")) else 0
+            ranks.append((bool(text) and text in said, rank, -place))
+            said.add(text)
+        return ranks[::-1]
 
     def _add_lines(self, rewritten: Rewrites, choice: ExcerptChoice) -> Rewrites:
         index = self._transcript.index
