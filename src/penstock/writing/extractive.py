@@ -7,6 +7,7 @@ and the people's own words come first; then the budget goes where it covers most
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -311,8 +312,7 @@ class _Sections:
         that stand whole in the view, `request` is that of the live request.
         """
         transcript = self._transcript
-        facts = transcript.facts(self._redactor, self._aims.facts_of_newest)
-        ledger, state = Ledger.of(facts), State.of(facts)
+        ledger, state = self._folded
         older = self._older()
         gone = {n for place, n in enumerate(transcript.numbers) if place not in kept_verbatim}
         constraints = [
@@ -339,6 +339,12 @@ class _Sections:
             entries = self._add_prose(entries, self._prose, budget, state)
             struck += self._prose.struck
         return entries, struck
+
+    @cached_property
+    def _folded(self) -> tuple[Ledger, State]:
+        """The ledger and the state: they do not depend on the room."""
+        facts = self._transcript.facts(self._redactor, self._aims.facts_of_newest)
+        return Ledger.of(facts), State.of(facts)
 
     def _last_prose(self) -> Checked | None:
         """Returns the entries that a model wrote into the last handoff."""

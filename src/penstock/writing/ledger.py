@@ -174,8 +174,7 @@ def facts_in(message: Message, redactor: Redactor) -> tuple[Fact, ...]:
     for part in message.parts:
         match part:
             case Text(text=text) if message.role is Role.USER:
-                if find_constraints(text):
-                    found += [Fact(FactKind.CONSTRAINT, s) for s in find_constraints(redactor.redact(text))]
+                found += [Fact(FactKind.CONSTRAINT, s) for s in find_constraints(redactor.redact(text))]
             case Text(text=text) if message.role is Role.ASSISTANT:
                 if any(map(text.lower().__contains__, _DECISION_HINTS)):
                     found += [Fact(FactKind.DECISION, s) for s in _find_statements(text, _DECISION, redactor)]
