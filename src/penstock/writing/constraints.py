@@ -286,8 +286,28 @@ _ANYWHERE = re.compile(
     r"deben|puede|pueden) |\b(?:deve|devono) (?:sempre|essere|restare)\b|\b(?:mag|mogen|moet|"
     r"moeten) (?:nooit|niet|altijd|alleen)\b|"
     r"\bnon (?:deve|devono|può|possono) (?:mai|essere)\b|\b(?:не )?должн[аоы]?\b|\bнельзя\b|"
-    r"\bне повинн\w+\b|\bmat? करें|मत (?:कर|बदल|छू|हटा)|"
+    r"\bне повинн\w+\b|मत (?:कर|बदल|छू|हटा)|"
     r"\bnie (?:może|mogą|wolno|powinn\w+)\b|\b(?:måste|får) (?:alltid|inte|aldrig|bara)\b"
+)
+# One of these stands in every clause that the pattern finds, and looking for them is much quicker.
+_ANYWHERE_HINTS = (
+    *(
+        "darf",
+        "dürfen",
+        "muss",
+        "müssen",
+        "soll",
+        "doi",
+        "peut",
+        "peuv",
+        "deb",
+        "dev",
+        "pued",
+        "mag",
+        "mog",
+        "moet",
+    ),
+    *("può", "poss", "долж", "нельзя", "повин", "मत", "nie ", "måste", "får"),
 )
 _SPEAKER = re.compile(
     r"(?:ich|wir|je|j[’']|nous|yo|nosotros|eu|nós|io|noi|ik|wij|we|jag|vi|jeg|я|мы|ми|ja|my|ben|biz|tôi|"
@@ -389,7 +409,9 @@ def _is_instruction(clause: str) -> bool:
         return False
     if _OBLIGATION.search(clause) and not _FIRST_PERSON.match(clause):
         return True
-    return bool(_BEGINNINGS.match(clause) or _ANYWHERE.search(clause))
+    if _BEGINNINGS.match(clause):
+        return True
+    return any(map(clause.__contains__, _ANYWHERE_HINTS)) and _ANYWHERE.search(clause) is not None
 
 
 def _is_han_constraint(sentence: str) -> bool:

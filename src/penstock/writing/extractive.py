@@ -7,6 +7,7 @@ and the people's own words come first; then the budget goes where it covers most
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,6 +19,7 @@ from penstock.conversation.message import Summary
 from penstock.conversation.pairing import unanswered
 from penstock.conversation.speakers import people_in
 from penstock.writing.choice import begin_choice, join_excerpts
+from penstock.writing.constraints import sentences
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
 from penstock.writing.ledger import Fact, Ledger
 from penstock.writing.reading import Speaker, spoken_text
@@ -52,9 +54,14 @@ _TELLING_WORDS = 3
 _TELLING_CHARACTERS = 20  # a script without spaces has few words
 _LEAST_TASK = 100  # tokens
 _GOAL_TOKENS = 170  # of the first request, where it does not stand in the view
+_CHARACTERS_PER_TOKEN = 8  # more than any text has: what is further on cannot fit
 
 _SECTIONS_SHARE = 0.06
 _STATE_SHARE = 0.08
+_STATE_FROM_TOKENS = (
+    300  # a handoff that is too small for the other sections has room for a line on the state
+)
+_STATE_LEAST = 40
 _CONSTRAINTS_SHARE = 0.08
 _CONSTRAINTS_LEAST = 200  # tokens, where that is not more than a third
 _IN_USERS_WORDS = frozenset({HandoffSection.ACTIVE_TASK, HandoffSection.CONSTRAINTS})
@@ -360,8 +367,7 @@ class _Sections:
         Constraints come first, then the goal, the task and the history.
         """
         transcript, request, kept_verbatim = self._transcript, beside.request, beside.kept_verbatim
-        facts = transcript.facts(self._redactor, self._aims.facts_of_newest)
-        ledger, state = Ledger.of(facts), State.of(facts)
+        ledger, state = self._folded
         older = self._older()
         gone = {n for place, n in enumerate(transcript.numbers) if place not in kept_verbatim}
         constraints = [
@@ -382,6 +388,10 @@ class _Sections:
         entries += goal
         entries += self._take([one for one in constraints if one.text not in quoted], share)
         entries += self._rules(ledger, gone, beside.shown_texts, share // 2)
+        if self._aims.sections_from_tokens > budget >= _STATE_FROM_TOKENS:
+            entries += self._take(
+                self._state(state, older, gone), max(_STATE_LEAST, int(budget * _STATE_SHARE))
+            )
         if budget >= self._aims.sections_from_tokens:
             share = int(budget * _SECTIONS_SHARE)
             if not self._aims.request_share:
@@ -394,6 +404,12 @@ class _Sections:
             entries = self._add_prose(entries, self._prose, budget, state)
             struck += self._prose.struck
         return entries, struck
+
+    @cached_property
+    def _folded(self) -> tuple[Ledger, State]:
+        """The ledger and the state: they do not depend on the room."""
+        facts = self._transcript.facts(self._redactor, self._aims.facts_of_newest)
+        return Ledger.of(facts), State.of(facts)
 
     def _last_prose(self) -> Checked | None:
         """Returns the entries that a model wrote into the last handoff."""
@@ -528,11 +544,34 @@ class _Sections:
         ]
 
     def _quote(self, section: HandoffSection, place: int, limit: int) -> HandoffEntry:
-        text = " ".join(self._redactor.redact(spoken_text(self._transcript.messages[place])).split())
+        """Returns what a person said, on one line, within `limit` tokens: all of it, or whole sentences of it."""
+        spoken = self._redactor.redact(spoken_text(self._transcript.messages[place]))
+        text = " ".join(spoken.split())
         number = self._transcript.numbers[place]
-        return HandoffEntry(
-            section, number, clip(text, limit, self._tokenizer.count, name_message(number)).replace("\n", " ")
+        if self._tokenizer.count(text) > limit:
+            text = self._clip_sentences(spoken, limit, name_message(number))
+        return HandoffEntry(section, number, text)
+
+    def _clip_sentences(self, text: str, limit: int, handle: str) -> str:
+        """Returns the first sentences of a text and its last one, with the gap marked; where not even the first one
+        fits, its two ends.
+        """
+        said = sentences(text[: limit * _CHARACTERS_PER_TOKEN])
+        gap = f"[… {handle} …]"
+        costs = self._tokenizer.count_many(
+            [gap, *said, last := next(reversed(sentences(text[-_LONGEST_REQUEST:])), "")]
         )
+        room = limit - costs[0] - 2
+        kept: list[str] = []
+        for one, cost in zip(said, costs[1:], strict=False):
+            if cost + 1 > room:
+                break
+            kept.append(one)
+            room -= cost + 1
+        if not kept:
+            return " ".join(clip(" ".join(text.split()), limit, self._tokenizer.count, handle).split())
+        ends = [last] if costs[-1] <= room and len(last) < _LONGEST_REQUEST else []
+        return " ".join([*kept, gap, *ends])
 
     def _state(self, state: State, older: Sequence[HandoffEntry], gone: set[int]) -> list[HandoffEntry]:
         """Returns entries on how the work stands, the most needed first: those of now, then those of an older handoff

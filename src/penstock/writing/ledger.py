@@ -196,9 +196,8 @@ def facts_in(message: Message, redactor: Redactor) -> tuple[Fact, ...]:
 def _demands(voiced: VoicedPart, redactor: Redactor) -> Iterator[Fact]:
     """Yields what a person demands, and the rules that a harness repeats under the title that they stand under."""
     if voiced.voice is Voice.PERSON:
-        if find_constraints(voiced.text):
-            for sentence in find_constraints(redactor.redact(voiced.text)):
-                yield Fact(FactKind.CONSTRAINT, sentence)
+        for sentence in find_constraints(redactor.redact(voiced.text)):
+            yield Fact(FactKind.CONSTRAINT, sentence)
         return
     if rules := rules_in(voiced):
         title = redactor.redact(title_of(voiced))
