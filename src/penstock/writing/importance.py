@@ -334,7 +334,7 @@ class _Mentions:
         self.is_own = (self.speaker == Speaker.ASSISTANT) | (self.speaker == Speaker.CALL)
         self.last_own = int(self.message[self.is_own].max(initial=-1))
         rows = self.value.astype(np.int64) * (_OTHERS + 1) + self.speaker
-        self._counts = np.bincount(rows, minlength=self.count * (_OTHERS + 1)).reshape(self.count, -1)
+        self._counts = np.bincount(rows, minlength=self.count * (_OTHERS + 1)).reshape(self.count, _OTHERS + 1)
         self.own = self._counts[:, Speaker.ASSISTANT] + self._counts[:, Speaker.CALL]
 
     def by_speaker(self) -> dict[str, Whole]:
