@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import penstock
 from benchmarks import recorded
 from benchmarks.clock import note
+from benchmarks.folds import importance_for
 from benchmarks.generate import coding_session, cut_at, message_tokens, needles, recalled, service_session
 from benchmarks.needles import Recall
 from benchmarks.options import Options
@@ -20,17 +21,29 @@ from benchmarks.pairs import legal, newest_that_fit
 from benchmarks.recorded import health, mean
 from benchmarks.report import Figure, Table, share
 from benchmarks.speed import warm
+from penstock.engine.compress import CompressRequest, compress_list
 
-__all__ = ["compactor", "run"]
+__all__ = ["by_rule", "compactor", "run"]
 
 Chat = list[dict[str, Any]]
 SHARES = (0.10, 0.20, 0.30)
 
 
 def compactor(messages: Chat, budget_tokens: int) -> Chat:
-    """Compress to the budget, which leaves the system messages out while `target_tokens` counts them in."""
+    """Compress to the budget, which leaves the system messages out while `target_tokens` counts them in.
+
+    A recorded session is scored with learned weights that never saw its source (`benchmarks.folds`).
+    """
     target = budget_tokens + message_tokens(_system(messages))
-    return penstock.compress(messages, target_tokens=target, dialect="chat").messages
+    request = CompressRequest(target_tokens=target, dialect="chat", importance=importance_for(messages))
+    return compress_list(messages, request).messages
+
+
+def by_rule(messages: Chat, budget_tokens: int) -> Chat:
+    """As `compactor`, with the hand-made weights."""
+    target = budget_tokens + message_tokens(_system(messages))
+    settings = {"compression.importance": "rule"}
+    return penstock.compress(messages, target_tokens=target, dialect="chat", settings=settings).messages
 
 
 def run(options: Options) -> list[Table]:

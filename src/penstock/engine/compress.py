@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from penstock.planning.plan import Plan
     from penstock.planning.receipt import Receipt
     from penstock.writing.transcript import Transcript
-    from penstock.writing.writer import MakeWriter
+    from penstock.writing.writer import Importance, MakeWriter
 
 __all__ = [
     "AddedMessage",
@@ -105,6 +105,8 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The tool by which the agent reads originals, where it has one."""
     make_writer: MakeWriter = ExtractiveWriter
     """Makes the writer of the handoff."""
+    importance: Importance | None = None
+    """Scores how likely each value is needed; None for what the settings name."""
 
     def __post_init__(self) -> None:
         """Raises SettingsError for a value that cannot be meant."""
@@ -133,6 +135,7 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
             redactor=notebook.redactor,
             wishes=Wishes(focus=self.focus or "", pins=self.pins, recall_tool=self.recall_tool),
             make_writer=self.make_writer,
+            importance=self.importance,
         )
 
 

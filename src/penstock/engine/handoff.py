@@ -19,6 +19,7 @@ from penstock.conversation.speakers import last_request
 from penstock.engine.compress import CompressRequest, new_notebook, open_messages, read_settings
 from penstock.errors import SettingsError, TargetTooSmall
 from penstock.writing.extractive import ExtractiveWriter
+from penstock.writing.importance import importance_named
 from penstock.writing.writer import HandoffAims, HandoffMaterial, Surroundings
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["handoff"]
 
-_AIMS = HandoffAims(request_share=0.25, fresh_share=0.35, sections_from_tokens=200)
 _LEAST_TOKENS = 100
 
 
@@ -67,7 +67,12 @@ def handoff(
             book.tokenizer,
             book.redactor,
             handoff_tokens=tokens,
-            aims=_AIMS,
+            aims=HandoffAims(
+                importance=importance_named(request.settings.compression.importance),
+                request_share=0.25,
+                fresh_share=0.35,
+                sections_from_tokens=200,
+            ),
         )
     )
     attributes = {AFTER: numbers_after([], max(transcript.numbers, default=0))}

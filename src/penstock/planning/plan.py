@@ -31,9 +31,10 @@ from penstock.planning.elide import Elider
 from penstock.planning.layout import Layout, LayoutMaker, PlanLimits, Rewrites, Sacrifice, Wishes
 from penstock.writing.choice import begin_choice, join_excerpts
 from penstock.writing.extractive import ExtractiveWriter
+from penstock.writing.importance import importance_named
 from penstock.writing.reading import Speaker, spoken_text
 from penstock.writing.transcript import MODEL, WRITTEN_BY
-from penstock.writing.writer import HandoffMaterial, HandoffText, Surroundings
+from penstock.writing.writer import HandoffAims, HandoffMaterial, HandoffText, Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.writing.choice import ExcerptChoice
     from penstock.writing.transcript import Transcript
     from penstock.writing.verify import Checked
-    from penstock.writing.writer import HandoffWriter, MakeWriter
+    from penstock.writing.writer import HandoffWriter, Importance, MakeWriter
 
 __all__ = [
     "CompactionOrder",
@@ -89,6 +90,8 @@ class CompactionOrder(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     wishes: Wishes = Wishes()
     make_writer: MakeWriter = ExtractiveWriter
     """Makes the writer of the handoff, if there is to be one."""
+    importance: Importance | None = None
+    """Scores how likely each value is needed; None for what the settings name."""
 
 
 class Fate(StrEnum):
@@ -257,6 +260,7 @@ class _Planner:
             order.redactor,
             limits.handoff_tokens,
             prose,
+            HandoffAims(importance=order.importance or importance_named(order.settings.importance)),
         )
         self._elider = Elider(self.material.calls, order.tokenizer, order.redactor, order.wishes.recall_tool)
         self._needs: list[tuple[bool, int, int]] | None = None
@@ -345,7 +349,11 @@ class _Planner:
         """Returns the elided results with their most needed lines below the stub, as far as the room allows."""
         index = self._transcript.index
         choice = begin_choice(
-            self._transcript, self.layouts.request, self._wishes.focus, tokenizer=self._tokenizer
+            self._transcript,
+            self.layouts.request,
+            self._wishes.focus,
+            tokenizer=self._tokenizer,
+            importance=self.material.aims.importance,
         )
         elided = np.isin(index.message_of_source, np.array(sorted(rewritten), np.int32))
         for source in np.flatnonzero(~elided).tolist():

@@ -69,6 +69,7 @@ class CompressionSettings(SettingsSection, frozen=True, kw_only=True):
     protect_last_n: Annotated[int, Meta(ge=1)] = 20
     protect_first_n: Annotated[int, Meta(ge=0)] = 3
     summary_budget: Literal["flat", "scaled"] = "flat"
+    importance: Literal["learned", "rule"] = "learned"
     system_note: bool = False
     summary_model: Name | None = None
     hygiene_threshold: Share = 0.85

@@ -23,9 +23,9 @@ from penstock.conversation.handles import AFTER, number_messages, numbers_after
 from penstock.conversation.message import Message, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 from penstock.conversation.pairing import calls_by_id
 from penstock.measure.weigh import MESSAGE_FRAME
-from penstock.writing.choice import Live, score_values
 from penstock.writing.excerpts import lay_out
 from penstock.writing.extractive import ExtractiveWriter
+from penstock.writing.importance import Live, score_by_rule
 from penstock.writing.reading import Index, Reader, Reading
 from penstock.writing.transcript import MODEL, WRITTEN_BY, Transcript
 from penstock.writing.values import PHRASE, tokens_of, values_of_each
@@ -157,14 +157,16 @@ class SummaryWriter:
             known=_ValuesTold(self.transcript.index.vocabulary, [messages[place] for place in self.gone]),
         )
 
-    def _weigh_values(self, index: Index, live: Live) -> NDArray[np.float32]:
+    def _weigh_values(
+        self, index: Index, live: Live, _tokens_after: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
         """Weighs a value by whether it is needed later and, for the rest, as in any conversation.
 
         What later turns are about is known by the values that they use, so of `live` the request is enough. What gives
         way is near or far alike: recency is left out by giving every turn the same place.
         """
         request = Live(request=live.request[:_LIVE_CHARACTERS], work="")
-        weights = score_values(index, request, np.zeros(max(1, index.messages), np.int64))
+        weights = score_by_rule(index, request, np.zeros(max(1, index.messages), np.int64))
         weights *= np.float32(1.0 - _NEEDED)
         weights[index.vocabulary.numbers_of(self.needed)] += np.float32(_NEEDED)
         return weights

@@ -1,16 +1,10 @@
-"""Choosing the excerpts of a handoff: how likely each value is needed, then which excerpts cover most.
+"""Choosing the excerpts of a handoff: which of them cover most of what will be needed.
 
-**How likely** is a logistic rule with few weights. In order of what they do: how recently and how often a
-value was mentioned, whether anyone but a tool said it, how much it has to do with the live request, and how
-crowded the least crowded place was that it stood in (one of forty items of a listing is rarely the one). Keys
-of JSON name values and are seldom wanted themselves. The weights were fitted once on several kinds of
-recorded sessions at several budgets; see docs/adr/0004-importance.md.
-
-**Which excerpts** is a greedy cover within a budget. The next excerpt is always the one that adds the most
-per token, given what is covered already: a value that stands in the view, in the tail or in an excerpt chosen
-before adds nothing. A value counts in full only with plain words beside it, its own or those of a
-neighbouring excerpt that is chosen too; bare it counts for less. The first excerpt of a message also pays for
-the message's header. What an excerpt could add at most is worked out for all of them at once; what it adds
+How likely each value is needed, `importance` says. The choice is a greedy cover within a budget. The next excerpt is
+always the one that adds the most per token, given what is covered already: a value that stands in the view, in the
+tail or in an excerpt chosen before adds nothing. A value counts in full only with plain words beside it, its own or
+those of a neighbouring excerpt that is chosen too; bare it counts for less. The first excerpt of a message also pays
+for the message's header. What an excerpt could add at most is worked out for all of them at once; what it adds
 now only for those that come to the top of the heap.
 
 Excerpts, sources and values are numbers here: those of the `Index`, whose arrays say what belongs to what.
@@ -21,12 +15,10 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
-from penstock.writing.reading import Speaker, spoken_text
-from penstock.writing.values import plain_words, sub_words
-from penstock.writing.vocabulary import Kind
+from penstock.writing.importance import live_of, score_values
+from penstock.writing.values import plain_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,31 +30,7 @@ if TYPE_CHECKING:
     from penstock.writing.transcript import Transcript
     from penstock.writing.writer import Importance
 
-__all__ = ["ExcerptChoice", "Live", "begin_choice", "join_excerpts", "score_values"]
-
-_LIVE_MESSAGES = 3
-_LIVE_REQUEST = 3_000  # characters
-_LIVE_WORK = 6_000
-_NEAR = 200  # tokens: mentions nearer than this to the end are alike
-
-BIAS = 0.4
-RECENCY = -0.28
-SOURCES = 0.56
-SAID = 0.8
-SAID_BY_ASSISTANT = 0.4
-RELATED_TO_REQUEST = 1.15
-RELATED_TO_WORK = 1.25
-CROWD = -0.8
-BURST = 0.14
-JSON_KEY = -1.2
-KIND_WEIGHTS: dict[Kind, float] = {
-    Kind.ID: 1.0,
-    Kind.FLAG: 0.6,
-    Kind.NUMBER: 0.1,
-    Kind.HEX: -0.6,
-    Kind.SNAKE: -0.55,
-    Kind.PHRASE: -0.3,
-}
+__all__ = ["ExcerptChoice", "begin_choice", "join_excerpts"]
 
 _BARE = 0.5  # what a value without plain words beside it is worth
 _WORDS = 2  # that many plain words make it usable
@@ -72,13 +40,6 @@ _SMALLEST_POOL = 1_500
 _LEAST_ROOM = 6  # tokens: nothing useful fits in less
 _NOTHING = 1e-9
 _AT_ONCE = 100_000  # excerpts
-
-
-class Live(msgspec.Struct, frozen=True):
-    """The present subject of a conversation: the last request, and the assistant's latest words and calls."""
-
-    request: str
-    work: str
 
 
 def begin_choice(
@@ -95,53 +56,9 @@ def begin_choice(
     `request` is the position of the request; `header` is as in `ExcerptChoice`; `importance` replaces `score_values`.
     """
     index = transcript.index
-    asked = spoken_text(transcript.messages[request])[:_LIVE_REQUEST] if request is not None else ""
-    speaks = np.isin(index.speakers, (Speaker.ASSISTANT, Speaker.CALL))
-    latest = np.unique(index.message_of_source[speaks])[-_LIVE_MESSAGES:]
-    sources = np.flatnonzero(speaks & np.isin(index.message_of_source, latest)).tolist()
-    work = "\n".join(index.sources[source].text for source in sources)
-    live = Live(request=f"{asked}\n{focus}", work=work[-_LIVE_WORK:])
-    if importance is None:
-        weights = score_values(index, live, transcript.tokens_after())
-    else:
-        weights = importance(index, live)
+    live = live_of(transcript, request, focus)
+    weights = (importance or score_values)(index, live, transcript.tokens_after())
     return ExcerptChoice(index, weights, tokenizer, header)
-
-
-def score_values(index: Index, live: Live, tokens_after: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Returns for each value, by its number, how likely it is needed again, between 0 and 1.
-
-    `tokens_after[m]` is how many tokens of the conversation come after message m.
-    """
-    # All arrays below have one row per value, those of the index too. The vocabulary may have met more values
-    # than this index (it serves every conversation of a notebook), so what it gives is cut to the first
-    # `count`.
-    vocabulary = index.vocabulary
-    count = len(index.in_sources)
-    mentioned = _log(np.maximum(index.in_sources, 1))
-    recency = _log(tokens_after + _NEAR)
-    score = RECENCY * recency[index.last_message] + np.float32(BIAS)
-    score += np.float32(SOURCES - BURST) * mentioned
-    score += np.float32(BURST) * _log(np.maximum(index.in_excerpts, 1))
-    score += np.float32(CROWD) * _log(np.maximum(index.crowd, 1))
-    score += np.float32(SAID) * index.said
-    score += np.float32(SAID_BY_ASSISTANT) * index.said_by_assistant
-    related = dict.fromkeys(sub_words(live.request), RELATED_TO_REQUEST)
-    for word in sub_words(live.work):
-        related[word] = related.get(word, 0.0) + RELATED_TO_WORK
-    score += vocabulary.relation(related)[:count]
-    weights = np.array([KIND_WEIGHTS.get(kind, 0.0) for kind in Kind], np.float32)
-    score += weights[vocabulary.kinds()[:count]]
-    keys = np.array([key for key in vocabulary.keys if key < count], np.int64)
-    score[keys] += np.float32(JSON_KEY)
-    result: NDArray[np.float32] = 1.0 / (1.0 + np.exp(-score))
-    return result
-
-
-def _log(numbers: NDArray[np.int32] | NDArray[np.int64]) -> NDArray[np.float32]:
-    """Logarithms in single precision: twice as quick, and far more exact than the rule."""
-    result: NDArray[np.float32] = np.log(numbers.astype(np.float32))
-    return result
 
 
 def join_excerpts(index: Index, numbers: Sequence[int]) -> str:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BUCKETS",
+    "LONGEST_SHAPE",
+    "SHAPES",
     "UNKNOWN",
     "FoundValues",
     "Interned",
@@ -59,6 +61,8 @@ class Kind(IntEnum):
 
 
 UNKNOWN = -1
+LONGEST_SHAPE = 63  # bytes: longer values are of one length
+SHAPES = (LONGEST_SHAPE + 1) << 8
 _END = "\x00"  # the token between two texts that go through the vocabulary as one
 _REMEMBERED = 100_000  # tokens: with more, all are forgotten
 _SMALL_PIECE = 10_000  # words: a smaller piece is joined with the next
@@ -81,8 +85,9 @@ class Vocabulary:
         self.keys: set[int] = set()  # the values that name others in JSON
         self._interner = Interner()
         self._tokens = _Tokens()
-        # One row per value: its kind, and how many words it has (at least 1, since it divides).
+        # One row per value: its kind, its shape, and how many words it has (at least 1, since it divides).
         self._kinds = np.zeros(0, np.int8)
+        self._shapes = np.zeros(0, np.int16)
         self._word_count = np.zeros(0, np.int32)
         # One row per word of every value: the word, and the value that it is in. They stand in pieces, each
         # sorted by word, so that new values make a new piece and no large array is sorted again.
@@ -154,6 +159,18 @@ class Vocabulary:
         """Returns the `Kind` of each value, by its number."""
         return self._kinds
 
+    def shapes(self) -> NDArray[np.int16]:
+        """Returns the shape of each value, below `SHAPES`: values of one shape are likely of one sort.
+
+        A shape is the classes of characters in a value and its length, which for all that is not a name tells
+        order numbers from item numbers, prices from dates, and hashes from ids.
+        """
+        return self._shapes
+
+    def word_counts(self) -> NDArray[np.int32]:
+        """Returns how many words each value has, by its number; 1 for one without."""
+        return self._word_count
+
     def relation(self, words: Mapping[str, float]) -> NDArray[np.float32]:
         """Returns for each value the mean weight of its words. `words` are lower case; others weigh nothing."""
         weighed: dict[int, float] = {}
@@ -180,7 +197,9 @@ class Vocabulary:
         self._word_count = np.concatenate([self._word_count, np.maximum(count, 1).astype(np.int32)])
         self._add_words(words.buckets, words.owners + np.int32(len(self._kinds)))
         data = np.frombuffer(joined.encode(errors="replace"), np.uint8)
-        self._kinds = np.concatenate([self._kinds, _kinds(data)])
+        kinds, shapes = _looks(data)
+        self._kinds = np.concatenate([self._kinds, kinds])
+        self._shapes = np.concatenate([self._shapes, shapes])
 
     def _add_words(self, word: NDArray[np.uint16], owner: NDArray[np.int32]) -> None:
         if len(self._word[-1]) < _SMALL_PIECE:
@@ -309,8 +328,10 @@ def _classes_of_bytes() -> NDArray[np.uint8]:
 _CLASSES = _classes_of_bytes()
 
 
-def _kinds(data: NDArray[np.uint8]) -> NDArray[np.int8]:
-    """Returns the kind of each value. `data` are the bytes of all of them, each with a line break at its end."""
+def _looks(data: NDArray[np.uint8]) -> tuple[NDArray[np.int8], NDArray[np.int16]]:
+    """Returns the kind and the shape of each value. `data` are the bytes of all of them, each with a line break
+    at its end.
+    """
     # starts[v] is where value v begins; has[v] are the classes of all its bytes but the line break.
     starts = np.concatenate([[0], np.flatnonzero(data == ord("\n")) + 1])
     classes = _CLASSES[data]
@@ -331,7 +352,8 @@ def _kinds(data: NDArray[np.uint8]) -> NDArray[np.int8]:
     )
     for kind, applies in rules:  # later ones win
         kinds[applies] = kind
-    return kinds
+    shapes = np.minimum(length, LONGEST_SHAPE).astype(np.int16) << np.int16(8) | has
+    return kinds, shapes.astype(np.int16)
 
 
 BUCKETS = 1 << 16

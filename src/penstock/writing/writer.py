@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from penstock.conversation.message import ToolCall
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
-    from penstock.writing.choice import Live
+    from penstock.writing.importance import Live
     from penstock.writing.reading import Index
     from penstock.writing.transcript import Transcript
     from penstock.writing.verify import Checked
 
-    Importance: TypeAlias = Callable[[Index, Live], NDArray[np.float32]]
+    Importance: TypeAlias = Callable[[Index, Live, NDArray[np.int64]], NDArray[np.float32]]
     MakeWriter: TypeAlias = Callable[["HandoffMaterial"], "HandoffWriter"]
 
 __all__ = ["PROSE_SHARE", "HandoffAims", "HandoffMaterial", "HandoffText", "HandoffWriter", "Surroundings"]

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from penstock.conversation.dialects import DIALECTS
 from penstock.measure.tokens import tokenizer_for
 from penstock.redaction import Redactor
-from penstock.writing.choice import ExcerptChoice, Live, score_values
+from penstock.writing.choice import ExcerptChoice
+from penstock.writing.importance import Live, score_values
 from penstock.writing.notebook import Notebook
 
 TOKENIZER = tokenizer_for(None)
