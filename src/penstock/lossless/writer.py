@@ -31,6 +31,7 @@ from penstock.lossless.outline import (
     segment_key,
     spot_of,
 )
+from penstock.writing.choice import join_excerpts
 from penstock.writing.extractive import ExtractiveWriter
 from penstock.writing.handoff import HandoffEntry, HandoffSection, escape, header_of, render_handoff
 from penstock.writing.reading import Speaker
@@ -306,18 +307,22 @@ class OutlineWriter(ExtractiveWriter):
     def _lay_out(self, choice: ExcerptChoice) -> tuple[list[Node], list[HandoffEntry]]:
         """The nodes with their texts, and the lines of messages that stay, but not whole."""
         index = self._transcript.index
-        lines: dict[int, dict[tuple[int, str], list[str]]] = {}
+        chosen: dict[int, dict[tuple[int, str], list[int]]] = {}
         for number in sorted(choice.chosen):
             source = int(index.source_of[number])
             place = int(self._part_of_source[source])
-            lines.setdefault(place, {}).setdefault(self._heading(source), []).append(index.excerpt(number))
+            chosen.setdefault(place, {}).setdefault(self._heading(source), []).append(number)
+        lines = {
+            place: {heading: join_excerpts(index, numbers) for heading, numbers in some.items()}
+            for place, some in chosen.items()
+        }
         nodes = [
             part.node(_text_of(part.notes, lines.get(place, {})) if part.text is None else None)
             for place, part in enumerate(self._parts)
         ]
         loose = [
-            HandoffEntry(HandoffSection.CONTEXT, number, "\n".join(some), label)
-            for (number, label), some in sorted(lines.get(-1, {}).items())
+            HandoffEntry(HandoffSection.CONTEXT, number, text, label)
+            for (number, label), text in sorted(lines.get(-1, {}).items())
         ]
         return nodes, loose
 
@@ -366,11 +371,11 @@ def _level_of_group(parts: Sequence[_Part], start: int) -> int | None:
     return level if children_of(parent) == tuple(part.handles[0] for part in group) else None
 
 
-def _text_of(notes: Sequence[HandoffEntry], lines: Mapping[tuple[int, str], Sequence[str]]) -> str:
+def _text_of(notes: Sequence[HandoffEntry], lines: Mapping[tuple[int, str], str]) -> str:
     """The text of a node: a model's notes, then the lines of its messages, in their order."""
     told = [_render_notes(notes)] if notes else []
-    for (number, label), some in sorted(lines.items()):
-        told += [header_of(number, label), escape("\n".join(some))]
+    for (number, label), text in sorted(lines.items()):
+        told += [header_of(number, label), escape(text)]
     return "\n".join(told)
 
 

@@ -39,7 +39,7 @@ _HEAD_SHARE = 0.08
 _FRESH_SHARE = 0.4
 _SPENT_OF_THRESHOLD = 0.5  # in a window: a view that is filled further would soon be compacted again
 _TAIL_LEAST = 0.02
-_TAIL_SLOPE = 0.45
+_TAIL_SLOPE = 0.2
 _TAIL_MOST = 0.16
 
 

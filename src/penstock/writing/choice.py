@@ -212,10 +212,10 @@ class ExcerptChoice:
         if self._header_of is None:
             self._header.update(dict.fromkeys(unknown, 0))
             return
-        unseen = [source for source in unknown if source not in index.heading_costs]
-        counted = self._tokenizer.count_many([self._header_of(source) for source in unseen])
-        index.heading_costs.update(zip(unseen, counted, strict=True))
-        self._header.update((source, index.heading_costs[source] + 1) for source in unknown)
+        headers = {source: self._header_of(source) for source in unknown}
+        unseen = sorted({header for header in headers.values() if header not in index.heading_costs})
+        index.heading_costs.update(zip(unseen, self._tokenizer.count_many(unseen), strict=True))
+        self._header.update((source, index.heading_costs[header] + 1) for source, header in headers.items())
 
     def _look_up(self, values: set[int]) -> None:
         new = np.array(sorted(values - self._weight_of.keys()), np.int64)

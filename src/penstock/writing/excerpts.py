@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Laid", "decode_exactly", "excerpts", "lay_out", "write_scalar"]
 
 _WISHED = 85  # characters: shorter pieces of a long line are joined up to this length
+_WISHED_ITEMS = 60
 _SLACK = 40
 _LEAST = 20
 _LONGEST_SENTENCE = 260  # characters: a longer one is cut inside
@@ -110,15 +111,16 @@ def excerpts(text: str, *, items: bool = False) -> list[str]:
 
 def _long_line(line: str, items: bool) -> Iterator[str]:
     """Yields a long line in pieces that stand in it letter for letter: sentences or items, short ones joined."""
+    wished = _WISHED_ITEMS if items else _WISHED
     start = 0
     held = 0  # where the last sentence of the piece ends, as far as it is known
     for match in (_ITEM_END if items else _SENTENCE_END).finditer(line):
         end = match.end()
-        if held > start and end - start > _WISHED:
+        if held > start and end - start > wished:
             yield from _within(line, start, held)
             start = held
         held = end
-    if held > start and len(line) - start > _WISHED + _SLACK:
+    if held > start and len(line) - start > wished + _SLACK:
         yield from _within(line, start, held)
         start = held
     yield from _within(line, start, len(line))
@@ -183,6 +185,8 @@ def _flatten_object(data: dict[str, Any], name: str, lines: list[str], keys: set
     for key, value in data.items():
         if _PLAIN_KEY.match(key):
             keys.add(key)
+        if value is None or value in ("", [], {}):
+            continue  # says nothing, and takes as much room as what does
         if not isinstance(value, (dict, list)):
             inline.append(f"{key} {write_scalar(value)}")
         elif (short := _on_one_line(key, value, keys)) is not None:

@@ -112,6 +112,7 @@ class ExtractiveWriter:
         self._tokenizer = material.tokenizer
         self._aims = material.aims
         self._sections = _Sections(material)
+        self._brief = False  # in a short handoff a line of "tool" above two lines of a result is too much
 
     @property
     def has_prose(self) -> bool:
@@ -120,6 +121,7 @@ class ExtractiveWriter:
 
     def write(self, budget: int, measure: Measure, beside: Surroundings) -> HandoffText:
         """Returns a handoff of at most `budget` tokens as `measure` counts them."""
+        self._brief = budget < self._aims.sections_from_tokens
         entries, struck = self._sections.write(budget, beside)
         fresh = self._tell_fresh(int(budget * self._aims.fresh_share), beside)
         entries += fresh.values()
@@ -315,7 +317,9 @@ class ExtractiveWriter:
         known = self._transcript.index.headings
         if source not in known:
             known[source] = (self._number(source), self._label(source))
-        return known[source]
+        number, label = known[source]
+        brief = self._brief and self._transcript.index.sources[source].speaker is Speaker.RESULT
+        return number, "" if brief else label
 
     def _number(self, source: int) -> int:
         index = self._transcript.index

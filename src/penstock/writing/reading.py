@@ -292,7 +292,10 @@ def _voices(message: Message, entries: list[HandoffEntry]) -> Iterator[tuple[Spe
                 for entry in parse_handoff(text):
                     entries.append(entry)
                     if entry.section is HandoffSection.CONTEXT:  # the others are taken over as they are
-                        yield Speaker.HANDOFF, f"{entry.number} {entry.label}", entry.text
+                        for piece in entry.text.split(
+                            "\n\n"
+                        ):  # what a gap parts is not read as if it followed
+                            yield Speaker.HANDOFF, f"{entry.number} {entry.label}", piece
             case _:
                 pass
 
@@ -358,9 +361,9 @@ class Index:
         # Of the excerpts that were looked at more closely: their tokens and their plain words.
         self.costs: dict[int, int] = {}
         self.plain: dict[int, int] = {}
-        # Of the sources that were: number and label of the line above their excerpts, and its tokens.
+        # Of the sources that were: number and label of the line above their excerpts; of each such line its tokens.
         self.headings: dict[int, tuple[int, str]] = {}
-        self.heading_costs: dict[int, int] = {}
+        self.heading_costs: dict[str, int] = {}
         # One row per value: in how many sources and excerpts it stands, the last message that mentions it,
         # whether anyone but a tool or a harness said it, and how many values its least crowded source has.
         self.in_sources = np.zeros(0, np.int32)
