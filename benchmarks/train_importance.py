@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from benchmarks.clock import note
 from benchmarks.folds import KINDS, TABLE, group_of_file, table_of_folds
 from penstock.conversation.dialects import dialect_named
-from penstock.conversation.message import last_request
+from penstock.conversation.speakers import last_request
 from penstock.engine.compress import new_notebook
 from penstock.settings import Settings
 from penstock.writing.importance import (

@@ -49,8 +49,9 @@ def handoff(
     Raises InputError for what is not a conversation, TargetTooSmall below 100 tokens, SettingsError for a wrong
     setting; all are PenstockError.
     """
-    if not isinstance(tokens, int) or isinstance(tokens, bool):
-        raise SettingsError(f"tokens is {tokens!r}; give a whole number of tokens")
+    given: Any = tokens
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise SettingsError(f"tokens is {given!r}; give a whole number of tokens")
     if tokens < _LEAST_TOKENS:
         raise TargetTooSmall(
             f"a handoff of {tokens:,} tokens says nothing; give at least {_LEAST_TOKENS}",

@@ -213,8 +213,8 @@ class ExcerptChoice:
             self._header.update(dict.fromkeys(unknown, 0))
             return
         headers = {source: self._header_of(source) for source in unknown}
-        unseen = sorted({header for header in headers.values() if header not in index.heading_costs})
-        index.heading_costs.update(zip(unseen, self._tokenizer.count_many(unseen), strict=True))
+        new = sorted({header for header in headers.values() if header not in index.heading_costs})
+        index.heading_costs.update(zip(new, self._tokenizer.count_many(new), strict=True))
         self._header.update((source, index.heading_costs[header] + 1) for source, header in headers.items())
 
     def _look_up(self, values: set[int]) -> None:

@@ -289,13 +289,7 @@ def _voices(message: Message, entries: list[HandoffEntry]) -> Iterator[tuple[Spe
             case Opaque(kind=kind, text=text):
                 yield Speaker.RESULT, kind, text
             case Summary(text=text):
-                for entry in parse_handoff(text):
-                    entries.append(entry)
-                    if entry.section is HandoffSection.CONTEXT:  # the others are taken over as they are
-                        for piece in entry.text.split(
-                            "\n\n"
-                        ):  # what a gap parts is not read as if it followed
-                            yield Speaker.HANDOFF, f"{entry.number} {entry.label}", piece
+                yield from _voices_of_handoff(text, entries)
             case _:
                 pass
 
@@ -310,6 +304,15 @@ def _texts(role: Role, text: str) -> Iterator[tuple[Speaker, str, str]]:
             yield Speaker.USER, "", said
         else:
             yield Speaker.HARNESS, voice.value, said
+
+
+def _voices_of_handoff(text: str, entries: list[HandoffEntry]) -> Iterator[tuple[Speaker, str, str]]:
+    """Yields what an older handoff quotes, and adds its entries: those of other sections are taken over as they are."""
+    for entry in parse_handoff(text):
+        entries.append(entry)
+        if entry.section is HandoffSection.CONTEXT:
+            for piece in entry.text.split("\n\n"):  # what a gap parts is not read as if it followed
+                yield Speaker.HANDOFF, f"{entry.number} {entry.label}", piece
 
 
 _SPEAKERS: dict[Role, Speaker] = {

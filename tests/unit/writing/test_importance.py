@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from penstock import compress
 from penstock.conversation.dialects import DIALECTS
-from penstock.conversation.message import last_request
+from penstock.conversation.speakers import last_request
 from penstock.measure.tokens import tokenizer_for
 from penstock.redaction import Redactor
 from penstock.writing import importance
