@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.labels import Label, NumberedInput, label_messages, number_input
 from penstock.cli.screen import printable
-from penstock.conversation.handles import HandleKind, parse_handle, runs_of
+from penstock.conversation.handles import HandleKind, name_message, parse_handle, runs_of
 from penstock.conversation.message import (
     Image,
     Message,
@@ -104,8 +104,9 @@ def _runs(numbered: NumberedInput) -> str:
 
 def _run(first: int, last: int) -> str:
     if first == last:
-        return f"m{first}"
-    return f"m{first}, m{last}" if last == first + 1 else f"m{first} to m{last}"
+        return name_message(first)
+    between = ", " if last == first + 1 else " to "
+    return name_message(first) + between + name_message(last)
 
 
 def _describe_part(part: Part) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.conversation.handles import HandleKind, parse_handle
+from penstock.conversation.handles import HandleKind, name_message, parse_handle
 from penstock.conversation.message import Message, Role, ToolCall, ToolResult
 from penstock.errors import UnknownHandle
 from penstock.measure.tokens import tokenizer_for
@@ -134,7 +134,7 @@ class MemoryHistory:
         hits = self._index.search(query, wish, self._view.keys())
         return [
             Finding(
-                handles=tuple(f"m{number}" for number in hit.messages),
+                handles=tuple(map(name_message, hit.messages)),
                 turn=hit.turn,
                 excerpt=hit.excerpt,
                 score=hit.score,

@@ -19,6 +19,7 @@ from penstock.cli.sessions import list_lines
 from penstock.cli.spending import insight_lines, savings_lines, spending_table
 from penstock.cli.tokens import bar_rows, percent
 from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.handles import name_message
 from penstock.conversation.message import Role, Text
 from penstock.errors import SettingsError
 from penstock.measure.wording import pluralise
@@ -118,8 +119,8 @@ async def _unpin(chat: Chat, argument: str, _screen: Screen) -> list[str]:
 
 def _pins(chat: Chat) -> str:
     session = chat.agent.session
-    pins = ", ".join(f"m{place + 1}" for place in sorted(session.store.pins(session.id)))
-    return f"pinned: {pins or 'nothing'}; messages are m1 to m{len(session)}, /search shows their handles"
+    pins = ", ".join(name_message(place + 1) for place in sorted(session.store.pins(session.id)))
+    return f"pinned: {pins or 'nothing'}; messages are m1 to {name_message(len(session))}, /search shows their handles"
 
 
 async def _context(chat: Chat, _argument: str, screen: Screen) -> list[str]:
