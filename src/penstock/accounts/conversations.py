@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.accounts.display import make_redactor, redact
+from penstock.accounts.display import redact
 from penstock.accounts.spending import CompactionTotals, Spending, sum_compactions, sum_requests
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.handles import name_message
@@ -355,7 +355,6 @@ def search_conversations(
         left, done = store.unindexed(embedder=embedder), done + some
         if on_indexed is not None:
             on_indexed(done, left)
-    redact = make_redactor().redact
     hits = tuple(store.search(query, wish, session_id=session_id, redact=redact, embedder=embedder))
     sessions = {hit.session for hit in hits}
     return SearchReport(hits, {session: title_conversation(store, session) for session in sessions})
