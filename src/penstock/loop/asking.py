@@ -6,6 +6,7 @@ import math
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from penstock.accounts.display import SHORT_ID_CHARS
 from penstock.context.bookkeeping import Bookkeeper
 from penstock.context.live import Beside, RefusedRequest
 from penstock.engine.auxiliary import summariser_for
@@ -35,9 +36,11 @@ _WORTH_TELLING_SECONDS = 1.0
 def require_dialect(model: StreamingModel, row: SessionRow) -> None:
     """Raises SettingsError where the model speaks another dialect than the conversation is kept in."""
     if model.dialect != row.dialect:
+        short_id = row.conversation[:SHORT_ID_CHARS]
         raise SettingsError(
-            f"{model.name} speaks {model.dialect}, and this conversation is kept in {row.dialect}: choose a model that "
-            f"speaks {row.dialect}, begin a new conversation, or export and import this one in the other dialect"
+            f"{short_id} is stored in the dialect {row.dialect}, but {model.name} speaks {model.dialect}: choose a model "
+            f"that speaks {row.dialect}, start a new conversation, or convert this one with penstock sessions export "
+            f"{short_id} --dialect {model.dialect}"
         )
 
 

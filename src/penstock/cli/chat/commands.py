@@ -22,6 +22,7 @@ from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Role, Text
 from penstock.errors import SettingsError
+from penstock.loop.asking import require_dialect
 from penstock.measure.wording import pluralise
 from penstock.recall.ranking import Wish
 from penstock.recall.semantic import embedder_for
@@ -169,14 +170,9 @@ async def _model(chat: Chat, argument: str, screen: Screen) -> list[str]:
 async def _resume(chat: Chat, argument: str, screen: Screen) -> list[str]:
     session_id = chat.find(argument)
     row = chat.store.session(session_id)
-    before = chat.choice
     own, why = _choose_own_model(chat, row)
-    try:
-        chat.choice = own
-        chat.check_dialect(row)
-    except SettingsError:
-        chat.choice = before
-        raise
+    require_dialect(own.model, row)
+    chat.choice = own
     await chat.agent.aclose()
     chat.open(session_id)
     note = why and f"continuing with {printable(own.model.name)}: its own model cannot be used: {why}"
