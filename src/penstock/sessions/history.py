@@ -17,7 +17,7 @@ from penstock.recall.originals import write_original, write_title
 from penstock.recall.passages import cut_passages
 from penstock.recall.query import find_topic, find_values
 from penstock.sessions.pins import stands_whole
-from penstock.sessions.stored_view import read_view
+from penstock.sessions.stored_view import read_standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,10 +60,10 @@ class SessionHistory:
 
     def search(self, query: str, wish: Wish) -> Sequence[Finding]:
         """Returns the best findings among what does not stand whole in the view, ranked by what the view talks about."""
-        newest = self._store.newest_compaction(self.session_id)
-        view = self._view(newest)
+        now = read_standing(self._store, self._store.session(self.session_id))
+        view = now.view
         whole = {piece.position for piece in view.pieces if isinstance(piece, Kept)}
-        known = wish.known | self._values(view, newest)
+        known = wish.known | self._values(view, now.newest)
         about = wish.surroundings or self._talked_about(view)
         return self._store.search(
             query,
@@ -173,11 +173,6 @@ class SessionHistory:
 
     def _dialect(self) -> Dialect:
         return dialect_named(self._store.session(self.session_id).dialect)
-
-    def _view(self, newest: CompactionRow | None) -> StoredView:
-        compaction = newest.compaction if newest is not None else None
-        length = self._store.log_tip(self.session_id).length
-        return read_view(self._store, self._store.session(self.session_id), compaction, length)
 
     def _talked_about(self, view: StoredView) -> str:
         dialect = self._dialect()

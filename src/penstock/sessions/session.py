@@ -37,14 +37,14 @@ from penstock.recall.semantic import embedder_for
 from penstock.recall.tools import Budget, answer, tool_schemas
 from penstock.sessions.appending import encode_given, prepare_messages, read_given
 from penstock.sessions.branches import branch_off
-from penstock.sessions.drafts import CompactionDraft, ViewBase, draft_compaction
+from penstock.sessions.drafts import CompactionDraft, draft_compaction
 from penstock.sessions.history import SessionHistory
 from penstock.sessions.metering import CountedView, Meter, price_request
-from penstock.sessions.pins import bring_back_pinned, stands_whole
+from penstock.sessions.pins import stands_whole
 from penstock.sessions.previews import scale_limits
 from penstock.sessions.results import READ_FILE, ResultKeeper
 from penstock.sessions.retention import honour_retention
-from penstock.sessions.stored_view import read_view
+from penstock.sessions.stored_view import ViewBase, read_standing
 from penstock.settings import Settings
 from penstock.stores.values import BRANCH, COMPRESSION, SUBAGENT, NewCompaction, NewSession
 
@@ -285,12 +285,7 @@ class Session:
         `with_pins` brings back, whole, pinned messages that an earlier compaction took out: a compaction is made of that
         view, and it is not sent before.
         """
-        newest = self.store.newest_compaction(self.id)
-        tip = self.store.log_tip(self.id)
-        compaction = newest.compaction if newest is not None else None
-        if with_pins:
-            compaction = bring_back_pinned(compaction, self.store.pins(self.id), self.store, self._row)
-        return ViewBase(read_view(self.store, self._row, compaction, tip.length), tip, newest)
+        return read_standing(self.store, self._row, with_pins=with_pins)
 
     def commit(
         self, standing: ViewBase, result: Compressed, decision: Mapping[str, Any] | None = None
@@ -527,11 +522,11 @@ class Session:
             wires = [parse_json(entry.raw) for entry in entries]
             counted = counted.extend(wires, dialect, self._notebook.tokenizer, tip)
         if counted is None or counted.compaction != key:
-            compaction = newest.compaction if newest is not None else None
-            view = read_view(self.store, self._row, compaction, tip.length)
-            sent = [message.wire for message in view.mend()]
+            now = self.standing()
+            key = now.newest.key if now.newest is not None else 0
+            sent = [message.wire for message in now.view.mend()]
             tokens = sum(self._notebook.weigh(sent, dialect))
-            counted = CountedView.of(view.wires, tokens, dialect, compaction=key, tip=tip)
+            counted = CountedView.of(now.view.wires, tokens, dialect, compaction=key, tip=now.tip)
         self._counted = counted
         return counted
 
