@@ -16,6 +16,7 @@ from penstock.conversation.view import Handoff
 from penstock.errors import UnknownHandle
 from penstock.lossless.outline import Node, children_of, header_of_node, parse_outline
 from penstock.recall.history import HistoryPlace
+from penstock.recall.originals import write_originals
 from penstock.writing.handoff import HandoffEntry
 
 if TYPE_CHECKING:
@@ -172,20 +173,20 @@ class NodeHistory:
         children = self._tree.children(asked.number)
         if any(child.text for child in children):
             return _BETWEEN.join(map(_with_header, children))
-        originals = list(self._originals(self._numbers(asked.number)))
+        originals = write_originals(self._originals(self._numbers(asked.number)))
         if originals:
-            return _BETWEEN.join(originals)
+            return originals
         node = self._tree.node(asked.number)
         return node.text if node is not None else ""
 
-    def _originals(self, numbers: Sequence[int]) -> Iterator[str]:
+    def _originals(self, numbers: Sequence[int]) -> Iterator[tuple[int, str, str]]:
         for number in numbers:
             handle = name_message(number)
             try:
                 place, text = self.describe(handle), self.text(handle)
             except UnknownHandle:
                 continue  # it was gone before this history began
-            yield f"[{handle} {place.role}]\n{text}"
+            yield number, place.role, text
 
     def _numbers(self, number: int) -> tuple[int, ...]:
         numbers = self._tree.numbers(number) or next(

@@ -19,7 +19,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.conversation.dialects import decode_all, dialect_named
-from penstock.conversation.handles import name_message, parse_message_handle
+from penstock.conversation.handles import HandleKind, name_message, parse_handle, parse_message_handle
 from penstock.conversation.view import ViewMessage
 from penstock.conversation.wire import parse_json
 from penstock.engine.attempt import WriterMemory
@@ -386,10 +386,15 @@ class Session:
         self.store.pin(self.id, self._position(handle), pinned=False)
 
     def original(self, handle: str) -> Any:
-        """Returns the message with that handle, as it was appended; of a stored result, a summary or a node, its text."""
-        name = handle.strip(" ()[]").lower()
-        if name[:1] in ("r", "s", "n"):
-            return self.history.text(name)
+        """Returns the message with that handle, as it was appended; of a stored result, a summary or a node, its text.
+
+        For "handoff" it is the list of all messages that the handoff in the view stands for. Raises UnknownHandle.
+        """
+        kind = parse_handle(handle).kind
+        if kind is HandleKind.HANDOFF:
+            return [parse_json(entry.raw) for entry in self._own_history().read_covered()]
+        if kind in (HandleKind.RESULT, HandleKind.SUMMARY, HandleKind.NODE):
+            return self.history.text(handle)
         return parse_json(self._entry(handle).raw)
 
     def search(self, query: str, *, hits: int = 10, characters: int = 1_200) -> list[Finding]:
@@ -402,14 +407,18 @@ class Session:
     @property
     def history(self) -> History:
         """The whole conversation, to be searched and read by handle."""
-        if self._history is None or self._history.session_id != self.id:
-            count, redact = self._notebook.tokenizer.count, self._notebook.redactor.redact
-            self._history = SessionHistory(self.store, self.id, count, redact, embedder_for(self.settings))
         newest = self.store.newest_compaction(self.id)
-        history: History = self._history
+        history: History = self._own_history()
         for compactor in self._compactors.values():
             history = compactor.history(history, self._notebook.tokenizer.count, newest)
         return history
+
+    def _own_history(self) -> SessionHistory:
+        """Returns the history without what engines have kept of it."""
+        if self._history is None or self._history.session_id != self.id:
+            count, redact = self._notebook.tokenizer.count, self._notebook.redactor.redact
+            self._history = SessionHistory(self.store, self.id, count, redact, embedder_for(self.settings))
+        return self._history
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """Returns the recall tools, in the format of OpenAI's function tools: for the requests of an agent that may use them."""
