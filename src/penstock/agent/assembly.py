@@ -19,7 +19,7 @@ from penstock.config import command_environment, data_folder, read_named_variabl
 from penstock.context.live import Context, tidy
 from penstock.engine.auxiliary import summariser_for
 from penstock.engine.registry import blame_engine, engine_named
-from penstock.errors import UnknownHandle
+from penstock.errors import EngineFailure, UnknownHandle
 from penstock.loop.agent import Agent, Equipment, TurnLimits
 from penstock.loop.approvals import Approvals, read_rule
 from penstock.loop.asking import adopt_model
@@ -87,9 +87,14 @@ def make_agent(
         session = Session.resume(place.store, session_id, settings)
     adopt_model(session, model, listed_window)
     session.recall_tool = EXPAND
-    if session_id is not None:
-        tidy(session)
     engine = _engine(session, model, place, provider)
+    if session_id is not None:
+        try:
+            tidy(session, engine)
+        except EngineFailure as error:
+            place.tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
+    with blame_engine(engine.name):
+        engine.on_session_start(session.id, model=model.name)
     context = Context(session, engine, place.tell)
     workspace = Workspace.at(place.folder)
     memory = MemoryFiles(data_folder() / "memory")
@@ -130,7 +135,6 @@ def _engine(session: Session, model: StreamingModel, place: AgentPlace, provider
     )
     with blame_engine(engine.name):
         engine.update_model(model.name, window, base_url=session.endpoint, provider=provider)
-        engine.on_session_start(session.id, model=model.name)
     return engine
 
 
