@@ -11,7 +11,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.output import write_file, write_stdout
+from penstock.cli.output import write_output
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import printable, screen_of, wrap
 from penstock.cli.source import beside_tokens, read_given, target_tokens
@@ -40,11 +40,7 @@ def run(args: argparse.Namespace) -> int:
     with ProgressLine("compressing") as progress:
         result = summarise_given(given, args, progress.now)
         data = encode_result(given, result)
-    to_file = args.output not in (None, "-")
-    if to_file:
-        write_file(args.output, data)
-    else:
-        write_stdout(data)
+    to_file = write_output(args.output, data)
     screen = screen_of(sys.stdout if to_file else sys.stderr)
     if args.json:
         screen.say(json.dumps(receipt_json(given, result), indent=2))
