@@ -81,7 +81,7 @@ def _explain_unknown(handle: str, number: int, numbered: NumberedInput, labels: 
         return f"there is no original {shown!r}: the conversation has no messages"
     have = _runs(numbered)
     if number in numbered.added:
-        return f"{shown} was put in to mend the list and has no original; there are {have}"
+        return f"{shown} was added to repair the conversation and has no original; there are {have}"
     if any(label.role == "handoff" for label in labels) and number and number < _newest(numbered):
         return (
             f"{shown} is not in this file, only in the one that it was compressed from: give that file "

@@ -46,7 +46,7 @@ _SESSIONS = "*.jsonl"
 _OUTCOMES = {
     NEW: "{added} imported as {id}",
     GROWN: "{added} added to {id}",
-    BRANCHED: "it went a different way than {id}: {added} added in a branch",
+    BRANCHED: "it diverged from {id}: {added} added in a branch",
     KNOWN: "nothing new, already imported as {id}",
     WITHOUT_PARENT: "skipped, a sub-agent of a session that is not in the store: import that session, too",
 }

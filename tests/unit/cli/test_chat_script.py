@@ -126,7 +126,8 @@ def test_a_window_that_is_nearly_full_is_compacted_before_it_goes_on(chat):
         chat(server, "--resume", "-p", "Again.")
         ran = chat(server, "--resume", "-p", "And?", "--context-length", "12k", "--json")
         assert re.search(
-            r"the window was nearly full, so it was compacted first: [\d,]+ → [\d,]+ tokens", ran.err
+            r"the window was nearly full, so the conversation was compacted first: [\d,]+ → [\d,]+ tokens",
+            ran.err,
         )
         report = json.loads(ran.text)
         assert report["text"] == "Short."

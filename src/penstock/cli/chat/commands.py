@@ -260,7 +260,7 @@ COMMANDS = {
         SlashCommand("unpin", "HANDLE", "no longer keep it in full", _unpin),
         SlashCommand("context", "", "what fills the window", _context),
         SlashCommand("usage", "", "usage and cost, and what compaction saved", _usage),
-        SlashCommand("insights", "[DAYS]", "the last days, by model and by day", _insights),
+        SlashCommand("insights", "[DAYS]", "recent usage, by model and by day", _insights),
         SlashCommand("new", "", "start a new conversation; this one is kept", _new),
         SlashCommand("model", "[NAME]", "switch to another model", _model, is_long=True),
         SlashCommand("resume", "[ID]", "return to another conversation, or to the previous one", _resume),
