@@ -6,6 +6,7 @@ The only module of the package that reads the environment. What the settings are
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
     import yaml
 
+    from penstock.redaction import Redactor
+
 __all__ = [
     "AgentSettings",
     "AuxiliarySettings",
@@ -55,6 +58,7 @@ __all__ = [
     "read_given_values",
     "read_named_variables",
     "read_secret",
+    "redactor_of_process",
     "settings_from",
     "variable_name",
     "wants_colour",
@@ -172,6 +176,20 @@ def own_secrets(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     from penstock.redaction import secret_variables  # noqa: PLC0415 - its rules cost time that `--help` must not pay
 
     return tuple(secret_variables(os.environ if environ is None else environ))
+
+
+@lru_cache(maxsize=2)
+def redactor_of_process(detector: str = "own") -> Redactor:
+    """Returns the redactor that also knows the values of this process's own secret variables.
+
+    "kingfisher" adds that detector's rules, which take a moment to load, less when they were loaded before on
+    this machine. Raises SettingsError where it is not installed.
+    """
+    from penstock.redaction import Redactor  # noqa: PLC0415 - its rules cost time that `--help` must not pay
+    from penstock.redaction.kingfisher import kingfisher  # noqa: PLC0415
+
+    detectors = [kingfisher(str(cache_folder() / "kingfisher"))] if detector == "kingfisher" else []
+    return Redactor(own_secrets(), detectors=detectors)
 
 
 def command_environment(

@@ -26,7 +26,7 @@ def test_without_the_extra_the_line_that_installs_it(tmp_path):
     command = (sys.executable, "-c", _WITHOUT)
     with ChatScreen(command=command, columns=120, HOME=str(tmp_path)) as chat:
         assert chat.wait_end() == 2
-        assert "needs rich: pip install 'penstock[chat]'; -p TEXT works without" in chat.text
+        assert "needs rich: pip install 'penstock[chat]'; -p TEXT works without it" in chat.text
         assert "Traceback" not in chat.text
 
 

@@ -66,7 +66,7 @@ def test_the_table_says_the_same_as_the_json(traces):
     for line, policy in zip(shown[4:], case["policies"], strict=False):
         assert line.startswith(policy["policy"])
         assert line.split()[-2:] == [f"{policy['of_never']:.3f}", f"{policy['compactions']:,}"]
-    assert shown[-1].startswith("sessions that fit and cost more than without a compaction: 200k: ")
+    assert shown[-1].startswith("sessions that fit but cost more than without compaction: 200k: ")
     assert " 0 gated, of " in shown[-1]
 
 

@@ -56,7 +56,7 @@ def test_an_interruption_leaves_what_was_done_and_says_how_to_go_on(rows, tmp_pa
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130
     *progress, last = told.decode().splitlines()
-    assert last == "penstock: stopped; give the same command with --resume to go on"
+    assert last == "penstock: stopped; run the same command with --resume to continue"
     assert all(
         re.fullmatch(r"penstock: \d+% · .+", line) for line in progress
     )  # a busy machine takes long enough

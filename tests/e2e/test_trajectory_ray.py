@@ -300,7 +300,7 @@ def test_an_interruption_ends_the_cluster_too_and_another_engine_goes_on(rows, t
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130
     assert_only_ours(told.decode())
-    assert told.decode().endswith("penstock: stopped; give the same command with --resume to go on\n")
+    assert told.decode().endswith("penstock: stopped; run the same command with --resume to continue\n")
     wait_for(lambda: not alive_in_session(process.pid), 30)
     ran = penstock("trajectories", source, target, *TARGET, "--workers", "2", "--resume", "--json")
     assert json.loads(ran.text)["resumed_rows"] > 0

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from tests.strategies.long_sessions import long_conversations, long_turns
 from tests.strategies.writers import Turn, write
 
+from penstock.config import redactor_of_process
 from penstock.conversation.dialects import DIALECTS, decode_all
 from penstock.conversation.message import Summary, ToolCall
 from penstock.conversation.rules import check
-from penstock.engine.compress import CompressRequest, compress_list, redactor_of_process
+from penstock.engine.compress import CompressRequest, compress_list
 from penstock.errors import TargetTooSmall
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import weigh

@@ -23,7 +23,8 @@ from compaction_claims import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.compress import CompressRequest, compress_list, redactor_of_process
+from penstock.config import redactor_of_process
+from penstock.engine.compress import CompressRequest, compress_list
 from penstock.engine.compressor import ContextCompressor
 from penstock.errors import TargetTooSmall
 from penstock.measure.tokens import tokenizer_for

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tests.strategies.conversations import broken_conversations, conversations
 from tests.strategies.long_sessions import long_conversations
 
+from penstock.config import redactor_of_process
 from penstock.conversation.dialects import DIALECTS
-from penstock.engine.compress import CompressRequest, compress_list, redactor_of_process
+from penstock.engine.compress import CompressRequest, compress_list
 from penstock.errors import TargetTooSmall
 from penstock.measure.tokens import tokenizer_for
 from penstock.writing.notebook import Notebook

@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 from penstock.planning.economics import Books, PricedRequest, PriceTerms, book, step
 from penstock.replay.bills import Case, bill_of, course_of, views_of
 from penstock.replay.compare import compare
-from penstock.replay.hindsight import in_hindsight
-from penstock.replay.policies import BEST, GATED, NEVER, POLICIES, ReplayPolicy, at_size, by_rule
+from penstock.replay.policies import (
+    BEST,
+    GATED,
+    NEVER,
+    POLICIES,
+    ReplayPolicy,
+    at_size,
+    by_rule,
+    in_hindsight,
+)
 from penstock.replay.traces import Trace
 
 SOME = settings(max_examples=60, deadline=None)

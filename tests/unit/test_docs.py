@@ -24,6 +24,7 @@ RUNNABLE = (
     "docs/guides/prompt-caching.md",
     "docs/guides/providers.md",
     "docs/guides/recall.md",
+    "docs/guides/sessions.md",
     "docs/guides/testing.md",
     "docs/guides/trajectories.md",
     "docs/concepts/economics.md",

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.accounts.display import make_redactor, redact
+from penstock.accounts.display import redact
 from penstock.accounts.spending import CompactionTotals, Spending, sum_compactions, sum_requests
 from penstock.conversation.dialects import dialect_named
+from penstock.conversation.handles import name_message
 from penstock.conversation.message import Role, Text
 from penstock.conversation.wire import parse_json
 from penstock.errors import UnknownSession
@@ -226,7 +227,7 @@ class ConversationAccount(msgspec.Struct, frozen=True, kw_only=True):
             "model": tip.model,
             "log": {"messages": self.log_messages, "tokens": self.log_tokens},
             "view": {"messages": self.view_messages, "tokens": self.view_tokens},
-            "pins": [f"m{place + 1}" for place in self.pins],
+            "pins": [name_message(place + 1) for place in self.pins],
             "requests": len(self.requests),
             "cost": self.spending.cost,
             "sessions": [_session_to_dict(row) for row in self.lineage],
@@ -294,12 +295,12 @@ def _trace_lineage(store: Store, tip: SessionRow) -> list[SessionRow]:
 
 def _fact_to_dict(fact: FactRow) -> dict[str, Any]:
     return {
-        "handle": f"m{fact.position + 1}",
+        "handle": name_message(fact.position + 1),
         "kind": fact.kind,
         "text": fact.text,
         "label": fact.label,
         "uses": fact.uses,
-        "changed_by": None if fact.superseded is None else f"m{fact.superseded + 1}",
+        "changed_by": None if fact.superseded is None else name_message(fact.superseded + 1),
         "at": fact.at,
     }
 
@@ -354,7 +355,6 @@ def search_conversations(
         left, done = store.unindexed(embedder=embedder), done + some
         if on_indexed is not None:
             on_indexed(done, left)
-    redact = make_redactor().redact
     hits = tuple(store.search(query, wish, session_id=session_id, redact=redact, embedder=embedder))
     sessions = {hit.session for hit in hits}
     return SearchReport(hits, {session: title_conversation(store, session) for session in sessions})

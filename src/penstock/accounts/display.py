@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from decimal import Decimal
 
-from penstock.config import own_secrets
+from penstock.config import redactor_of_process
 from penstock.measure.prices import Money
-from penstock.redaction import Redactor
 
-__all__ = ["SHORT_ID_CHARS", "format_money", "format_time", "make_redactor", "redact", "shorten_count"]
+__all__ = ["SHORT_ID_CHARS", "format_money", "format_time", "redact", "shorten_count"]
 
 SHORT_ID_CHARS = 8  # of an id in a list; the beginning of an id is enough to name a conversation
 
@@ -33,11 +32,6 @@ def shorten_count(count: int) -> str:
     return f"{count / 1_000_000:.2f}".rstrip("0").rstrip(".") + "M"
 
 
-def make_redactor() -> Redactor:
-    """Returns a redactor that also knows the secrets of this user's environment."""
-    return Redactor(own_secrets())
-
-
 def redact(text: str) -> str:
     """Returns the text without secrets, to be shown."""
-    return make_redactor().redact(text)
+    return redactor_of_process().redact(text)

@@ -16,21 +16,19 @@ from penstock.agent.tools.search_files import SearchFiles
 from penstock.agent.tools.terminal import Terminal
 from penstock.agent.tools.write_file import WriteFile
 from penstock.config import command_environment, data_folder, read_named_variables
-from penstock.context.bookkeeping import Bookkeeper
 from penstock.context.live import Context, tidy
 from penstock.engine.auxiliary import summariser_for
 from penstock.engine.registry import blame_engine, engine_named
-from penstock.errors import UnknownHandle
+from penstock.errors import EngineFailure, UnknownHandle
 from penstock.loop.agent import Agent, Equipment, TurnLimits
 from penstock.loop.approvals import Approvals, read_rule
-from penstock.loop.asking import require_dialect
+from penstock.loop.asking import adopt_model
 from penstock.loop.events import Noticed
 from penstock.loop.mcp import McpServers
 from penstock.loop.memory import MemoryFiles
 from penstock.loop.system_prompt import FrozenPrompt, PromptParts, Snapshot
 from penstock.loop.tools import Toolbox, ToolContext
 from penstock.loop.workspace import Workspace
-from penstock.providers.cache_marks import caching_for
 from penstock.recall.tools import EXPAND
 from penstock.sessions.session import Session
 
@@ -83,12 +81,20 @@ def make_agent(
     `listed_window` is the window that the provider states for the model, where that is known; else it is asked. A session
     that is resumed is tidied first: one that nearly fills the window is compacted before it is used.
     """
-    base_url = str(getattr(model, "base_url", ""))
-    session = _session(place.store, model, settings, session_id)
-    session.endpoint, session.recall_tool, session.listed_window = base_url, EXPAND, listed_window
-    if session_id is not None:
-        tidy(session)
+    if session_id is None:
+        session = Session.create(place.store, model=model.name, dialect=model.dialect, settings=settings)
+    else:
+        session = Session.resume(place.store, session_id, settings)
+    adopt_model(session, model, listed_window)
+    session.recall_tool = EXPAND
     engine = _engine(session, model, place, provider)
+    if session_id is not None:
+        try:
+            tidy(session, engine)
+        except EngineFailure as error:
+            place.tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
+    with blame_engine(engine.name):
+        engine.on_session_start(session.id, model=model.name)
     context = Context(session, engine, place.tell)
     workspace = Workspace.at(place.folder)
     memory = MemoryFiles(data_folder() / "memory")
@@ -106,25 +112,13 @@ def make_agent(
         toolbox=Toolbox.of(own_tools()),
         tools=_tools(session, workspace, memory, settings, place),
         prompt=prompt,
-        caching=caching_for(model.name, base_url, provider, ttl=settings.model.cache_ttl),
+        provider=provider,
         servers=_servers(settings, workspace),
         limits=place.limits,
     )
-    context.bookkeeper = Bookkeeper(model.name, equipment.caching, engine.threshold_tokens, settings)
     agent = Agent(context, model, equipment, place.tell)
     agent.close_open_calls()
     return agent
-
-
-def _session(store: Store, model: StreamingModel, settings: Settings, session_id: str | None) -> Session:
-    if session_id is None:
-        return Session.create(store, model=model.name, dialect=model.dialect, settings=settings)
-    session = Session.resume(store, session_id, settings)
-    require_dialect(model, session.row)
-    if session.row.model != model.name:
-        store.update(session.id, model=model.name)
-        session.refresh()
-    return session
 
 
 def _engine(session: Session, model: StreamingModel, place: AgentPlace, provider: str) -> ContextEngine:
@@ -141,7 +135,6 @@ def _engine(session: Session, model: StreamingModel, place: AgentPlace, provider
     )
     with blame_engine(engine.name):
         engine.update_model(model.name, window, base_url=session.endpoint, provider=provider)
-        engine.on_session_start(session.id, model=model.name)
     return engine
 
 

@@ -327,7 +327,7 @@ def _promise(cases: Sequence[ReplayCase]) -> str:
         counts.append(
             f"{_short(case.case.window_tokens)}: {rule.dearer:,} by the rule, {gated.dearer:,} gated, of {gated.below:,}"
         )
-    return f"sessions that fit and cost more than without a compaction: {'; '.join(counts)}"
+    return f"sessions that fit but cost more than without compaction: {'; '.join(counts)}"
 
 
 def _short(tokens: int) -> str:

@@ -11,10 +11,11 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.output import write_file, write_stdout
+from penstock.cli.output import write_output
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import printable, screen_of, wrap
 from penstock.cli.source import beside_tokens, read_given, target_tokens
+from penstock.conversation.handles import name_message
 from penstock.errors import PenstockError, SettingsError
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.wording import pluralise
@@ -39,11 +40,7 @@ def run(args: argparse.Namespace) -> int:
     with ProgressLine("compressing") as progress:
         result = summarise_given(given, args, progress.now)
         data = encode_result(given, result)
-    to_file = args.output not in (None, "-")
-    if to_file:
-        write_file(args.output, data)
-    else:
-        write_stdout(data)
+    to_file = write_output(args.output, data)
     screen = screen_of(sys.stdout if to_file else sys.stderr)
     if args.json:
         screen.say(json.dumps(receipt_json(given, result), indent=2))
@@ -187,9 +184,8 @@ def _original_hint(args: argparse.Namespace, result: Compressed) -> tuple[str, s
         return "", ""
     if _overwrites_input(args):
         return "the file was overwritten with the result; only a copy of it can show them", ""
-    if args.file == "-":
-        return "to read one, give the same input again", _command("explain", "-", f"--handle m{gone.number}")
-    return "to read one", _command("explain", args.file, f"--handle m{gone.number}")
+    again = ", give the same input again" if args.file == "-" else ""
+    return f"to read one{again}", _command("explain", args.file, f"--handle {name_message(gone.number)}")
 
 
 def _overwrites_input(args: argparse.Namespace) -> bool:

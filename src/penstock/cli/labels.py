@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.cli.screen import printable
-from penstock.conversation.handles import number_messages
+from penstock.conversation.handles import name_message, number_messages
 from penstock.conversation.message import Message, ToolCall, ToolResult
 from penstock.conversation.opening import holds_handoff, open_list
 
@@ -70,5 +70,5 @@ def label_messages(messages: Sequence[Message], numbers: Sequence[int | None]) -
             elif isinstance(part, ToolResult):
                 tools.append(names.get(part.call_id, ""))
         role = "handoff" if len(message.parts) == 1 and holds_handoff(message) else message.role.value
-        labels.append(Label(f"m{number}" if number else "", role, tuple(filter(None, tools))))
+        labels.append(Label(name_message(number) if number else "", role, tuple(filter(None, tools))))
     return labels

@@ -124,7 +124,7 @@ def key_and_value(text: str) -> tuple[str, str]:
 def add_shared(parser: argparse.ArgumentParser) -> None:
     """Adds the options that every command but `trajectories` has."""
     parser.add_argument("--json", action="store_true", help="report as JSON")
-    parser.add_argument("--config", metavar="FILE", help="settings file instead of the usual one")
+    parser.add_argument("--config", metavar="FILE", help="settings file to use instead of the default")
     parser.add_argument(
         "--set",
         metavar="KEY=VALUE",
@@ -152,7 +152,7 @@ def add_context_length(parser: argparse._ActionsContainer) -> None:
         "--context-length",
         metavar="N",
         type=token_count,
-        help="tokens of the model's window; default: what is known of the model",
+        help="size of the model's window in tokens; default: looked up by the model's name",
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.labels import Label, NumberedInput, label_messages, number_input
 from penstock.cli.screen import printable
-from penstock.conversation.handles import HandleKind, parse_handle, runs_of
+from penstock.conversation.handles import HandleKind, name_message, parse_handle, runs_of
 from penstock.conversation.message import (
     Image,
     Message,
@@ -81,7 +81,7 @@ def _explain_unknown(handle: str, number: int, numbered: NumberedInput, labels: 
         return f"there is no original {shown!r}: the conversation has no messages"
     have = _runs(numbered)
     if number in numbered.added:
-        return f"{shown} was put in to mend the list and has no original; there are {have}"
+        return f"{shown} was added to repair the conversation and has no original; there are {have}"
     if any(label.role == "handoff" for label in labels) and number and number < _newest(numbered):
         return (
             f"{shown} is not in this file, only in the one that it was compressed from: give that file "
@@ -104,8 +104,9 @@ def _runs(numbered: NumberedInput) -> str:
 
 def _run(first: int, last: int) -> str:
     if first == last:
-        return f"m{first}"
-    return f"m{first}, m{last}" if last == first + 1 else f"m{first} to m{last}"
+        return name_message(first)
+    between = ", " if last == first + 1 else " to "
+    return name_message(first) + between + name_message(last)
 
 
 def _describe_part(part: Part) -> tuple[str, str]:

@@ -15,9 +15,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["write_file", "write_stdout"]
+__all__ = ["write_file", "write_output", "write_stdout"]
 
 _TERMINATED = 143
+
+
+def write_output(name: str | None, data: bytes) -> bool:
+    """Writes to the file that `--output` names, or to standard output for none or `-`; returns True for a file.
+
+    The report then goes where the data did not: to standard error beside data on standard output. Raises OSError.
+    """
+    if name is None or name == "-":
+        write_stdout(data)
+        return False
+    write_file(name, data)
+    return True
 
 
 def write_file(name: str, data: bytes) -> None:

@@ -49,7 +49,7 @@ _EXITS = """\
 exit codes:
   0 done, or nothing to do                      3 the target is too small
   1 a fault in Penstock, or found by doctor     130 interrupted
-  2 bad input, bad usage, or cannot write       141 the reader of a pipe went away
+  2 bad input, bad usage, or cannot write       141 the output pipe was closed
   4 the model gave no answer (chat)
 """
 
@@ -164,7 +164,9 @@ def _add_input(parser: argparse.ArgumentParser, model_option: str) -> None:
     )
     add_dialect(parser)
     parser.add_argument(
-        model_option, metavar="NAME", help="decides tokenizer and window; default: the one the input names"
+        model_option,
+        metavar="NAME",
+        help="sets the tokenizer and the window; default: the model named in the input",
     )
 
 
@@ -174,7 +176,7 @@ def _add_goal(parser: argparse.ArgumentParser) -> None:
         "--target-tokens",
         metavar="N",
         type=target,
-        help="most tokens of the result, system messages included (20000, 20_000, 20k), "
+        help="maximum tokens in the result, including system messages (20000, 20_000, 20k), "
         "or a share of the conversation's tokens (20%%)",
     )
     add_context_length(goal)
@@ -222,7 +224,7 @@ def _add_chat(parser: argparse.ArgumentParser) -> None:
 _TRAJECTORIES = """\
 INPUT is a file or a folder of ShareGPT or chat rows: .jsonl, .jsonl.gz, .jsonl.zst or .parquet. OUTPUT has the same
 files, rows, order and columns. Rows that are small enough, and lines that cannot be read, are copied byte for byte.
-Finished work is kept in OUTPUT.parts until the output is complete: after a kill, the same command with --resume continues.
+Finished work is kept in OUTPUT.parts until the output is complete: if the run is killed, the same command with --resume continues it.
 """
 _SUMMARY_MODEL = """\
 Without a model, summaries are made of excerpts. Where a model fails or is late, excerpts take its place, and the row is
@@ -240,19 +242,19 @@ def _add_trajectories(parser: argparse.ArgumentParser) -> None:
         writer, "the model that writes summaries", "openai, anthropic, openrouter, ollama and others"
     )
     writer.add_argument(
-        "--concurrency", metavar="N", type=whole_number, help="rows that wait for it at once (default 16)"
+        "--concurrency", metavar="N", type=whole_number, help="rows sent to it at the same time (default 16)"
     )
     writer.add_argument(
-        "--timeout", metavar="SECONDS", type=seconds, help="most seconds for one row (default 120)"
+        "--timeout", metavar="SECONDS", type=seconds, help="maximum seconds per row (default 120)"
     )
     parser.add_argument("--workers", metavar="N", type=whole_number, help="processes (default: all cores)")
     parser.add_argument(
         "--sample-percent",
         metavar="P",
         type=percentage,
-        help="take only a random share of the rows",
+        help="process only a random share of the rows",
     )
-    parser.add_argument("--seed", metavar="N", type=seed, help="of the random choice (default 0)")
+    parser.add_argument("--seed", metavar="N", type=seed, help="seed of the random choice (default 0)")
     parser.add_argument(
         "--dry-run", action="store_true", default=None, help="compute all figures, write nothing"
     )
@@ -278,10 +280,10 @@ def _add_trajectories(parser: argparse.ArgumentParser) -> None:
 
 def _add_trajectory_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--target-tokens", metavar="N", type=token_count, help="most tokens of a row (default 15250)"
+        "--target-tokens", metavar="N", type=token_count, help="maximum tokens per row (default 15250)"
     )
     parser.add_argument(
-        "--summary-tokens", metavar="N", type=token_count, help="most tokens of a summary (default 750)"
+        "--summary-tokens", metavar="N", type=token_count, help="maximum tokens per summary (default 750)"
     )
     parser.add_argument(
         "--keep-last", metavar="N", type=whole_number, help="turns at the end that are kept (default 4)"
@@ -296,7 +298,7 @@ def _add_trajectory_limits(parser: argparse.ArgumentParser) -> None:
         "--system-note",
         action="store_true",
         default=None,
-        help="say in the system turn that turns may be summarised",
+        help="note in the system turn that turns may be summarised",
     )
     parser.add_argument(
         "--tokenizer", metavar="NAME", help="o200k (default), cl100k, or the path of a tokenizer.json"
@@ -327,7 +329,9 @@ def _add_sessions(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--limit", metavar="N", type=whole_number, default=20, help="how many (default 20)")
+    parser.add_argument(
+        "--limit", metavar="N", type=whole_number, default=20, help="number of conversations (default 20)"
+    )
     _add_stored(parser)
 
 
@@ -339,7 +343,7 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--handle",
         metavar="M",
-        help="show one message (m12), summary (s1), node (n3) or stored result instead, in full",
+        help="show one message (m12), summary (s1), node (n3) or stored result in full, or all messages that the handoff stands for (handoff)",
     )
     _add_stored(parser)
 
@@ -388,7 +392,7 @@ def _add_expire(parser: argparse.ArgumentParser) -> None:
         "--days",
         metavar="N",
         type=whole_number,
-        help="delete what has not been used for so many days; default: store.retention_days",
+        help="delete conversations not used for this many days; default: store.retention_days",
     )
     parser.add_argument("--dry-run", action="store_true", help="show what would be deleted, delete nothing")
     parser.add_argument("--yes", action="store_true", help="do not ask")
@@ -421,7 +425,7 @@ _SESSION_ACTIONS = {
     "export": ("write a conversation to a file", _add_export),
     "import": ("import conversations from files of Claude Code, Codex, or any dialect", _add_import),
     "delete": ("delete a conversation for good", _add_delete),
-    "expire": ("delete conversations that have not been used for long", _add_expire),
+    "expire": ("delete conversations that have not been used for a long time", _add_expire),
     "undo": ("undo the last compaction", _add_undo),
     "pin": ("keep a message in full in later compactions", _add_pin),
     "unpin": ("no longer keep a message in full", _add_pin),
@@ -436,13 +440,15 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         "query", metavar="QUERY", nargs="+", help="words, names, paths or values; any of them may match"
     )
     parser.add_argument("--session", metavar="ID", help="one conversation; default: all")
-    parser.add_argument("--limit", metavar="N", type=whole_number, default=5, help="how many (default 5)")
+    parser.add_argument(
+        "--limit", metavar="N", type=whole_number, default=5, help="number of results (default 5)"
+    )
     parser.add_argument(
         "--characters",
         metavar="N",
         type=whole_number,
         default=480,
-        help="most characters of an excerpt (default 480)",
+        help="maximum characters per excerpt (default 480)",
     )
     _add_stored(parser)
 
@@ -533,7 +539,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     )
     for option, default, text in (
         ("--handoff-tokens", 10_000, "tokens of a handoff (default 10k)"),
-        ("--tail-tokens", 20_000, "tokens that are kept after it (default 20k)"),
+        ("--tail-tokens", 20_000, "tokens kept after it (default 20k)"),
         ("--static-tokens", 18_000, "system prompt and tools, which traces do not hold (default 18k)"),
         ("--summary-tokens", 0, "tokens of the handoff that a model writes; default: no model is called"),
     ):
@@ -563,7 +569,7 @@ _COMMANDS = {
     "sessions": ("list, show, export, import and delete stored conversations", _add_sessions),
     "search": ("search all messages of stored conversations", _add_search),
     "usage": ("show what requests used and cost", _add_usage),
-    "insights": ("show the last days by model and by day, and what compaction saved", _add_insights),
+    "insights": ("show recent usage by model and by day, and what compaction saved", _add_insights),
     "doctor": ("check a store and repair it", _add_doctor),
     "bench": ("run benchmarks on your own sessions", _add_bench),
     "engines": ("list the engines and show which one is active", add_shared),

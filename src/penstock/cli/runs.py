@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.cli.labels import Label
+from penstock.conversation.handles import name_message
 from penstock.planning.plan import Fate, Verdict
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def list_entries(
 
 
 def _put_in(added: AddedMessage) -> VerdictEntry:
-    label = Label(f"m{added.number}", added.role, ())
+    label = Label(name_message(added.number), added.role, ())
     why = f"put in by repair: {added.reason}"
     return VerdictEntry(label, added.number, 0, 0, Fate.REPAIRED, why)
 

@@ -13,6 +13,7 @@ from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import align, screen_of
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
+from penstock.conversation.handles import name_message
 from penstock.errors import SettingsError
 from penstock.measure.wording import pluralise
 from penstock.sessions.retention import DAY_SECONDS, expire
@@ -56,7 +57,7 @@ def run_pin(args: argparse.Namespace) -> int:
         in_view = session.pin(handle) if pinned else True
         if not pinned:
             session.unpin(handle)
-        pins = [f"m{place + 1}" for place in sorted(store.pins(session.id))]
+        pins = [name_message(place + 1) for place in sorted(store.pins(session.id))]
     text = pin_text(handle, in_view=in_view) if pinned else unpin_text(handle)
     more = {"whole_in_view": in_view} if pinned else {}
     return _report(args, text, {"id": session.row.conversation, "pins": pins, **more})

@@ -13,7 +13,7 @@ import msgspec
 from penstock.accounts.conversations import find_conversation
 from penstock.accounts.display import SHORT_ID_CHARS
 from penstock.cli.failure import BAD_INPUT, describe_failure
-from penstock.cli.output import write_file, write_stdout
+from penstock.cli.output import write_output
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, printable, screen_of
 from penstock.cli.source import read_bytes, settings_of
@@ -46,7 +46,7 @@ _SESSIONS = "*.jsonl"
 _OUTCOMES = {
     NEW: "{added} imported as {id}",
     GROWN: "{added} added to {id}",
-    BRANCHED: "it went a different way than {id}: {added} added in a branch",
+    BRANCHED: "it diverged from {id}: {added} added in a branch",
     KNOWN: "nothing new, already imported as {id}",
     WITHOUT_PARENT: "skipped, a sub-agent of a session that is not in the store: import that session, too",
 }
@@ -202,11 +202,7 @@ def run_export(args: argparse.Namespace) -> int:
         session = find_conversation(store, args.id)
         found = export_conversation(store, session.id, view=args.view, dialect=args.dialect)
     data = write_document(found.messages, args.format)
-    to_file = args.output not in (None, "-")
-    if to_file:
-        write_file(args.output, data)
-    else:
-        write_stdout(data)
+    to_file = write_output(args.output, data)
     screen = screen_of(sys.stdout if to_file else sys.stderr)
     if args.json:
         report = {"id": session.conversation, "dialect": found.dialect, "messages": len(found.messages)}

@@ -17,6 +17,7 @@ from penstock.accounts.conversations import (
 from penstock.accounts.display import SHORT_ID_CHARS, format_money, format_time, redact, shorten_count
 from penstock.cli.screen import Screen, align, clip, drop_columns, printable, screen_of
 from penstock.cli.stored import open_store_of
+from penstock.conversation.handles import name_message
 from penstock.measure.wording import pluralise
 from penstock.sessions.facts import KeptKind
 from penstock.stores.values import SUBAGENT
@@ -125,7 +126,7 @@ def show_lines(found: ConversationAccount, screen: Screen) -> Iterator[str]:
     yield f"  log          {pluralise(found.log_messages, 'message')}, {pluralise(found.log_tokens, 'token')}"
     yield f"  view         {pluralise(found.view_messages, 'message')}, {pluralise(found.view_tokens, 'token')}"
     if found.pins:
-        yield f"  pins         {', '.join(f'm{place + 1}' for place in found.pins)}"
+        yield f"  pins         {', '.join(name_message(place + 1) for place in found.pins)}"
     if found.requests:
         yield f"  requests     {len(found.requests):,}, cost {format_money(found.spending.cost)}"
     yield screen.paint("sessions", "bold")
@@ -161,11 +162,11 @@ def _fact_lines(facts: Sequence[FactRow] | None, screen: Screen) -> Iterator[str
     if not facts:
         yield "  none: facts are kept for messages that a compaction removes from the view"
         return
-    rows = [[f"m{fact.position + 1}", fact.kind, _fact_text(fact)] for fact in facts]
+    rows = [[name_message(fact.position + 1), fact.kind, _fact_text(fact)] for fact in facts]
     yield from (screen.clip("  " + "  ".join(cells), 0) for cells in align(rows, right={0}))
 
 
 def _fact_text(fact: FactRow) -> str:
     times = f" ({fact.uses:,} times)" if fact.uses > 1 and fact.kind == KeptKind.ACTION else ""
-    changed = f" (changed by m{fact.superseded + 1})" if fact.superseded is not None else ""
+    changed = f" (changed by {name_message(fact.superseded + 1)})" if fact.superseded is not None else ""
     return printable(" ".join(fact.text.split())) + times + changed

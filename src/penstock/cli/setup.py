@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.accounts.display import make_redactor
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, align, printable, screen_of, wrap
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
-from penstock.config import Sourced, config_path, plugins_folder, read_given_values
+from penstock.config import Sourced, config_path, plugins_folder, read_given_values, redactor_of_process
 from penstock.engine.registry import explain_trouble, offers
 from penstock.errors import EngineFailure, SettingsError
 from penstock.measure.wording import pluralise
@@ -59,7 +58,7 @@ def run_config(args: argparse.Namespace) -> int:
     path = Path(args.config) if args.config else None
     given = read_given_values(path, flags=dict(args.settings))
     settings_from({key: found.value for key, found in given.items()})
-    shown = list_settings(given, make_redactor())
+    shown = list_settings(given, redactor_of_process())
     file = config_path(path)
     screen = screen_of(sys.stdout)
     if args.json:
@@ -139,7 +138,7 @@ def run_engines(args: argparse.Namespace) -> int:
 
 def list_engines(settings: Settings) -> list[ListedEngine]:
     """Returns all engines. Each is loaded, which runs its code, to see whether that works."""
-    redact = make_redactor().redact
+    redact = redactor_of_process().redact
     active = settings.context.engine
     shown: list[ListedEngine] = []
     for offer in offers(settings):

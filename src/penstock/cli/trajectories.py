@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
             finished = run_all(wanted, on_progress=progress.update)
     except KeyboardInterrupt:
         if wanted.target is not None and sys.stderr is not None:
-            print("penstock: stopped; give the same command with --resume to go on", file=sys.stderr)
+            print("penstock: stopped; run the same command with --resume to continue", file=sys.stderr)
         raise
     screen = screen_of(sys.stdout)
     if args.json:

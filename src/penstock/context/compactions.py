@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from penstock.conversation.opening import SentMessage
     from penstock.conversation.view import Piece
     from penstock.engine.contract import CompactionWish
-    from penstock.sessions.drafts import ViewBase
     from penstock.sessions.session import Session
-    from penstock.sessions.stored_view import StoredView
+    from penstock.sessions.stored_view import StoredView, ViewBase
 
 __all__ = ["PreparedCompaction", "make_compaction"]
 

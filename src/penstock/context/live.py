@@ -26,6 +26,7 @@ from penstock.context.recovery import GiveUp, LowerCap, next_step
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role
 from penstock.conversation.wire import parse_json
+from penstock.engine.compress import run_sync
 from penstock.engine.contract import CompactionWish
 from penstock.engine.registry import compacts_stored_sessions
 from penstock.errors import EngineFailure, PenstockError, ProviderError, StoreConflict, TargetTooSmall
@@ -41,12 +42,12 @@ if TYPE_CHECKING:
     from penstock.context.bookkeeping import Bookkeeper
     from penstock.context.compactions import PreparedCompaction
     from penstock.context.events import ContextEvent
-    from penstock.engine.compress import Compressed
     from penstock.engine.contract import ContextEngine
     from penstock.measure.usage import Usage
     from penstock.planning.economics import Weighed
     from penstock.planning.policy import Decision
     from penstock.planning.pressure import Notice
+    from penstock.planning.receipt import Receipt
     from penstock.sessions.drafts import CompactionDraft
     from penstock.sessions.session import Session
     from penstock.stores.values import NewFact, UsageRow
@@ -555,22 +556,39 @@ def _may_listing_know_more(session: Session) -> bool:
     return source != "table" or read_address(session.endpoint).hostname not in hosts
 
 
-def tidy(session: Session, *, reported_tokens: int | None = None) -> Compressed | None:
+def tidy(
+    session: Session, engine: ContextEngine | None = None, *, reported_tokens: int | None = None
+) -> Receipt | None:
     """Compacts a resumed session that has reached `compression.hygiene_threshold` of its window; None where it has not.
 
     The safety net of any host, before a message reaches the model; no model is asked for a summary. `reported_tokens` is
     what the provider reported last, where the caller knows; else the store is asked. A conversation of fewer than four
-    messages is left alone, and so is one whose engine `Session.compact` does not know: that engine is asked before the
-    first request. Raises what `Session.compact` raises.
+    messages is left alone. `engine` is the session's, told of its model; its session need not have started. It is needed
+    where it is not one that `Session.compact` knows: without it, such a session waits for its first request. Raises
+    EngineFailure where that engine fails, and what `Session.compact` raises.
     """
-    if not compacts_stored_sessions(session.settings.context.engine):
-        return None
     policy = Policy.of(session.settings.compression, session.window.tokens)
     tokens = _last_reported_tokens(session) if reported_tokens is None else reported_tokens
-    if not isinstance(policy.hygiene(tokens, len(session)), Compact):
+    decision = policy.hygiene(tokens, len(session))
+    if not isinstance(decision, Compact):
         return None
-    result = session.compact()
-    return None if result.receipt.outcome == NOTHING_TO_DO else result
+    if compacts_stored_sessions(session.settings.context.engine):
+        receipt = session.compact().receipt
+    elif engine is not None:
+        receipt = run_sync(_compact_stored(session, engine, tokens, decision.reason))
+    else:
+        return None
+    return None if receipt.outcome == NOTHING_TO_DO else receipt
+
+
+async def _compact_stored(session: Session, engine: ContextEngine, tokens: int, reason: str) -> Receipt:
+    """Compacts and commits, with any engine and without a live context."""
+    adapter = EngineAdapter(engine, session.row.dialect)
+    made = await make_compaction(session, adapter, CompactionWish(may_call_model=False), tokens)
+    if made.draft is not None:
+        session.commit_draft(made.draft, {"reason": reason})
+    adapter.settle(made.receipt, tokens)
+    return made.receipt
 
 
 def _last_reported_tokens(session: Session) -> int:

@@ -18,12 +18,11 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from penstock.config import cache_folder, own_secrets
+from penstock.config import redactor_of_process
 from penstock.conversation.dialects import detect, dialect_named
 from penstock.conversation.handles import HandleKind, name_message, parse_handle
 from penstock.conversation.rules import is_reasoning_item
@@ -40,8 +39,6 @@ from penstock.planning.compact import CompactionResult, compact
 from penstock.planning.layout import Wishes
 from penstock.planning.plan import CompactionOrder, Fate, Goal, Verdict, verdicts
 from penstock.planning.receipt import DEGRADED
-from penstock.redaction import Redactor
-from penstock.redaction.kingfisher import kingfisher
 from penstock.settings import Settings, settings_from
 from penstock.writing.extractive import ExtractiveWriter
 from penstock.writing.notebook import Notebook, Opened
@@ -74,7 +71,6 @@ __all__ = [
     "new_notebook",
     "open_messages",
     "read_settings",
-    "redactor_of_process",
     "run_sync",
     "summarise_document",
     "summarise_list",
@@ -506,17 +502,6 @@ def _no_collection() -> Iterator[None]:
 def new_notebook(model: str | None, settings: Settings) -> Notebook:
     """Returns an empty notebook that counts as the model does and redacts as the settings say."""
     return Notebook(tokenizer_for(model), redactor_of_process(settings.redaction.detector))
-
-
-@lru_cache(maxsize=2)
-def redactor_of_process(detector: str = "own") -> Redactor:
-    """Returns the redactor that also knows the values of this process's own secret variables.
-
-    "kingfisher" adds that detector's rules, which take a moment to load, less when they were loaded before on
-    this machine. Raises SettingsError where it is not installed.
-    """
-    detectors = [kingfisher(str(cache_folder() / "kingfisher"))] if detector == "kingfisher" else []
-    return Redactor(own_secrets(), detectors=detectors)
 
 
 def read_settings(settings: Settings | Mapping[str, Any] | None) -> Settings:

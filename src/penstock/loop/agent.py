@@ -29,7 +29,6 @@ from penstock.loop.system_prompt import FrozenPrompt  # noqa: TC001 - as above
 from penstock.loop.tools import Toolbox, ToolContext  # noqa: TC001 - as above
 from penstock.loop.wire import is_whole, results_in, sound_calls
 from penstock.measure.tokens import tokenizer_for
-from penstock.providers.cache_marks import CachePlan  # noqa: TC001 - as above
 from penstock.providers.exchange import Finish
 
 if TYPE_CHECKING:
@@ -60,12 +59,15 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Equipment(msgspec.Struct, frozen=True, kw_only=True):
-    """All that an agent works with beside its model: tools and what they are given, its prompt, its plan for caching."""
+    """All that an agent works with beside its model: tools and what they are given, its prompt, its servers and limits.
+
+    `provider` is the name of the model's provider, where it has one.
+    """
 
     toolbox: Toolbox
     tools: ToolContext
     prompt: FrozenPrompt
-    caching: CachePlan
+    provider: str = ""
     servers: McpServers | None = None
     limits: TurnLimits = TurnLimits()
 
@@ -93,7 +95,12 @@ class Agent:
         self.calls = ToolCalls(context, equipment.toolbox, equipment.tools, tell)
         self.calls.note(context.read_log())
         self.asking = Asking(
-            context, model, equipment.caching, equipment.prompt, offer=self.calls.offer, tell=tell
+            context,
+            model,
+            equipment.prompt,
+            provider=equipment.provider,
+            offer=self.calls.offer,
+            tell=tell,
         )
 
     @property

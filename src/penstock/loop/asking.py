@@ -6,6 +6,7 @@ import math
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from penstock.accounts.display import SHORT_ID_CHARS
 from penstock.context.bookkeeping import Bookkeeper
 from penstock.context.live import Beside, RefusedRequest
 from penstock.engine.auxiliary import summariser_for
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from penstock.loop.system_prompt import FrozenPrompt
     from penstock.providers.cache_marks import CachePlan
     from penstock.providers.exchange import Answer, StreamingModel
+    from penstock.sessions.session import Session
     from penstock.stores.values import SessionRow
 
-__all__ = ["Asking", "require_dialect"]
+__all__ = ["Asking", "adopt_model", "require_dialect"]
 
 _MOST_OUTPUT, _LEAST_OUTPUT = 32_000, 4_096  # tokens of an answer, where the API wants a number
 _ROOM = 0.98  # of the window, for prompt and answer: what we count may be a little off
@@ -35,15 +37,30 @@ _WORTH_TELLING_SECONDS = 1.0
 def require_dialect(model: StreamingModel, row: SessionRow) -> None:
     """Raises SettingsError where the model speaks another dialect than the conversation is kept in."""
     if model.dialect != row.dialect:
+        short_id = row.conversation[:SHORT_ID_CHARS]
         raise SettingsError(
-            f"{model.name} speaks {model.dialect}, and this conversation is kept in {row.dialect}: choose a model that "
-            f"speaks {row.dialect}, begin a new conversation, or export and import this one in the other dialect"
+            f"{short_id} is stored in the dialect {row.dialect}, but {model.name} speaks {model.dialect}: choose a model "
+            f"that speaks {row.dialect}, start a new conversation, or convert this one with penstock sessions export "
+            f"{short_id} --dialect {model.dialect}"
         )
+
+
+def adopt_model(session: Session, model: StreamingModel, listed_window: int | None = None) -> None:
+    """Makes the model that of the session, from now on. Raises SettingsError where it speaks another dialect.
+
+    `listed_window` is the window that its provider states for it, where that is known.
+    """
+    require_dialect(model, session.row)
+    if session.row.model != model.name:
+        session.store.update(session.id, model=model.name)
+        session.refresh()
+    session.endpoint, session.listed_window = str(getattr(model, "base_url", "")), listed_window
 
 
 class Asking:
     """Asks one model for the answers of one conversation; `switch_model` goes on with another one.
 
+    The model is that of the session already (`adopt_model`). `provider` is the name of its provider, where it has one.
     `offer` gives the tools of the next request. `unfinished` is the text of an answer that is coming or was cut off, None
     where there is no such answer.
     """
@@ -52,19 +69,18 @@ class Asking:
         self,
         context: Context,
         model: StreamingModel,
-        caching: CachePlan,
         prompt: FrozenPrompt,
         *,
+        provider: str = "",
         offer: Callable[[], Sequence[Any]],
         tell: Callable[[AgentEvent], None],
     ) -> None:
-        self.model = model
-        self.caching = caching
         self.unfinished: list[str] | None = None
         self._context = context
         self._prompt = prompt
         self._offer = offer
         self._tell = tell
+        self._use_model(model, provider)
         context.weigh(self.beside())
 
     def beside(self) -> Beside:
@@ -109,18 +125,20 @@ class Asking:
         where the model speaks another dialect than the conversation is kept in.
         """
         context, session = self._context, self._context.session
-        require_dialect(model, session.row)
-        session.store.update(session.id, model=model.name)
-        session.refresh()
-        session.endpoint, session.listed_window = str(getattr(model, "base_url", "")), listed_window
-        self.model = model
-        ttl = session.settings.model.cache_ttl
-        self.caching = caching_for(model.name, session.endpoint, provider, ttl=ttl)
+        adopt_model(session, model, listed_window)
         context.use_model(model.name, session.window.tokens, provider)
-        limit = context.engine.threshold_tokens
-        context.bookkeeper = Bookkeeper(model.name, self.caching, limit, session.settings)
+        self._use_model(model, provider)
         await context.fit()  # by the model that was there before, whose window holds all of it
         context.engine.use_summariser(summariser_for(session.settings, model, session.window.tokens))
+
+    def _use_model(self, model: StreamingModel, provider: str) -> None:
+        """Asks this model from now on: its prompts are cached as it allows, and its books are opened."""
+        context, settings = self._context, self._context.session.settings
+        self.model = model
+        self.caching: CachePlan = caching_for(
+            model.name, context.session.endpoint, provider, ttl=settings.model.cache_ttl
+        )
+        context.bookkeeper = Bookkeeper(model.name, self.caching, context.engine.threshold_tokens, settings)
 
     async def _stream(self, beside: Beside, cap: int | None) -> Answer:
         """Returns the answer, told as it comes. What there is of it when it ends too early is in `unfinished`."""

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from penstock.conversation.handles import HandleKind, Runs, join_runs, numbers_in, parse_handle
+from penstock.conversation.handles import HandleKind, Runs, join_runs, name_message, numbers_in, parse_handle
 from penstock.conversation.view import Handoff
 from penstock.errors import UnknownHandle
 from penstock.lossless.outline import Node, children_of, header_of_node, parse_outline
 from penstock.recall.history import HistoryPlace
+from penstock.recall.originals import write_originals
 from penstock.writing.handoff import HandoffEntry
 
 if TYPE_CHECKING:
@@ -150,14 +151,14 @@ class NodeHistory:
         inside = (
             tuple(f"n{child.handles[0]}" for child in children)
             if children
-            else tuple(f"m{message}" for message in numbers)
+            else tuple(map(name_message, numbers))
         )
         return HistoryPlace(
             handle=node.text,
             kind="segment",
             turn=numbers[0],
             role="",
-            title=f"segment of m{numbers[0]} to m{numbers[-1]}",
+            title=f"segment of {name_message(numbers[0])} to {name_message(numbers[-1])}",
             characters=len(text),
             tokens=self._count(text),
             in_view=any(node.number in shown.handles for shown in self._shown),
@@ -172,19 +173,20 @@ class NodeHistory:
         children = self._tree.children(asked.number)
         if any(child.text for child in children):
             return _BETWEEN.join(map(_with_header, children))
-        originals = list(self._originals(self._numbers(asked.number)))
+        originals = write_originals(self._originals(self._numbers(asked.number)))
         if originals:
-            return _BETWEEN.join(originals)
+            return originals
         node = self._tree.node(asked.number)
         return node.text if node is not None else ""
 
-    def _originals(self, numbers: Sequence[int]) -> Iterator[str]:
+    def _originals(self, numbers: Sequence[int]) -> Iterator[tuple[int, str, str]]:
         for number in numbers:
+            handle = name_message(number)
             try:
-                place, text = self.describe(f"m{number}"), self.text(f"m{number}")
+                place, text = self.describe(handle), self.text(handle)
             except UnknownHandle:
                 continue  # it was gone before this history began
-            yield f"[m{number} {place.role}]\n{text}"
+            yield number, place.role, text
 
     def _numbers(self, number: int) -> tuple[int, ...]:
         numbers = self._tree.numbers(number) or next(

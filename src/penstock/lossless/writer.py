@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from penstock.conversation import mark
-from penstock.conversation.handles import Runs, gaps_between, join_runs, runs_of
+from penstock.conversation.handles import Runs, gaps_between, join_runs, name_message, runs_of
 from penstock.conversation.message import Summary
 from penstock.lossless.outline import (
     FAN,
@@ -381,7 +381,8 @@ def _text_of(notes: Sequence[HandoffEntry], lines: Mapping[tuple[int, str], str]
 
 def _render_notes(notes: Iterable[HandoffEntry]) -> str:
     return "\n".join(
-        f"- {f'm{note.number} ' if note.number else ''}{' '.join(note.text.split())}" for note in notes
+        f"- {f'{name_message(note.number)} ' if note.number else ''}{' '.join(note.text.split())}"
+        for note in notes
     )
 
 

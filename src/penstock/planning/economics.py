@@ -31,7 +31,6 @@ __all__ = [
     "Weighed",
     "Why",
     "book",
-    "caching_seen",
     "settle",
     "step",
     "terms_of",
@@ -105,15 +104,6 @@ def terms_of(price: ModelPrice, caching: Caching, *, prompt_tokens: int = 0) -> 
     )
 
 
-def caching_seen(usage: Usage, assumed: Caching) -> Caching:
-    """Returns the caching that a response shows: reads and writes decide, silence says little."""
-    if usage.cache_write_tokens:
-        return "1h" if usage.cache_write_1h_tokens * 2 > usage.cache_write_tokens else "5m"
-    if usage.cache_read_tokens:
-        return "automatic" if assumed == "none" else assumed
-    return "none" if assumed in ("5m", "1h") and usage.prompt_tokens else assumed
-
-
 class PricedRequest(msgspec.Struct, frozen=True, gc=False):
     """A request that is about to be sent.
 
@@ -176,13 +166,6 @@ class Weighed(msgspec.Struct, frozen=True, gc=False):
     def compact(self) -> bool:
         """True if the conversation is to be compacted before this request."""
         return self.why.compacts
-
-    @property
-    def approach(self) -> float:
-        """The nearness of the next compaction, from 0 to 1: the moment to prepare a summary is before 1."""
-        if self.why is Why.LITTLE or self.why is Why.OFF:
-            return 0.0
-        return 1.0 if self.cost <= self.carried else max(0.0, self.carried / self.cost)
 
     @property
     def reason(self) -> str:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-__all__ = ["DONE", "EventParser", "OversizedEvent", "ServerEvent", "parse_events"]
+__all__ = ["DONE", "EventParser", "OversizedEvent", "ServerEvent"]
 
 DONE = "[DONE]"
 """The data by which Chat Completions ends a stream."""
@@ -105,9 +105,3 @@ class EventParser:
         self._name, self._data, self._held_bytes = "", [], 0
         if data:
             yield ServerEvent(name, "\n".join(data))
-
-
-def parse_events(chunks: Iterable[bytes]) -> list[ServerEvent]:
-    """All events of a stream that is there in full."""
-    parser = EventParser()
-    return [event for chunk in chunks for event in parser.feed(chunk)] + parser.close()

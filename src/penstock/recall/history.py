@@ -1,7 +1,8 @@
 """A history that can be searched and read: what the recall tools stand on, whatever keeps the messages.
 
 Handles name what is in it: `m12` the twelfth message of the log, `s2` the summary of the second compaction,
-`n7` a segment's summary, and anything else a tool result that was stored.
+`n7` a segment's summary, `handoff` all messages that the handoff in the view stands for, and anything else a tool
+result that was stored.
 """
 
 from __future__ import annotations

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.conversation.handles import HandleKind, parse_handle
+from penstock.conversation.handles import HandleKind, name_message, parse_handle
 from penstock.conversation.message import Message, Role, ToolCall, ToolResult
 from penstock.errors import UnknownHandle
 from penstock.measure.tokens import tokenizer_for
 from penstock.recall.history import Finding, HistoryPlace, PlaceKind
 from penstock.recall.memory_index import MemoryIndex
-from penstock.recall.originals import redact_message, write_original, write_title
+from penstock.recall.originals import redact_message, write_original, write_originals, write_title
 from penstock.recall.passages import cut_passages
 from penstock.recall.query import find_topic, find_values
 from penstock.recall.tools import TOOL_NAMES
@@ -134,7 +134,7 @@ class MemoryHistory:
         hits = self._index.search(query, wish, self._view.keys())
         return [
             Finding(
-                handles=tuple(f"m{number}" for number in hit.messages),
+                handles=tuple(map(name_message, hit.messages)),
                 turn=hit.turn,
                 excerpt=hit.excerpt,
                 score=hit.score,
@@ -149,6 +149,8 @@ class MemoryHistory:
         text = self.text(handle)
         if handle in self._summaries:
             return self._describe_summary(handle, text)
+        if handle == HandleKind.HANDOFF:
+            return self._describe_handoff(handle, text)
         number = self._require_number(handle)
         message = self._find_message(number)
         return HistoryPlace(
@@ -168,6 +170,11 @@ class MemoryHistory:
         handle = parse_handle(handle).text
         if handle in self._summaries:
             return self._summaries[handle].text
+        if handle == HandleKind.HANDOFF:
+            return write_originals(
+                (number, str(message.role), write_original(message))
+                for number, message in self._read_covered().items()
+            )
         return write_original(self._find_message(self._require_number(handle)))
 
     def _describe_summary(self, handle: str, text: str) -> HistoryPlace:
@@ -188,6 +195,34 @@ class MemoryHistory:
             in_view=handle in self._standing,
             inside=summary.inside,
         )
+
+    def _describe_handoff(self, handle: str, text: str) -> HistoryPlace:
+        covered = list(self._read_covered())
+        return HistoryPlace(
+            handle=handle,
+            kind="summary",
+            turn=covered[0],
+            role="",
+            title=f"the {len(covered):,} messages that the handoff stands for",
+            characters=len(text),
+            tokens=self._count(text),
+            inside=tuple(map(name_message, covered)),
+        )
+
+    def _read_covered(self) -> dict[int, Message]:
+        """Returns the messages that the summaries in the view stand for, by number. Raises UnknownHandle for none."""
+        numbers: set[int] = set()
+        handles = [handle for handle in self._standing if handle in self._summaries]
+        while handles:
+            for inside in self._summaries[handles.pop()].inside:
+                if inside in self._summaries:
+                    handles.append(inside)
+                else:
+                    numbers.add(parse_handle(inside).number)
+        found = {number: self._messages[number] for number in sorted(numbers) if number in self._messages}
+        if not found:
+            raise UnknownHandle(f"there is no original {HandleKind.HANDOFF.value!r} in this conversation")
+        return found
 
     def _count_once(self, handle: str, text: str) -> int:
         if handle not in self._tokens:

@@ -17,12 +17,13 @@ from penstock.conversation.message import (
     ToolCall,
     ToolResult,
 )
+from penstock.writing.handoff import header_of
 from penstock.writing.stubs import arguments_of, describe, main_argument, shorten, tool_family
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["redact_message", "write_original", "write_title"]
+__all__ = ["redact_message", "write_original", "write_originals", "write_title"]
 
 _TITLE_CHARACTERS = 120
 _BETWEEN = "\n\n"
@@ -34,6 +35,11 @@ def write_original(message: Message) -> str:
     A message of one text or one result is that text, to the character.
     """
     return _BETWEEN.join(text for text in map(_read_part, message.parts) if text)
+
+
+def write_originals(messages: Iterable[tuple[int, str, str]]) -> str:
+    """Returns messages one below the other, each under its number and its role, given with its text."""
+    return _BETWEEN.join(f"{header_of(number, role)}\n{text}" for number, role, text in messages)
 
 
 def write_title(message: Message, calls: Mapping[str, ToolCall], redact: Callable[[str], str] = str) -> str:

@@ -23,27 +23,11 @@ if TYPE_CHECKING:
     from penstock.conversation.view import Piece, ViewMessage
     from penstock.engine.compress import Compressed
     from penstock.redaction import Redactor
-    from penstock.sessions.stored_view import StoredView
+    from penstock.sessions.stored_view import StoredView, ViewBase
     from penstock.stores.store import Store
-    from penstock.stores.values import CompactionRow, LogTip, NewFact, SessionRow
+    from penstock.stores.values import NewFact, SessionRow
 
-__all__ = ["CompactionDraft", "ViewBase", "draft_compaction"]
-
-
-class ViewBase(msgspec.Struct, frozen=True, eq=False):
-    """The base of a compaction: a view, the end of the log that it reaches to, and the compaction that it rests on."""
-
-    view: StoredView
-    tip: LogTip
-    newest: CompactionRow | None
-
-    @property
-    def prefix_end(self) -> int:
-        """The number of messages at the beginning of the view that the newest compaction has settled."""
-        if self.newest is None:
-            return 0
-        later = self.tip.length - self.newest.compaction.length
-        return max(0, len(self.view.messages) - later)
+__all__ = ["CompactionDraft", "draft_compaction"]
 
 
 class CompactionDraft(msgspec.Struct, frozen=True, eq=False):

@@ -9,7 +9,7 @@ import msgspec
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.opening import mend_wires
 from penstock.conversation.wire import encode_wire, parse_json
-from penstock.sessions.stored_view import read_view
+from penstock.sessions.stored_view import read_standing
 from penstock.transfer.convert import convert
 
 if TYPE_CHECKING:
@@ -55,11 +55,7 @@ def export_conversation(
 
 def read_view_bytes(store: Store, session_id: str) -> list[bytes]:
     """Returns what the model is to be sent: exact bytes of what is kept, and what was written in place of the rest."""
-    row = store.tip(session_id)
-    newest = store.newest_compaction(row.id)
-    compaction = newest.compaction if newest is not None else None
-    view = read_view(store, row, compaction, store.log_tip(row.id).length)
-    return [message.raw for message in view.mend()]
+    return [message.raw for message in read_standing(store, store.tip(session_id)).view.mend()]
 
 
 def write_document(messages: Sequence[bytes], form: str = ARRAY) -> bytes:

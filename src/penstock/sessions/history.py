@@ -13,11 +13,11 @@ from penstock.conversation.view import Handoff, Kept
 from penstock.conversation.wire import parse_json
 from penstock.errors import UnknownHandle
 from penstock.recall.history import HistoryPlace
-from penstock.recall.originals import write_original, write_title
+from penstock.recall.originals import write_original, write_originals, write_title
 from penstock.recall.passages import cut_passages
 from penstock.recall.query import find_topic, find_values
 from penstock.sessions.pins import stands_whole
-from penstock.sessions.stored_view import read_view
+from penstock.sessions.stored_view import read_standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,10 +60,10 @@ class SessionHistory:
 
     def search(self, query: str, wish: Wish) -> Sequence[Finding]:
         """Returns the best findings among what does not stand whole in the view, ranked by what the view talks about."""
-        newest = self._store.newest_compaction(self.session_id)
-        view = self._view(newest)
+        now = read_standing(self._store, self._store.session(self.session_id))
+        view = now.view
         whole = {piece.position for piece in view.pieces if isinstance(piece, Kept)}
-        known = wish.known | self._values(view, newest)
+        known = wish.known | self._values(view, now.newest)
         about = wish.surroundings or self._talked_about(view)
         return self._store.search(
             query,
@@ -81,6 +81,8 @@ class SessionHistory:
             return self._describe_message(asked.text, asked.number - 1)
         if asked.kind is HandleKind.SUMMARY:
             return self._describe_summary(asked.text, self._compaction(asked.text, asked.number))
+        if asked.kind is HandleKind.HANDOFF:
+            return self._describe_handoff(asked.text)
         return self._describe_result(asked.text)
 
     def text(self, handle: str) -> str:
@@ -90,7 +92,21 @@ class SessionHistory:
             return write_original(self._message(self._entry(asked.text, asked.number - 1)))
         if asked.kind is HandleKind.SUMMARY:
             return _summary_text(self._compaction(asked.text, asked.number))
+        if asked.kind is HandleKind.HANDOFF:
+            return write_originals(
+                (entry.position + 1, entry.role, write_original(self._message(entry)))
+                for entry in self.read_covered()
+            )
         return self._result(asked.text).text
+
+    def read_covered(self) -> Sequence[LogEntry]:
+        """Returns the messages that the handoff in the view stands for. Raises UnknownHandle where there is none."""
+        newest = self._store.newest_compaction(self.session_id)
+        covers = _find_covered(newest) if newest is not None else []
+        entries = self._store.read(self.session_id, covers)
+        if not entries:
+            raise _unknown(HandleKind.HANDOFF.value)
+        return entries
 
     def _describe_message(self, handle: str, position: int) -> HistoryPlace:
         entry = self._entry(handle, position)
@@ -109,8 +125,7 @@ class SessionHistory:
         )
 
     def _describe_summary(self, handle: str, row: CompactionRow) -> HistoryPlace:
-        handoffs = [piece for piece in row.compaction.pieces if isinstance(piece, Handoff)]
-        covers = sorted({place for piece in handoffs for place in piece.covers})
+        covers = _find_covered(row)
         text = _summary_text(row)
         newest = self._store.newest_compaction(self.session_id)
         return HistoryPlace(
@@ -124,6 +139,19 @@ class SessionHistory:
             at=row.created,
             in_view=newest is not None and newest.key == row.key,
             inside=tuple(name_message(place + 1) for place in covers),
+        )
+
+    def _describe_handoff(self, handle: str) -> HistoryPlace:
+        covered, text = self.read_covered(), self.text(handle)
+        return HistoryPlace(
+            handle=handle,
+            kind="summary",
+            turn=covered[0].position + 1,
+            role="",
+            title=f"the {len(covered):,} messages that the handoff stands for",
+            characters=len(text),
+            tokens=sum(entry.tokens for entry in covered),
+            inside=tuple(name_message(entry.position + 1) for entry in covered),
         )
 
     def _describe_result(self, handle: str) -> HistoryPlace:
@@ -174,11 +202,6 @@ class SessionHistory:
     def _dialect(self) -> Dialect:
         return dialect_named(self._store.session(self.session_id).dialect)
 
-    def _view(self, newest: CompactionRow | None) -> StoredView:
-        compaction = newest.compaction if newest is not None else None
-        length = self._store.log_tip(self.session_id).length
-        return read_view(self._store, self._store.session(self.session_id), compaction, length)
-
     def _talked_about(self, view: StoredView) -> str:
         dialect = self._dialect()
         return find_topic([dialect.decode(wire) for wire in view.wires[-_BACK:]])
@@ -201,6 +224,12 @@ class SessionHistory:
 
 def _summary_text(row: CompactionRow) -> str:
     return "\n".join(piece.summary.text for piece in row.compaction.pieces if isinstance(piece, Handoff))
+
+
+def _find_covered(row: CompactionRow) -> list[int]:
+    """Returns the positions of the messages that the handoffs of a compaction stand for, in order."""
+    handoffs = [piece for piece in row.compaction.pieces if isinstance(piece, Handoff)]
+    return sorted({place for piece in handoffs for place in piece.covers})
 
 
 def _unknown(handle: str) -> UnknownHandle:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.config import redactor_of_process
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.identity import chain
 from penstock.conversation.wire import encode_wire, parse_json
-from penstock.engine.compress import redactor_of_process
 from penstock.errors import StoreConflict, StoreError, UnknownSession
 from penstock.measure.tokens import tokenizer_for
 from penstock.sessions.appending import prepare_messages

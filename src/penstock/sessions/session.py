@@ -19,7 +19,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.conversation.dialects import decode_all, dialect_named
-from penstock.conversation.handles import name_message, parse_message_handle
+from penstock.conversation.handles import HandleKind, name_message, parse_handle, parse_message_handle
 from penstock.conversation.view import ViewMessage
 from penstock.conversation.wire import parse_json
 from penstock.engine.attempt import WriterMemory
@@ -37,14 +37,14 @@ from penstock.recall.semantic import embedder_for
 from penstock.recall.tools import Budget, answer, tool_schemas
 from penstock.sessions.appending import encode_given, prepare_messages, read_given
 from penstock.sessions.branches import branch_off
-from penstock.sessions.drafts import CompactionDraft, ViewBase, draft_compaction
+from penstock.sessions.drafts import CompactionDraft, draft_compaction
 from penstock.sessions.history import SessionHistory
 from penstock.sessions.metering import CountedView, Meter, price_request
-from penstock.sessions.pins import bring_back_pinned, stands_whole
+from penstock.sessions.pins import stands_whole
 from penstock.sessions.previews import scale_limits
 from penstock.sessions.results import READ_FILE, ResultKeeper
 from penstock.sessions.retention import honour_retention
-from penstock.sessions.stored_view import read_view
+from penstock.sessions.stored_view import ViewBase, read_standing
 from penstock.settings import Settings
 from penstock.stores.values import BRANCH, COMPRESSION, SUBAGENT, NewCompaction, NewSession
 
@@ -285,12 +285,7 @@ class Session:
         `with_pins` brings back, whole, pinned messages that an earlier compaction took out: a compaction is made of that
         view, and it is not sent before.
         """
-        newest = self.store.newest_compaction(self.id)
-        tip = self.store.log_tip(self.id)
-        compaction = newest.compaction if newest is not None else None
-        if with_pins:
-            compaction = bring_back_pinned(compaction, self.store.pins(self.id), self.store, self._row)
-        return ViewBase(read_view(self.store, self._row, compaction, tip.length), tip, newest)
+        return read_standing(self.store, self._row, with_pins=with_pins)
 
     def commit(
         self, standing: ViewBase, result: Compressed, decision: Mapping[str, Any] | None = None
@@ -391,10 +386,15 @@ class Session:
         self.store.pin(self.id, self._position(handle), pinned=False)
 
     def original(self, handle: str) -> Any:
-        """Returns the message with that handle, as it was appended; of a stored result, a summary or a node, its text."""
-        name = handle.strip(" ()[]").lower()
-        if name[:1] in ("r", "s", "n"):
-            return self.history.text(name)
+        """Returns the message with that handle, as it was appended; of a stored result, a summary or a node, its text.
+
+        For "handoff" it is the list of all messages that the handoff in the view stands for. Raises UnknownHandle.
+        """
+        kind = parse_handle(handle).kind
+        if kind is HandleKind.HANDOFF:
+            return [parse_json(entry.raw) for entry in self._own_history().read_covered()]
+        if kind in (HandleKind.RESULT, HandleKind.SUMMARY, HandleKind.NODE):
+            return self.history.text(handle)
         return parse_json(self._entry(handle).raw)
 
     def search(self, query: str, *, hits: int = 10, characters: int = 1_200) -> list[Finding]:
@@ -407,14 +407,18 @@ class Session:
     @property
     def history(self) -> History:
         """The whole conversation, to be searched and read by handle."""
-        if self._history is None or self._history.session_id != self.id:
-            count, redact = self._notebook.tokenizer.count, self._notebook.redactor.redact
-            self._history = SessionHistory(self.store, self.id, count, redact, embedder_for(self.settings))
         newest = self.store.newest_compaction(self.id)
-        history: History = self._history
+        history: History = self._own_history()
         for compactor in self._compactors.values():
             history = compactor.history(history, self._notebook.tokenizer.count, newest)
         return history
+
+    def _own_history(self) -> SessionHistory:
+        """Returns the history without what engines have kept of it."""
+        if self._history is None or self._history.session_id != self.id:
+            count, redact = self._notebook.tokenizer.count, self._notebook.redactor.redact
+            self._history = SessionHistory(self.store, self.id, count, redact, embedder_for(self.settings))
+        return self._history
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """Returns the recall tools, in the format of OpenAI's function tools: for the requests of an agent that may use them."""
@@ -527,11 +531,11 @@ class Session:
             wires = [parse_json(entry.raw) for entry in entries]
             counted = counted.extend(wires, dialect, self._notebook.tokenizer, tip)
         if counted is None or counted.compaction != key:
-            compaction = newest.compaction if newest is not None else None
-            view = read_view(self.store, self._row, compaction, tip.length)
-            sent = [message.wire for message in view.mend()]
+            now = self.standing()
+            key = now.newest.key if now.newest is not None else 0
+            sent = [message.wire for message in now.view.mend()]
             tokens = sum(self._notebook.weigh(sent, dialect))
-            counted = CountedView.of(view.wires, tokens, dialect, compaction=key, tip=tip)
+            counted = CountedView.of(now.view.wires, tokens, dialect, compaction=key, tip=now.tip)
         self._counted = counted
         return counted
 

@@ -12,13 +12,14 @@ from penstock.conversation.opening import mend_wires
 from penstock.conversation.view import ViewMessage, fold, positions_in, write_view
 from penstock.conversation.wire import encode_wire
 from penstock.errors import StoreError
+from penstock.sessions.pins import bring_back_pinned
 
 if TYPE_CHECKING:
     from penstock.conversation.view import Compaction, Piece
     from penstock.stores.store import Store
-    from penstock.stores.values import SessionRow
+    from penstock.stores.values import CompactionRow, LogTip, SessionRow
 
-__all__ = ["StoredView", "read_view"]
+__all__ = ["StoredView", "ViewBase", "read_standing", "read_view"]
 
 
 class StoredView(msgspec.Struct, frozen=True, eq=False):
@@ -58,6 +59,36 @@ class StoredView(msgspec.Struct, frozen=True, eq=False):
             else self.messages[sent.place]
             for sent in mend_wires(self.wires, dialect_named(self.dialect))
         ]
+
+
+class ViewBase(msgspec.Struct, frozen=True, eq=False):
+    """The base of a compaction: a view, the end of the log that it reaches to, and the compaction that it rests on."""
+
+    view: StoredView
+    tip: LogTip
+    newest: CompactionRow | None
+
+    @property
+    def prefix_end(self) -> int:
+        """The number of messages at the beginning of the view that the newest compaction has settled."""
+        if self.newest is None:
+            return 0
+        later = self.tip.length - self.newest.compaction.length
+        return max(0, len(self.view.messages) - later)
+
+
+def read_standing(store: Store, session: SessionRow, *, with_pins: bool = False) -> ViewBase:
+    """Returns the view of the session as it is now: its newest compaction, and all that was logged after it.
+
+    `with_pins` brings back, whole, pinned messages that an earlier compaction took out: a compaction is made of that
+    view, and it is not sent before. Raises StoreError where the store lacks a message of it.
+    """
+    newest = store.newest_compaction(session.id)
+    tip = store.log_tip(session.id)
+    compaction = newest.compaction if newest is not None else None
+    if with_pins:
+        compaction = bring_back_pinned(compaction, store.pins(session.id), store, session)
+    return ViewBase(read_view(store, session, compaction, tip.length), tip, newest)
 
 
 def read_view(store: Store, session: SessionRow, compaction: Compaction | None, length: int) -> StoredView:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from penstock.conversation.dialects import DIALECTS
+from penstock.conversation.handles import name_message
 from penstock.conversation.identity import chain, content_digest
 from penstock.conversation.pairing import link_calls
 from penstock.conversation.wire import parse_json
@@ -284,7 +285,7 @@ def _check_own(do: Transaction, conversation: int, dialect: Dialect, log: Checke
     if below and below[0]:
         log.broken.append(f"{below[0]:,} messages stand at places that it shares with another log")
     for position, message_id, digest, mark, raw, packed in _read_own(do, conversation, len(log.ids)):
-        handle = f"m{position + 1}"
+        handle = name_message(position + 1)
         if position != len(log.ids):
             log.broken.append(f"messages are missing before {handle}")
             return False
@@ -335,14 +336,14 @@ def _find_misread(
         for raw, packed, digest in rows:
             message = _try_decode(_try_unpack(raw, packed), dialect)
             if message is None:
-                yield f"m{len(messages) + 1} cannot be read as a message of the dialect {dialect.name}"
+                yield f"{name_message(len(messages) + 1)} cannot be read as a message of the dialect {dialect.name}"
                 return
             messages.append(message)
             digests.append(bytes(digest))
     linked = link_calls(messages)
     for position in positions:
         if content_digest(linked[position]) != digests[position]:
-            yield f"the content of m{position + 1} is not the one that its id was made of"
+            yield f"the content of {name_message(position + 1)} is not the one that its id was made of"
 
 
 def _try_unpack(raw: bytes, packed: int) -> bytes | None:

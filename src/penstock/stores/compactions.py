@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.conversation.handles import name_message
 from penstock.conversation.view import Compaction, Handoff, Piece
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import StoreConflict, StoreError
@@ -91,7 +92,9 @@ def pin_message(do: Transaction, session_id: str, position: int, hold: str, *, p
     """Pins a message of the log, which compactions keep, or unpins it."""
     _, _, conversation = find_session(do, session_id, hold)
     if not 0 <= position < read_log_tip(do, conversation).length:
-        raise StoreError(f"message m{position + 1} cannot be pinned: this conversation does not have it")
+        raise StoreError(
+            f"message {name_message(position + 1)} cannot be pinned: this conversation does not have it"
+        )
     do.run(
         "INSERT INTO pins (conversation, position) VALUES (?, ?) ON CONFLICT (conversation, position) DO NOTHING"
         if pinned

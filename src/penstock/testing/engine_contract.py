@@ -231,6 +231,14 @@ class EngineContract(ABC):
         _require(counters == (0, 0, 0), "a reset forgets what was counted")
         _require(engine.context_length == window, "a reset keeps the model")
 
+    def test_a_full_conversation_is_compressed_before_its_session_starts(self) -> None:
+        """A host tidies a resumed conversation first: nothing was reported yet, and no session has begun."""
+        engine = self.told_engine()
+        messages = _require_legal(engine, self.conversation(), "a resumed conversation")
+        engine.on_session_start("resumed", model="some-model")
+        _require(not engine.should_compress(), "without tokens there is no need to compress")
+        _require_legal(engine, messages, "a resumed conversation that was tidied")
+
     def test_tools_are_described_as_function_tools(self) -> None:
         """In OpenAI's format, as JSON, with names that tell them apart."""
         schemas = self.told_engine().get_tool_schemas()

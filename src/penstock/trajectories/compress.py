@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
+from penstock.config import redactor_of_process
 from penstock.conversation.dialects import decode_all
 from penstock.conversation.message import Role
 from penstock.conversation.rules import Pairs, legal_cuts
-from penstock.engine.compress import redactor_of_process, run_sync
+from penstock.engine.compress import run_sync
 from penstock.errors import IllegalResult
 from penstock.trajectories.metrics import TrajectoryMetrics, TrajectoryOutcome
 from penstock.trajectories.options import MODEL_TIMEOUT_SECONDS, TrajectoryOptions, tokenizer_of

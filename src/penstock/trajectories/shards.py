@@ -14,7 +14,7 @@ import zlib
 from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -76,16 +76,6 @@ class KeptSummary(msgspec.Struct, frozen=True):
     row: int
     prose: Prose | None
     figures: dict[str, Any]
-
-
-class KeptSummaries(Protocol):
-    """The summaries that models wrote, by row."""
-
-    def get(self, row: int) -> KeptSummary | None:
-        """Returns what was written for this row before, or None."""
-
-    def put(self, kept: KeptSummary) -> None:
-        """Keeps it, for good."""
 
 
 class Shard(msgspec.Struct, frozen=True, eq=False):
@@ -487,7 +477,7 @@ async def _summarise_rows(
         with ExitStack() as stack:
             if keep is None and job.parts is not None:
                 keep = stack.enter_context(SummariesFile(job.parts)).put
-            kept = _Keeping(shard, keep)
+            kept = KeptSummaries(shard, keep)
 
             async def ask(at: int, turns: list[Any]) -> CompressedTrajectory:
                 return await summaries.compress(compressor, turns, shard.first_row + at, kept)
@@ -511,8 +501,13 @@ async def _window(model: ProviderModel) -> int | None:
         return resolve_window(model.name).tokens
 
 
-class _Keeping:
-    """Keeps what models write as soon as they wrote it: a row that is done again after a kill is not asked again."""
+class KeptSummaries:
+    """Keeps what models write as soon as they wrote it: a row that is done again after a kill is not asked again.
+
+    This is no `Shelf` of the stores: a run has no store, its processes share a folder, so each appends lines to a file
+    of its own, and what a killed run left is read once, shard by shard, and goes with the shard to whichever process
+    does it, on this machine or another.
+    """
 
     def __init__(self, shard: Shard, keep: Keep | None) -> None:
         self._shard = shard.number

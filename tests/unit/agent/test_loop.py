@@ -549,7 +549,7 @@ def test_a_compaction_that_pays_comes_before_the_threshold_asks_no_model_and_say
 def test_a_session_is_not_resumed_in_another_dialect(store, tmp_path):
     agent, _, _ = agent_of([Reply(text="noted")], store, tmp_path)
     run(agent, "The word is heron.")
-    with pytest.raises(SettingsError, match="export and import"):
+    with pytest.raises(SettingsError, match="sessions export"):
         agent_of([Reply(text="heron")], store, tmp_path, session_id=agent.session.id, dialect="anthropic")
 
 

@@ -298,7 +298,10 @@ def test_a_session_that_is_resumed_goes_on_with_the_view_it_had(store, tmp_path,
         pass
     whole = [json.loads(entry.raw) for entry in store.read_from(first.session.id, 0)]
     assert third.context.view == whole
-    fourth, _, _ = agent_of([Reply(text="ok")], store, tmp_path, dialect=dialect, session_id=first.session.id)
+    off = {"compression.enabled": False}  # else a conversation that is far too long is tidied first
+    fourth, _, _ = agent_of(
+        [Reply(text="ok")], store, tmp_path, dialect=dialect, session_id=first.session.id, **off
+    )
     assert fourth.context.view == whole
 
 
@@ -390,3 +393,31 @@ def test_what_is_kept_comes_back_as_it_was():
     made = EngineAdapter(KeepsAll(), "anthropic").compress(view, 100, None)
     assert made == [{"role": "user", "content": "A note."}, *view[1:]]
     assert all(one is other for one, other in zip(made[1:], view[1:], strict=True))
+
+
+def fill(store, tmp_path):
+    """A conversation that nearly fills the window, left behind by another engine."""
+    agent, _, _ = agent_of(
+        [Reply(text="ok")], store, tmp_path, engine="compressor", **{"compression.enabled": False}
+    )
+    agent.log([{"role": ("user", "assistant")[n % 2], "content": f"note {n}: {LONG}"} for n in range(8)])
+    return agent.session.id
+
+
+def test_a_resumed_conversation_is_tidied_before_the_session_starts(store, tmp_path, plugins):
+    write_plugin(plugins)
+    session_id = fill(store, tmp_path)
+    agent, _, events = agent_of([Reply(text="ok")], store, tmp_path, session_id=session_id)
+    assert agent.session.id != session_id
+    assert agent.context.engine.sessions == [("start", agent.session.id, {"model": "scripted-model"})]
+    assert len(agent.context.view) == 5
+    assert agent.context.tokens() < 0.85 * WINDOW
+    assert troubles(events) == []
+
+
+def test_an_engine_that_cannot_tidy_does_not_lock_a_person_out(store, tmp_path, plugins):
+    write_plugin(plugins, text=changed("start = asked[-self.keep]", "start = asked[-1000]"))
+    session_id = fill(store, tmp_path)
+    agent, _, events = agent_of([Reply(text="ok")], store, tmp_path, session_id=session_id)
+    assert agent.session.id == session_id
+    assert ["IndexError" in text and "goes on as it is" in text for text in troubles(events)] == [True]

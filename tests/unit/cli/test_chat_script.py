@@ -126,7 +126,8 @@ def test_a_window_that_is_nearly_full_is_compacted_before_it_goes_on(chat):
         chat(server, "--resume", "-p", "Again.")
         ran = chat(server, "--resume", "-p", "And?", "--context-length", "12k", "--json")
         assert re.search(
-            r"the window was nearly full, so it was compacted first: [\d,]+ → [\d,]+ tokens", ran.err
+            r"the window was nearly full, so the conversation was compacted first: [\d,]+ → [\d,]+ tokens",
+            ran.err,
         )
         report = json.loads(ran.text)
         assert report["text"] == "Short."
@@ -146,6 +147,4 @@ def test_a_conversation_of_another_dialect_is_refused_with_a_way_out(penstock, t
         "chat", "-p", "x", "--resume", *store, "--provider", "openai", "--model", "gpt-4.1",
         OPENAI_API_KEY="not-a-real-key", HOME=str(tmp_path),
     )  # fmt: skip
-    assert_one_clear_error(
-        ran, "stored in the dialect anthropic", "gpt-4.1 (openai) speaks chat", "--dialect chat"
-    )
+    assert_one_clear_error(ran, "stored in the dialect anthropic", "gpt-4.1 speaks chat", "--dialect chat")

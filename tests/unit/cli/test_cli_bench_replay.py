@@ -41,7 +41,7 @@ def test_a_group_of_columns_for_each_window():
     assert text[1] == "2 conversations skipped: fewer than two requests on record"
     assert " ".join(text[4].split()) == "compacted 128k sent cost share 1m sent cost share"
     assert len({len(line) for line in text[4:15]}) == 1
-    assert text[15].startswith("sessions that fit and cost more than without a compaction: 128k: ")
+    assert text[15].startswith("sessions that fit but cost more than without compaction: 128k: ")
 
 
 def test_recall_where_it_was_measured():

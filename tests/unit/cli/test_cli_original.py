@@ -86,7 +86,7 @@ def test_an_empty_conversation_has_no_originals(penstock):
 def test_a_message_that_was_put_in_has_no_original(penstock):
     messages = [*work(2)[:3], call("lost"), *work(2)[3:]]
     ran = penstock("explain", "-", "--handle", "m5", stdin=encoded(messages))
-    assert_one_clear_error(ran, "m5 was put in", "m1 to m4, m6 to m9")
+    assert_one_clear_error(ran, "m5 was added to repair", "m1 to m4, m6 to m9")
     assert shown(penstock, messages, "m9") == "m9 · user\nGood. Now rename it.\n"
 
 

@@ -212,3 +212,19 @@ def test_secrets_are_not_quoted():
     assert "quay gate" in found
     assert "hunter2" not in found
     assert "hunter2" in engine.handle_tool_call("history_expand", {"handle": "m5"}, messages=view)
+
+
+def test_the_handoff_is_read_as_the_messages_that_it_stands_for():
+    talk = Talk(ContextCompressor(context_length=16_000, recall_tools=True))
+    assert "no original" in talk.call("history_expand", handle="handoff")["error"]
+    said = long_conversation(40)
+    result = talk.engine.compact(said)
+    talk.view = result.messages
+    about = talk.call("history_describe", handle="handoff")
+    assert about["inside_count"] == len(result.original("handoff"))
+    gone = [number for number, wire in enumerate(said, 1) if wire in result.original("handoff")]
+    text = talk.read("handoff")
+    assert [text.find(f"[m{number} {said[number - 1]['role']}]\n") >= 0 for number in gone] == [True] * len(
+        gone
+    )
+    assert talk.read(f"m{gone[0]}") in text

@@ -15,7 +15,6 @@ from penstock.planning.economics import (
     PriceTerms,
     Why,
     book,
-    caching_seen,
     settle,
     step,
     terms_of,
@@ -163,22 +162,6 @@ def test_a_missing_price_is_unknown(change, caching, words):
     assert words in terms.reason
 
 
-@pytest.mark.parametrize(
-    ("usage", "assumed", "seen"),
-    [
-        (Usage(cache_write_tokens=9), "automatic", "5m"),
-        (Usage(cache_write_tokens=9, cache_write_1h_tokens=9), "5m", "1h"),
-        (Usage(cache_read_tokens=9), "1h", "1h"),
-        (Usage(cache_read_tokens=9), "none", "automatic"),
-        (Usage(input_tokens=9_000), "5m", "none"),
-        (Usage(input_tokens=9_000), "automatic", "automatic"),
-        (Usage(), "5m", "5m"),
-    ],
-)
-def test_what_a_response_shows_of_the_cache(usage, assumed, seen):
-    assert caching_seen(usage, assumed) == seen
-
-
 def test_every_reason_is_a_sentence_with_its_numbers():
     cases = {
         Why.LIMIT: weigh(opened(limit=90_000), request(50_000)),
@@ -206,10 +189,3 @@ def test_every_reason_is_a_sentence_with_its_numbers():
         "room_units": 0.0,
         "warm": True,
     }
-
-
-def test_how_near_the_rule_is():
-    assert weigh(opened(), request(50_000)).approach == 0
-    assert weigh(opened(carried=28_350 * 0.85), request(50_000)).approach == pytest.approx(0.85)
-    assert weigh(opened(carried=1e9), request(50_000)).approach == 1
-    assert weigh(opened("off", carried=1e9), request(50_000)).approach == 0

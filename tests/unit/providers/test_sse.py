@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.providers.sse import DONE, EventParser, OversizedEvent, ServerEvent, parse_events
+from penstock.providers.sse import DONE, EventParser, OversizedEvent, ServerEvent
 
 ENDS = st.sampled_from([b"\n", b"\r", b"\r\n"])
 LINES = st.one_of(
@@ -18,6 +18,12 @@ STREAMS = st.builds(
     st.lists(st.tuples(LINES, ENDS), max_size=12),
     LINES,
 )
+
+
+def parse_events(chunks):
+    """Returns all events of a stream that is there in full."""
+    parser = EventParser()
+    return [event for chunk in chunks for event in parser.feed(chunk)] + parser.close()
 
 
 def split_at(data, places):

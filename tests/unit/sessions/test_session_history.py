@@ -194,3 +194,51 @@ def test_a_handle_is_read_alike_everywhere(session, written):
     assert PORT in session.original(written)["content"]
     assert PORT in session.history.text(written)
     assert session.history.describe(written).handle == "m1"
+
+
+def read_all(call, handle):
+    """Everything that a recall tool gives for a handle, page by page."""
+    pages, offset = [], 0
+    while offset is not None:
+        page = json.loads(call("history_expand", {"handle": handle, "offset": offset}))
+        pages.append(page["text"])
+        offset = page.get("next_offset")
+    return "".join(pages)
+
+
+def test_the_handoff_is_the_messages_that_it_stands_for_by_every_way(session):
+    said = session.view()
+    result = session.compact(target_tokens=3_000)
+    covered = result.original("handoff")
+    assert session.original("Handoff") == covered
+    place = session.history.describe("[handoff]")
+    assert [said[int(handle[1:]) - 1] for handle in place.inside] == covered
+    text = session.history.text("handoff")
+    assert (place.handle, place.in_view, place.characters) == ("handoff", False, len(text))
+    assert text == "\n\n".join(
+        f"[{handle} {session.history.describe(handle).role}]\n{session.history.text(handle)}"
+        for handle in place.inside
+    )
+    assert read_all(session.handle_tool_call, "handoff") == text
+
+
+def test_after_a_second_compaction_the_handoff_stands_for_all_that_is_gone(session):
+    session.compact(target_tokens=3_000)
+    first = session.history.describe("handoff").inside
+    session.append(
+        [{"role": "user", "content": f"Note {n}: " + "look at the quay. " * 60} for n in range(20)]
+    )
+    session.compact(target_tokens=3_000)
+    second = session.history.describe("handoff").inside
+    assert set(first) < set(second)
+    assert session.original("handoff") == [session.original(handle) for handle in second]
+
+
+def test_where_no_handoff_stands_in_the_view_there_is_none_to_read(session):
+    for ask in (session.original, session.history.describe, session.history.text):
+        with pytest.raises(UnknownHandle, match="no original 'handoff'"):
+            ask("handoff")
+    session.compact(target_tokens=3_000)
+    session.undo()
+    with pytest.raises(UnknownHandle):
+        session.original("handoff")

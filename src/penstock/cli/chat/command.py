@@ -76,7 +76,7 @@ def _check_installed() -> None:
     if lacking:
         raise SettingsError(
             f"chat at a terminal needs {' and '.join(lacking)}: pip install 'penstock[chat]'; "
-            "-p TEXT works without"
+            "-p TEXT works without it"
         )
 
 

@@ -19,8 +19,10 @@ from penstock.cli.sessions import list_lines
 from penstock.cli.spending import insight_lines, savings_lines, spending_table
 from penstock.cli.tokens import bar_rows, percent
 from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.handles import name_message
 from penstock.conversation.message import Role, Text
 from penstock.errors import SettingsError
+from penstock.loop.asking import require_dialect
 from penstock.measure.wording import pluralise
 from penstock.recall.ranking import Wish
 from penstock.recall.semantic import embedder_for
@@ -118,8 +120,8 @@ async def _unpin(chat: Chat, argument: str, _screen: Screen) -> list[str]:
 
 def _pins(chat: Chat) -> str:
     session = chat.agent.session
-    pins = ", ".join(f"m{place + 1}" for place in sorted(session.store.pins(session.id)))
-    return f"pinned: {pins or 'nothing'}; messages are m1 to m{len(session)}, /search shows their handles"
+    pins = ", ".join(name_message(place + 1) for place in sorted(session.store.pins(session.id)))
+    return f"pinned: {pins or 'nothing'}; messages are m1 to {name_message(len(session))}, /search shows their handles"
 
 
 async def _context(chat: Chat, _argument: str, screen: Screen) -> list[str]:
@@ -168,14 +170,9 @@ async def _model(chat: Chat, argument: str, screen: Screen) -> list[str]:
 async def _resume(chat: Chat, argument: str, screen: Screen) -> list[str]:
     session_id = chat.find(argument)
     row = chat.store.session(session_id)
-    before = chat.choice
     own, why = _choose_own_model(chat, row)
-    try:
-        chat.choice = own
-        chat.check_dialect(row)
-    except SettingsError:
-        chat.choice = before
-        raise
+    require_dialect(own.model, row)
+    chat.choice = own
     await chat.agent.aclose()
     chat.open(session_id)
     note = why and f"continuing with {printable(own.model.name)}: its own model cannot be used: {why}"
@@ -263,7 +260,7 @@ COMMANDS = {
         SlashCommand("unpin", "HANDLE", "no longer keep it in full", _unpin),
         SlashCommand("context", "", "what fills the window", _context),
         SlashCommand("usage", "", "usage and cost, and what compaction saved", _usage),
-        SlashCommand("insights", "[DAYS]", "the last days, by model and by day", _insights),
+        SlashCommand("insights", "[DAYS]", "recent usage, by model and by day", _insights),
         SlashCommand("new", "", "start a new conversation; this one is kept", _new),
         SlashCommand("model", "[NAME]", "switch to another model", _model, is_long=True),
         SlashCommand("resume", "[ID]", "return to another conversation, or to the previous one", _resume),

@@ -145,7 +145,9 @@ def compaction_lines(made: Compacted, *, waited: bool) -> list[str]:
 def compacted_first_line(receipt: Mapping[str, Any]) -> str:
     """Returns the note on a conversation that was compacted when it was resumed; `receipt` comes from the store."""
     before, after = receipt["tokens_before"], receipt["tokens_after"]
-    return f"the window was nearly full, so it was compacted first: {before:,} → {after:,} tokens"
+    return (
+        f"the window was nearly full, so the conversation was compacted first: {before:,} → {after:,} tokens"
+    )
 
 
 def turn_end_line(event: TurnEnded) -> str:
@@ -156,7 +158,7 @@ def turn_end_line(event: TurnEnded) -> str:
         case "interrupted":
             return "stopped; the conversation is kept"
         case "steps":
-            return f"{event.what or 'the limit of steps was reached'}; type 'continue' to go on"
+            return f"{event.what or 'the step limit was reached'}; type 'continue' to go on"
         case _:
             return printable(event.what) or "the turn failed"
 

@@ -14,7 +14,7 @@ from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.cli.chat.lines import SECOND_COMPACTION, compacted_first_line, summary_lines
 from penstock.cli.chat.model import keep_route
 from penstock.cli.progress import ProgressLine
-from penstock.errors import SettingsError, UnknownSession
+from penstock.errors import UnknownSession
 from penstock.loop.events import Compacted, Noticed, TurnEnded, Used
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.loop.events import AgentEvent
     from penstock.settings import Settings
     from penstock.stores.store import Store
-    from penstock.stores.values import SessionRow, UsageRow
+    from penstock.stores.values import UsageRow
 
 __all__ = ["Chat", "ChatHost", "ChatSetup"]
 
@@ -80,8 +80,6 @@ class Chat:
         `opening_note` says afterwards that one that nearly filled the window was compacted first.
         """
         setup, host = self.setup, self._host
-        if session_id is not None:
-            self.check_dialect(self.store.session(session_id))
         place = AgentPlace(folder=setup.folder, store=self.store, tell=self._hear, ask=host.ask, yes=host.yes)
         choice, opened = self.choice, time.time()
         with ProgressLine("opening the conversation"):
@@ -102,16 +100,6 @@ class Chat:
         self.opening_note = (
             "" if newest is None or newest.created < opened else compacted_first_line(newest.receipt)
         )
-
-    def check_dialect(self, row: SessionRow) -> None:
-        """Raises SettingsError where the model speaks another dialect than the conversation."""
-        model = self.choice.model
-        if row.dialect != model.dialect:
-            raise SettingsError(
-                f"{row.conversation[:SHORT_ID_CHARS]} is stored in the dialect {row.dialect}, but {model.name} "
-                f"({self.choice.provider}) speaks {model.dialect}: choose another with --provider and --model, or convert "
-                f"it with penstock sessions export {row.conversation[:SHORT_ID_CHARS]} --dialect {model.dialect}"
-            )
 
     def find(self, given: str) -> str:
         """Returns the session that an id or its beginning names; of an empty id, the previous conversation's."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.conversation.pairing import Pairing
     from penstock.conversation.rules import Rule
 
-__all__ = ["Dialect", "describe", "is_one_of", "require_object", "unknown_role", "wire_of"]
+__all__ = ["Dialect", "describe", "holds_block", "is_one_of", "require_object", "unknown_role", "wire_of"]
 
 
 class Dialect(Protocol):
@@ -104,6 +104,13 @@ def require_object(wire: Any) -> Mapping[str, Any]:
     if type(wire) is dict or isinstance(wire, Mapping):  # the first is quicker, and nearly always true
         return wire
     raise InputError(f"a message must be a JSON object, not {describe(wire)}")
+
+
+def holds_block(content: Any, types: Container[str]) -> bool:
+    """Returns whether the content is a list with a block of one of the types."""
+    return isinstance(content, list) and any(
+        isinstance(block, Mapping) and is_one_of(block.get("type"), types) for block in content
+    )
 
 
 def is_one_of(value: Any, names: Container[str]) -> bool:

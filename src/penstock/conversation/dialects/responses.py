@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.conversation.dialects.base import is_one_of, require_object, unknown_role, wire_of
+from penstock.conversation.dialects.base import holds_block, is_one_of, require_object, unknown_role, wire_of
 from penstock.conversation.dialects.content import (
     opaque,
     read_content,
@@ -90,12 +90,7 @@ class ResponsesDialect:
             return "role" not in wire or is_one_of(wire["role"], _ROLES)
         if not is_one_of(wire.get("role"), _ROLES) or wire.get("tool_calls") or wire.get("function_call"):
             return False
-        content = wire.get("content")
-        if not isinstance(content, list):
-            return True
-        return not any(
-            isinstance(block, Mapping) and is_one_of(block.get("type"), _FOREIGN_BLOCKS) for block in content
-        )
+        return not holds_block(wire.get("content"), _FOREIGN_BLOCKS)
 
     def decode(self, wire: Any, origin: Any = None) -> Message:
         """See `Dialect.decode`. An item of a type that we do not know is the assistant's and opaque."""
