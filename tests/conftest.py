@@ -16,6 +16,7 @@ import tempfile
 import uuid
 import warnings
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
@@ -64,33 +65,33 @@ def _scale(test):
 class _Watch:
     """What a quick test did that it may not, as Python itself reports it."""
 
-    def __init__(self):
-        self.on = False
-        self.seen = []
-
-    def __call__(self, event, _args):
-        if self.on and event in FORBIDDEN:
-            self.seen.append(event)
+    on = False
+    seen: ClassVar[list[str]] = []
 
 
-_WATCH = _Watch()
-sys.addaudithook(_WATCH)
+def _hear(event, _args):
+    """Python calls it for every import, file and more: it does as little as it can."""
+    if event in FORBIDDEN and _Watch.on:
+        _Watch.seen.append(event)
+
+
+sys.addaudithook(_hear)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    _WATCH.on = "quick" in item.keywords
+    _Watch.on = "quick" in item.keywords
     try:
         return (yield)
     finally:
-        _WATCH.on = False
+        _Watch.on = False
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     result = yield
-    if _WATCH.seen:
-        seen, _WATCH.seen = ", ".join(_WATCH.seen), []
+    if _Watch.seen:
+        seen, _Watch.seen = ", ".join(_Watch.seen), []
         pytest.fail(f"{seen}: a test that starts processes or opens sockets is marked `outside`")
     return result
 
