@@ -25,7 +25,7 @@ from trajectory_runs import (
 
 @pytest.fixture(scope="module")
 def rows():
-    return many_rows(60)
+    return many_rows(30)  # seconds of work for two: more than the second command needs to be refused
 
 
 def test_a_worker_that_dies_ends_the_run_with_one_line_and_what_was_done_is_kept(rows, tmp_path):
@@ -68,9 +68,9 @@ def test_an_interruption_leaves_what_was_done_and_says_how_to_go_on(rows, tmp_pa
 def test_a_disk_that_is_full_ends_the_run_with_one_line_and_what_was_done_is_kept(rows, tmp_path):
     import resource
 
-    source, target = save(rows[:480], tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    source, target = save(rows[:240], tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
     command = [COMMAND, "trajectories", str(source), str(target), *TARGET, "--workers", "1"]
-    room = 2 << 20  # bytes of a file at most: enough for every part, and not for the whole
+    room = 1 << 20  # bytes of a file at most: enough for every part, and not for the whole
     ran = subprocess.run(
         command,
         env=environment(),
