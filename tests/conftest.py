@@ -7,6 +7,7 @@ started or a socket that is opened fails it, with what to do.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -37,6 +38,17 @@ FORBIDDEN = {
     "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "socket.bind", "socket.connect",
     "socket.getaddrinfo", "socket.sendto", "subprocess.Popen",
 }  # fmt: skip
+
+
+def pytest_ignore_collect(collection_path, config):
+    """For `make quick` the other folders are not even read."""
+    if config.option.markexpr == "quick" and collection_path.parent == TESTS and collection_path.is_dir():
+        return collection_path.name not in QUICK_FOLDERS or None
+    return None
+
+
+def pytest_collection_finish():
+    gc.freeze()  # tests and modules stay until the end: no collection of garbage has to look through them
 
 
 @pytest.hookimpl(tryfirst=True)
