@@ -111,7 +111,8 @@ def pytest_runtest_call(item):
 @pytest.fixture(scope="session", autouse=True)
 def settings_of_nobody():
     """To the program, a variable that begins with its name is a setting; the tests have read theirs by now."""
-    os.environ.pop("PENSTOCK_EXAMPLES", None)
+    for name in ("PENSTOCK_EXAMPLES", "PENSTOCK_SOAK"):
+        os.environ.pop(name, None)
 
 
 @pytest.fixture(scope="session")
