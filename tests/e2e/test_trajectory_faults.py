@@ -88,5 +88,5 @@ def test_a_disk_that_is_full_ends_the_run_with_one_line_and_what_was_done_is_kep
     assert told.endswith("--resume")
     assert not target.exists()
     assert penstock(*command[1:], "--resume").code == 0
-    assert penstock("trajectories", source, tmp_path / "whole.jsonl", *TARGET).code == 0
+    assert penstock("trajectories", source, tmp_path / "whole.jsonl", *TARGET, "--workers", "1").code == 0
     assert target.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()

@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 from benchmarks.generate import coding_session, service_session
 from benchmarks.sessions.wires import DIALECTS
-from compaction_claims import NAMES, Case, claim, is_quoted, last_request, quotable, tokens
+from compaction_claims import NAMES, Case, claim, is_quoted, keep_quick, last_request, quotable, tokens
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,8 +20,6 @@ from penstock.engine.compress import CompressRequest, compress_list
 from penstock.writing.handoff import HandoffSection
 
 SHARES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.95)
-# The sessions are long: `make quick` looks at one dialect.
-EACH = [NAMES[0], *(pytest.param(name, marks=pytest.mark.outside) for name in NAMES[1:])]
 
 
 @cache
@@ -32,7 +30,7 @@ def session(kind, name):
 
 
 @pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", keep_quick("chat"))
 @pytest.mark.parametrize("kind", ["coding", "service"])
 def test_a_long_session_fits_every_target_between_tight_and_loose(kind, name, share):
     wires = session(kind, name)
@@ -49,7 +47,7 @@ def test_a_long_session_fits_every_target_between_tight_and_loose(kind, name, sh
             assert all(is_quoted(line, texts) for line in entry.text.split("\n"))
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", keep_quick("chat"))
 @pytest.mark.parametrize("kind", ["coding", "service"])
 def test_a_larger_target_keeps_no_fewer_facts(kind, name):
     wires = session(kind, name)

@@ -206,7 +206,8 @@ def parameters_of(arguments: type[msgspec.Struct]) -> dict[str, Any]:
 @cache
 def _schema_of(arguments: type[msgspec.Struct]) -> dict[str, Any]:
     _, components = msgspec.json.schema_components([arguments])
-    return components[arguments.__name__]
+    schema: dict[str, Any] = components[arguments.__name__]
+    return schema
 
 
 def _plain_property(given: dict[str, Any]) -> dict[str, Any]:
