@@ -24,11 +24,12 @@ run: $(RUN)
 		"  $(BIN)/penstock explain examples/long_session.json --handle m14           an original, by its handle" \
 		"  $(BIN)/penstock tokens examples/long_session.json                         what fills the window"
 
-# What to run while you write: no process, no network, no PostgreSQL (tests/conftest.py says how tests are chosen).
+# What to run while you write: no process, no network, no PostgreSQL (tests/conftest.py says how tests are chosen). The
+# tests of a file stay together, so that what they share is made once.
 quick: $(DEV)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@PENSTOCK_EXAMPLES=0.05 $(BIN)/pytest -m quick $(PARALLEL)
+	@PENSTOCK_EXAMPLES=0.05 $(BIN)/pytest -m quick -n auto --dist loadfile
 
 test: check
 	@$(BIN)/pytest -m "not alone" $(PARALLEL)
@@ -41,7 +42,9 @@ check: $(ALL)
 	@$(BIN)/lint-imports
 
 soak: $(ALL)
-	@PENSTOCK_EXAMPLES=20 $(BIN)/pytest tests/properties tests/contract/test_store_sequences.py
+	@PENSTOCK_EXAMPLES=20 $(BIN)/pytest tests/properties tests/contract/test_store_sequences.py \
+		tests/wire/test_marked_requests_anthropic.py
+	@PENSTOCK_SOAK=1 $(BIN)/pytest tests/e2e/test_local_model.py
 	@PENSTOCK_KILLS=1000 $(BIN)/pytest tests/e2e/test_store_faults.py
 	@PENSTOCK_TURNS=600 $(BIN)/pytest tests/e2e/test_agent_marathon.py
 	@PENSTOCK_KILLS=10 $(BIN)/pytest tests/e2e/test_trajectory_kills.py

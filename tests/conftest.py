@@ -7,6 +7,7 @@ started or a socket that is opened fails it, with what to do.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ import tempfile
 import uuid
 import warnings
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
@@ -36,6 +38,17 @@ FORBIDDEN = {
     "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "socket.bind", "socket.connect",
     "socket.getaddrinfo", "socket.sendto", "subprocess.Popen",
 }  # fmt: skip
+
+
+def pytest_ignore_collect(collection_path, config):
+    """For `make quick` the other folders are not even read."""
+    if config.option.markexpr == "quick" and collection_path.parent == TESTS and collection_path.is_dir():
+        return collection_path.name not in QUICK_FOLDERS or None
+    return None
+
+
+def pytest_collection_finish():
+    gc.freeze()  # tests and modules stay until the end: no collection of garbage has to look through them
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -64,33 +77,33 @@ def _scale(test):
 class _Watch:
     """What a quick test did that it may not, as Python itself reports it."""
 
-    def __init__(self):
-        self.on = False
-        self.seen = []
-
-    def __call__(self, event, _args):
-        if self.on and event in FORBIDDEN:
-            self.seen.append(event)
+    on = False
+    seen: ClassVar[list[str]] = []
 
 
-_WATCH = _Watch()
-sys.addaudithook(_WATCH)
+def _hear(event, _args):
+    """Python calls it for every import, file and more: it does as little as it can."""
+    if event in FORBIDDEN and _Watch.on:
+        _Watch.seen.append(event)
+
+
+sys.addaudithook(_hear)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    _WATCH.on = "quick" in item.keywords
+    _Watch.on = "quick" in item.keywords
     try:
         return (yield)
     finally:
-        _WATCH.on = False
+        _Watch.on = False
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     result = yield
-    if _WATCH.seen:
-        seen, _WATCH.seen = ", ".join(_WATCH.seen), []
+    if _Watch.seen:
+        seen, _Watch.seen = ", ".join(_Watch.seen), []
         pytest.fail(f"{seen}: a test that starts processes or opens sockets is marked `outside`")
     return result
 
@@ -98,7 +111,8 @@ def pytest_runtest_call(item):
 @pytest.fixture(scope="session", autouse=True)
 def settings_of_nobody():
     """To the program, a variable that begins with its name is a setting; the tests have read theirs by now."""
-    os.environ.pop("PENSTOCK_EXAMPLES", None)
+    for name in ("PENSTOCK_EXAMPLES", "PENSTOCK_SOAK"):
+        os.environ.pop(name, None)
 
 
 @pytest.fixture(scope="session")

@@ -6,11 +6,8 @@ import time
 import pytest
 
 from penstock.errors import ErrorKind, ProviderError
-from penstock.local import LocalServer, missing
 from penstock.providers.connect import connect
 from penstock.providers.exchange import Answered, Ask, Finish, TextDelta
-
-pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 PROVIDERS = ("llamacpp", "openai", "responses", "anthropic")
 HELLO = Ask(
@@ -19,12 +16,6 @@ HELLO = Ask(
     max_output_tokens=8,
     extra={"temperature": 0},
 )
-
-
-@pytest.fixture(scope="module")
-def server():
-    with LocalServer(context_tokens=1_024) as running:
-        yield running
 
 
 def use(server, provider, work):
@@ -36,11 +27,11 @@ def use(server, provider, work):
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_it_answers_whole_and_streamed(server, provider):
+def test_it_answers_whole_and_streamed(local_model, provider):
     async def work(model):
         return await model.answer(HELLO), [event async for event in model.stream(HELLO)]
 
-    whole, (*deltas, last) = use(server, provider, work)
+    whole, (*deltas, last) = use(local_model, provider, work)
     assert whole.text
     assert whole.finish is Finish.LENGTH
     assert whole.usage.output_tokens == 8
@@ -52,21 +43,24 @@ def test_it_answers_whole_and_streamed(server, provider):
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_it_states_its_window_and_refuses_what_does_not_fit(server, provider):
+def test_it_states_its_window_and_refuses_what_does_not_fit(local_model, provider):
     async def work(model):
         with pytest.raises(ProviderError) as caught:
             await model.answer(
-                Ask(messages=[{"role": "user", "content": "word " * 1_500}], max_output_tokens=4)
+                Ask(
+                    messages=[{"role": "user", "content": "word " * (local_model.context_tokens + 100)}],
+                    max_output_tokens=4,
+                )
             )
         return await model.window_tokens(), caught.value
 
-    window, error = use(server, provider, work)
-    assert window == 1_024
+    window, error = use(local_model, provider, work)
+    assert window == local_model.context_tokens
     assert error.failure.kind is ErrorKind.PROMPT_TOO_LONG
-    assert error.failure.window_tokens == 1_024
+    assert error.failure.window_tokens == local_model.context_tokens
 
 
-def test_a_cancelled_answer_stops_the_model(server):
+def test_a_cancelled_answer_stops_the_model(local_model):
     async def work(model):
         story = Ask(messages=[{"role": "user", "content": "Tell a long story."}], max_output_tokens=400)
         task = asyncio.create_task(model.answer(story))
@@ -77,6 +71,6 @@ def test_a_cancelled_answer_stops_the_model(server):
             await task
         return time.monotonic() - started, await model.answer(HELLO)
 
-    seconds, after = use(server, "openai", work)
+    seconds, after = use(local_model, "openai", work)
     assert seconds < 1
     assert after.text

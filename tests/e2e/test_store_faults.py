@@ -11,10 +11,12 @@ import random
 import resource
 import signal
 import stat
+import sys
 import tempfile
 import threading
 import time
 from collections import Counter
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -36,7 +38,16 @@ PROCESSES = multiprocessing.get_context("forkserver")
 
 @pytest.fixture(scope="module", autouse=True)
 def workers():
-    PROCESSES.set_forkserver_preload(["penstock.stores.sqlite", "penstock.stores.postgres", "store_writers"])
+    """Processes begin to write at once: what they need is loaded where they are forked, or most die before they write.
+
+    That process is not told where our modules are, and skips what it does not find.
+    """
+    PROCESSES.set_forkserver_preload(
+        ["pytest", "penstock.stores.sqlite", "penstock.stores.postgres", "store_writers"]
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]))
+        forkserver.ensure_running()
 
 
 @pytest.fixture

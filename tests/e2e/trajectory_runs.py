@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import signal
 import subprocess
 import time
@@ -56,13 +57,15 @@ def killed(command, is_time, seconds=60.0):
 
 def alive_in_session(leader):
     found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for path in Path("/proc").iterdir():
         try:
-            state, _, _, session = path.read_text().rpartition(")")[2].split()[:4]
+            if not path.name.isdecimal() or os.getsid(int(path.name)) != leader:
+                continue
+            state = (path / "stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
             continue
-        if int(session) == leader and state != "Z":
-            found.append(path)
+        if state != "Z":
+            found.append(path / "stat")
     return found
 
 

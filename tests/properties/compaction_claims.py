@@ -8,6 +8,7 @@ import re
 from typing import NamedTuple
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from tests.strategies.long_sessions import long_conversations, long_turns
@@ -32,6 +33,11 @@ RULE = "Never touch migrations/0042_payment.py."
 # long.
 _MORE = float(os.environ.get("PENSTOCK_EXAMPLES", "1")) > 1
 _RAISE_TO = re.compile(r"at least ([\d,]+) tokens")
+
+
+def keep_quick(*names):
+    """All dialects, of which `make quick` looks at these: for claims that cost much and depend little on the dialect."""
+    return [name if name in names else pytest.param(name, marks=pytest.mark.outside) for name in NAMES]
 
 
 def claim(examples):

@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 from benchmarks.generate import coding_session, service_session
 from benchmarks.sessions.wires import DIALECTS
-from compaction_claims import NAMES, Case, claim, is_quoted, last_request, quotable, tokens
+from compaction_claims import NAMES, Case, claim, is_quoted, keep_quick, last_request, quotable, tokens
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +30,7 @@ def session(kind, name):
 
 
 @pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", keep_quick("chat"))
 @pytest.mark.parametrize("kind", ["coding", "service"])
 def test_a_long_session_fits_every_target_between_tight_and_loose(kind, name, share):
     wires = session(kind, name)
@@ -47,7 +47,7 @@ def test_a_long_session_fits_every_target_between_tight_and_loose(kind, name, sh
             assert all(is_quoted(line, texts) for line in entry.text.split("\n"))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", keep_quick("chat"))
 @pytest.mark.parametrize("kind", ["coding", "service"])
 def test_a_larger_target_keeps_no_fewer_facts(kind, name):
     wires = session(kind, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from compaction_claims import NAMES, claim
+from compaction_claims import claim, keep_quick
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies.conversations import broken_conversations, conversations
@@ -18,7 +18,7 @@ from penstock.errors import TargetTooSmall
 from penstock.measure.tokens import tokenizer_for
 from penstock.writing.notebook import Notebook
 
-each_dialect = pytest.mark.parametrize("name", NAMES)
+each_dialect = pytest.mark.parametrize("name", keep_quick("anthropic", "chat"))
 each_kind = pytest.mark.parametrize("kind", [conversations, broken_conversations, long_conversations])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from compaction_claims import NAMES, cases, claim, decoded, last_request, spoken, told_target
+from compaction_claims import cases, claim, decoded, keep_quick, last_request, spoken, told_target
 from hypothesis import given
 from hypothesis import strategies as st
 from outline_claims import OUTLINED, DialectEngine, numbers, outline, short_segments
@@ -17,7 +17,7 @@ from penstock.writing.handoff import HandoffSection, parse_handoff
 
 __all__ = ["short_segments"]
 
-each_dialect = pytest.mark.parametrize("name", NAMES)
+each_dialect = pytest.mark.parametrize("name", keep_quick("anthropic", "chat"))
 
 
 @pytest.mark.parametrize("kind", [conversations, broken_conversations, long_conversations])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -27,17 +28,18 @@ strange = st.one_of(
 )
 
 
+@cache
+def values(leaves):
+    return st.recursive(
+        leaves,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    )
+
+
 @st.composite
 def written(draw, leaves):
     """A value as somebody's program may write it."""
-    value = draw(
-        st.recursive(
-            leaves,
-            lambda inner: (
-                st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-            ),
-        )
-    )
+    value = draw(values(leaves))
     text = json.dumps(value, ensure_ascii=draw(st.booleans()), indent=draw(st.sampled_from([None, None, 1])))
     try:
         return text.encode()

@@ -1,10 +1,12 @@
 """Hypothesis strategies for wire conversations: legal ones, and ones broken in the ways seen in the wild.
 
-Needs `hypothesis`, which Penstock itself does not: import this module from tests only.
+Needs `hypothesis`, which Penstock itself does not: import this module from tests only. Each strategy is made once:
+Hypothesis looks through every new one before it draws from it, which costs more than the drawing.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ __all__ = ["broken_conversations", "conversations", "json_values", "texts"]
 _TOOL_NAMES = ("read_file", "terminal", "grep", "写入", "apply_patch")
 
 
+@cache
 def texts(*, min_size: int = 0, max_size: int = 40) -> st.SearchStrategy[str]:
     """Words of any script, tags, quotes and line ends; no surrogates."""
     anything = st.text(st.characters(codec="utf-8"), min_size=min_size, max_size=max_size)
@@ -36,10 +39,12 @@ def texts(*, min_size: int = 0, max_size: int = 40) -> st.SearchStrategy[str]:
     return st.one_of(anything, telling)
 
 
+@cache
 def _visible() -> st.SearchStrategy[str]:
     return texts(min_size=1).filter(lambda text: not text.isspace())
 
 
+@cache
 def json_values() -> st.SearchStrategy[Any]:
     """Any JSON value, small."""
     scalar = st.one_of(st.none(), st.booleans(), st.integers(-(10**6), 10**6), texts(max_size=10))
@@ -52,6 +57,7 @@ def json_values() -> st.SearchStrategy[Any]:
     )
 
 
+@cache
 def _arguments() -> st.SearchStrategy[dict[str, Any]]:
     usual = st.sampled_from(
         [
@@ -64,10 +70,12 @@ def _arguments() -> st.SearchStrategy[dict[str, Any]]:
     return st.one_of(usual, st.dictionaries(st.sampled_from(["path", "text"]), json_values(), max_size=1))
 
 
+@cache
 def _calls() -> st.SearchStrategy[Call]:
     return st.builds(Call, st.sampled_from(_TOOL_NAMES), _arguments(), texts(), st.booleans(), st.booleans())
 
 
+@cache
 def _turns() -> st.SearchStrategy[list[Turn]]:
     rounds = st.lists(st.lists(_calls(), min_size=1, max_size=3), max_size=2)
     turn = st.builds(
@@ -83,6 +91,7 @@ def _turns() -> st.SearchStrategy[list[Turn]]:
     return st.lists(turn, min_size=1, max_size=3)
 
 
+@cache
 def conversations(dialect_name: str) -> st.SearchStrategy[list[Wire]]:
     """Legal conversations on the wire of the dialect, unknown fields and blocks included."""
     return st.builds(write, st.just(dialect_name), _turns(), st.booleans(), st.integers(0, 3))

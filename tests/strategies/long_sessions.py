@@ -1,12 +1,14 @@
 """Hypothesis strategies for conversations that are long enough to be compacted.
 
 A few small numbers are drawn, and long texts follow from them: listings, logs, JSON, prose of several scripts,
-a line without a space. So a failing example shrinks to a few numbers, and drawing one costs little.
+a line without a space. So a failing example shrinks to a few numbers, and drawing one costs little. Each strategy is
+made once, since Hypothesis looks through every new one.
 """
 
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
@@ -82,6 +84,7 @@ def _soup(seed: int, lines: int) -> str:
 _KINDS: tuple[Callable[[int, int], str], ...] = (_listing, _log, _json, _chinese, _one_line, _soup)
 
 
+@cache
 def long_texts(most_lines: int = 60) -> st.SearchStrategy[str]:
     """What a tool returns: mostly some lines, of one kind; two draws in a row may give the same text."""
     lines = st.one_of(st.integers(0, 6), st.integers(0, most_lines))
@@ -90,6 +93,7 @@ def long_texts(most_lines: int = 60) -> st.SearchStrategy[str]:
     )
 
 
+@cache
 def _arguments() -> st.SearchStrategy[dict[str, object]]:
     return st.one_of(
         st.builds(lambda n: {"path": f"src/module_{n}.py", "offset": n}, st.integers(1, 9)),
@@ -100,6 +104,7 @@ def _arguments() -> st.SearchStrategy[dict[str, object]]:
     )
 
 
+@cache
 def _requests() -> st.SearchStrategy[str]:
     short = st.sampled_from(_REQUESTS)
     strict = st.builds(lambda ask, rule: f"{ask} {rule}", short, st.sampled_from(CONSTRAINTS))
@@ -107,6 +112,7 @@ def _requests() -> st.SearchStrategy[str]:
     return st.one_of(short, short, strict, giant)
 
 
+@cache
 def long_turns(min_turns: int = 2, max_turns: int = 6) -> st.SearchStrategy[list[Turn]]:
     """Turns of an agent at work: each a request, rounds of calls with long results, and an answer."""
     calls = st.builds(

@@ -98,10 +98,12 @@ def test_service_session_is_legal_and_has_json_results():
             json.loads(message["content"])
 
 
+@pytest.mark.outside
 def test_window_is_200k():
     assert abs(generate.message_tokens(generate.window_200k()) - 200_000) <= 6_000
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize(("count", "total_bytes"), [(2_000, 3_000_000), (1_000, 1_200_000), (777, 1_500_000)])
 def test_many_messages_has_the_count_and_the_bytes(count, total_bytes):
     messages = generate.many_messages(count, total_bytes)

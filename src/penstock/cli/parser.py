@@ -6,6 +6,7 @@ Nothing of the engine is imported here, so that help and mistakes are answered a
 from __future__ import annotations
 
 import argparse
+from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock import __version__
@@ -73,8 +74,9 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"penstock: {printable(text)}; see {self.prog} --help\n")
 
 
+@cache
 def build_parser() -> argparse.ArgumentParser:
-    """Returns the parser of the whole command."""
+    """Returns the parser of the whole command, made once in a process."""
     parser = _Parser(
         prog="penstock",
         description="Keep an LLM agent's conversation inside its window without losing what matters.",

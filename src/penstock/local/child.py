@@ -22,7 +22,6 @@ __all__ = ["serve"]
 
 _PARENT_CHECK_SECONDS = 0.5
 _ERRORS_ONLY = 1
-_MOST_ANSWERED = 1_024  # tokens, where a request does not say: a small model may go on for ever, and fill its window for minutes
 
 
 def serve() -> None:
@@ -64,7 +63,7 @@ def _start(order: Order) -> Any:
     params.hostnames = ["127.0.0.1"]
     params.port = order.port
     params.n_ctx = order.context_tokens
-    params.n_predict = _MOST_ANSWERED
+    params.n_predict = order.answer_tokens
     params.n_parallel = 1  # the whole window for each request; others wait their turn
     params.cache_ram_mib = 0  # the last prompt is remembered all the same; this one would grow to 8 GiB
     for cpu in (params.cpuparams, params.cpuparams_batch):

@@ -13,6 +13,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     name: str
     context_tokens: int
+    answer_tokens: int
     threads: int
     port: int = 0
 

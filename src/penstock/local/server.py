@@ -34,8 +34,9 @@ _HEALTH_PAUSE_SECONDS = 0.05
 class LocalServer:
     """Serves a GGUF file on 127.0.0.1 from a child process while its `with` block lasts.
 
-    `model` is the file (None: the bundled model), `context_tokens` the window that is served, `threads` how many
-    work on an answer (None: half of the cores), `port` 0 any free one. It answers requests in the Chat, Responses and
+    `model` is the file (None: the bundled model), `context_tokens` the window that is served, `answer_tokens`
+    the end of an answer to a request that names none: a small model may go on for ever, and fill its window for
+    minutes. `threads` is how many work on an answer (None: half of the cores), `port` 0 any free one. It answers requests in the Chat, Responses and
     Anthropic dialects, one at a time, and takes no key.
 
     SettingsError, before anything is started, for a part that is not installed or a file that is not there.
@@ -48,14 +49,17 @@ class LocalServer:
         model: Path | None = None,
         *,
         context_tokens: int = 8_192,
+        answer_tokens: int = 1_024,
         threads: int | None = None,
         port: int = 0,
         start_seconds: float = 60.0,
     ) -> None:
         if lacking := missing(model):
             raise SettingsError(lacking)
-        if context_tokens < 1 or (threads is not None and threads < 1):
-            raise SettingsError("a local model needs a window of 1 token or more and 1 thread or more")
+        if min(context_tokens, answer_tokens) < 1 or (threads is not None and threads < 1):
+            raise SettingsError(
+                "a local model needs a window and answers of 1 token or more, and 1 thread or more"
+            )
         path = model or bundled_model()
         if path is None or not path.is_file():
             raise SettingsError(f"no model file at {path}")
@@ -67,6 +71,7 @@ class LocalServer:
             path=str(path),
             name=self.model,
             context_tokens=context_tokens,
+            answer_tokens=answer_tokens,
             threads=threads or max(1, (os.cpu_count() or 1) // 2),
             port=port,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping  # noqa: TC003 - a struct's field types are read at run time
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
@@ -192,8 +193,7 @@ def function_schema(tool: Tool) -> dict[str, Any]:
 
 def parameters_of(arguments: type[msgspec.Struct]) -> dict[str, Any]:
     """A flat JSON schema that every provider takes: no references, no null beside another type."""
-    _, components = msgspec.json.schema_components([arguments])
-    schema = components[arguments.__name__]
+    schema = _schema_of(arguments)
     properties = {name: _plain_property(given) for name, given in schema["properties"].items()}
     return {
         "type": "object",
@@ -201,6 +201,13 @@ def parameters_of(arguments: type[msgspec.Struct]) -> dict[str, Any]:
         "required": list(schema.get("required", ())),
         "additionalProperties": False,
     }
+
+
+@cache
+def _schema_of(arguments: type[msgspec.Struct]) -> dict[str, Any]:
+    _, components = msgspec.json.schema_components([arguments])
+    schema: dict[str, Any] = components[arguments.__name__]
+    return schema
 
 
 def _plain_property(given: dict[str, Any]) -> dict[str, Any]:

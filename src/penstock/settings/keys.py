@@ -81,21 +81,28 @@ def keys_of(section: type[SettingsSection]) -> tuple[Key, ...]:
 
 def sections_of(group: type[Struct]) -> Iterator[type[SettingsSection]]:
     """The sections in a group of settings, each followed by the sections inside it."""
-    for field in msgspec.structs.fields(group):
-        if _is_section(field.type):
-            yield field.type
-            yield from sections_of(field.type)
+    for _, section in _sections_in(group):
+        yield section
+        yield from sections_of(section)
 
 
 def check_sections(group: Struct) -> None:
     """Raises SettingsError where something else stands in the place of a section."""
-    for field in msgspec.structs.fields(type(group)):
-        value = getattr(group, field.name)
-        if _is_section(field.type) and not isinstance(value, field.type):
+    for name, section in _sections_in(type(group)):
+        value = getattr(group, name)
+        if not isinstance(value, section):
             raise SettingsError(
-                f"{field.type.section} is a {type(value).__name__}; allowed: {field.type.__name__} "
+                f"{section.section} is a {type(value).__name__}; allowed: {section.__name__} "
                 "(settings_from reads plain mappings)"
             )
+
+
+@cache
+def _sections_in(group: type[Struct]) -> tuple[tuple[str, type[SettingsSection]], ...]:
+    """The fields of a group that hold a section."""
+    return tuple(
+        (field.name, field.type) for field in msgspec.structs.fields(group) if _is_section(field.type)
+    )
 
 
 def _is_section(kind: Any) -> bool:

@@ -8,7 +8,7 @@ from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.settings import settings_from
 from penstock.testing import ScriptedModel
 
-__all__ = ["DIALECTS", "TALK", "agent_of", "run"]
+__all__ = ["DIALECTS", "TALK", "agent_of", "pause", "run"]
 
 DIALECTS = ("chat", "responses", "anthropic")
 TALK = "please think about the harbour and its cranes "
@@ -24,3 +24,9 @@ def agent_of(replies, store, folder, *, session_id=None, dialect="chat", values=
 
 def run(agent, text):
     return asyncio.run(agent.turn(text))
+
+
+async def pause(agent):
+    """The user reads: what is prepared beside the turns is ready afterwards."""
+    if agent.context._prepared is not None:
+        await asyncio.wait({agent.context._prepared})

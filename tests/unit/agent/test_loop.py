@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from agent_talk import DIALECTS, TALK, agent_of, run
+from agent_talk import DIALECTS, TALK, agent_of, pause, run
 
 from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.engine.contract import CompactionWish
@@ -327,7 +327,7 @@ def test_a_compaction_that_was_prepared_is_not_waited_for(store, tmp_path):
     async def go():
         for number in range(40):
             await agent.turn(f"question {number}: " + "please think about it " * 60)
-            await asyncio.sleep(0.05)
+            await pause(agent)
         await agent.aclose()
 
     asyncio.run(go())

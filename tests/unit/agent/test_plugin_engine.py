@@ -7,7 +7,7 @@ import json
 import sys
 
 import pytest
-from agent_talk import DIALECTS
+from agent_talk import DIALECTS, pause
 from tests.unit.engine.plugin_stage import LAST_TURNS, install, write_plugin
 
 from penstock.agent.assembly import AgentPlace, make_agent
@@ -198,7 +198,7 @@ def test_one_that_says_so_works_beside_the_turns(store, tmp_path, plugins):
     async def all_turns():
         for number in range(60):
             assert (await agent.turn(f"question {number}: {LONG[:1500]}")).reason == "done"
-            await asyncio.sleep(0.02)
+            await pause(agent)
         await agent.aclose()
 
     asyncio.run(all_turns())

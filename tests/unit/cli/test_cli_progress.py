@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import sys
 import threading
 
@@ -34,9 +35,9 @@ def terminal():
     os.close(opened.master)
 
 
-def work(*, failure: BaseException | None = None) -> None:
+def work(terminal: Terminal, *, failure: BaseException | None = None) -> None:
     with ProgressLine("counting", patience_seconds=0):
-        threading.Event().wait(0.3)
+        select.select([terminal.master], [], [], 10)  # until the line is there
         if failure is not None:
             raise failure
 
@@ -50,7 +51,7 @@ def test_quick_work_says_nothing(terminal, monkeypatch):
 
 def test_long_work_says_what_it_does_and_wipes_the_line(terminal, monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal.stream)
-    work()
+    work(terminal)
     shown = terminal.shown()
     assert shown.startswith("\r\x1b[Kpenstock: counting, 0 s")
     assert shown.endswith("\r\x1b[K")
@@ -59,7 +60,7 @@ def test_long_work_says_what_it_does_and_wipes_the_line(terminal, monkeypatch):
 def test_the_line_is_wiped_before_a_failure_is_told(terminal, monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal.stream)
     with pytest.raises(ValueError, match="bad"):
-        work(failure=ValueError("bad"))
+        work(terminal, failure=ValueError("bad"))
     assert terminal.shown().endswith("\r\x1b[K")
 
 
@@ -92,5 +93,5 @@ def test_a_process_without_standard_error_goes_on(monkeypatch):
 def test_an_interruption_leaves_a_clean_line(terminal, monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal.stream)
     with pytest.raises(KeyboardInterrupt):
-        work(failure=KeyboardInterrupt())
+        work(terminal, failure=KeyboardInterrupt())
     assert terminal.shown().endswith("\r\x1b[K")

@@ -74,6 +74,7 @@ def test_places_are_characters_whatever_the_text_holds():
     assert text[secret.start : secret.end] == "hunter2"
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("size", [1 << 22, (1 << 22) + 1, 9_000_000])
 def test_secrets_are_found_in_long_texts_wherever_they_stand(size: int):
     planted = " password=hunter2 "

@@ -40,7 +40,7 @@ def test_what_is_cancelled_commits_nothing_later_either(session, store):
 
         def reply(received):
             loop.call_soon_threadsafe(asked.set)
-            return Reply(PROSE, delay_seconds=0.3)
+            return Reply(PROSE, delay_seconds=0.1)
 
         slow = ScriptedModel(reply)
         work = asyncio.ensure_future(session.acompact(target_tokens=4_000, summariser=slow))
@@ -48,7 +48,7 @@ def test_what_is_cancelled_commits_nothing_later_either(session, store):
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(0.2)
 
     asyncio.run(cancelled())
     assert store.compactions(session.id) == []
