@@ -42,6 +42,7 @@ from penstock.sessions.history import SessionHistory
 from penstock.sessions.metering import CountedView, Meter, price_request
 from penstock.sessions.pins import bring_back_pinned, stands_whole
 from penstock.sessions.previews import scale_limits
+from penstock.sessions.quality import measure_qualities, read_receipt
 from penstock.sessions.results import READ_FILE, ResultKeeper
 from penstock.sessions.retention import honour_retention
 from penstock.sessions.stored_view import read_view
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from penstock.engine.summariser import Summariser
     from penstock.errors import ErrorClass
     from penstock.measure.windows import Window
+    from penstock.planning.receipt import Receipt
     from penstock.recall.history import Finding, History
     from penstock.stores.store import Store
     from penstock.stores.values import LogEntry, SessionRow, UsageRow
@@ -343,6 +345,15 @@ class Session:
         """Takes the newest compaction back; returns False where there is none."""
         self._meter.forget_report()
         return self.store.undo(self.id, time.time()) is not None
+
+    def receipts(self) -> list[Receipt]:
+        """Returns the receipts of the compactions in force, oldest first, each with what the turns since tell of it.
+
+        Receipts that another version of Penstock wrote in another form are left out.
+        """
+        qualities = measure_qualities(self.store, self.id)
+        found = [read_receipt(row, qualities[row.key]) for row in self.store.compactions(self.id)]
+        return [receipt for receipt in found if receipt is not None]
 
     def branch(self, upto: str | None = None, *, title: str = "") -> Session:
         """Returns another conversation that shares this one's log up to a handle (all of it where none is given).
