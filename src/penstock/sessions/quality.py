@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from enum import Enum
 from itertools import zip_longest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -173,10 +173,10 @@ def measure_qualities(store: Store, session_id: str) -> dict[int, LiveQuality]:
     return found
 
 
-def read_receipt(row: CompactionRow, quality: LiveQuality | None = None) -> Receipt | None:
-    """Returns the receipt of a stored compaction, with its quality; None where another version wrote it."""
+def read_receipt(stored: Mapping[str, Any], quality: LiveQuality | None = None) -> Receipt | None:
+    """Returns a stored receipt with the quality of its compaction; None where another version wrote it otherwise."""
     try:
-        receipt = msgspec.convert(dict(row.receipt), Receipt)
+        receipt = msgspec.convert(dict(stored), Receipt)
     except msgspec.ValidationError:
         return None
     return msgspec.structs.replace(receipt, quality=quality)

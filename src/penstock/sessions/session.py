@@ -352,7 +352,7 @@ class Session:
         Receipts that another version of Penstock wrote in another form are left out.
         """
         qualities = measure_qualities(self.store, self.id)
-        found = [read_receipt(row, qualities[row.key]) for row in self.store.compactions(self.id)]
+        found = [read_receipt(row.receipt, qualities[row.key]) for row in self.store.compactions(self.id)]
         return [receipt for receipt in found if receipt is not None]
 
     def branch(self, upto: str | None = None, *, title: str = "") -> Session:
