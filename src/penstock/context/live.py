@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.context.compactions import make_compaction
+from penstock.context.compactions import complete_compaction, make_compaction, note_lacking
 from penstock.context.engine_adapter import EngineAdapter
 from penstock.context.events import Compacted, Compacting, Noticed, Recovering
 from penstock.context.recovery import GiveUp, LowerCap, next_step
@@ -28,6 +28,7 @@ from penstock.conversation.message import Role
 from penstock.conversation.wire import parse_json
 from penstock.engine.contract import CompactionWish
 from penstock.engine.registry import compacts_stored_sessions
+from penstock.engine.threads import in_thread
 from penstock.errors import EngineFailure, PenstockError, ProviderError, StoreConflict, TargetTooSmall
 from penstock.planning.policy import Compact, Guard, Policy, Trigger, Wait
 from penstock.planning.pressure import Pressure
@@ -450,7 +451,10 @@ class Context:
     # Preparing.
 
     def _prepare(self) -> None:
-        self._prepared = asyncio.ensure_future(self._make(CompactionWish(), self.tokens()))
+        self._prepared = asyncio.ensure_future(self._make_beside(self.tokens()))
+
+    async def _make_beside(self, tokens: int) -> PreparedCompaction:
+        return await note_lacking(await self._make(CompactionWish(), tokens))
 
     async def _take_prepared(self, reason: str, wish: CompactionWish, tokens: int) -> PreparedCompaction:
         """Returns the compaction that was prepared, where it is what is wanted now; else one that is made now."""
@@ -462,13 +466,19 @@ class Context:
             try:
                 made = await prepared
                 if self._still_fits(made):
-                    return made
+                    return await self._complete(made)
             except PenstockError as error:
                 self._tell(Noticed("warn", f"what was being prepared failed and is made anew: {error}"))
         elif prepared is not None:
             self._dropped = prepared
         self._tell(Compacting(reason))
         return await self._make(wish, tokens)
+
+    async def _complete(self, made: PreparedCompaction) -> PreparedCompaction:
+        """Returns what was prepared with what the agent has used since, where that fits, too."""
+        later = self._logged_since(made.log_length)
+        completed = await in_thread(complete_compaction, self.session, made, later)
+        return completed if self._still_fits(completed) else made
 
     async def _make(self, wish: CompactionWish, tokens: int) -> PreparedCompaction:
         if self._dropped is not None:

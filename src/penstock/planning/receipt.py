@@ -77,7 +77,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Counts before and after, what became of the messages and of the facts in them, and what it cost.
 
     A fact is a distinct value of the conversation: kept when it still stands in the view, reachable when only
-    its original holds it, struck when a summary invented it. `cost`, in US dollars, is None where no model
+    its original holds it, struck when a summary invented it, added when it was put in last, because the agent had used it
+    while the compaction was prepared beside the work. `cost`, in US dollars, is None where no model
     was called, and where `cost_note` says why it is not known. `attempts` are the models that were asked for
     the handoff, in order, with what came of it; `summary_limits` what they might use in all. `quality` is what the turns
     since tell of it: None where it was just made, and where it is not in a store.
@@ -96,6 +97,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     facts_kept: int = 0
     facts_reachable: int = 0
     facts_struck: int = 0
+    facts_added: int = 0
     repaired: int = 0
     redacted: int = 0
     handoff_tokens: int = 0
@@ -114,13 +116,15 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     quality: LiveQuality | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the receipt as JSON; with its quality where that is known."""
+        """Returns the receipt as JSON; `facts_added` and `quality` only where there is something to tell."""
         plain = {
             **msgspec.structs.asdict(self),
             "attempts": list(self.attempts),
             "ratio": round(self.ratio, 4),
         }
         del plain["quality"]
+        if not self.facts_added:
+            del plain["facts_added"]
         return plain if self.quality is None else {**plain, "quality": self.quality.to_dict()}
 
     @property
@@ -133,6 +137,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         if self.repaired:
             lines.append(
                 f"  repaired   {pluralise(self.repaired, 'fault')} in the input, such as a call without a result"
+            )
+        if self.facts_added:
+            lines.append(
+                f"  added      {pluralise(self.facts_added, 'value')} that the agent used while this was prepared"
             )
         if self.redacted:
             lines.append(f"  redacted   {pluralise(self.redacted, 'secret')} in what was written")

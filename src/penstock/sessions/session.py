@@ -37,6 +37,7 @@ from penstock.recall.semantic import embedder_for
 from penstock.recall.tools import Budget, answer, tool_schemas
 from penstock.sessions.appending import encode_given, prepare_messages, read_given
 from penstock.sessions.branches import branch_off
+from penstock.sessions.completing import CompletionLimits, complete_draft
 from penstock.sessions.drafts import CompactionDraft, ViewBase, draft_compaction
 from penstock.sessions.history import SessionHistory
 from penstock.sessions.metering import CountedView, Meter, price_request
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from penstock.measure.windows import Window
     from penstock.planning.receipt import Receipt
     from penstock.recall.history import Finding, History
+    from penstock.sessions.completing import CompletedDraft
     from penstock.stores.store import Store
     from penstock.stores.values import LogEntry, SessionRow, UsageRow
     from penstock.writing.notebook import Notebook
@@ -315,6 +317,18 @@ class Session:
         if result.receipt.outcome == NOTHING_TO_DO:
             return None
         return draft_compaction(standing, result, self.store, self._row, self._notebook.redactor)
+
+    def complete_draft(
+        self, draft: CompactionDraft, missed: Sequence[str], target_tokens: int
+    ) -> CompletedDraft | None:
+        """Returns a draft that waits to be committed with these values of the view it was made of put in.
+
+        The view it gives takes at most `target_tokens`. None where nothing can be put in. Reads the store and writes
+        nothing.
+        """
+        book = self._notebook
+        limits = CompletionLimits(target_tokens, self.weigh, book.tokenizer.count, book.redactor.redact)
+        return complete_draft(draft, missed, self.store, self._row, limits)
 
     def commit_draft(self, draft: CompactionDraft, decision: Mapping[str, Any] | None = None) -> None:
         """Commits a draft, as `commit` does."""
