@@ -163,27 +163,58 @@ def _choose(
     room: int,
     count: Callable[[str], int],
 ) -> tuple[list[HandoffEntry], list[HandoffEntry]]:
-    """Returns the wanted entries that there is room for, and those that go on standing beside them."""
+    """Returns the wanted entries that there is room for, and what goes on standing beside them."""
     listed = list(wanted)
-    needed = hold_values(map(_say, listed)).values
-    may_go = [
-        entry
-        for entry in standing
-        if entry.label != _PEOPLE and needed.isdisjoint(hold_values([_say(entry)]).values)
-    ]
-    spare = int(_GIVES_WAY * sum(count(render_handoff([entry])) for entry in standing))
+    spare = int(_GIVES_WAY * count(render_handoff(standing)))
+    yielding = _YieldingExcerpts(standing, hold_values(map(_say, listed)).values, count)
     taken: list[HandoffEntry] = []
-    gone: set[HandoffEntry] = set()
     for entry in listed:
         cost = count(render_handoff([entry])) + 1
-        while cost > room and may_go and spare > 0:
-            gone.add(may_go[0])
-            freed = count(render_handoff([may_go.pop(0)]))
+        if cost > room + spare:
+            continue
+        while cost > room and (freed := yielding.drop_line()):
             room, spare = room + freed, spare - freed
         if cost <= room:
             taken.append(entry)
             room -= cost
-    return taken, [entry for entry in standing if entry not in gone]
+    return taken, yielding.entries
+
+
+class _YieldingExcerpts:
+    """Excerpts that give way line by line, the oldest first, each from its end.
+
+    What people said stays, and so does an excerpt with a value that is needed.
+    """
+
+    def __init__(
+        self, standing: Sequence[HandoffEntry], needed: frozenset[str], count: Callable[[str], int]
+    ) -> None:
+        self._standing = list(standing)
+        self._count = count
+        self._may_go = [
+            at
+            for at, entry in enumerate(standing)
+            if entry.label != _PEOPLE and needed.isdisjoint(hold_values([_say(entry)]).values)
+        ]
+        self._may_go.reverse()  # so that the oldest is the last
+
+    @property
+    def entries(self) -> list[HandoffEntry]:
+        """What still stands."""
+        return [entry for entry in self._standing if entry.text]
+
+    def drop_line(self) -> int:
+        """Takes one line away; returns the tokens that it took, 0 where there is none left to take."""
+        if not self._may_go:
+            return 0
+        at = self._may_go[-1]
+        entry = self._standing[at]
+        rest, _, line = entry.text.rpartition("\n")
+        self._standing[at] = msgspec.structs.replace(entry, text=rest)
+        if rest:
+            return self._count(line) + 1
+        self._may_go.pop()
+        return self._count(render_handoff([entry]))
 
 
 def _quote_originals(

@@ -150,6 +150,11 @@ def test_older_excerpts_give_way_and_the_target_does_not(store):
     assert done.view_tokens <= made.view_tokens
     texts = [piece.summary.text for piece in done.draft.compaction.pieces if isinstance(piece, Handoff)]
     assert used[-1] in texts[0]  # the last one used comes first
+    before = [piece.summary.text for piece in made.draft.compaction.pieces if isinstance(piece, Handoff)]
+    gone = set(before[0].splitlines()) - set(texts[0].splitlines())
+    assert 0 < sum(map(len, gone)) < 0.12 * len(before[0])
+    people = [[entry for entry in parse_handoff(text) if entry.label == "user"] for text in (*before, *texts)]
+    assert people[0] == people[1]
 
 
 def test_a_list_of_another_engine_stays_as_it_is(store):
