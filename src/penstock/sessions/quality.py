@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from penstock.conversation.dialects import decode_all, dialect_named
-from penstock.conversation.message import Image, Role, Text, ToolCall, ToolResult
+from penstock.conversation.message import Image, Message, Role, Text, ToolCall, ToolResult
 from penstock.conversation.view import Kept, as_message
 from penstock.conversation.wire import parse_json
 from penstock.errors import StoreError
@@ -31,9 +31,9 @@ from penstock.writing.values import PHRASE, tokens_of, values_in_phrase, values_
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from penstock.conversation.message import Message, Part
+    from penstock.conversation.message import Part
     from penstock.stores.store import Store
-    from penstock.stores.values import CompactionRow, LogEntry
+    from penstock.stores.values import CompactionRow
 
 __all__ = [
     "HeldValues",
@@ -195,12 +195,18 @@ def _keep(store: Store, name: str, quality: LiveQuality) -> None:
 
 
 class _HeardLog:
-    """The whole log of a conversation, as it was said."""
+    """The whole log of a conversation, as it was said. What a damaged store lacks of it says nothing."""
 
     def __init__(self, store: Store, session_id: str) -> None:
         dialect = dialect_named(store.session(session_id).dialect)
-        self.entries: Sequence[LogEntry] = store.read_from(session_id, 0)
-        self.messages = decode_all(dialect, [parse_json(entry.raw) for entry in self.entries])
+        entries = store.read_from(session_id, 0)
+        length = store.log_tip(session_id).length
+        self.messages = [Message(Role.SYSTEM, ())] * length
+        self._created = [0.0] * length
+        for entry, message in zip(
+            entries, decode_all(dialect, [parse_json(one.raw) for one in entries]), strict=True
+        ):
+            self.messages[entry.position], self._created[entry.position] = message, entry.created
         self.spoken = list(hear_messages(self.messages))
         self.held = [hold_values(heard) for heard in self.spoken]
         self._first: dict[str, int] = {}
@@ -216,8 +222,8 @@ class _HeardLog:
 
     def position_at(self, moment: float, first: int) -> int:
         """Returns the position from `first` on at which the log stood at that moment."""
-        later = (place for place in range(first, len(self.entries)) if self.entries[place].created >= moment)
-        return next(later, len(self.entries))
+        later = (place for place in range(first, len(self._created)) if self._created[place] >= moment)
+        return next(later, len(self._created))
 
 
 class _Way(Enum):
@@ -281,7 +287,7 @@ def _judge(row: CompactionRow, log: _HeardLog, end: float | None) -> LiveQuality
     """Counts the first use of each earlier value by how the agent came by it, until `end`."""
     # It may have been prepared while the agent went on: until it was put in place, the agent had another view.
     start = log.position_at(row.created, row.compaction.length)
-    until = len(log.entries) if end is None else log.position_at(end, start)
+    until = len(log.messages) if end is None else log.position_at(end, start)
     view, since = _SentView(row, log, start), _Since()
     ways: Counter[_Way] = Counter()
     judged: set[str] = set()

@@ -276,6 +276,14 @@ def test_a_settled_answer_needs_no_log(store, monkeypatch):
     assert measure_qualities(store, session.id) == found
 
 
+@pytest.mark.parametrize("table", ["entries", "messages"])
+def test_what_a_damaged_store_lacks_says_nothing(store, table):
+    session = follow(store, agent("I use port 48013 in artefacts_blue."), handoff="port 48013")
+    with store.database.writing() as do:
+        do.run(f"DELETE FROM {table} WHERE {'position = 2' if table == 'entries' else 'key = 3'}")
+    assert only(session) == LiveQuality(in_view=1, in_handoff=1, answers=1)
+
+
 def test_it_is_deleted_with_its_conversation(store):
     session = follow(store, *(agent(f"step {n}") for n in range(31)))
     (key,) = measure_qualities(store, session.id)
