@@ -47,9 +47,8 @@ __all__ = [
 ]
 
 _ANSWERS = 30  # messages of the agent: what it needs later than that says little about one compaction
-_NOTE = (
-    "quality of a compaction, 1"  # the number changes with what is counted: older answers are then made anew
-)
+# The number changes with what is counted: what was kept under another one is then counted anew.
+_NOTE = "quality of a compaction, 1"
 _SHORTEST_VALUE = 4  # characters: shorter ones say nothing by themselves
 _QUESTION_MARKS = "?？؟"  # also those of Chinese and Arabic
 
