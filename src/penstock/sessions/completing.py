@@ -210,6 +210,7 @@ class _YieldingExcerpts:
         at = self._may_go[-1]
         entry = self._standing[at]
         rest, _, line = entry.text.rpartition("\n")
+        rest = rest.rstrip("\n")  # a blank line sets places apart: none is left at the end
         self._standing[at] = msgspec.structs.replace(entry, text=rest)
         if rest:
             return self._count(line) + 1
