@@ -89,7 +89,7 @@ def complete_draft(
     """Returns the draft with these values put in, the first ones first.
 
     Lines of the originals that hold them go into the handoff; where there is no room, some of the oldest excerpts of
-    tools and of the agent give way. A draft without a handoff gets messages back that it had shortened. The view keeps
+    tools and of the agent give way; nodes of an outline do not. A draft without a handoff gets messages back that it had shortened. The view keeps
     its order and its roles, and stays within the target. None where nothing can be put in: another engine wrote the
     handoff, redaction takes the values away, or there is no room even so.
     """

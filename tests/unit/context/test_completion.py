@@ -17,6 +17,7 @@ from penstock.conversation.message import ToolResult
 from penstock.conversation.rules import check
 from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten
 from penstock.engine.registry import engine_named
+from penstock.lossless.outline import parse_outline
 from penstock.sessions.completing import find_lacking
 from penstock.sessions.drafts import CompactionDraft
 from penstock.sessions.stored_view import read_view
@@ -62,17 +63,31 @@ class Prepared:
         self.made = await self.context._prepared
         self.lost = [n for n, crane in CRANES.items() if crane in self.made.lacking]
 
+    def give_room(self, tokens):
+        """Has the target of what was prepared leave so many tokens, as engines may or may not."""
+        target = self.made.view_tokens + tokens
+        self.made = replace(self.made, receipt=replace(self.made.receipt, target_tokens=target))
+
     def put_in_place(self, *later):
         self.context.append(list(later))
-        done = asyncio.run(self.context.compact("it is time", self.context.tokens()))
+
+        async def go():
+            self.context._prepared = asyncio.get_running_loop().create_future()
+            self.context._prepared.set_result(self.made)
+            return await self.context.compact("it is time", self.context.tokens())
+
+        done = asyncio.run(go())
         assert done is not None
         assert self.context.session.view() == self.context.view
         return done
 
     @property
     def handoff(self):
-        pieces = self.context.session.store.newest_compaction(self.context.session.id).compaction.pieces
-        return next(piece for piece in pieces if isinstance(piece, Handoff)).summary.text
+        return handoff_in(self.context.session.store.newest_compaction(self.context.session.id))
+
+
+def handoff_in(record):
+    return next(piece for piece in record.compaction.pieces if isinstance(piece, Handoff)).summary.text
 
 
 def call(name, number, **arguments):
@@ -88,11 +103,14 @@ def result(number, text="done"):
 @pytest.mark.parametrize("engine", ["compressor", "lossless"])
 def test_the_line_of_a_value_that_the_agent_used_since_is_put_in(store, engine):
     prepared = Prepared(store, engine)
+    prepared.give_room(100)
+    nodes = parse_outline(handoff_in(prepared.made.draft))
     lost = prepared.lost[len(prepared.lost) // 2]
     done = prepared.put_in_place(call("terminal", 2, command=f"stop {CRANES[lost]}"), result(2))
     entries = [entry for entry in parse_handoff(prepared.handoff) if CRANES[lost] in entry.text]
     line = f"berth {lost} is served by {CRANES[lost]}"
     assert [(entry.number, entry.label, entry.text) for entry in entries] == [(5, "read_file", line)]
+    assert parse_outline(prepared.handoff) == nodes
     assert done.receipt.facts_added == 1
     assert done.receipt.tokens_after == done.view_tokens <= done.receipt.target_tokens
     assert "added      1 value that the agent used while this was prepared" in str(done.receipt)
@@ -141,19 +159,18 @@ def test_older_excerpts_give_way_and_the_target_does_not(store):
     """With no token to spare, what is in use takes the place of the oldest excerpts, as far as that may go."""
     prepared = Prepared(store)
     context = prepared.context
-    tight = replace(prepared.made.receipt, target_tokens=prepared.made.view_tokens)
-    made = replace(prepared.made, receipt=tight)
+    prepared.give_room(0)
+    made = prepared.made
     used = [CRANES[n] for n in prepared.lost[::40]]
     context.append([call("terminal", 2, command=" ".join(used)), result(2)])
     done = complete_compaction(context.session, made, context._logged_since(made.log_length))
     assert 0 < done.receipt.facts_added <= len(used)
     assert done.view_tokens <= made.view_tokens
-    texts = [piece.summary.text for piece in done.draft.compaction.pieces if isinstance(piece, Handoff)]
-    assert used[-1] in texts[0]  # the last one used comes first
-    before = [piece.summary.text for piece in made.draft.compaction.pieces if isinstance(piece, Handoff)]
-    gone = set(before[0].splitlines()) - set(texts[0].splitlines())
-    assert 0 < sum(map(len, gone)) < 0.12 * len(before[0])
-    people = [[entry for entry in parse_handoff(text) if entry.label == "user"] for text in (*before, *texts)]
+    before, after = handoff_in(made.draft), handoff_in(done.draft)
+    assert used[-1] in after  # the last one used comes first
+    gone = set(before.splitlines()) - set(after.splitlines())
+    assert 0 < sum(map(len, gone)) < 0.12 * len(before)
+    people = [[entry for entry in parse_handoff(text) if entry.label == "user"] for text in (before, after)]
     assert people[0] == people[1]
 
 
