@@ -14,15 +14,16 @@ from penstock.conversation.handles import name_message
 from penstock.conversation.message import Role, Text
 from penstock.conversation.wire import parse_json
 from penstock.errors import UnknownSession
-from penstock.planning.receipt import Receipt
 from penstock.sessions.branches import TAKEN_OVER
 from penstock.sessions.exporting import read_view_bytes
+from penstock.sessions.quality import measure_qualities, read_receipt
 from penstock.sessions.session import Session
 from penstock.stores.values import COMPRESSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from penstock.planning.receipt import LiveQuality
     from penstock.recall.embedding import Embedder
     from penstock.recall.history import Finding, HistoryPlace
     from penstock.recall.ranking import Wish
@@ -154,20 +155,20 @@ def _read_first_words(store: Store, tip: SessionRow) -> str:
 
 
 class CompactionAccount(msgspec.Struct, frozen=True):
-    """A compaction: its receipt, why it was made, what it cost and what it has saved since."""
+    """A compaction: its receipt, why it was made, what it cost, what it has saved since and how good it was."""
 
     session: str
     created: float
     undone: float | None
     receipt: Mapping[str, Any]
     totals: CompactionTotals
+    quality: LiveQuality
 
     @property
     def headline(self) -> str:
         """Returns the receipt in one line."""
-        try:
-            receipt = msgspec.convert(dict(self.receipt), Receipt)
-        except msgspec.ValidationError:  # written by another version
+        receipt = read_receipt(self.receipt)
+        if receipt is None:
             return "a compaction whose receipt cannot be read"
         return str(receipt).splitlines()[0]
 
@@ -188,7 +189,7 @@ class CompactionAccount(msgspec.Struct, frozen=True):
             "session": self.session,
             "created": self.created,
             "undone": self.undone,
-            "receipt": dict(self.receipt),
+            "receipt": {**self.receipt, "quality": self.quality.to_dict()},
         }
 
 
@@ -242,11 +243,14 @@ def describe_conversation(store: Store, tip: SessionRow, *, facts: bool = False)
     lineage = _trace_lineage(store, tip)
     children = [child for row in lineage for child in store.children(row.id)]
     entries = store.read_from(tip.id, 0)
-    requests = store.usage(session_id=tip.id)
+    requests, qualities = store.usage(session_id=tip.id), measure_qualities(store, tip.id)
     return ConversationAccount(
         lineage=lineage,
         relatives=[row for row in children if row.kind != COMPRESSION],
-        compactions=[_describe_compaction(row, requests) for row in store.compactions(tip.id, undone=True)],
+        compactions=[
+            _describe_compaction(row, requests, qualities[row.key])
+            for row in store.compactions(tip.id, undone=True)
+        ],
         pins=sorted(store.pins(tip.id)),
         title=make_title(store, tip, _last_title(lineage)),
         log_messages=len(entries),
@@ -275,13 +279,16 @@ def read_handle(store: Store, tip: SessionRow, handle: str) -> tuple[HistoryPlac
     return history.describe(handle), history.text(handle)
 
 
-def _describe_compaction(row: CompactionRow, requests: Sequence[UsageRow]) -> CompactionAccount:
+def _describe_compaction(
+    row: CompactionRow, requests: Sequence[UsageRow], quality: LiveQuality
+) -> CompactionAccount:
     return CompactionAccount(
         session=row.session,
         created=row.created,
         undone=row.undone,
         receipt=row.receipt,
         totals=sum_compactions([row], requests),
+        quality=quality,
     )
 
 

@@ -15,6 +15,8 @@ from penstock.accounts.spending import (
     sum_compactions,
     sum_requests,
 )
+from penstock.planning.receipt import LiveQuality
+from penstock.sessions.quality import measure_qualities
 
 if TYPE_CHECKING:
     from penstock.stores.store import Store
@@ -63,6 +65,8 @@ class Insights(msgspec.Struct, frozen=True):
     models: dict[str, Spending]
     per_day: dict[str, Spending]
     compactions: CompactionTotals
+    quality: LiveQuality
+    """How the agents came by the earlier values that they used after those compactions."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns it as JSON."""
@@ -72,7 +76,10 @@ class Insights(msgspec.Struct, frozen=True):
             "total": self.total.to_dict(),
             "models": {name: spending.to_dict() for name, spending in self.models.items()},
             "per_day": {day: spending.to_dict() for day, spending in self.per_day.items()},
-            "compactions": msgspec.structs.asdict(self.compactions),
+            "compactions": {
+                **msgspec.structs.asdict(self.compactions),
+                "quality": self.quality.to_dict(),
+            },
         }
 
 
@@ -80,7 +87,7 @@ def report_insights(store: Store, days: int, now: float) -> Insights:
     """Returns what happened in the last `days` days before `now`."""
     since = now - days * _DAY_SECONDS
     rows = store.usage(since=since)
-    used, compactions = 0, CompactionTotals()
+    used, compactions, quality = 0, CompactionTotals(), LiveQuality(settled=True)
     for conversation in iterate_conversations(store):
         if conversation.updated < since:
             break
@@ -89,6 +96,8 @@ def report_insights(store: Store, days: int, now: float) -> Insights:
         if made:
             requests = store.usage(session_id=conversation.tip.id, since=since)
             compactions += sum_compactions(made, requests)
+            found = measure_qualities(store, conversation.tip.id)
+            quality = sum((found[row.key] for row in made), quality)
     return Insights(
         days=days,
         conversations=used,
@@ -96,4 +105,5 @@ def report_insights(store: Store, days: int, now: float) -> Insights:
         models=group_requests(rows, lambda row: row.model),
         per_day=group_requests(rows, lambda row: time.strftime("%Y-%m-%d", time.localtime(row.at))),
         compactions=compactions,
+        quality=quality,
     )

@@ -15,7 +15,7 @@ from penstock.accounts.conversations import (
     read_handle,
 )
 from penstock.accounts.display import SHORT_ID_CHARS, format_money, format_time, redact, shorten_count
-from penstock.cli.screen import Screen, align, clip, drop_columns, printable, screen_of
+from penstock.cli.screen import Screen, align, clip, drop_columns, printable, screen_of, wrap
 from penstock.cli.stored import open_store_of
 from penstock.conversation.handles import name_message
 from penstock.measure.wording import pluralise
@@ -35,6 +35,7 @@ __all__ = ["list_lines", "run_list", "run_show", "show_lines"]
 _PLAIN_COLUMNS = 80  # where the output is no terminal
 _LEAST_TITLE_COLUMNS = 10
 _HEADINGS = ["id", "last used", "msgs", "tokens", "comp", "cost", "title"]
+_UNDER_TIME = 20  # columns: where what stands behind a moment begins
 _DROPPED_FIRST = (4, 5, 2, 3)  # columns of the list that go where it is too narrow for all
 
 
@@ -138,6 +139,8 @@ def show_lines(found: ConversationAccount, screen: Screen) -> Iterator[str]:
         source = f", taken over from session {printable(one.taken_over_from)}" if one.taken_over_from else ""
         undone = f", undone {format_time(one.undone)}" if one.undone is not None else ""
         yield f"  {format_time(one.created)}  {one.headline}{source}{undone}"
+        if one.quality.answers:
+            yield from wrap(f"{' ' * _UNDER_TIME}{one.quality}", screen.columns, _UNDER_TIME)
     yield from _fact_lines(found.facts, screen)
     for kind, heading in ((SUBAGENT, "sub-agents"), ("branch", "branches")):
         related = [row for row in found.relatives if row.kind == kind]

@@ -1,4 +1,4 @@
-"""`penstock usage` and `penstock insights`: what requests used and cost, and what compaction cost and saved."""
+"""`penstock usage` and `penstock insights`: what requests used and cost, and what compaction cost, saved and kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.accounts.conversations import find_conversation
 from penstock.accounts.display import format_money
 from penstock.accounts.usage import report_insights, report_usage
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import Screen, align, drop_columns, printable, screen_of
+from penstock.cli.screen import Screen, align, drop_columns, printable, screen_of, wrap
 from penstock.cli.stored import open_store_of
 from penstock.measure.wording import pluralise
 
@@ -76,6 +76,8 @@ def insight_lines(found: Insights, screen: Screen) -> Iterator[str]:
         yield "no requests are on record"
     yield ""
     yield from savings_lines(found.compactions, screen)
+    if found.quality.answers:
+        yield from wrap(f"  since  {found.quality}", screen.columns, indent=9)
 
 
 def spending_table(

@@ -21,6 +21,7 @@ from penstock.conversation.wire import encode_wire
 from penstock.engine.threads import in_thread
 from penstock.planning.receipt import COMPACTED, NOTHING_TO_DO, Receipt
 from penstock.recall.originals import write_original
+from penstock.sessions.completing import find_lacking, find_missed
 from penstock.sessions.drafts import CompactionDraft
 from penstock.sessions.pins import bring_back_pinned
 from penstock.sessions.stored_view import read_view
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
     from penstock.context.engine_adapter import EngineAdapter
     from penstock.conversation.dialects import Dialect
     from penstock.conversation.opening import SentMessage
-    from penstock.conversation.view import Piece
+    from penstock.conversation.view import Piece, ViewMessage
     from penstock.engine.contract import CompactionWish
     from penstock.sessions.session import Session
     from penstock.sessions.stored_view import StoredView, ViewBase
 
-__all__ = ["PreparedCompaction", "make_compaction"]
+__all__ = ["PreparedCompaction", "complete_compaction", "make_compaction", "note_lacking"]
 
 
 class PreparedCompaction(msgspec.Struct, frozen=True, eq=False):
@@ -51,6 +52,8 @@ class PreparedCompaction(msgspec.Struct, frozen=True, eq=False):
     """Length of the log when it was made."""
     pins: frozenset[int]
     """Positions of the messages that were pinned then."""
+    lacking: frozenset[str] = frozenset()
+    """Values of the view it was made of that its own view lacks; only noted of one that is put in place later."""
 
 
 async def make_compaction(
@@ -78,6 +81,36 @@ async def make_compaction(
     made = await asyncio.to_thread(adapter.compress, [one.wire for one in given], request_tokens, wish.focus)
     seconds = time.monotonic() - started
     return await in_thread(_draft_list, session, adapter, base, given, made, wish, pins, seconds)
+
+
+async def note_lacking(made: PreparedCompaction) -> PreparedCompaction:
+    """Returns the compaction with the values that it lacks, for one that is put in place later."""
+    if made.draft is None:
+        return made
+    return msgspec.structs.replace(made, lacking=await in_thread(find_lacking, made.draft))
+
+
+def complete_compaction(
+    session: Session, made: PreparedCompaction, later: Sequence[ViewMessage]
+) -> PreparedCompaction:
+    """Puts in what the agent has used since it was prepared and the compaction lacks. `later` was logged since."""
+    if made.draft is None:
+        return made
+    missed = find_missed(later, made.lacking, session.row.dialect)
+    done = session.complete_draft(made.draft, missed, made.receipt.target_tokens) if missed else None
+    if done is None:
+        return made
+    old, grown = made.receipt, done.view_tokens - made.view_tokens
+    receipt = msgspec.structs.replace(
+        old,
+        tokens_after=old.tokens_after + grown,
+        handoff_tokens=max(0, old.handoff_tokens + grown),
+        facts_kept=max(0, old.facts_kept + done.facts_gained),
+        facts_reachable=max(0, old.facts_reachable - done.facts_gained),
+        facts_added=done.facts_added,
+    )
+    draft = msgspec.structs.replace(done.draft, receipt=receipt.to_dict())
+    return msgspec.structs.replace(made, receipt=receipt, draft=draft, view_tokens=done.view_tokens)
 
 
 def _draft_list(  # noqa: PLR0913, PLR0917  # one caller, beside it

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.context.compactions import make_compaction
+from penstock.context.compactions import complete_compaction, make_compaction, note_lacking
 from penstock.context.engine_adapter import EngineAdapter
 from penstock.context.events import Compacted, Compacting, Noticed, Recovering
 from penstock.context.recovery import GiveUp, LowerCap, next_step
@@ -29,6 +29,7 @@ from penstock.conversation.wire import parse_json
 from penstock.engine.compress import run_sync
 from penstock.engine.contract import CompactionWish
 from penstock.engine.registry import compacts_stored_sessions
+from penstock.engine.threads import in_thread
 from penstock.errors import EngineFailure, PenstockError, ProviderError, StoreConflict, TargetTooSmall
 from penstock.planning.policy import Compact, Guard, Policy, Trigger, Wait
 from penstock.planning.pressure import Pressure
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from penstock.context.bookkeeping import Bookkeeper
     from penstock.context.compactions import PreparedCompaction
     from penstock.context.events import ContextEvent
+    from penstock.conversation.view import ViewMessage
     from penstock.engine.contract import ContextEngine
     from penstock.measure.usage import Usage
     from penstock.planning.economics import Weighed
@@ -99,8 +101,7 @@ class Context:
         self.bookkeeper: Bookkeeper | None = None
         self.before_compaction: Callable[[Sequence[NewFact]], None] = _do_nothing
         self.on_boundary: Callable[[], None] = _do_nothing
-        self.view: list[Any] = []
-        self._raws: list[bytes] = []  # the same messages as they are logged, byte for byte
+        self._messages: list[ViewMessage] = []
         self.prefix_end: int | None = None  # how many messages of the view the last compaction has settled
         self._tell = tell
         self._adapter = EngineAdapter(engine, session.row.dialect)
@@ -117,19 +118,22 @@ class Context:
 
     # What is sent, and how much it is.
 
+    @property
+    def view(self) -> list[Any]:
+        """The messages of the next request."""
+        return [message.wire for message in self._messages]
+
     def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> None:
         """Logs messages, and sends them from now on. With `keep_results`, large tool results are kept in the store."""
         logged = self.session.log_messages(messages, keep_results=keep_results)
-        added = [message.wire for message in logged]
-        self.view += added
-        self._raws += [message.raw for message in logged]
-        self._counted += self.session.weigh(added)
+        self._messages += logged
+        self._counted += self._weigh(logged)
 
     def restore_bytes(self, messages: Sequence[Any]) -> list[Any]:
         """Returns the messages of a request; those that are still the objects of the view go out as they were logged."""
         return [
-            raw if message is logged else message
-            for message, logged, raw in zip(messages, self.view, self._raws, strict=True)
+            logged.raw if message is logged.wire else message
+            for message, logged in zip(messages, self._messages, strict=True)
         ]
 
     def catch_up(self) -> bool:
@@ -448,7 +452,10 @@ class Context:
     # Preparing.
 
     def _prepare(self) -> None:
-        self._prepared = asyncio.ensure_future(self._make(CompactionWish(), self.tokens()))
+        self._prepared = asyncio.ensure_future(self._make_beside(self.tokens()))
+
+    async def _make_beside(self, tokens: int) -> PreparedCompaction:
+        return await note_lacking(await self._make(CompactionWish(), tokens))
 
     async def _take_prepared(self, reason: str, wish: CompactionWish, tokens: int) -> PreparedCompaction:
         """Returns the compaction that was prepared, where it is what is wanted now; else one that is made now."""
@@ -460,13 +467,19 @@ class Context:
             try:
                 made = await prepared
                 if self._still_fits(made):
-                    return made
+                    return await self._complete(made)
             except PenstockError as error:
                 self._tell(Noticed("warn", f"what was being prepared failed and is made anew: {error}"))
         elif prepared is not None:
             self._dropped = prepared
         self._tell(Compacting(reason))
         return await self._make(wish, tokens)
+
+    async def _complete(self, made: PreparedCompaction) -> PreparedCompaction:
+        """Returns what was prepared with what the agent has used since, where that fits, too."""
+        later = self._logged_since(made.log_length)
+        completed = await in_thread(complete_compaction, self.session, made, later)
+        return completed if self._still_fits(completed) else made
 
     async def _make(self, wish: CompactionWish, tokens: int) -> PreparedCompaction:
         if self._dropped is not None:
@@ -480,9 +493,16 @@ class Context:
             return False
         if made.draft is None:
             return len(self.session) == made.log_length
-        later = self.view[len(self.view) - (len(self.session) - made.log_length) :]
-        counted = made.view_tokens + self.session.weigh(later) + self.outside_tokens
+        later = self._logged_since(made.log_length)
+        counted = made.view_tokens + self._weigh(later) + self.outside_tokens
         return counted < _FITS * self.engine.threshold_tokens
+
+    def _logged_since(self, length: int) -> list[ViewMessage]:
+        """Returns the messages of the view that were logged since the log was so long."""
+        return self._messages[len(self._messages) - (len(self.session) - length) :]
+
+    def _weigh(self, messages: Sequence[ViewMessage]) -> int:
+        return self.session.weigh([message.wire for message in messages])
 
     def _drop_prepared(self) -> None:
         if self._prepared is not None:
@@ -493,26 +513,21 @@ class Context:
 
     def _take(self, draft: CompactionDraft, tokens: int) -> None:
         """The view of a compaction that was committed, and behind it what was said since it was begun."""
-        since = len(self.session) - draft.base.tip.length
+        later = self._logged_since(draft.base.tip.length)
         if self.session.is_behind():  # another process has said something: what is sent is what is logged
             self.session.refresh()
             self._load()
             return
-        first = len(self.view) - since
-        later = self.view[first:]
-        self.view = [*draft.wires, *later]
-        self._raws = [*(message.raw for message in draft.messages), *self._raws[first:]]
-        self._counted = tokens + self.session.weigh(later)
-        self.prefix_end = len(draft.wires)
+        self._messages = [*draft.messages, *later]
+        self._counted = tokens + self._weigh(later)
+        self.prefix_end = len(draft.messages)
 
     def _load(self) -> None:
         standing = self.session.standing()
         self.prefix_end = standing.prefix_end or None
         # What a killed process left broken in the middle of the log is mended in the view, as in `Session.view`.
-        sent = standing.view.mend()
-        self.view = [message.wire for message in sent]
-        self._raws = [message.raw for message in sent]
-        self._counted = self.session.weigh(self.view)
+        self._messages = standing.view.mend()
+        self._counted = self._weigh(self._messages)
 
     def _leave_to_memory(self, facts: Sequence[NewFact]) -> None:
         """Lets memory keep what leaves the view. That this fails is no reason to keep it in the view."""

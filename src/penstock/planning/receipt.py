@@ -8,20 +8,80 @@ import msgspec
 
 from penstock.measure.wording import pluralise
 
-__all__ = ["ALL_STRUCK", "COMPACTED", "DEGRADED", "NOTHING_TO_DO", "Outcome", "Receipt"]
+__all__ = ["ALL_STRUCK", "COMPACTED", "DEGRADED", "NOTHING_TO_DO", "LiveQuality", "Outcome", "Receipt"]
 
 Outcome = str
 COMPACTED, NOTHING_TO_DO, DEGRADED = "compacted", "nothing_to_do", "degraded"
 ALL_STRUCK = "all that the model wrote was struck; excerpts and facts stand in its place"
 
 
+class LiveQuality(msgspec.Struct, frozen=True, kw_only=True):
+    """How the agent came by the earlier values that it used in the turns after a compaction.
+
+    An earlier value is one that was said before the compaction was put in place; each counts once, at its first use.
+    """
+
+    in_view: int = 0
+    """Values that stood in the view when the agent went on."""
+    in_handoff: int = 0
+    """Those of them that stood only in what was written for the view: the handoff, stubs, shortened messages."""
+    recalled: int = 0
+    """Values that a recall tool brought back."""
+    read_again: int = 0
+    """Values that the result of another tool brought back."""
+    asked_again: int = 0
+    """Values that the person told again after the agent had asked."""
+    otherwise: int = 0
+    """Values that nothing since had brought: from the system prompt, or put together by the agent."""
+    answers: int = 0
+    """Messages of the agent that were looked at."""
+    settled: bool = False
+    """True where no later turn can change it: the next compaction was made, or enough turns have followed."""
+
+    @property
+    def used(self) -> int:
+        """The earlier values that the agent used."""
+        return self.in_view + self.recalled + self.read_again + self.asked_again + self.otherwise
+
+    def __add__(self, other: LiveQuality) -> LiveQuality:
+        names = self.__struct_fields__[:-1]
+        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return LiveQuality(**sums, settled=self.settled and other.settled)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns it as JSON."""
+        return {"used": self.used, **msgspec.structs.asdict(self)}
+
+    def __str__(self) -> str:
+        if not self.answers:
+            return "The agent has not gone on since."
+        if not self.used:
+            return "The agent used no earlier value next."
+        told = [
+            (self.in_view, "stood in the view"),
+            (self.recalled, "came back by recall"),
+            (self.read_again, "was read again" if self.read_again == 1 else "were read again"),
+            (
+                self.asked_again,
+                f"{'was' if self.asked_again == 1 else 'were'} asked of the person again",
+            ),
+            (self.otherwise, "came from elsewhere"),
+        ]
+        parts = [f"{count:,} {what}" for count, what in told if count]
+        if self.in_handoff:
+            parts[0] += f" ({self.in_handoff:,} only in the handoff)"
+        return f"Of {pluralise(self.used, 'earlier value')} the agent used next, {', '.join(parts)}."
+
+
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Counts before and after, what became of the messages and of the facts in them, and what it cost.
 
     A fact is a distinct value of the conversation: kept when it still stands in the view, reachable when only
-    its original holds it, struck when a summary invented it. `cost`, in US dollars, is None where no model
+    its original holds it, struck when a summary invented it, added when it was put in last, because the agent had used it
+    while the compaction was prepared beside the work. `cost`, in US dollars, is None where no model
     was called, and where `cost_note` says why it is not known. `attempts` are the models that were asked for
-    the handoff, in order, with what came of it; `summary_limits` what they might use in all.
+    the handoff, in order, with what came of it; `summary_limits` what they might use in all. `quality` is what the turns
+    since tell of it: None where it was just made, and where it is not in a store.
     """
 
     outcome: Outcome
@@ -37,6 +97,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     facts_kept: int = 0
     facts_reachable: int = 0
     facts_struck: int = 0
+    facts_added: int = 0
     repaired: int = 0
     redacted: int = 0
     handoff_tokens: int = 0
@@ -52,11 +113,19 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     tokenizer: str = ""
     dialect: str = ""
+    quality: LiveQuality | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the receipt as JSON."""
-        plain = {**msgspec.structs.asdict(self), "attempts": list(self.attempts)}
-        return {**plain, "ratio": round(self.ratio, 4)}
+        """Returns the receipt as JSON; `facts_added` and `quality` only where there is something to tell."""
+        plain = {
+            **msgspec.structs.asdict(self),
+            "attempts": list(self.attempts),
+            "ratio": round(self.ratio, 4),
+        }
+        del plain["quality"]
+        if not self.facts_added:
+            del plain["facts_added"]
+        return plain if self.quality is None else {**plain, "quality": self.quality.to_dict()}
 
     @property
     def ratio(self) -> float:
@@ -69,10 +138,16 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
             lines.append(
                 f"  repaired   {pluralise(self.repaired, 'fault')} in the input, such as a call without a result"
             )
+        if self.facts_added:
+            lines.append(
+                f"  added      {pluralise(self.facts_added, 'value')} that the agent used while this was prepared"
+            )
         if self.redacted:
             lines.append(f"  redacted   {pluralise(self.redacted, 'secret')} in what was written")
         if self.outcome != NOTHING_TO_DO and self.reason:
             lines.append(f"  {'degraded' if self.outcome == DEGRADED else 'note':10} {self.reason}")
+        if self.quality is not None:
+            lines.append(f"  since      {self.quality}")
         if self.tokens_after > self.tokens_before:
             lines.append(
                 "  note       fewer messages but more tokens: the handoff is longer than what it replaced"

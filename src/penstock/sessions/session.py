@@ -37,11 +37,13 @@ from penstock.recall.semantic import embedder_for
 from penstock.recall.tools import Budget, answer, tool_schemas
 from penstock.sessions.appending import encode_given, prepare_messages, read_given
 from penstock.sessions.branches import branch_off
+from penstock.sessions.completing import CompletionLimits, complete_draft
 from penstock.sessions.drafts import CompactionDraft, draft_compaction
 from penstock.sessions.history import SessionHistory
 from penstock.sessions.metering import CountedView, Meter, price_request
 from penstock.sessions.pins import stands_whole
 from penstock.sessions.previews import scale_limits
+from penstock.sessions.quality import measure_qualities, read_receipt
 from penstock.sessions.results import READ_FILE, ResultKeeper
 from penstock.sessions.retention import honour_retention
 from penstock.sessions.stored_view import ViewBase, read_standing
@@ -55,7 +57,9 @@ if TYPE_CHECKING:
     from penstock.engine.summariser import Summariser
     from penstock.errors import ErrorClass
     from penstock.measure.windows import Window
+    from penstock.planning.receipt import Receipt
     from penstock.recall.history import Finding, History
+    from penstock.sessions.completing import CompletedDraft
     from penstock.stores.store import Store
     from penstock.stores.values import LogEntry, SessionRow, UsageRow
     from penstock.writing.notebook import Notebook
@@ -309,6 +313,18 @@ class Session:
             return None
         return draft_compaction(standing, result, self.store, self._row, self._notebook.redactor)
 
+    def complete_draft(
+        self, draft: CompactionDraft, missed: Sequence[str], target_tokens: int
+    ) -> CompletedDraft | None:
+        """Returns a draft that waits to be committed with these values of the view it was made of put in.
+
+        The view it gives takes at most `target_tokens`. None where nothing can be put in. Reads the store and writes
+        nothing.
+        """
+        book = self._notebook
+        limits = CompletionLimits(target_tokens, self.weigh, book.tokenizer.count, book.redactor.redact)
+        return complete_draft(draft, missed, self.store, self._row, limits)
+
     def commit_draft(self, draft: CompactionDraft, decision: Mapping[str, Any] | None = None) -> None:
         """Commits a draft, as `commit` does."""
         over = draft.base.newest
@@ -338,6 +354,15 @@ class Session:
         """Takes the newest compaction back; returns False where there is none."""
         self._meter.forget_report()
         return self.store.undo(self.id, time.time()) is not None
+
+    def receipts(self) -> list[Receipt]:
+        """Returns the receipts of the compactions in force, oldest first, each with what the turns since tell of it.
+
+        Receipts that another version of Penstock wrote in another form are left out.
+        """
+        qualities = measure_qualities(self.store, self.id)
+        found = [read_receipt(row.receipt, qualities[row.key]) for row in self.store.compactions(self.id)]
+        return [receipt for receipt in found if receipt is not None]
 
     def branch(self, upto: str | None = None, *, title: str = "") -> Session:
         """Returns another conversation that shares this one's log up to a handle (all of it where none is given).

@@ -29,8 +29,10 @@ __all__ = [
     "HandoffSection",
     "escape",
     "header_of",
+    "join_context",
     "parse_handoff",
     "render_handoff",
+    "split_context",
 ]
 
 OUTLINE = "Outline"
@@ -75,6 +77,7 @@ _SPECIAL = re.compile(r"^(?=\[[mn]\d|## |(?:-|\d+\.) m\d|\\)", re.MULTILINE)
 _SPECIAL_IN_ITEM = re.compile(r"(?<=\n)(?=## |(?:-|\d+\.) |\\)|^(?=m\d+ |\\)")
 _BACKSLASH = r"\\"
 _SECTIONS = {section.value: section for section in HandoffSection} | {OUTLINE: HandoffSection.CONTEXT}
+_CONTEXT_TITLE = f"\n## {HandoffSection.CONTEXT.value}\n"
 _ORDER = {section: place for place, section in enumerate(HandoffSection)}
 
 
@@ -107,6 +110,19 @@ def header_of(number: int, label: str) -> str:
 def parse_handoff(text: str) -> tuple[HandoffEntry, ...]:
     """Returns the entries of a handoff that we rendered. Text in no entry (a model's prose) is left out."""
     return tuple(_entries(text))
+
+
+def split_context(text: str) -> tuple[str, tuple[HandoffEntry, ...]]:
+    """Returns a handoff in two: all before the excerpts that end it, and those. `join_context` undoes it."""
+    before, title, after = text.rpartition(_CONTEXT_TITLE)
+    if not title or re.search(r"^## ", after, re.MULTILINE):
+        return text, ()
+    return before, parse_handoff(f"{title}{after}")
+
+
+def join_context(before: str, entries: Iterable[HandoffEntry]) -> str:
+    """Returns a handoff that ends with these excerpts."""
+    return "\n".join(text for text in (before, render_handoff(entries)) if text)
 
 
 def _entries(text: str) -> Iterator[HandoffEntry]:
