@@ -347,6 +347,8 @@ _OPENINGS = (
             r"\[task resumption\]",
             r"continue if you have next steps, or stop and ask for clarif",
             r"summarize the task tool output above and continue",
+            r"briefly inform the user about the task result",
+            r"the beginning of the above subagent result",
         ),
         Voice.NOTICE,
     ),
@@ -361,7 +363,7 @@ _OPENINGS = (
     ),
 )
 _HINT = re.compile(
-    r"\s*(?:[\[#-]|this |another |i |base |caveat|here |called |the |continue |summarize |[^\n]{1,140} hook )",
+    r"\s*(?:[\[#-]|this |another |i |base |caveat|here |called |the |continue |summarize |briefly |[^\n]{1,140} hook )",
     re.IGNORECASE,
 )
 _HINTED = 200  # characters of a text that the hint is looked for in
@@ -369,7 +371,7 @@ _HINTED = 200  # characters of a text that the hint is looked for in
 _WRITTEN_RESULT = _open_with(r"\[[a-z]\w{2,40}(?: for '[^\n]{0,300}')?\] Result:")
 _ANYWHERE = ("[Request interrupted", "--- Content from")
 _TAG = re.compile(
-    r"[ \t]{0,3}<([A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*(?: instructions)?)(\s[^<>\n]{0,300})?>"
+    r"[ \t]{0,3}<([A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*(?: instructions)?)(\s[^<>\n]{0,500})?>"
 )
 _MARKED_LINE = re.compile(
     r"^[ \t]{0,3}(?:<(?=[A-Za-z])|(?=\[Request interrupted|--- Content from))", re.MULTILINE

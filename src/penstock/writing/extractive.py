@@ -15,7 +15,7 @@ import numpy as np
 from penstock.conversation import mark
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Summary
-from penstock.conversation.speakers import people_in
+from penstock.conversation.speakers import Voice, people_in
 from penstock.writing.choice import begin_choice
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
 from penstock.writing.ledger import Fact, Ledger
@@ -43,6 +43,7 @@ __all__ = ["ExtractiveWriter"]
 _FOCUS_SHARE = 0.65
 _LONGEST_REQUEST = 600  # characters of one older user message that are quoted before coverage decides
 _REFILLS = 2
+_SUMMARY_SHARE = 0.08  # of the room for excerpts: a summary by another maker stands for turns that are gone
 _TELLING_WORDS = 3
 _TELLING_CHARACTERS = 20  # a script without spaces has few words
 _LEAST_TASK = 100  # tokens
@@ -147,6 +148,9 @@ class ExtractiveWriter:
         people = int(left * self._aims.people_share)
         goals = {entry.number for entry in entries if entry.section is HandoffSection.GOAL}
         choice.take(self._people(shut, people, goals), taken + people)
+        previous = allowed & self._are_summaries()[self._transcript.index.source_of]
+        if previous.any():
+            choice.fill(previous, choice.tokens + int(left * _SUMMARY_SHARE))
         if focus:
             choice.fill(allowed & self._about(focus), taken + int(left * _FOCUS_SHARE))
         choice.fill(allowed, room)
@@ -186,6 +190,13 @@ class ExtractiveWriter:
             if len(wanted) > share:
                 break
         return wanted
+
+    def _are_summaries(self) -> Flags:
+        """Returns for each source whether it is a summary of earlier turns by another maker."""
+        index = self._transcript.index
+        named = np.array([tag == Voice.SUMMARY for tag in index.tags], np.bool_)
+        result: Flags = named & (index.speakers == Speaker.HARNESS)
+        return result
 
     def _beginning(self, source: int) -> list[int]:
         """Returns the first excerpts of a source, as many as have no more characters than a long request."""
