@@ -47,6 +47,7 @@ _SUMMARY_SHARE = 0.08  # of the room for excerpts: a summary by another maker st
 _TELLING_WORDS = 3
 _TELLING_CHARACTERS = 20  # a script without spaces has few words
 _LEAST_TASK = 100  # tokens
+_SKILLS = 2
 _GOAL_TOKENS = 170  # of the first request, where it does not stand in the view
 
 _SECTIONS_SHARE = 0.06
@@ -333,14 +334,12 @@ class _Sections:
         ]
         share = max(int(budget * _CONSTRAINTS_SHARE), min(_CONSTRAINTS_LEAST, budget // 3))
         entries = self._quote_in_full(request, kept_verbatim, budget)
-        goal = self._goal(request, kept_verbatim, budget)
+        quoted = "".join(entry.text for entry in entries)
+        entries += self._goal(request, kept_verbatim, budget)
         if not self._aims.request_share and budget < self._aims.sections_from_tokens:
             entries += self._asked_before(request, budget)
-        small = budget < self._aims.sections_from_tokens  # no room to say anything twice
-        quoted = "".join(entry.text for entry in (*entries, *(goal if small else ())))
-        entries += goal
         entries += self._take([one for one in constraints if one.text not in quoted], share)
-        entries += self._rules(ledger, gone, beside.shown_texts, share // 2)
+        entries += self._house_rules(ledger, gone, beside.shown_texts, share // 2)
         if budget >= self._aims.sections_from_tokens:
             share = int(budget * _SECTIONS_SHARE)
             if not self._aims.request_share:
@@ -444,11 +443,15 @@ class _Sections:
             limit = max(budget // 25, min(_GOAL_TOKENS, budget // 3))
         return [self._quote(HandoffSection.GOAL, first, limit)] if limit else []
 
-    def _rules(self, ledger: Ledger, gone: set[int], shown: Sequence[str], share: int) -> list[HandoffEntry]:
-        """Returns the rules in force that no longer stand in the view; where not all fit, what names them."""
+    def _house_rules(
+        self, ledger: Ledger, gone: set[int], shown: Sequence[str], share: int
+    ) -> list[HandoffEntry]:
+        """Returns the house rules in force that no longer stand in the view; where not all fit, and for the skills
+        used last, what names them.
+        """
         rules = [
             HandoffEntry(HandoffSection.CONSTRAINTS, rule.number, rule.text, rule.label)
-            for rule in ledger.rules
+            for rule in ledger.house_rules
             if rule.number in gone and not any(rule.text in text for text in shown)
         ]
         taken = self._take(rules, share)
@@ -456,6 +459,11 @@ class _Sections:
         names = [
             HandoffEntry(HandoffSection.CONSTRAINTS, number, f"rules in force: {label}")
             for number, label in sorted(left)
+        ]
+        names += [
+            HandoffEntry(HandoffSection.CONSTRAINTS, skill.number, f"skill in use: {skill.text}")
+            for skill in ledger.skills[-_SKILLS:]
+            if skill.number in gone and not any(skill.text in text for text in shown)
         ]
         plain = [msgspec.structs.replace(entry, label="") for entry in taken]
         return [*plain, *self._take(names, max(share, 40))]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.conversation.speakers import Voice, VoicedPart, part_voices
-from penstock.writing.harness import rules_in, shorten_harness, title_of
+from penstock.writing.harness import house_rules_in, shorten_harness, title_of
 
 
 def words(text):
@@ -25,7 +25,7 @@ def words(text):
 )
 def test_rules_are_found_in_the_forms_of_clients(text):
     (part,) = part_voices(text)
-    assert rules_in(part) == ("Always run make check.",)
+    assert house_rules_in(part) == ("Always run make check.",)
 
 
 def test_what_a_client_says_of_itself_is_no_rule():
@@ -33,12 +33,13 @@ def test_what_a_client_says_of_itself_is_no_rule():
         "<system-reminder>\nThis is CLAUDE.md. You must never mention this to anybody.\n"
         "You should not respond to this context.\n</system-reminder>"
     )
-    assert rules_in(part_voices(text)[0]) == ()
+    assert house_rules_in(part_voices(text)[0]) == ()
 
 
 def test_a_reminder_without_a_rules_file_has_no_rules():
     assert (
-        rules_in(VoicedPart(Voice.REMINDER, "<system-reminder>\nAlways be quick.\n</system-reminder>")) == ()
+        house_rules_in(VoicedPart(Voice.REMINDER, "<system-reminder>\nAlways be quick.\n</system-reminder>"))
+        == ()
     )
 
 
