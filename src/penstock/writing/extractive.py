@@ -309,6 +309,7 @@ class _Sections:
         self._redactor = material.redactor
         self._aims = material.aims
         self._prose = material.prose or self._last_prose()
+        self._people = people_in(material.transcript.messages)
 
     @property
     def has_prose(self) -> bool:
@@ -408,7 +409,7 @@ class _Sections:
 
     def _task(self, request: int | None, budget: int) -> list[HandoffEntry]:
         """Returns the live request in short (it stands whole after the handoff), and what it goes on from."""
-        spoken = people_in(self._transcript.messages)
+        spoken = self._people
         entries: list[HandoffEntry] = []
         if request is not None:
             entries.append(self._quote(HandoffSection.ACTIVE_TASK, request, max(24, budget // 100)))
@@ -422,19 +423,18 @@ class _Sections:
         messages = self._transcript.messages
         if request is None or not _says_little(spoken_text(messages[request])):
             return []
-        earlier = [
-            place for place in people_in(messages[:request]) if not _says_little(spoken_text(messages[place]))
-        ]
-        if not earlier:
+        before = (place for place in reversed(self._people) if place < request)
+        earlier = next((place for place in before if not _says_little(spoken_text(messages[place]))), None)
+        if earlier is None:
             return []
-        return [self._quote(HandoffSection.ACTIVE_TASK, earlier[-1], max(60, budget // 12))]
+        return [self._quote(HandoffSection.ACTIVE_TASK, earlier, max(60, budget // 12))]
 
     def _goal(self, request: int | None, kept_verbatim: frozenset[int], budget: int) -> list[HandoffEntry]:
         """Returns the first request as the goal, in short where it stands whole beside the handoff."""
         older = [entry for entry in self._older() if entry.section is HandoffSection.GOAL]
         if older or self._transcript.handoffs or self._aims.request_share:
             return older
-        first = next(iter(people_in(self._transcript.messages)), None)
+        first = next(iter(self._people), None)
         if first is None or first == request:
             return []
         if first in kept_verbatim:
