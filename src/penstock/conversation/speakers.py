@@ -32,6 +32,7 @@ __all__ = [
     "people_in",
     "person_words",
     "typed_command",
+    "without_reminders",
 ]
 
 
@@ -64,6 +65,11 @@ def part_voices(text: str) -> tuple[VoicedPart, ...]:
     if not _may_hold_harness(text):
         return (VoicedPart(Voice.PERSON, text),) if text else ()
     return tuple(VoicedPart(span.voice, text[span.start : span.end]) for span in _Scanner(text).spans())
+
+
+def without_reminders(result: str) -> str:
+    """Returns the result of a tool without the reminders that a client has put into it."""
+    return _REMINDER.sub("", result) if "<system-reminder>" in result else result
 
 
 def person_words(message: Message) -> str:
@@ -143,6 +149,7 @@ def _user_text(message: Message) -> str:
 
 
 _TYPED_COMMAND = re.compile(r"<command-name>([^<\n]*)</command-name>")
+_REMINDER = re.compile(r"^<system-reminder>[\s\S]*?</system-reminder>", re.MULTILINE)
 _PRINTED = "<local-command-std"
 _SKILL = re.compile(r"\s*Base directory for this skill:")
 _SHORTEST_COMMAND = 800  # characters
