@@ -11,7 +11,8 @@ from penstock.accounts.display import redact
 from penstock.accounts.spending import CompactionTotals, Spending, sum_compactions, sum_requests
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.handles import name_message
-from penstock.conversation.message import Role, Text
+from penstock.conversation.message import Role
+from penstock.conversation.speakers import people_in
 from penstock.conversation.wire import parse_json
 from penstock.errors import UnknownSession
 from penstock.sessions.branches import TAKEN_OVER
@@ -19,6 +20,7 @@ from penstock.sessions.exporting import read_view_bytes
 from penstock.sessions.quality import measure_qualities, read_receipt
 from penstock.sessions.session import Session
 from penstock.stores.values import COMPRESSION
+from penstock.writing.reading import spoken_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -138,17 +140,13 @@ def _last_title(lineage: Sequence[SessionRow]) -> str:
 
 
 def _read_first_words(store: Store, tip: SessionRow) -> str:
-    """Returns the first request, preferably not one that a program has put in front."""
+    """Returns the first words of a person, or where there are none those that a program has put in front."""
     dialect = dialect_named(tip.dialect)
-    requests: list[str] = []
-    for entry in store.read_from(tip.id, 0, _FIRST_MESSAGES):
-        message = dialect.decode(parse_json(entry.raw))
-        if message.role is Role.USER:
-            requests += [part.text.strip() for part in message.parts if isinstance(part, Text)]
-    words = [text for text in requests if text]
-    return next((text for text in words if not text.startswith(("<", "# AGENTS.md"))), "") or next(
-        iter(words), ""
-    )
+    entries = store.read_from(tip.id, 0, _FIRST_MESSAGES)
+    messages = [dialect.decode(parse_json(entry.raw)) for entry in entries]
+    texts = [spoken_text(messages[place]).strip() for place in people_in(messages)]
+    texts += [spoken_text(message).strip() for message in messages if message.role is Role.USER]
+    return next(filter(None, texts), "")
 
 
 # One conversation.

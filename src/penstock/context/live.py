@@ -24,7 +24,7 @@ from penstock.context.engine_adapter import EngineAdapter
 from penstock.context.events import Compacted, Compacting, Noticed, Recovering
 from penstock.context.recovery import GiveUp, LowerCap, next_step
 from penstock.conversation.dialects import decode_all, dialect_named
-from penstock.conversation.message import Role
+from penstock.conversation.speakers import people_in
 from penstock.conversation.wire import parse_json
 from penstock.engine.compress import run_sync
 from penstock.engine.contract import CompactionWish
@@ -418,7 +418,7 @@ class Context:
             return frozenset()
         view = self.session.standing().view
         messages = decode_all(dialect_named(self.session.row.dialect), view.wires)
-        asked = [place for place, message in enumerate(messages) if message.role is Role.USER]
+        asked = people_in(messages)
         first = asked[-count] if len(asked) >= count else 0
         return frozenset(number for number in view.numbers[first:] if number)
 

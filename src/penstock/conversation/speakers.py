@@ -32,6 +32,7 @@ __all__ = [
     "people_in",
     "person_words",
     "typed_command",
+    "without_reminders",
 ]
 
 
@@ -64,6 +65,11 @@ def part_voices(text: str) -> tuple[VoicedPart, ...]:
     if not _may_hold_harness(text):
         return (VoicedPart(Voice.PERSON, text),) if text else ()
     return tuple(VoicedPart(span.voice, text[span.start : span.end]) for span in _Scanner(text).spans())
+
+
+def without_reminders(result: str) -> str:
+    """Returns the result of a tool without the reminders that a client has put into it."""
+    return _REMINDER.sub("", result) if "<system-reminder>" in result else result
 
 
 def person_words(message: Message) -> str:
@@ -143,6 +149,7 @@ def _user_text(message: Message) -> str:
 
 
 _TYPED_COMMAND = re.compile(r"<command-name>([^<\n]*)</command-name>")
+_REMINDER = re.compile(r"^<system-reminder>[\s\S]*?</system-reminder>", re.MULTILINE)
 _PRINTED = "<local-command-std"
 _SKILL = re.compile(r"\s*Base directory for this skill:")
 _SHORTEST_COMMAND = 800  # characters
@@ -347,6 +354,8 @@ _OPENINGS = (
             r"\[task resumption\]",
             r"continue if you have next steps, or stop and ask for clarif",
             r"summarize the task tool output above and continue",
+            r"briefly inform the user about the task result",
+            r"the beginning of the above subagent result",
         ),
         Voice.NOTICE,
     ),
@@ -361,7 +370,7 @@ _OPENINGS = (
     ),
 )
 _HINT = re.compile(
-    r"\s*(?:[\[#-]|this |another |i |base |caveat|here |called |the |continue |summarize |[^\n]{1,140} hook )",
+    r"\s*(?:[\[#-]|this |another |i |base |caveat|here |called |the |continue |summarize |briefly |[^\n]{1,140} hook )",
     re.IGNORECASE,
 )
 _HINTED = 200  # characters of a text that the hint is looked for in
@@ -369,7 +378,7 @@ _HINTED = 200  # characters of a text that the hint is looked for in
 _WRITTEN_RESULT = _open_with(r"\[[a-z]\w{2,40}(?: for '[^\n]{0,300}')?\] Result:")
 _ANYWHERE = ("[Request interrupted", "--- Content from")
 _TAG = re.compile(
-    r"[ \t]{0,3}<([A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*(?: instructions)?)(\s[^<>\n]{0,300})?>"
+    r"[ \t]{0,3}<([A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*(?: instructions)?)(\s[^<>\n]{0,500})?>"
 )
 _MARKED_LINE = re.compile(
     r"^[ \t]{0,3}(?:<(?=[A-Za-z])|(?=\[Request interrupted|--- Content from))", re.MULTILINE

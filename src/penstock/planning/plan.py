@@ -197,7 +197,9 @@ def _reason(place: int, standing: KeptReasons, fate: Fate, grown: bool) -> str:
         if grown:
             return "the handoff stands in front of it"
         if place == standing.request:
-            return "the user's last request, with less around it or too large to stay whole"
+            return "the user's last request, shortened to fit"
+        if place < standing.head_end:
+            return "head: a client's text in it, shortened"
         return "too large for the tail" if place >= standing.tail_start else "old result or long argument"
     if place < standing.system_end:
         return "system prompt"

@@ -17,7 +17,7 @@ from penstock.conversation import mark
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Summary
 from penstock.conversation.pairing import unanswered
-from penstock.conversation.speakers import people_in
+from penstock.conversation.speakers import Voice, people_in
 from penstock.writing.choice import begin_choice, join_excerpts
 from penstock.writing.constraints import sentences
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
@@ -50,9 +50,11 @@ _LONGEST_REQUEST = 600  # characters of one older user message that are quoted b
 _REFILLS = 2
 _LAST_TEXTS = 8
 _SENTENCE_WORTH = 0.3  # of a sentence that a person or the agent said, beside its values
+_SUMMARY_SHARE = 0.08  # of the room for excerpts: a summary by another maker stands for turns that are gone
 _TELLING_WORDS = 3
 _TELLING_CHARACTERS = 20  # a script without spaces has few words
 _LEAST_TASK = 100  # tokens
+_SKILLS = 2
 _GOAL_TOKENS = 170  # of the first request, where it does not stand in the view
 _CHARACTERS_PER_TOKEN = 8  # more than any text has: what is further on cannot fit
 
@@ -198,6 +200,9 @@ class ExtractiveWriter:
         said[:] = False
         said[self._last_words(shut)] = True
         choice.fill(said & allowed, choice.tokens + int(left * own_share), _SENTENCE_WORTH)
+        previous = allowed & self._are_summaries()[self._transcript.index.source_of]
+        if previous.any():
+            choice.fill(previous, choice.tokens + int(left * _SUMMARY_SHARE))
         if focus:
             choice.fill(allowed & self._about(focus), taken + int(left * _FOCUS_SHARE))
         choice.fill(allowed, room)
@@ -247,6 +252,13 @@ class ExtractiveWriter:
         for source in said[np.isin(index.message_of_source[said], newest) & ~shut[said]][::-1].tolist():
             wanted += range(index.first_excerpt[source], index.first_excerpt[source + 1])
         return wanted
+
+    def _are_summaries(self) -> Flags:
+        """Returns for each source whether it is a summary of earlier turns by another maker."""
+        index = self._transcript.index
+        named = np.array([tag == Voice.SUMMARY for tag in index.tags], np.bool_)
+        result: Flags = named & (index.speakers == Speaker.HARNESS)
+        return result
 
     def _beginning(self, source: int) -> list[int]:
         """Returns the first excerpts of a source, as many as have no more characters than a long request."""
@@ -359,6 +371,7 @@ class _Sections:
         self._redactor = material.redactor
         self._aims = material.aims
         self._prose = material.prose or self._last_prose()
+        self._people = people_in(material.transcript.messages)
 
     @property
     def has_prose(self) -> bool:
@@ -385,13 +398,13 @@ class _Sections:
         share = max(int(budget * _CONSTRAINTS_SHARE), min(_CONSTRAINTS_LEAST, budget // 3))
         entries = self._quote_in_full(request, kept_verbatim, budget)
         goal = self._goal(request, kept_verbatim, budget)
+        ours = goal if self._prose is None else []  # a model's goal may take the place of ours
+        quoted = "".join(entry.text for entry in (*entries, *ours))
+        entries += goal
         if not self._aims.request_share and budget < self._aims.sections_from_tokens:
             entries += self._asked_before(request, budget)
-        small = budget < self._aims.sections_from_tokens  # no room to say anything twice
-        quoted = "".join(entry.text for entry in (*entries, *(goal if small else ())))
-        entries += goal
         entries += self._take([one for one in constraints if one.text not in quoted], share)
-        entries += self._rules(ledger, gone, beside.shown_texts, share // 2)
+        entries += self._house_rules(ledger, gone, beside.shown_texts, share // 2)
         if self._aims.sections_from_tokens > budget >= _STATE_FROM_TOKENS:
             entries += self._take(
                 self._state(state, older, gone), max(_STATE_LEAST, int(budget * _STATE_SHARE))
@@ -479,7 +492,7 @@ class _Sections:
 
     def _task(self, request: int | None, budget: int) -> list[HandoffEntry]:
         """Returns the live request in short (it stands whole after the handoff), and what it goes on from."""
-        spoken = people_in(self._transcript.messages)
+        spoken = self._people
         entries: list[HandoffEntry] = []
         if request is not None:
             entries.append(self._quote(HandoffSection.ACTIVE_TASK, request, max(24, budget // 100)))
@@ -493,19 +506,18 @@ class _Sections:
         messages = self._transcript.messages
         if request is None or not _says_little(spoken_text(messages[request])):
             return []
-        earlier = [
-            place for place in people_in(messages[:request]) if not _says_little(spoken_text(messages[place]))
-        ]
-        if not earlier:
+        before = (place for place in reversed(self._people) if place < request)
+        earlier = next((place for place in before if not _says_little(spoken_text(messages[place]))), None)
+        if earlier is None:
             return []
-        return [self._quote(HandoffSection.ACTIVE_TASK, earlier[-1], max(60, budget // 12))]
+        return [self._quote(HandoffSection.ACTIVE_TASK, earlier, max(60, budget // 12))]
 
     def _goal(self, request: int | None, kept_verbatim: frozenset[int], budget: int) -> list[HandoffEntry]:
         """Returns the first request as the goal, in short where it stands whole beside the handoff."""
         older = [entry for entry in self._older() if entry.section is HandoffSection.GOAL]
         if older or self._transcript.handoffs or self._aims.request_share:
             return older
-        first = next(iter(people_in(self._transcript.messages)), None)
+        first = next(iter(self._people), None)
         if first is None or first == request:
             return []
         if first in kept_verbatim:
@@ -514,11 +526,15 @@ class _Sections:
             limit = max(budget // 25, min(_GOAL_TOKENS, budget // 3))
         return [self._quote(HandoffSection.GOAL, first, limit)] if limit else []
 
-    def _rules(self, ledger: Ledger, gone: set[int], shown: Sequence[str], share: int) -> list[HandoffEntry]:
-        """Returns the rules in force that no longer stand in the view; where not all fit, what names them."""
+    def _house_rules(
+        self, ledger: Ledger, gone: set[int], shown: Sequence[str], share: int
+    ) -> list[HandoffEntry]:
+        """Returns the house rules in force that no longer stand in the view; where not all fit, and for the skills
+        used last, what names them.
+        """
         rules = [
             HandoffEntry(HandoffSection.CONSTRAINTS, rule.number, rule.text, rule.label)
-            for rule in ledger.rules
+            for rule in ledger.house_rules
             if rule.number in gone and not any(rule.text in text for text in shown)
         ]
         taken = self._take(rules, share)
@@ -526,6 +542,11 @@ class _Sections:
         names = [
             HandoffEntry(HandoffSection.CONSTRAINTS, number, f"rules in force: {label}")
             for number, label in sorted(left)
+        ]
+        names += [
+            HandoffEntry(HandoffSection.CONSTRAINTS, skill.number, f"skill in use: {skill.text}")
+            for skill in ledger.skills[-_SKILLS:]
+            if skill.number in gone and not any(skill.text in text for text in shown)
         ]
         plain = [msgspec.structs.replace(entry, label="") for entry in taken]
         return [*plain, *self._take(names, max(share, 40))]

@@ -1,7 +1,7 @@
 """What harness text is worth: the rules in it that are in force, and the few lines that tell what it was.
 
 A client repeats the rules of a project, its skills and the state of the environment as text in user messages. Of such a
-text the instructions outlive the message: `rules_in` finds them. Where it takes more room than it earns,
+text the instructions outlive the message: `house_rules_in` finds them. Where it takes more room than it earns,
 `shorten_harness` leaves its telling lines and the handle of the whole.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.conversation.speakers import VoicedPart
 
-__all__ = ["rules_in", "shorten_harness", "title_of"]
+__all__ = ["house_rules_in", "shorten_harness", "title_of"]
 
 _LONGEST_RULE = 300  # characters
 _RULES_FILE = re.compile(
@@ -46,7 +46,7 @@ _HEADING = re.compile(r"#{1,6} ")
 _TELLING = re.compile(r"\b(?:error|failed|failure|status|exit code|blocked|denied|warning)\b", re.IGNORECASE)
 
 
-def rules_in(part: VoicedPart) -> tuple[str, ...]:
+def house_rules_in(part: VoicedPart) -> tuple[str, ...]:
     """Returns the binding lines of a project's or a user's rules, as they stand; none where the part holds no rules."""
     if part.voice is not Voice.REMINDER:
         return ()

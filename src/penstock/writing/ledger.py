@@ -17,7 +17,7 @@ import msgspec
 from penstock.conversation.message import Message, Role, Text, ToolCall, ToolResult
 from penstock.conversation.speakers import Voice, part_voices
 from penstock.writing.constraints import find_constraints, sentences
-from penstock.writing.harness import rules_in, title_of
+from penstock.writing.harness import house_rules_in, title_of
 from penstock.writing.stubs import ToolFamily, arguments_of, exit_status, main_argument, shorten, tool_family
 from penstock.writing.values import sub_words
 
@@ -44,7 +44,8 @@ class FactKind(StrEnum):
     """The kinds of facts."""
 
     CONSTRAINT = "constraint"
-    RULE = "rule"  # of a project or a user, told by a harness
+    HOUSE_RULE = "house rule"  # of a project or a user, repeated by a harness
+    SKILL = "skill"
     CALL = "call"
     OUTCOME = "outcome"
     DECISION = "decision"
@@ -199,17 +200,20 @@ def _demands(voiced: VoicedPart, redactor: Redactor) -> Iterator[Fact]:
         for sentence in find_constraints(redactor.redact(voiced.text)):
             yield Fact(FactKind.CONSTRAINT, sentence)
         return
-    if rules := rules_in(voiced):
+    if voiced.voice is Voice.SKILL:
+        yield Fact(FactKind.SKILL, redactor.redact(title_of(voiced)))
+    if rules := house_rules_in(voiced):
         title = redactor.redact(title_of(voiced))
         for rule in rules:
-            yield Fact(FactKind.RULE, redactor.redact(rule), label=title)
+            yield Fact(FactKind.HOUSE_RULE, redactor.redact(rule), label=title)
 
 
 class Ledger(msgspec.Struct, frozen=True):
     """The facts of a conversation, each kind in order of time."""
 
     constraints: tuple[Fact, ...]
-    rules: tuple[Fact, ...]
+    house_rules: tuple[Fact, ...]
+    skills: tuple[Fact, ...]
     actions: tuple[Fact, ...]
     files: tuple[Fact, ...]
     open_errors: tuple[Fact, ...]
@@ -228,7 +232,8 @@ class Ledger(msgspec.Struct, frozen=True):
         actions = tuple(_actions(calls))
         return cls(
             constraints=tuple(_with_changes(by_kind[FactKind.CONSTRAINT])),
-            rules=tuple(_rules_in_force(by_kind[FactKind.RULE])),
+            house_rules=tuple(_house_rules_in_force(by_kind[FactKind.HOUSE_RULE])),
+            skills=tuple({fact.text: fact for fact in by_kind[FactKind.SKILL]}.values()),
             actions=actions,
             files=tuple(_files(calls)),
             open_errors=fold_failures(facts).standing,
@@ -463,7 +468,7 @@ def _files(calls: _Pairs) -> Iterator[Fact]:
         yield Fact(FactKind.CALL, text, number=max(touched.values()), label=path, uses=len(touched))
 
 
-def _rules_in_force(rules: list[Fact]) -> Iterator[Fact]:
+def _house_rules_in_force(rules: list[Fact]) -> Iterator[Fact]:
     """Yields the rules of the newest message under each title, each once."""
     newest = {rule.label: rule.number for rule in rules}
     said: set[str] = set()

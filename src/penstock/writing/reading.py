@@ -12,6 +12,7 @@ not read it again.
 
 from __future__ import annotations
 
+import re
 from array import array
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ from penstock.conversation.message import (
     ToolCall,
     ToolResult,
 )
-from penstock.conversation.speakers import Voice, part_voices, person_words, typed_command
+from penstock.conversation.speakers import Voice, part_voices, person_words, typed_command, without_reminders
 from penstock.writing.excerpts import excerpts, lay_out
 from penstock.writing.handoff import HandoffEntry, HandoffSection, parse_handoff
 from penstock.writing.ledger import Fact, facts_in
@@ -285,7 +286,7 @@ def _voices(message: Message, entries: list[HandoffEntry]) -> Iterator[tuple[Spe
             case ToolCall(name=name, arguments=arguments):
                 yield Speaker.CALL, name, arguments
             case ToolResult(call_id=call_id, text=text):
-                yield Speaker.RESULT, call_id, text
+                yield Speaker.RESULT, call_id, without_reminders(text)
             case Opaque(kind=kind, text=text):
                 yield Speaker.RESULT, kind, text
             case Summary(text=text):
@@ -302,7 +303,7 @@ def _texts(role: Role, text: str) -> Iterator[tuple[Speaker, str, str]]:
     for voice, said in part_voices(text):
         if voice is Voice.PERSON:
             yield Speaker.USER, "", said
-        else:
+        elif not _BARE_TAG.fullmatch(said):
             yield Speaker.HARNESS, voice.value, said
 
 
@@ -314,6 +315,8 @@ def _voices_of_handoff(text: str, entries: list[HandoffEntry]) -> Iterator[tuple
             for piece in entry.text.split("\n\n"):  # what a gap parts is not read as if it followed
                 yield Speaker.HANDOFF, f"{entry.number} {entry.label}", piece
 
+
+_BARE_TAG = re.compile(r"\s*</?[^<>]*>\s*")  # around what a person typed
 
 _SPEAKERS: dict[Role, Speaker] = {
     Role.USER: Speaker.USER,

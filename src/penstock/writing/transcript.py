@@ -25,6 +25,7 @@ __all__ = ["FACTS_OF", "MODEL", "WRITTEN_BY", "Cuts", "Transcript"]
 WRITTEN_BY = "by"  # the attribute of a handoff's mark that says who wrote its sections,
 MODEL = "model"  # and its value where a model did
 FACTS_OF = 400  # messages: what was done longer ago is not among the newest of anything
+_LASTING = frozenset({FactKind.CONSTRAINT, FactKind.HOUSE_RULE, FactKind.SKILL})
 _SHORTEST_TAIL = 3  # messages
 
 
@@ -76,7 +77,7 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
                 found += (
                     msgspec.structs.replace(fact, number=self.numbers[place])
                     for fact in self.readings[place].facts(message, redactor)
-                    if (place >= recent or fact.kind in {FactKind.CONSTRAINT, FactKind.RULE})
+                    if (place >= recent or fact.kind in _LASTING)
                     and (fact.kind is not FactKind.CONSTRAINT or place in people)
                 )
         return found

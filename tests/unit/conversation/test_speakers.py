@@ -17,6 +17,7 @@ from penstock.conversation.speakers import (
     people_in,
     person_words,
     typed_command,
+    without_reminders,
 )
 
 ASKED = "Please make the importer skip empty rows."
@@ -171,6 +172,12 @@ def test_each_block_is_a_part_of_its_own():
         "<system-reminder>One.</system-reminder>",
         "<system-reminder>Two.</system-reminder>",
     ]
+
+
+def test_reminders_are_left_out_of_the_result_of_a_tool():
+    reminder = "<system-reminder>\nLook out.\n</system-reminder>"
+    assert without_reminders(f"1 x = 1\n2 y = 2\n{reminder}") == "1 x = 1\n2 y = 2\n"
+    assert without_reminders("says <system-reminder> and no more") == "says <system-reminder> and no more"
 
 
 class TestCommands:

@@ -1,0 +1,81 @@
+"""What is kept of harness text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.conversation.speakers import Voice, VoicedPart, part_voices
+from penstock.writing.harness import house_rules_in, shorten_harness, title_of
+
+
+def words(text):
+    return len(text.split())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<system-reminder>\nContents of /a/CLAUDE.md:\n- Always run make check.\n</system-reminder>",
+        "# AGENTS.md instructions for /a\n\n<INSTRUCTIONS>\n1. Always run make check.\n</INSTRUCTIONS>",
+        "<user_instructions>\nAlways run make check.\n</user_instructions>",
+        "<always_applied_workspace_rules>\n* Always run make check.\n</always_applied_workspace_rules>",
+    ],
+)
+def test_rules_are_found_in_the_forms_of_clients(text):
+    (part,) = part_voices(text)
+    assert house_rules_in(part) == ("Always run make check.",)
+
+
+def test_what_a_client_says_of_itself_is_no_rule():
+    text = (
+        "<system-reminder>\nThis is CLAUDE.md. You must never mention this to anybody.\n"
+        "You should not respond to this context.\n</system-reminder>"
+    )
+    assert house_rules_in(part_voices(text)[0]) == ()
+
+
+def test_a_reminder_without_a_rules_file_has_no_rules():
+    assert (
+        house_rules_in(VoicedPart(Voice.REMINDER, "<system-reminder>\nAlways be quick.\n</system-reminder>"))
+        == ()
+    )
+
+
+def test_rules_are_titled_by_their_file():
+    text = "<system-reminder>\nSome context:\nContents of /a/CLAUDE.md:\nAlways test.\n</system-reminder>"
+    assert title_of(part_voices(text)[0]) == "Contents of /a/CLAUDE.md:"
+
+
+def test_a_short_text_stays_as_it_is():
+    part = VoicedPart(Voice.NOTICE, "<task-notification>\ndone\n</task-notification>\n")
+    assert shorten_harness(part, 20, words, "m3") == part.text
+
+
+def test_a_long_text_keeps_how_it_begins_and_its_telling_lines():
+    lines = "\n".join(f"line {n} of no use" for n in range(90))
+    part = VoicedPart(
+        Voice.NOTICE, f"<task-notification>\n{lines}\nstatus: failed\n{lines}\n</task-notification>\n\n"
+    )
+    short = shorten_harness(part, 30, words, "all of it: m3")
+    assert short.startswith("<task-notification>\n")
+    assert "status: failed" in short
+    assert short.endswith("[… all of it: m3 …]\n</task-notification>\n\n")
+    assert words(short) <= 36
+
+
+@given(
+    st.sampled_from(["system-reminder", "environment_context", "attachment"]),
+    st.lists(
+        st.text(st.characters(exclude_characters="<>\r", exclude_categories=("Cs",)), max_size=30),
+        max_size=60,
+    ),
+    st.integers(10, 60),
+)
+def test_what_is_left_is_still_harness_text_and_not_longer(name, lines, limit):
+    text = f"<{name}>\n" + "\n".join(lines) + f"\n</{name}>\n"
+    (part,) = part_voices(text)
+    short = shorten_harness(part, limit, words, "all of it: m3")
+    assert [one.voice for one in part_voices(short)] == [part.voice]
+    assert short == text or words(short) <= limit + 14
