@@ -141,6 +141,8 @@ _ENDS = 500
 _TASK_ID = re.compile(r"\b(?:task|todo|item) #?(\d+)\b|\"(?:id|task_?id)\": ?\"?([\w-]+)", re.IGNORECASE)
 _SHORT_RESULT = 400
 _PATCHED = re.compile(r"\*\*\* (?:Update|Add|Delete) File: (\S+)")
+_PATH_KEYS = ("file_path", "path", "filename", "file", "uri")
+_NO_EDITS = ("view", "open", "undo_edit")  # of an editor that takes its command as an argument
 _PATH = re.compile(r"[\w.~@/+-]*[./][\w.~@/+-]*\w|Makefile|Dockerfile")
 _SHELL_EDIT = re.compile(
     r"\b(?:sed|perl)(?: -\w+)* -\w*i\S*(?: -\w+)* (?:'[^']*'|\"[^\"]*\"|\S+) ([^\s;&|<>]+)|"
@@ -266,13 +268,13 @@ def _edited_paths(family: ToolFamily, arguments: dict[str, Any], main: str) -> l
             for path in dict.fromkeys(found)
             if _PATH.fullmatch(path) and not path.startswith(("/dev/", "/tmp/"))  # noqa: S108
         ]
-    if family not in {ToolFamily.WRITE, ToolFamily.PATCH} or arguments.get("command") in {
-        "view",
-        "open",
-        "undo_edit",
-    }:
+    if family not in {ToolFamily.WRITE, ToolFamily.PATCH} or arguments.get("command") in _NO_EDITS:
         return []
-    return list(dict.fromkeys(main.split(" "))) if main and len(main) <= _LONGEST_SENTENCE else []
+    named = [arguments[key] for key in _PATH_KEYS if isinstance(arguments.get(key), str)]
+    patched = [
+        path for value in arguments.values() if isinstance(value, str) for path in _PATCHED.findall(value)
+    ]
+    return list(dict.fromkeys(patched or named[:1]))
 
 
 def _outcome(result: ToolResult, redactor: Redactor) -> Fact:

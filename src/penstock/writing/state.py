@@ -481,7 +481,11 @@ def _fold_talk(facts: Sequence[Fact]) -> _Talk:
     if said:
         _take_answer(talk, asks, said)
     else:
-        talk.waiting = tuple(one for one in asks[:-1] if not one.text.isascii() or len(one.text) > _REMARK)
+        talk.waiting = tuple(
+            one
+            for one in asks[:-1]
+            if one.text[:1] not in "[<" and (not one.text.isascii() or len(one.text) > _REMARK)
+        )
     return talk
 
 
