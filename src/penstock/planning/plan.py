@@ -201,20 +201,16 @@ def _reason(place: int, standing: KeptReasons, fate: Fate, grown: bool) -> str:
         if place < standing.head_end:
             return "head: a client's text in it, shortened"
         return "too large for the tail" if place >= standing.tail_start else "old result or long argument"
-    if place < standing.system_end:
-        return "system prompt"
-    for reason, places in (
-        ("pinned", standing.pins),
-        ("the user's last request", {standing.request}),
-        ("open call", standing.open),
-    ):
-        if place in places:
-            return reason
-    if place < standing.head_end:
-        return f"head: one of the first {standing.protect_first_n}"
-    if place in standing.brought:
-        return "room was left for it"
-    return "tail: recent" if place >= standing.tail_start else "small enough to stay"
+    reasons = (
+        ("system prompt", place < standing.system_end),
+        ("pinned", place in standing.pins),
+        ("the user's last request", place == standing.request),
+        ("open call", place in standing.open),
+        (f"head: one of the first {standing.protect_first_n}", place < standing.head_end),
+        ("room was left for it", place in standing.brought),
+        ("tail: recent", place >= standing.tail_start),
+    )
+    return next((reason for reason, holds in reasons if holds), "small enough to stay")
 
 
 def make_plan(

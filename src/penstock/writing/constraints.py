@@ -185,7 +185,7 @@ _OBLIGATION = re.compile(
     r"not (?:allowed|permitted|acceptable|negotiable)|to be (?:left|kept|used|avoided|treated|written|done)|"
     r"never to)|required (?:before|for|in) (?:every|each|any|all)|"
     r"(?<!\bi )(?<!\bwe )(?<!\byou )(?<!\bthey )(?:has|have) to (?:go|be|stay|remain|come|use)|(?:every|"
-    r"each|all) [\w ]{1,30}(?:should|needs?)|(?:nothing|nobody|no one|none of \w+) (?:may|should)|"
+    r"each|all) (?!.*\byou need)[\w ]{1,30}(?:should|needs?)|(?:nothing|nobody|no one|none of \w+) (?:may|should)|"
     r"(?:the |this )?(?:assistant|agent|model|bot|ai) (?:should|shall|will|needs to|has to))\b"
 )
 _FIRST_PERSON = re.compile(
@@ -371,7 +371,9 @@ def is_constraint(sentence: str) -> bool:
         return False
     if _IS_HAN.search(low):
         return _is_han_constraint(low)
-    return bool(_BAN.match(_strip(low))) or any(_is_instruction(clause) for clause in _clauses_of(low))
+    return bool(_BAN.match(low.strip(_WRAPPING + ".!").removeprefix("please "))) or any(
+        _is_instruction(clause) for clause in _clauses_of(low)
+    )
 
 
 def sentences(text: str) -> list[str]:

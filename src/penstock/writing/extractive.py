@@ -59,7 +59,7 @@ _GOAL_TOKENS = 170  # of the first request, where it does not stand in the view
 _CHARACTERS_PER_TOKEN = 8  # more than any text has: what is further on cannot fit
 
 _SECTIONS_SHARE = 0.06
-_STATE_SHARE = 0.08
+_STATE_SHARE = 0.07
 _STATE_FROM_TOKENS = (
     300  # a handoff that is too small for the other sections has room for a line on the state
 )

@@ -146,6 +146,9 @@ _ENDS = 500
 _TASK_ID = re.compile(r"\b(?:task|todo|item) #?(\d+)\b|\"(?:id|task_?id)\": ?\"?([\w-]+)", re.IGNORECASE)
 _SHORT_RESULT = 400
 _PATCHED = re.compile(r"\*\*\* (?:Update|Add|Delete) File: (\S+)")
+_PATH_KEYS = ("file_path", "path", "filename", "file", "uri")
+_NO_EDITS = ("view", "open", "undo_edit")  # of an editor that takes its command as an argument
+_PATH = re.compile(r"[\w.~@/+-]*[./][\w.~@/+-]*\w|Makefile|Dockerfile")
 _SHELL_EDIT = re.compile(
     r"\b(?:sed|perl)(?: -\w+)* -\w*i\S*(?: -\w+)* (?:'[^']*'|\"[^\"]*\"|\S+) ([^\s;&|<>]+)|"
     r"\b(?:cat|echo|printf|tee)\b[^|;&<>]*(?:>>?|(?<=tee)) ?([^\s;&|<>]+)"
@@ -248,6 +251,7 @@ def _find_statements(text: str, pattern: re.Pattern[str], redactor: Redactor) ->
     for sentence in sentences(redactor.redact(text)):
         if (
             pattern.search(sentence)
+            and not sentence.startswith("|")
             and len(sentence) <= _LONGEST_SENTENCE
             and not sentence.endswith((":", ":**"))
         ):
@@ -283,14 +287,18 @@ def _edited_paths(family: ToolFamily, arguments: dict[str, Any], main: str) -> l
         found = _PATCHED.findall(main) or [
             path.strip("'\"") for groups in _SHELL_EDIT.findall(main) for path in groups if path
         ]
-        return [path for path in dict.fromkeys(found) if not path.startswith(("/dev/", "/tmp/", "&"))]  # noqa: S108
-    if family not in {ToolFamily.WRITE, ToolFamily.PATCH} or arguments.get("command") in {
-        "view",
-        "open",
-        "undo_edit",
-    }:
+        return [
+            path
+            for path in dict.fromkeys(found)
+            if _PATH.fullmatch(path) and not path.startswith(("/dev/", "/tmp/"))  # noqa: S108
+        ]
+    if family not in {ToolFamily.WRITE, ToolFamily.PATCH} or arguments.get("command") in _NO_EDITS:
         return []
-    return list(dict.fromkeys(main.split(" "))) if main and len(main) <= _LONGEST_SENTENCE else []
+    named = [arguments[key] for key in _PATH_KEYS if isinstance(arguments.get(key), str)]
+    patched = [
+        path for value in arguments.values() if isinstance(value, str) for path in _PATCHED.findall(value)
+    ]
+    return list(dict.fromkeys(patched or named[:1]))
 
 
 def _outcome(result: ToolResult, redactor: Redactor) -> Fact:
@@ -330,7 +338,9 @@ def _reads_failed(text: str) -> bool:
 _Pairs = list[tuple[Fact, Fact | None]]
 _EFFECTS = {ToolFamily.WRITE: "wrote", ToolFamily.PATCH: "patched", ToolFamily.TERMINAL: "ran"}
 _QUIET_COMMAND = re.compile(
-    r"^(?:cd [^&;|]+&& ?)?(?:ls|cat|head|tail|grep|rg|find|pwd|which|sed -n|wc|echo|tree)\b"
+    r"^(?:cd [^&;|]+&& ?)?(?:ls|cat(?![^|]*>)|head|tail|grep|rg|find|pwd|which|sed -n|wc|echo(?![^|]*>)|tree|nl|stat|"
+    r"file|du|df|jq|date|ps|git (?:-C \S+ |--no-pager )*(?:status|log|show|diff|branch|remote|rev-parse|blame|ls-files|"
+    r"tag --list|reflog|grep)|gh (?:pr|issue|run|repo) (?:view|list|diff|checks|status))\b"
 )
 
 

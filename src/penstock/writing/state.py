@@ -125,7 +125,7 @@ _INTENT = re.compile(
     r"ensuite|maintenant|ahora|agora|ora|"
     r"теперь|сначала|затем)[,.!:]?\s+)*"
     r"(?:i(?:[’']ll| will| still need to| need to| plan to|(?: am|[’']m) (?:now )?(?:going to|"
-    r"about to))\b(?! (?:be happy|be glad|assume))|"
+    r"about to))\b(?! (?:be happy|be glad|assume|need (?:to know|your|you|the|a)\b))|"
     r"let me\b(?! know)|let[’']s\b|next(?: step)?(?:,| is|:)|remaining(?: steps?| work)?:|still (?:to do|"
     r"missing|open):?|"
     r"what[’']s left|ich werde|ich muss noch|lass mich|je vais|laisse-moi|il reste|voy a|déjame|falta|"
@@ -138,8 +138,15 @@ _INTENT = re.compile(
 _PROMISE = re.compile(
     r"\bi(?:[’']ll| will)\b|ich werde|je vais|voy a|я (?:сделаю|проверю)|我(?:会|将)", re.IGNORECASE
 )
-_HEADLINE = 20  # characters: a shorter sentence says little
+_VAGUE = re.compile(  # "let me make the changes": which, it does not say
+    r"\b(?:make|implement|do|apply|start|begin|continue|proceed|fix|check|look|see|take|try|go)"
+    r"(?: (?:with|the|these|those|this|that|it|them|all|now|at|a|an|look|changes?|edits?|fix(?:es)?|again|ahead|on|up))*\W*$",
+    re.IGNORECASE,
+)
+_SHORT = 25  # characters: a shorter sentence of an answer says little
+_REMARK = 10  # characters: a shorter request is a remark
 _CLOSING = re.compile(r"\b(?:anything|something) else\b|\bhow (?:can|may) i (?:help|assist)\b", re.IGNORECASE)
+_COMMIT = re.compile(r"\bgit (?:-C \S+ )?commit\b")
 _EDITED = "edited and not tested since:"
 _WORDS = re.compile(r"\w{3,}")
 _MOST_TODO = 8
@@ -312,7 +319,11 @@ def _said(text: str, redactor: Redactor) -> Iterator[Fact]:
     spoken = [one for one in sentences(clean) if len(one) <= _LONGEST]
     said = [_bare(one) for one in spoken]
     meant = [(place, one) for place, one in enumerate(said) if _INTENT.match(one)][-2:]
-    told = (one for one in said if len(one) > _HEADLINE and one[-1] not in ":?*" and not _INTENT.match(one))
+    told = (
+        one
+        for one in said
+        if len(one) > _SHORT and one[0].isalnum() and one[-1] not in ":?*|" and not _INTENT.match(one)
+    )
     yield Fact(FactKind.SAID, next(told, ""))
     for place, one in meant:
         is_promise = place >= len(said) - 2 or _PROMISE.search(one) is not None
@@ -461,7 +472,7 @@ def _fold_talk(facts: Sequence[Fact]) -> _Talk:
             case FactKind.INTENT | FactKind.QUESTION if said:
                 said.append(fact)
             case FactKind.CALL:
-                meant = [one for one in said if one.kind is FactKind.INTENT]
+                meant = [one for one in said if one.kind is FactKind.INTENT and not _VAGUE.search(one.text)]
                 talk.doing = meant[-1] if meant else talk.doing
                 said, calls = [], calls + 1
                 talk.promises = talk.promises if calls <= _KEPT_PROMISE else ()
@@ -470,7 +481,11 @@ def _fold_talk(facts: Sequence[Fact]) -> _Talk:
     if said:
         _take_answer(talk, asks, said)
     else:
-        talk.waiting = tuple(asks[:-1])
+        talk.waiting = tuple(
+            one
+            for one in asks[:-1]
+            if one.text[:1] not in "[<" and (not one.text.isascii() or len(one.text) > _REMARK)
+        )
     return talk
 
 
@@ -566,8 +581,8 @@ def _fold_edits(facts: Sequence[Fact]) -> tuple[tuple[Fact, ...], bool]:
             for path in fact.path.split("\n"):
                 edits.pop(path, None)
                 edits[path] = msgspec.structs.replace(fact, text=path)
-        if fact.check:
-            edits, checked = {}, True
+        if fact.check or (_COMMIT.search(fact.text) and fact.call_id not in failed):
+            edits, checked = {}, checked or bool(fact.check)
     return (tuple(edits.values()) if ran else ()), checked
 
 

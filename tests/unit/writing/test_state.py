@@ -337,6 +337,12 @@ class TestEdits:
         )
         assert state.untested == ()
 
+    def test_a_tool_that_writes_something_else_edits_no_file(self):
+        state = state_of(
+            run("c0", "ls"), call("c1", "write_stdin", session_id=4, chars="y\n"), result("c1", "ok")
+        )
+        assert state.untested == ()
+
     def test_nothing_is_said_where_nothing_can_be_run(self):
         assert state_of(call("c1", "edit_file", path="a.py"), result("c1", "done")).untested == ()
 
