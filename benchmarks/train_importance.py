@@ -17,8 +17,10 @@ import argparse
 import gzip
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,12 +54,13 @@ SHORTEST = 4_000  # characters before a cut
 FEWEST_USED = 3
 UNUSED_PER_USED = 10  # at most so many values that were not needed are learned from, chosen at random,
 FEWEST_UNUSED = 300  # but at least so many
+MOST_HOLDERS = 3  # a name that stands in more values than that says little about each
 SEED = 7
 
 BINS = 32
-ROUNDS = 80
+ROUNDS = 110
 DEPTH = 5
-RATE = 0.15
+RATE = 0.12
 SHRINK = 30.0  # added to the weight of each leaf: the larger, the more it takes to believe one
 ROWS = 0.35  # the share of rows, and of features, by which one tree chooses its questions
 COLUMNS = 0.6
@@ -205,7 +208,9 @@ def samples_of(session: Session) -> list[Sample]:
         live = live_of(transcript, last_request(transcript.messages), "")
         features = value_features(index, live, transcript.tokens_after())
         present = index.in_sources > 0
-        numbers = index.vocabulary.numbers_of(sorted(_used_after(session.messages, values, cut)))
+        used = _used_after(session.messages, values, cut)
+        used |= _holders(used, frozenset().union(*values[:cut]))
+        numbers = index.vocabulary.numbers_of(sorted(used))
         needed = np.zeros(len(present), np.bool_)
         needed[numbers[numbers < len(present)]] = True
         needed &= present
@@ -223,6 +228,17 @@ def _used_after(messages: Chat, values: Sequence[frozenset[str]], cut: int) -> s
             used |= values[at] - told
         told |= values[at]
     return used
+
+
+def _holders(used: set[str], before: frozenset[str]) -> set[str]:
+    """The values before the cut that hold a used one that was no value there: a path whose folder is named later."""
+    lines = "\n".join(["", *sorted(before), ""])
+    found = set()
+    for value in sorted(used - before):
+        for match in islice(re.finditer(rf"(?<!\w){re.escape(value)}(?!\w)", lines), MOST_HOLDERS):
+            start = lines.rfind("\n", 0, match.start()) + 1
+            found.add(lines[start : lines.find("\n", match.end())])
+    return found
 
 
 def _texts(message: dict[str, Any]) -> Iterator[str]:
