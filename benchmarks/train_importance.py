@@ -10,17 +10,19 @@ others by the features of `penstock.writing.importance`.
 
 For every group of sources a fold is trained without it and judged on it, and for every kind of conversation (coding,
 customer service) one without any of it: the figures say what to expect where the weights were never before. Everything
-is seeded and counted in one process, so that the same sessions give the same file.
+is seeded, and a model is trained in one process, so that the same sessions give the same file.
 """
 
 import argparse
 import gzip
 import json
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +47,8 @@ __all__ = ["main"]
 
 Chat = list[dict[str, Any]]
 Floats = NDArray[np.float64]
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
 
 FILES = ("openai/c*.jsonl.gz", "openai/swe*.jsonl.gz", "openai/tau*.jsonl.gz", "natural/*.jsonl.gz")
 CUTS = (0.35, 0.55, 0.75)  # of the text
@@ -52,12 +56,14 @@ SHORTEST = 4_000  # characters before a cut
 FEWEST_USED = 3
 UNUSED_PER_USED = 10  # at most so many values that were not needed are learned from, chosen at random,
 FEWEST_UNUSED = 300  # but at least so many
+MOST_HOLDERS = 3  # a name that stands in more values than that says little about each
 SEED = 7
+is_word = re.compile(r"\w").match
 
 BINS = 32
-ROUNDS = 80
+ROUNDS = 110
 DEPTH = 5
-RATE = 0.15
+RATE = 0.12
 SHRINK = 30.0  # added to the weight of each leaf: the larger, the more it takes to believe one
 ROWS = 0.35  # the share of rows, and of features, by which one tree chooses its questions
 COLUMNS = 0.6
@@ -109,31 +115,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--folds", type=Path, metavar="FOLDER", help="weights trained without one source or kind"
     )
     parser.add_argument("--date", default="", help="stands in the provenance of what is written")
-    parser.add_argument("--jobs", type=int, default=1, help="processes that read sessions")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args(argv)
     sessions = list(read_sessions(options.corpora))
-    samples = _read_samples(sessions, options.jobs)
+    samples = [sample for several in _map(samples_of, sessions, options.jobs) for sample in several]
     note(f"{len(sessions)} sessions, {len(samples)} cuts, {sum(len(s.needed) for s in samples):,} values")
     if options.folds:
         options.folds.mkdir(parents=True, exist_ok=True)
         table = table_of_folds([(session.group, session.messages) for session in sessions])
         (options.folds / TABLE).write_text(json.dumps(table, indent=0) + "\n")
     if options.folds or not options.write:
-        _train_folds(samples, options.folds, options.date)
+        _train_folds(samples, options)
     if options.write:
         _write(options.write, train(samples), options.date, "all of them")
     return 0
 
 
-def _train_folds(samples: list[Sample], folder: Path | None, date: str) -> None:
+def _train_folds(samples: list[Sample], options: argparse.Namespace) -> None:
     print(
         f"{'left out':<10} {'cuts':>5}   rule: auc  top 15 %   learned: auc  top 15 %   mixed: auc  top 15 %"
     )
-    for fold in [*sorted({sample.group for sample in samples}), *KINDS]:
-        left_out = KINDS.get(fold, (fold,))
-        learned = train([sample for sample in samples if sample.group not in left_out])
+    folds = {group: (group,) for group in sorted({sample.group for sample in samples})} | KINDS
+    learned_from = [[s for s in samples if s.group not in left_out] for left_out in folds.values()]
+    models = _map(train, learned_from, options.jobs)
+    for (fold, left_out), learned in zip(folds.items(), models, strict=True):
         judged = [sample for sample in samples if sample.group in left_out]
-        scorer = LearnedImportance(_weights(learned, date, fold))
+        scorer = LearnedImportance(_weights(learned, options.date, fold))
         figures = []
         for rule_share in (100, 0, RULE_SHARE):
             scores = [_mixed(scorer, sample.features, rule_share) for sample in judged]
@@ -144,13 +151,22 @@ def _train_folds(samples: list[Sample], folder: Path | None, date: str) -> None:
             ]
         print(f"{fold:<10} {len(judged):>5}  {figures[0]:>10.4f} {figures[1]:>9.4f}   {figures[2]:>12.4f} "
               f"{figures[3]:>9.4f}   {figures[4]:>10.4f} {figures[5]:>9.4f}", flush=True)  # fmt: skip
-        if folder:
-            _write(folder / f"{fold}.json", learned, date, f"all but {', '.join(left_out)}")
+        if options.folds:
+            _write(options.folds / f"{fold}.json", learned, options.date, f"all but {', '.join(left_out)}")
 
 
 def _mixed(scorer: LearnedImportance, features: NDArray[np.int32], rule_share: int) -> Floats:
     rule = features[FEATURES.index("rule")] / 64
     return rule_share / 100 * rule + (1 - rule_share / 100) * scorer.logits(features) / LOGIT
+
+
+def _map(function: Callable[[_Given], _Made], given: Iterable[_Given], jobs: int) -> Iterator[_Made]:
+    """Yields what the function makes of each, in order, in as many processes as asked for."""
+    if jobs == 1:
+        yield from map(function, given)
+    else:
+        with ProcessPoolExecutor(jobs) as pool:
+            yield from pool.map(function, given)
 
 
 # Reading.
@@ -184,13 +200,6 @@ def _cuts(messages: Chat) -> tuple[int, ...]:
     return tuple(sorted(cuts))
 
 
-def _read_samples(sessions: list[Session], jobs: int) -> list[Sample]:
-    if jobs == 1:
-        return [sample for session in sessions for sample in samples_of(session)]
-    with ProcessPoolExecutor(jobs) as pool:
-        return [sample for several in pool.map(samples_of, sessions, chunksize=8) for sample in several]
-
-
 def samples_of(session: Session) -> list[Sample]:
     """The values before each cut of a session, as they would be scored there."""
     notebook = new_notebook(None, Settings())
@@ -205,7 +214,9 @@ def samples_of(session: Session) -> list[Sample]:
         live = live_of(transcript, last_request(transcript.messages), "")
         features = value_features(index, live, transcript.tokens_after())
         present = index.in_sources > 0
-        numbers = index.vocabulary.numbers_of(sorted(_used_after(session.messages, values, cut)))
+        used = _used_after(session.messages, values, cut)
+        used |= _holders(used, frozenset().union(*values[:cut]))
+        numbers = index.vocabulary.numbers_of(sorted(used))
         needed = np.zeros(len(present), np.bool_)
         needed[numbers[numbers < len(present)]] = True
         needed &= present
@@ -223,6 +234,25 @@ def _used_after(messages: Chat, values: Sequence[frozenset[str]], cut: int) -> s
             used |= values[at] - told
         told |= values[at]
     return used
+
+
+def _holders(used: set[str], before: frozenset[str]) -> set[str]:
+    """The values before the cut that hold a used one that was no value there: a path whose folder is named later."""
+    lines = "\n".join(["", *sorted(before), ""])
+    return {
+        lines[lines.rfind("\n", 0, at) + 1 : lines.find("\n", at)]
+        for value in used - before
+        for at in islice(_places(value, lines), MOST_HOLDERS)
+    }
+
+
+def _places(value: str, text: str) -> Iterator[int]:
+    """Yields where the value stands as a whole word."""
+    at = text.find(value)
+    while at >= 0:
+        if not is_word(text[at - 1]) and not is_word(text[at + len(value)]):
+            yield at
+        at = text.find(value, at + 1)
 
 
 def _texts(message: dict[str, Any]) -> Iterator[str]:

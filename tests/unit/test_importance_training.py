@@ -75,6 +75,11 @@ def test_values_that_the_assistant_uses_untold_were_needed():
     assert int(sample.needed.sum()) == 6
 
 
+def test_a_path_whose_folder_is_named_later_was_needed():
+    before = frozenset({"pkg/deep/store_file.py", "pkg/deeper", "srcs"})
+    assert train_importance._holders({"pkg/deep", "src"}, before) == {"pkg/deep/store_file.py"}
+
+
 def made_up(seed):
     random = np.random.default_rng(seed)
     features = random.integers(0, 50, (len(FEATURES), 400)).astype(np.int32)

@@ -59,6 +59,8 @@ LOGIT = 1024  # steps of a logit, and of a natural logarithm
 _LIVE_MESSAGES = 3
 _LIVE_REQUEST = 3_000  # characters
 _LIVE_WORK = 6_000
+_PAST_MESSAGES = 15
+_PAST_WORK = 12_000
 _WEIGHT_STEPS = 1 << 14  # of a weight: sums of a thousand of them are exact in single precision
 _CURVE_STEPS = 64  # of a logit, where it becomes a weight
 _CURVE_END = 10  # logits: beyond it the curve is flat
@@ -82,13 +84,23 @@ class Live(msgspec.Struct, frozen=True):
 
 def live_of(transcript: Transcript, request: int | None, focus: str) -> Live:
     """Returns the present subject of a conversation; `request` is the position of the live request."""
-    index = transcript.index
     asked = spoken_text(transcript.messages[request])[:_LIVE_REQUEST] if request is not None else ""
-    speaks = np.isin(index.speakers, (Speaker.ASSISTANT, Speaker.CALL))
-    latest = np.unique(index.message_of_source[speaks])[-_LIVE_MESSAGES:]
-    sources = np.flatnonzero(speaks & np.isin(index.message_of_source, latest)).tolist()
-    work = "\n".join(index.sources[source].text for source in sources)
+    work = _own_words(transcript.index, _LIVE_MESSAGES)
     return Live(request=f"{asked}\n{focus}", work=work[-_LIVE_WORK:])
+
+
+def _own_words(index: Index, messages: int) -> str:
+    """Returns what the assistant said and called in the last of its messages, so many of them."""
+    speaks = np.isin(index.speakers, (Speaker.ASSISTANT, Speaker.CALL))
+    latest = np.unique(index.message_of_source[speaks])[-messages:]
+    sources = np.flatnonzero(speaks & np.isin(index.message_of_source, latest)).tolist()
+    return "\n".join(index.sources[source].text for source in sources)
+
+
+def _goal(index: Index) -> str:
+    """Returns the first words of a person."""
+    people = np.flatnonzero(index.speakers == Speaker.USER)
+    return index.sources[int(people[0])].text[:_LIVE_REQUEST] if len(people) else ""
 
 
 def score_values(index: Index, live: Live, tokens_after: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -188,18 +200,20 @@ class _Looks(NamedTuple):
         vocabulary, count = index.vocabulary, len(index.in_sources)
         is_key = np.zeros(count, np.bool_)
         is_key[[key for key in vocabulary.keys if key < count]] = True
-        of_request, of_work = (
-            np.rint(vocabulary.relation(dict.fromkeys(sub_words(text), 1.0))[:count] * _RELATION_STEPS)
-            for text in (live.request, live.work)
-        )
         return cls(
             vocabulary.kinds()[:count],
             vocabulary.shapes()[:count].astype(np.int64),
             vocabulary.word_counts()[:count],
             is_key,
-            of_request.astype(np.int64),
-            of_work.astype(np.int64),
+            _relation(index, live.request),
+            _relation(index, live.work),
         )
+
+
+def _relation(index: Index, text: str) -> Whole:
+    """Returns for each value the share of its words that stand in the text, in steps."""
+    share = index.vocabulary.relation(dict.fromkeys(sub_words(text), 1.0))[: len(index.in_sources)]
+    return np.rint(share * _RELATION_STEPS).astype(np.int64)
 
 
 def _rule(index: Index, looks: _Looks, tokens_after: NDArray[np.int64]) -> Whole:
@@ -234,6 +248,8 @@ FEATURES = (
     "is_key",
     "of_request",
     "of_work",
+    "of_goal",  # as to the request and the work: to the first request, and to the assistant's words for some time
+    "of_past_work",
     "by_user",  # the sources that mention it, by their speaker
     "by_assistant",
     "by_call",
@@ -290,6 +306,8 @@ def value_features(index: Index, live: Live, tokens_after: NDArray[np.int64]) ->
         "is_key": looks.is_key,
         "of_request": looks.of_request,
         "of_work": looks.of_work,
+        "of_goal": _relation(index, _goal(index)),
+        "of_past_work": _relation(index, _own_words(index, _PAST_MESSAGES)[-_PAST_WORK:]),
         **mentions.by_speaker(),
         "in_sources": index.in_sources,
         "in_excerpts": index.in_excerpts,
