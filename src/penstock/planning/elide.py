@@ -14,13 +14,13 @@ from penstock.conversation.message import Image, Message, Part, Text, ToolCall, 
 from penstock.conversation.speakers import Voice, VoicedPart, part_voices
 from penstock.writing.harness import shorten_harness
 from penstock.writing.stubs import clip, describe, shows_files
-from penstock.writing.telling import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
+    from penstock.writing.telling import Teller
 
 __all__ = ["Elider"]
 
@@ -66,7 +66,7 @@ class Elider:
         return parts
 
     def tell_result(
-        self, message: Message, at: int, number: int, limit: int, request: str
+        self, message: Message, at: int, number: int, limit: int, teller: Teller
     ) -> ToolResult | None:
         """Returns the result at this place of the message as its stub and its most telling lines.
 
@@ -77,13 +77,8 @@ class Elider:
             return None
         stub = self.stub(part, number)
         count = self._tokenizer.count
-        lines = tell(
-            self._redactor.redact(part.text),
-            limit - count(stub) - 1,
-            self._tokenizer.count_many,
-            request,
-            is_file=shows_files(self._calls.get(part.call_id)) and not part.is_error,
-        )
+        is_file = shows_files(self._calls.get(part.call_id)) and not part.is_error
+        lines = teller.tell(self._redactor.redact(part.text), limit - count(stub) - 1, is_file=is_file)
         text = f"{stub}\n{lines}" if lines else stub
         if count(text) >= count(part.text) and not part.images:
             return None

@@ -20,11 +20,14 @@ from penstock.conversation.speakers import last_request
 from penstock.conversation.view import Rewritten, as_message
 from penstock.measure.weigh import message_tokens
 from penstock.writing.reading import spoken_text
-from penstock.writing.telling import share_out
+from penstock.writing.telling import Teller, share_out
 from penstock.writing.transcript import Cuts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from penstock.conversation.message import Message
     from penstock.measure.tokens import Tokenizer
@@ -108,7 +111,7 @@ class _LongText(NamedTuple):
 
 
 class LayoutMaker:
-    """Lays out one transcript."""
+    """Lays out one transcript. `weigh` tells how likely each value is needed for the request at a position."""
 
     def __init__(
         self,
@@ -117,12 +120,17 @@ class LayoutMaker:
         wishes: Wishes,
         elider: Elider,
         tokenizer: Tokenizer,
+        weigh: Callable[[int | None], NDArray[np.float32]],
     ) -> None:
         self._transcript = transcript
         self._limits = limits
         self._elider = elider
         self._tokenizer = tokenizer
         self.request = last_request(transcript.messages)
+        request = "" if self.request is None else spoken_text(transcript.messages[self.request])
+        self._teller = Teller(
+            tokenizer, f"{request}\n{wishes.focus}", transcript.index.vocabulary, lambda: weigh(self.request)
+        )
         self.system_end = leading_system(transcript.messages)
         self.open = open_calls(transcript.messages)
         self.pins = _places_of(wishes.pins, transcript)
@@ -252,12 +260,11 @@ class LayoutMaker:
             if isinstance(part, ToolResult)
         ]
         shares = share_out([size for _, _, size in results], allowed)
-        request = "" if self.request is None else spoken_text(messages[self.request])
         rewritten: Rewrites = {}
         for (place, at, size), share in zip(results, shares, strict=True):
             if share < size:
                 number = self._transcript.numbers[place]
-                part = self._elider.tell_result(messages[place], at, number, share, request)
+                part = self._elider.tell_result(messages[place], at, number, share, self._teller)
                 if part is not None:
                     rewritten.setdefault(place, {})[at] = part
         return rewritten

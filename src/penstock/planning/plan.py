@@ -31,13 +31,15 @@ from penstock.planning.elide import Elider
 from penstock.planning.layout import Layout, LayoutMaker, PlanLimits, Rewrites, Sacrifice, Wishes
 from penstock.writing.choice import begin_choice, join_excerpts
 from penstock.writing.extractive import ExtractiveWriter
-from penstock.writing.importance import importance_named
+from penstock.writing.importance import importance_named, live_of, score_values, weigh_once
 from penstock.writing.reading import Speaker, spoken_text
 from penstock.writing.transcript import MODEL, WRITTEN_BY
 from penstock.writing.writer import HandoffAims, HandoffMaterial, HandoffText, Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
 
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
@@ -258,11 +260,22 @@ class _Planner:
             order.redactor,
             limits.handoff_tokens,
             prose,
-            HandoffAims(importance=order.importance or importance_named(order.settings.importance)),
+            HandoffAims(
+                importance=weigh_once(order.importance or importance_named(order.settings.importance))
+            ),
         )
         self._elider = Elider(self.material.calls, order.tokenizer, order.redactor, order.wishes.recall_tool)
         self._needs: list[tuple[bool, int, int]] | None = None
-        self.layouts = LayoutMaker(transcript, limits, order.wishes, self._elider, order.tokenizer)
+        self.layouts = LayoutMaker(
+            transcript, limits, order.wishes, self._elider, order.tokenizer, self._weigh_values
+        )
+
+    def _weigh_values(self, request: int | None) -> NDArray[np.float32]:
+        """Returns how likely each value is needed for the request at this position."""
+        transcript = self._transcript
+        live = live_of(transcript, request, self._wishes.focus)
+        weigh = self.material.aims.importance or score_values
+        return weigh(transcript.index, live, transcript.tokens_after())
 
     def least_handoff(self, layout: Layout, sacrifice: Sacrifice) -> int:
         """Returns the tokens that must be left for a handoff: in the end none, unless the list cannot begin without."""

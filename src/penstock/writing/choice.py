@@ -117,7 +117,11 @@ class ExcerptChoice:
         self._worth = 0.0
 
     def cover(self, ids: NDArray[np.int32], *, bare: bool = False) -> None:
-        """Count these values as present already; `bare` where they stand without the words around them."""
+        """Count these values as present already; `bare` where they stand without the words around them.
+
+        Values that the conversation does not hold are passed over: the vocabulary may know more than its index.
+        """
+        ids = ids[ids < len(self._covered)]
         self._covered[ids] = np.maximum(self._covered[ids], _BARE if bare else 1.0)
         self._level.update(zip(ids.tolist(), self._covered[ids].tolist(), strict=True))
 

@@ -21,11 +21,12 @@ from penstock.conversation.speakers import Voice, people_in
 from penstock.writing.choice import begin_choice, join_excerpts
 from penstock.writing.constraints import sentences
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
+from penstock.writing.importance import live_of, score_values
 from penstock.writing.ledger import Fact, Ledger
 from penstock.writing.reading import Speaker, spoken_text
 from penstock.writing.state import GO_ON, State, adds_to, contradicts, entries_of, replaces
 from penstock.writing.stubs import clip, shows_files
-from penstock.writing.telling import share_out, tell
+from penstock.writing.telling import Teller, share_out
 from penstock.writing.transcript import MODEL, WRITTEN_BY
 from penstock.writing.values import sub_words
 from penstock.writing.verify import Checked, Verified, strike_unknown
@@ -147,10 +148,18 @@ class ExtractiveWriter:
         texts = [index.sources[source].text for source in results]
         shares = share_out(self._tokenizer.count_many(texts), share)
         request = "" if beside.request is None else spoken_text(self._transcript.messages[beside.request])
+        live = live_of(self._transcript, beside.request, beside.focus)
+        weigh = self._aims.importance or score_values
+        teller = Teller(
+            self._tokenizer,
+            request,
+            index.vocabulary,
+            lambda: weigh(index, live, self._transcript.tokens_after()),
+        )
         entries: dict[int, HandoffEntry] = {}
         for source, text, limit in zip(results, texts, shares, strict=True):
             is_file = shows_files(self._calls.get(index.tags[source]))
-            told = tell(text, limit, self._tokenizer.count_many, request, is_file=is_file)
+            told = teller.tell(text, limit, is_file=is_file)
             if told:
                 number, label = self._heading(source)
                 entries[source] = HandoffEntry(HandoffSection.CONTEXT, number, told, label)

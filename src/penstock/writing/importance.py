@@ -53,6 +53,7 @@ __all__ = [
     "score_by_rule",
     "score_values",
     "value_features",
+    "weigh_once",
 ]
 
 LOGIT = 1024  # steps of a logit, and of a natural logarithm
@@ -110,6 +111,21 @@ def score_values(index: Index, live: Live, tokens_after: NDArray[np.int64]) -> N
     rule where the package lacks the file of learned weights.
     """
     return importance_named("learned")(index, live, tokens_after)
+
+
+def weigh_once(importance: Importance) -> Importance:
+    """Returns the same importance, which is worked out once for each conversation and request of one compaction."""
+    known: list[tuple[Index, Live, NDArray[np.float32]]] = []
+
+    def weigh(index: Index, live: Live, tokens_after: NDArray[np.int64]) -> NDArray[np.float32]:
+        for same, alike, weights in known:
+            if same is index and alike == live:
+                return weights
+        weights = importance(index, live, tokens_after)
+        known.append((index, live, weights))
+        return weights
+
+    return weigh
 
 
 def importance_named(name: str) -> Importance:

@@ -1,14 +1,16 @@
 """The most telling lines of a long tool result that nobody has answered yet.
 
 The agent is about to read this result, so it is not a matter of values that may be needed some day: it wants what
-a reader looks for first. Those are errors with the lines around them, what the request names, the beginning and
-the end; in a file, where the word "error" is no error, its definitions; after that, the text from the top as far as
-the room goes. What is left out is marked where it was.
+a reader looks for first. Those are errors with the lines around them (not in a file, where the word is no error), what
+the request names, the beginning and the end; then the lines whose values are most likely needed. What is left out is
+marked where it was.
 """
 
 from __future__ import annotations
 
 import re
+from heapq import heapify, heappop, heappush
+from itertools import chain, pairwise
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,13 +22,22 @@ from penstock.writing.values import sub_words
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["share_out", "tell"]
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from penstock.measure.tokens import Tokenizer
+    from penstock.writing.vocabulary import Vocabulary
+
+__all__ = ["Teller", "share_out"]
 
 _GAP = "…"
 _ENDS = 4  # lines at the beginning and at the end
 _AROUND = 1  # lines before and after an error
 _MOST_ERRORS = 12
 _GAP_TOKENS = 2
+_LEAST_LEFT = 6  # tokens: nothing useful fits in less
+_MOST_NAMED = 12
+_ROUNDS = 3
 _LONG_LINE = 280  # characters: a longer line is told in pieces
 _LEAST_ROWS = 3  # fewer things that are alike make no table
 _MOST_COLUMNS = 24
@@ -40,10 +51,6 @@ _ERROR = re.compile(
     r"\b(?:error|errors|exception|traceback|failed|failure|fatal|panic(?:ked)?|assert(?:ion)?error|denied|"
     r"cannot|undefined|unresolved|no such file|not found|segfault|abort(?:ed)?)\b|\w(?:Error|Exception)\b|^E {2,}|✗|✘",
     re.IGNORECASE,
-)
-_DEFINITION = re.compile(
-    r"\s*(?:export |default |pub(?:\([a-z]+\))? |public |private |protected |static |abstract |async |final )*"
-    r"(?:def|class|func|fn|function|type|interface|struct|enum|trait|impl|module|namespace|const|CREATE TABLE)\b|#{1,4} "
 )
 _NO_ERROR = re.compile(r"\b(?:0|no) (?:error|failure|failed)s?\b", re.IGNORECASE)
 
@@ -66,37 +73,124 @@ def share_out(sizes: Sequence[int], allowed: int) -> list[int]:
     return shares
 
 
-def tell(
-    text: str,
-    limit: int,
-    count_many: Callable[[Sequence[str]], list[int]],
-    about: str,
-    *,
-    is_file: bool = False,
-) -> str:
-    """Returns lines of the text that take at most `limit` tokens, in their order; empty where not one fits.
+class Teller:
+    """Tells results in the light of one request.
 
-    `about` is the request that the result serves. JSON is laid out first, what is alike in it as a table.
-    `is_file` where the text is what stands in a file or was found in files, not what a program reported.
+    `weigh` gives for each value of the vocabulary how likely it is needed; it is asked only where a text is too long.
     """
-    lines = _lines(text)
-    costs = [tokens + 1 for tokens in count_many([line.text for line in lines])]
-    if sum(costs) <= limit:
-        return "\n".join(line.text for line in lines)
-    chosen: set[int] = set()
-    left = limit - _GAP_TOKENS
-    for place in _ranked([line.text for line in lines], about, _DEFINITION if is_file else _ERROR):
-        if place in chosen:
-            continue
-        head = lines[place].head
-        needed = [place] if head < 0 or head in chosen else [head, place]
-        # A line beside one that is chosen closes a gap; any other opens one more.
-        gaps = 0 if {place - 1, place + 1} & chosen else len(needed)
-        price = sum(costs[at] for at in needed) + gaps * _GAP_TOKENS
-        if price <= left:
-            chosen.update(needed)
-            left -= price
-    return "\n".join(_with_gaps(lines, sorted(chosen)))
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        about: str,
+        vocabulary: Vocabulary,
+        weigh: Callable[[], NDArray[np.float32]],
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._about = {word for word in sub_words(about) if len(word) >= _LEAST_WORD}
+        self._vocabulary = vocabulary
+        self._weigh = weigh
+
+    def tell(self, text: str, limit: int, *, is_file: bool = False) -> str:
+        """Returns lines of the text that take at most `limit` tokens, in their order; empty where not one fits.
+
+        JSON is laid out first, what is alike in it as a table. `is_file` where the text is what stands in a file or
+        was found in files, not what a program reported.
+        """
+        lines = _lines(text)
+        texts = [line.text for line in lines]
+        costs = [tokens + 1 for tokens in self._tokenizer.count_many(texts)]
+        if sum(costs) <= limit:
+            return "\n".join(texts)
+        chosen: set[int] = set()
+        told, left = "", limit - _GAP_TOKENS
+        for _ in range(
+            _ROUNDS
+        ):  # lines take fewer tokens together than one by one: what is left over is spent again
+            self._choose(lines, costs, chosen, left, is_file)
+            fuller = "\n".join(_with_gaps(lines, sorted(chosen)))
+            tokens = self._tokenizer.count(fuller)
+            if tokens > limit:
+                break
+            told, left = fuller, limit - tokens
+            if left < _LEAST_LEFT:
+                break
+        return told
+
+    def _choose(
+        self, lines: Sequence[_Line], costs: Sequence[int], chosen: set[int], left: int, is_file: bool
+    ) -> None:
+        """Adds the places of the most telling lines to those that are chosen, as many as fit."""
+        texts = [line.text for line in lines]
+        for place in chain(
+            self._looked_for(texts, is_file), self._needed(texts, costs, chosen), range(len(texts))
+        ):
+            if place in chosen:
+                continue
+            head = lines[place].head
+            needed = [place] if head < 0 or head in chosen else [head, place]
+            # A line beside one that is chosen closes a gap; any other opens one more.
+            gaps = 0 if {place - 1, place + 1} & chosen else len(needed)
+            price = sum(costs[at] for at in needed) + gaps * _GAP_TOKENS
+            if price <= left:
+                chosen.update(needed)
+                left -= price
+            elif left < _LEAST_LEFT:
+                return
+
+    def _looked_for(self, lines: Sequence[str], is_file: bool) -> Iterator[int]:
+        """Yields the places of the lines that a reader looks for first; some come more than once."""
+        end = len(lines)
+        yield from range(min(2, end))
+        yield from range(end - 1, max(end - 3, -1), -1)
+        if not is_file:
+            errors = [
+                at for at, line in enumerate(lines) if _ERROR.search(line) and not _NO_ERROR.search(line)
+            ]
+            told = [*errors[: _MOST_ERRORS // 2], *errors[-_MOST_ERRORS // 2 :]]
+            yield from told
+            for at in told:
+                yield from range(max(0, at - _AROUND), min(end, at + _AROUND + 1))
+        if self._about:
+            named = [len(self._about & sub_words(line)) for line in lines]
+            ranked = sorted(range(end), key=lambda at: -named[at])
+            yield from (at for at in ranked[:_MOST_NAMED] if named[at] > 1)
+        yield from range(min(_ENDS, end))
+        yield from range(end - 1, max(end - 1 - _ENDS, -1), -1)
+
+    def _needed(self, lines: Sequence[str], costs: Sequence[int], chosen: set[int]) -> Iterator[int]:
+        """Yields the places of lines with values that are likely needed: what adds most per token first.
+
+        `chosen` grows meanwhile: a line beside one that is chosen is cheaper, since no gap is to be marked.
+        """
+        weights = self._weigh()
+        found = self._vocabulary.find(lines)
+        values = [
+            [value for value in found.ids[start:end].tolist() if value < len(weights)]
+            for start, end in pairwise(found.starts.tolist())
+        ]
+        open_weight = {value: float(weights[value]) for some in values for value in some}
+
+        def density(place: int) -> float:
+            gap = 0 if place - 1 in chosen or place + 1 in chosen else _GAP_TOKENS
+            return sum(map(open_weight.__getitem__, values[place])) / (costs[place] + gap)
+
+        heap = [(-density(place), place) for place in range(len(lines)) if values[place]]
+        heapify(heap)
+        while heap:
+            _, place = heappop(heap)
+            now = density(place)
+            if place in chosen or now <= 0:
+                continue
+            if heap and -now > heap[0][0]:
+                heappush(heap, (-now, place))
+                continue
+            yield place
+            if place in chosen:
+                open_weight.update(dict.fromkeys(values[place], 0.0))
+                for beside in (place - 1, place + 1):
+                    if 0 <= beside < len(lines) and values[beside]:
+                        heappush(heap, (-density(beside), beside))
 
 
 def _lines(text: str) -> list[_Line]:
@@ -202,27 +296,6 @@ def _is_flat(value: Any) -> bool:
 
 def _flat(value: Any) -> str:
     return " ".join(map(write_scalar, value)) if isinstance(value, list) else write_scalar(value)
-
-
-def _ranked(lines: Sequence[str], about: str, telling: re.Pattern[str]) -> Iterator[int]:
-    """Yields the places of the lines, the most telling first; some come more than once."""
-    end = len(lines)
-    yield from range(min(2, end))
-    yield from range(end - 1, max(end - 3, -1), -1)
-    if telling is _ERROR:
-        errors = [at for at, line in enumerate(lines) if _ERROR.search(line) and not _NO_ERROR.search(line)]
-        told = [*errors[: _MOST_ERRORS // 2], *errors[-_MOST_ERRORS // 2 :]]
-        yield from told
-        for at in told:
-            yield from range(max(0, at - _AROUND), min(end, at + _AROUND + 1))
-    words = {word for word in sub_words(about) if len(word) >= _LEAST_WORD}
-    named = [len(words & sub_words(line)) for line in lines] if words else [0] * end
-    yield from (at for at in sorted(range(end), key=lambda at: -named[at]) if named[at] > 1)
-    if telling is _DEFINITION:
-        yield from (at for at, line in enumerate(lines) if _DEFINITION.match(line))
-    yield from range(min(_ENDS, end))
-    yield from range(end - 1, max(end - 1 - _ENDS, -1), -1)
-    yield from range(end)
 
 
 def _with_gaps(lines: Sequence[_Line], chosen: Sequence[int]) -> Iterator[str]:
