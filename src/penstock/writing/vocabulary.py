@@ -174,8 +174,8 @@ class Vocabulary:
     def relation(self, words: Mapping[str, float]) -> NDArray[np.float32]:
         """Returns for each value the mean weight of its words. `words` are lower case; others weigh nothing."""
         weighed: dict[int, float] = {}
-        for word, weight in words.items():
-            weighed[bucket(word)] = weighed.get(bucket(word), 0.0) + weight
+        for number, weight in zip(_buckets(list(words)), words.values(), strict=True):
+            weighed[number] = weighed.get(number, 0.0) + weight
         buckets = np.array(sorted(weighed), np.uint16)
         weights = np.array([weighed[one] for one in sorted(weighed)], np.float32)
         total = np.zeros(len(self), np.float32)
@@ -387,8 +387,19 @@ class ValueWords(NamedTuple):
 
 def bucket(word: str) -> int:
     """Returns the number of a word in lower case."""
-    data = np.frombuffer(word.encode(errors="replace")[:_LONGEST], np.uint8)
-    return int(_hash_words(data, np.zeros(1, np.int64), np.arange(len(data)))[0]) if len(data) else 0
+    return _buckets([word])[0]
+
+
+def _buckets(words: Sequence[str]) -> list[int]:
+    """Returns the numbers of words in lower case, 0 for an empty one."""
+    parts = [word.encode(errors="replace")[:_LONGEST] or b"\0" for word in words]
+    if not parts:
+        return []
+    sizes = np.array([len(part) for part in parts])
+    firsts = np.cumsum(sizes) - sizes
+    within = np.arange(int(sizes.sum())) - np.repeat(firsts, sizes)
+    numbers = _hash_words(np.frombuffer(b"".join(parts), np.uint8), firsts, within).tolist()
+    return [number if word else 0 for number, word in zip(numbers, words, strict=True)]
 
 
 def find_words(joined: str) -> ValueWords:

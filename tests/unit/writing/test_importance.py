@@ -101,7 +101,7 @@ def test_weights_lie_between_0_and_1_in_steps_whose_sums_are_exact(kind, name):
     assert len(np.unique(weights)) > 20
 
 
-def test_features_are_whole_numbers_with_one_digest_on_every_platform():
+def test_features_are_whole_numbers_and_the_same_in_every_reading():
     transcript = session("service")
     live = live_of(transcript, last_request(transcript.messages), "")
     features = value_features(transcript.index, live, transcript.tokens_after())
