@@ -309,7 +309,7 @@ class ExcerptChoice:
     def _plain_words(self, number: int) -> int:
         known = self._index.plain.get(number)
         if known is None:
-            known = self._index.plain[number] = plain_words(self._index.excerpt(number))
+            known = self._index.plain[number] = plain_words(self._index.excerpt(number), _WORDS)
         return known
 
     def _chosen_beside(self, number: int) -> list[int]:

@@ -40,6 +40,7 @@ _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uffef]+"
 # Digits, an inner _ or ., a change of case inside, @ or #, or all capitals.
 _is_marked = re.compile(r"\d|[^_]_+[^_]|[^.]\.+[^.]|[a-z][A-Z]|[A-Z]{2}[a-z]|[@#]|^[A-Z]{3,}$").search
 _NAME_LIKE = re.compile(r"\S*[_/\\.@#\d]\S*|\S*[a-z][A-Z]\S*")
+_SHORTEST_WORD = 4
 _PLAIN_WORD = re.compile(r"[^\W\d_]{4,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}")
 _LONGEST = 200
 
@@ -130,9 +131,15 @@ def sub_words(text: str) -> set[str]:
     return {word.lower() for word in _SUB_WORD.findall(text)}
 
 
-def plain_words(text: str) -> int:
-    """Returns how many different ordinary words stand in the text, beside its names and numbers."""
-    return len(set(_PLAIN_WORD.findall(_NAME_LIKE.sub(" ", text).lower())))
+def plain_words(text: str, most: int) -> int:
+    """Returns how many different ordinary words stand in the text, beside its names and numbers; `most` or more is `most`."""
+    words: set[str] = set()
+    for word in text.split():  # most lines have some words that stand alone, and need no closer look
+        if len(word) >= _SHORTEST_WORD and word.isalpha() and word.islower():
+            words.add(word)
+            if len(words) >= most:
+                return most
+    return min(most, len(set(_PLAIN_WORD.findall(_NAME_LIKE.sub(" ", text).lower()))))
 
 
 def _in_path(path: str) -> list[str]:

@@ -106,6 +106,6 @@ def test_names_share_their_words():
 
 
 def test_plain_words_leave_names_and_numbers_out():
-    assert plain_words("retry the failing upload in step_4 after 300 ms") == 4
-    assert plain_words("step_4 300 getUserName") == 0
-    assert plain_words("again again again") == 1
+    assert plain_words("retry the failing upload in step_4 after 300 ms", 9) == 4
+    assert plain_words("step_4 300 getUserName", 9) == 0
+    assert plain_words("again again again", 9) == 1
