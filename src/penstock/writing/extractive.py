@@ -288,6 +288,7 @@ class ExtractiveWriter:
     ) -> None:
         """Fill the choice up to `room` tokens with excerpts of sources that are not shut."""
         focus = beside.focus
+        shut = shut | self._are_voiced(Voice.SKILL)  # a skill in use is named, with its handle
         allowed = ~shut[self._transcript.index.source_of]
         taken, left = choice.tokens, max(0, room - choice.tokens)
         people = int(left * self._aims.people_share)
@@ -300,7 +301,7 @@ class ExtractiveWriter:
         said[:] = False
         said[self._last_words(shut)] = True
         choice.fill(said & allowed, choice.tokens + int(left * own_share), _SENTENCE_WORTH)
-        previous = allowed & self._are_summaries()[self._transcript.index.source_of]
+        previous = allowed & self._are_voiced(Voice.SUMMARY)[self._transcript.index.source_of]
         if previous.any():
             choice.fill(previous, choice.tokens + int(left * _SUMMARY_SHARE))
         if not self._brief:
@@ -356,10 +357,10 @@ class ExtractiveWriter:
             wanted += range(index.first_excerpt[source], index.first_excerpt[source + 1])
         return wanted
 
-    def _are_summaries(self) -> Flags:
-        """Returns for each source whether it is a summary of earlier turns by another maker."""
+    def _are_voiced(self, voice: Voice) -> Flags:
+        """Returns for each source whether a harness put it into a user message with this voice."""
         index = self._transcript.index
-        named = np.array([tag == Voice.SUMMARY for tag in index.tags], np.bool_)
+        named = np.array([tag == voice for tag in index.tags], np.bool_)
         result: Flags = named & (index.speakers == Speaker.HARNESS)
         return result
 
@@ -682,7 +683,9 @@ class _Sections:
         older = [entry for entry in self._older() if entry.section is HandoffSection.GOAL]
         if older or self._transcript.handoffs or self._aims.request_share:
             return older
-        first = next(iter(self._people), None)
+        said = self._people
+        telling = (place for place in said if not _says_little(spoken_text(self._transcript.messages[place])))
+        first = next(telling, next(iter(said), None))
         if first is None or first == request:
             return []
         if first in kept_verbatim:

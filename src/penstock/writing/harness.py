@@ -71,8 +71,12 @@ def _is_rule(line: str) -> bool:
 
 
 def title_of(part: VoicedPart) -> str:
-    """Returns what names the part to a reader: its rules file, else its first words."""
+    """Returns what names the part to a reader: a skill's heading or folder, a rules file, else its first words."""
     lines = [line.strip() for line in part.text.split("\n") if line.strip()]
+    if part.voice is Voice.SKILL:
+        heading = next((line for line in lines if _HEADING.match(line)), "")
+        folder = lines[0].replace("\\", "/").rstrip("/").rsplit("/", 1)[-1] if lines else ""
+        return (heading or folder).lstrip("# ")[:120]
     named = next((line for line in lines if _RULES_FILE.search(line)), "")
     first = named or next((line for line in lines if not line.startswith("<")), "")
     return first.lstrip("# ")[:120]

@@ -101,6 +101,7 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     items: tuple[TodoItem, ...] = ()
 
 
+_LEAST_WORDS = 4  # fewer are a heading
 _DECISION = re.compile(
     r"\b(?:decided|decision|chose|choosing|we(?:[’']ll| will) use|going with|settled on|instead of|"
     r"root cause|the (?:problem|bug|issue|fix) (?:is|was)|turns out|because)\b|原因|决定|理由|решил|причина",
@@ -251,7 +252,8 @@ def _find_statements(text: str, pattern: re.Pattern[str], redactor: Redactor) ->
     for sentence in sentences(redactor.redact(text)):
         if (
             pattern.search(sentence)
-            and not sentence.startswith("|")
+            and not sentence.startswith(("|", "#"))
+            and (len(sentence.split()) >= _LEAST_WORDS or not sentence.isascii())
             and len(sentence) <= _LONGEST_SENTENCE
             and not sentence.endswith((":", ":**"))
         ):
