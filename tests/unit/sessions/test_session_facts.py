@@ -62,7 +62,12 @@ def texts(session, kind):
 
 def test_what_leaves_the_view_is_noted_with_its_message(session):
     session.append(
-        turn(0, "make all", "error: no rule to make target 'all'\nexit code: 2", f"Never touch ./dist.\n\n{LONG}")
+        turn(
+            0,
+            "make all",
+            "error: no rule to make target 'all'\nexit code: 2",
+            f"Never touch ./dist.\n\n{LONG}",
+        )
     )
     filled(session, 1)
     session.compact(target_tokens=1_200)
