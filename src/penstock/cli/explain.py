@@ -77,7 +77,7 @@ def table(entries: Sequence[VerdictEntry], screen: Screen) -> Iterator[str]:
     if any(entry.reason.startswith(OLDER) for entry in entries):
         notes.append("summarised messages are older than the tail; each can be read by its handle")
     if any(entry.count > 1 for entry in entries):
-        notes.append("neighbours with the same fate share a line; --all shows each message")
+        notes.append("neighbours share a line; --all shows each message")
     for note in notes:
         yield from (screen.paint(line, "dim") for line in wrap(note, screen.columns))
     if notes:

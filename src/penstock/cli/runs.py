@@ -1,4 +1,7 @@
-"""Messages in few lines: neighbours with the same fate for the same kind of reason are one."""
+"""Messages in few lines: neighbours with the same fate for the same kind of reason are one.
+
+Where fates alternate for long, a line counts them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ OLDER = "older than the tail: "  # how the reason of every summarised message be
 _QUOTED = "in the handoff"
 _SCREEN_ROWS = 20  # more than these are grouped more boldly
 _SHORTEST_RUN = 3
-_COMMON = ("system prompt", "tail", "head", "small enough to stay", "nothing to do")
+_ROOM = "room was left for it"
+_COMMON = ("system prompt", "tail", "head", "small enough to stay", "nothing to do", _ROOM)
+_MIXED = "mixed"
 
 
 class VerdictEntry(msgspec.Struct, frozen=True):
@@ -72,6 +77,10 @@ def group_entries(entries: Sequence[VerdictEntry]) -> list[VerdictEntry]:
         lines = _runs(entries, _coarse_kind)
     if len(lines) > _SCREEN_ROWS:
         lines = _runs(entries, _coarsest_kind)
+    short = _SHORTEST_RUN
+    while len(lines) > _SCREEN_ROWS and short <= len(entries):
+        lines = _runs(entries, _stretch_kind(entries, short))
+        short *= 2
     return lines
 
 
@@ -96,6 +105,21 @@ def _coarsest_kind(entry: VerdictEntry) -> Hashable:
     if kind in {(Fate.KEPT, "small enough to stay"), (Fate.KEPT, "tail")}:
         return "tail" if kind == (Fate.KEPT, "tail") else "old"
     return kind
+
+
+def _stretch_kind(entries: Sequence[VerdictEntry], short: int) -> Callable[[VerdictEntry], Hashable]:
+    """As `_coarsest_kind`, but neighbouring runs of up to `short` messages before the tail are one."""
+    lengths: dict[int, int] = {}
+    for (kind, _), same in groupby(enumerate(entries), lambda pair: _key(pair[0], pair[1], _coarsest_kind)):
+        if kind in {"old", (Fate.KEPT, _ROOM), (Fate.SUMMARISED, OLDER.partition(":")[0])}:
+            numbers = [entry.number for _, entry in same if entry.number]
+            lengths.update(dict.fromkeys(numbers, len(numbers)))
+
+    def kind_in_stretch(entry: VerdictEntry) -> Hashable:
+        length = lengths.get(entry.number or 0)
+        return _MIXED if length is not None and length <= short else _coarsest_kind(entry)
+
+    return kind_in_stretch
 
 
 def _is_elided(entry: VerdictEntry) -> bool:
@@ -129,7 +153,7 @@ def _join(run: Sequence[VerdictEntry]) -> VerdictEntry:
         first.number,
         sum(entry.before for entry in run),
         sum(entry.after for entry in run),
-        Fate.ELIDED if len(fates) > 1 else first.fate,
+        next((fate for fate in (Fate.SUMMARISED, Fate.ELIDED) if fate in fates), first.fate),
         _reason(run, fates),
         last=last.label.handle,
         count=len(run),
@@ -139,12 +163,30 @@ def _join(run: Sequence[VerdictEntry]) -> VerdictEntry:
 
 def _reason(run: Sequence[VerdictEntry], fates: tuple[str, ...]) -> str:
     if len(fates) > 1:
-        elided = [entry for entry in run if entry.fate == Fate.ELIDED]
-        return f"{len(elided):,} elided: {elided[0].reason}; {len(run) - len(elided):,} kept"
+        return _count_fates(run)
     if fates[0] != Fate.SUMMARISED:
         key, colon, _ = run[0].reason.partition(":")
         return f"{key}: the first messages" if colon and key == "head" else run[0].reason
-    quoted = sum(entry.reason.endswith(_QUOTED) for entry in run)
-    if quoted in {0, len(run)}:
-        return OLDER + (f"excerpts {_QUOTED}" if quoted else "reachable by handle")
-    return f"{OLDER}{quoted:,} quoted, {len(run) - quoted:,} by handle"
+    return OLDER + _count_quoted(run)
+
+
+def _count_fates(run: Sequence[VerdictEntry]) -> str:
+    gone, elided, kept = (
+        [entry for entry in run if entry.fate == fate] for fate in (Fate.SUMMARISED, Fate.ELIDED, Fate.KEPT)
+    )
+    told = []
+    if gone:
+        told.append(f"{OLDER}{len(gone):,} of them, {_count_quoted(gone)}")
+    if elided:
+        told.append(f"{len(elided):,} elided: {elided[0].reason}")
+    if kept:
+        brought = all(entry.reason == _ROOM for entry in kept)
+        told.append(f"{len(kept):,} kept" + (": room was left" if brought else ""))
+    return "; ".join(told)
+
+
+def _count_quoted(gone: Sequence[VerdictEntry]) -> str:
+    quoted = sum(entry.reason.endswith(_QUOTED) for entry in gone)
+    if quoted in {0, len(gone)}:
+        return f"excerpts {_QUOTED}" if quoted else "reachable by handle"
+    return f"{quoted:,} quoted, {len(gone) - quoted:,} by handle"

@@ -511,7 +511,7 @@ class _Planner:
             left = granted - plan.tokens_after
             if left <= _UNSPENT * granted:
                 break
-            wider = self._bring_back(layout, left)
+            wider = self._bring_back(layout, left, in_a_row=writer.names_runs)
             if wider is None:
                 break
             fuller = self.summarise(wider, writer)
@@ -520,17 +520,19 @@ class _Planner:
             plan, layout = fuller, wider
         return plan
 
-    def _bring_back(self, layout: Layout, room: int) -> Layout | None:
+    def _bring_back(self, layout: Layout, room: int, *, in_a_row: bool) -> Layout | None:
         """Returns the layout with what fits the room: messages that it shortens whole, and others that it leaves out.
 
-        A message that is out comes back with those it may not be parted from. None where nothing fits.
+        A message that is out comes back with those it may not be parted from; `in_a_row`, only right before
+        what stays, the newest first. None where nothing fits.
         """
         layouts, whole = self.layouts, self._transcript.tokens
         stays = set(layout.positions(len(whole)))
         handoffs = set(self._transcript.handoffs)
         rewritten = dict(layout.rewritten)
         brought = set(layout.brought)
-        for place in self._by_need(range(layouts.system_end, len(whole))):
+        places = range(layouts.system_end, len(whole))
+        for place in reversed(places) if in_a_row else self._by_need(places):
             if place in stays:
                 more = whole[place] - layouts.size(place, rewritten)
                 if place in rewritten and more <= room:
@@ -543,6 +545,8 @@ class _Planner:
                 stays.update(segment)
                 brought.update(segment)
                 room -= tokens
+            elif in_a_row:
+                break
         if room > _UNSPENT * self._limits.spend_tokens:
             self._bring_in_part(stays, brought, rewritten, room)
         if len(brought) == len(layout.brought) and rewritten == layout.rewritten:

@@ -109,6 +109,10 @@ class HandoffWriter(Protocol):
         """The version in the mark around the handoff, by which a later compaction knows how to read it."""
 
     @property
+    def names_runs(self) -> bool:
+        """True if the handoff lists the numbers that it stands for: then gaps between them cost it room."""
+
+    @property
     def handles(self) -> str:
         """The kinds of handles in the handoff, in words, as in "recall reads m-numbers"."""
 

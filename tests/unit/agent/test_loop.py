@@ -251,7 +251,8 @@ def test_status_filling_and_compaction_on_request(store, tmp_path):
     result = asyncio.run(agent.compact(keep_exchanges=1))
     assert result is not None
     assert "question 5" in json.dumps(agent.context.view[-2])
-    assert agent.status().prompt_tokens < before.prompt_tokens / 2
+    beside = agent.context.outside_tokens  # the system prompt and the tools, which stay
+    assert agent.status().prompt_tokens - beside <= (before.prompt_tokens - beside) / 2
     assert agent.status().compactions == 1
     assert any(isinstance(event, Compacted) for event in events)
     assert run(agent, "and on").reason == "done"
@@ -444,7 +445,7 @@ def test_memory_may_take_what_leaves_the_view_and_has_it_in_the_next_prompt(stor
     )
     agent = make_agent(place, model, settings_from({"model.context_length": 24_000}))
     talk = [{"role": ("user", "assistant")[n % 2], "content": f"{n}: {TALK * 40}"} for n in range(40)]
-    talk[6] = {"role": "user", "content": "Never touch the migrations folder."}
+    talk[6] = {"role": "user", "content": f"Never touch the migrations folder. {TALK * 40}"}
     agent.context.append(talk)
     assert "migrations" not in agent.prompt.current.text
     assert asyncio.run(agent.compact()) is not None

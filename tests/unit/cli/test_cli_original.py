@@ -116,7 +116,9 @@ class TestCompressedFiles:
 
     def test_a_handoff_in_front_of_a_message_is_no_part_of_its_original(self, penstock):
         turns = [
-            m for n in range(60) for m in (user(f"Look at file_{n}.py."), assistant(f"Line {n} is fine."))
+            m
+            for n in range(60)
+            for m in (user(f"Look at file_{n}.py." + " Take care." * 40), assistant(f"Line {n} is fine."))
         ]
         body = {"system": "Be exact.", "messages": [*turns, user("Sum up.")]}
         merged = 0

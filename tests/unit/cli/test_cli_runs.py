@@ -82,3 +82,50 @@ def test_a_long_session_fits_a_screen():
     ]
     lines = group_entries([*head, *middle, *tail, kept(400, "the user's last request")])
     assert handles(lines) == ["m1", "m2", "m3", "m4-m359", "m360-m399", "m400"]
+
+
+def brought(number):
+    return kept(number, "room was left for it")
+
+
+def test_messages_that_came_back_together_are_one_line():
+    entries = [*map(entry, range(1, 9)), *map(brought, range(9, 30)), kept(30, "pinned")]
+    lines = group_entries(entries)
+    assert handles(lines) == ["m1-m8", "m9-m29", "m30"]
+    assert (lines[1].fate, lines[1].reason) == ("kept", "room was left for it")
+
+
+def test_where_fates_alternate_for_long_a_line_counts_them():
+    """What stands alone still does, and so do long runs of one fate."""
+    first = [
+        brought(n) if n % 4 == 0 else entry(n, reason=f"{OLDER}2 excerpts in the handoff")
+        for n in range(4, 204)
+    ]
+    last = [brought(n) if n % 2 else elided(n) if n % 4 else entry(n) for n in range(305, 405)]
+    lines = group_entries(
+        [
+            kept(1, "system prompt"),
+            *map(entry, range(2, 4)),
+            *first,
+            *map(entry, range(204, 304)),
+            kept(304, "pinned"),
+            *last,
+            *(kept(n) for n in range(405, 410)),
+        ]
+    )
+    assert handles(lines) == ["m1", "m2-m200", "m201-m303", "m304", "m305-m404", "m405-m409"]
+    mixed, _, _, both = lines[1:5]
+    assert (mixed.fate, mixed.reason) == (
+        "summarised",
+        f"{OLDER}149 of them, 147 quoted, 2 by handle; 50 kept: room was left",
+    )
+    assert (mixed.before, mixed.after) == (1_990, 500)
+    assert both.reason == (
+        f"{OLDER}25 of them, reachable by handle; 25 elided: old result or long argument; "
+        "50 kept: room was left"
+    )
+
+
+def test_few_that_alternate_are_told_one_by_one():
+    entries = [brought(n) if n % 4 == 0 else entry(n) for n in range(1, 13)]
+    assert handles(group_entries(entries)) == ["m1-m3", "m4", "m5-m7", "m8", "m9-m11", "m12"]

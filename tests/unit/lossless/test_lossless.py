@@ -8,6 +8,8 @@ import pytest
 
 import penstock
 from penstock.conversation import mark
+from penstock.conversation.dialects import DIALECTS, decode_all
+from penstock.conversation.handles import number_messages
 from penstock.engine.registry import engine_named
 from penstock.engine.summariser import SummaryLimits
 from penstock.errors import SettingsError, UnknownHandle
@@ -109,8 +111,20 @@ def test_a_new_conversation_begins_with_the_first_node():
 
 
 @pytest.mark.outside
-def test_thirty_compactions_stay_within_bounds():
+def test_what_comes_back_where_room_is_left_leaves_no_gaps_in_the_outline():
+    """Each gap would stand in a header for good."""
     engine = LosslessEngine(16_000)
+    view, kept = [], []
+    for number in range(8):
+        view = engine.compress(view + agent_turns(25 * number, 25 * (number + 1)))
+        kept.append(len(view))
+        assert all(len(node.runs) == 1 for node in nodes_of(view))
+    assert len(set(kept)) > 1  # some came back
+
+
+@pytest.mark.outside
+def test_thirty_compactions_stay_within_bounds():
+    engine = LosslessEngine(20_000)
     view, sizes, levels, leaves = [], [], [], 0
     for number in range(30):
         view = engine.compress(view + agent_turns(30 * number, 30 * (number + 1)))
@@ -118,7 +132,10 @@ def test_thirty_compactions_stay_within_bounds():
         levels.append(engine.get_status()["levels"])
         leaves = max(spot_of(node.handles[-1]).leaves for node in nodes_of(view))
         told = sorted(n for node in nodes_of(view) for a, b in node.runs for n in range(a, b + 1))
+        standing = {n for n in number_messages(decode_all(DIALECTS["chat"], view)) if n}
         assert told == list(range(told[0], told[-1] + 1))
+        assert standing.isdisjoint(told)
+        assert standing.union(told) == set(range(1, 120 * (number + 1) + 1))
     assert leaves > 60
     assert max(levels) <= leaves.bit_length()
     assert max(sizes[5:]) < 1.3 * min(sizes[5:])

@@ -117,7 +117,7 @@ def test_what_the_user_said_is_quoted_also_where_parents_are_told():
     messages = long_conversation(40)
     first = outlined(messages, 3_000)
     more = long_conversation(30)[1:]
-    more[4 * 28]["content"] = "The ledger of the harbour office must be balanced to the penny first."
-    again = outlined(first.messages + more, 3_000)
+    more[4 * 28]["content"] = "The ledger of the harbour office was balanced to the penny on Friday."
+    again = outlined(first.messages + more, 5_000)
     assert any(not node.fresh for node in nodes_of(again.plan))
     assert "harbour office" in handoff_of(again).split("## Active Task", maxsplit=1)[0]

@@ -15,6 +15,7 @@ class Haiku:
     """A writer that is neither of ours: as many lines as fit, and a note of what it was told."""
 
     mark_version = 1
+    names_runs = False
     handles = "m-numbers"
     note = "Three lines on what happened."
     has_prose = False

@@ -21,7 +21,7 @@ def store():
 def talked(store, engine="compressor"):
     session = penstock.Session.create(store, settings=settings_from({"context.engine": engine}))
     talk = [{"role": ("user", "assistant")[n % 2], "content": f"{n}: {TALK * 20}"} for n in range(30)]
-    talk[4] = {"role": "user", "content": "Never touch the migrations folder."}
+    talk[4] = {"role": "user", "content": f"Never touch the migrations folder. {TALK * 20}"}
     session.append(talk)
     return session
 

@@ -288,7 +288,7 @@ def test_everything_with_a_handle_can_be_had(session, store):
     session.append(talk(12))
     session.compact(target_tokens=2_000)
     assert session.original("M2") == session.original("[m2]") == session.original("m2")
-    assert session.original("s1").startswith("What happened before")
+    assert session.original("s1").startswith("Notes of another assistant")
     for handle in ("s2", "n1", "r000000000000", "m999", "m0", "", "x", "m٣"):
         with pytest.raises(UnknownHandle):
             session.original(handle)
@@ -301,7 +301,9 @@ def test_nodes_can_be_read_whatever_the_settings_are_now(store):
     made.compact(target_tokens=3_000)
     session = Session.resume(store, made.id)
     assert session.original("n1") == made.original("n1")
-    assert "[m1 user]" in session.handle_tool_call("history_expand", {"handle": "n1"})
+    opened = session.handle_tool_call("history_expand", {"handle": "n1"})
+    assert "[m3 tool]" in opened
+    assert "handle_0_0(event)" in opened
 
 
 def test_a_title_goes_on_with_the_conversation(session, store):

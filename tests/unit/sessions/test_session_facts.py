@@ -62,7 +62,12 @@ def texts(session, kind):
 
 def test_what_leaves_the_view_is_noted_with_its_message(session):
     session.append(
-        turn(0, "make all", "error: no rule to make target 'all'\nexit code: 2", "Never touch ./dist.")
+        turn(
+            0,
+            "make all",
+            "error: no rule to make target 'all'\nexit code: 2",
+            f"Never touch ./dist.\n\n{LONG}",
+        )
     )
     filled(session, 1)
     session.compact(target_tokens=1_200)
@@ -101,7 +106,7 @@ def test_an_outcome_that_was_elided_first_is_still_known(session):
 
 
 def test_a_constraint_says_what_changed_it_even_after_it_left(session):
-    session.append([{"role": "user", "content": "Always use port 8080 for the preview server."}])
+    session.append([{"role": "user", "content": f"Always use port 8080 for the preview server.\n\n{LONG}"}])
     session.append([{"role": "assistant", "content": "Understood."}])
     filled(session, 0)
     session.compact(target_tokens=1_200)
@@ -122,7 +127,7 @@ def test_a_constraint_says_what_changed_it_even_after_it_left(session):
 
 def test_secrets_are_not_noted(session):
     secret = "hunter2-and-more"
-    session.append([{"role": "user", "content": f"Never print it: password={secret}"}])
+    session.append([{"role": "user", "content": f"Never print it: password={secret}\n\n{LONG}"}])
     session.append([{"role": "assistant", "content": "I will not."}])
     filled(session, 0)
     session.compact(target_tokens=1_200)

@@ -86,7 +86,7 @@ def test_what_a_model_calls_open_is_held_to_the_to_do_list():
     }
     listed = [
         {"role": "assistant", "content": "The list.", "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c1", "content": "ok"},
+        {"role": "tool", "tool_call_id": "c1", "content": "Noted. " * 200},  # too long to come back
     ]
     prose = "## Goal\nDates.\n## Remaining Work\n- Write the date parser.\n- Ask about time zones.\n"
     result = penstock.compress(

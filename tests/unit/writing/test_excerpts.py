@@ -21,7 +21,7 @@ class TestLayOut:
             "address": {"city": "Oslo", "zip": "0150"},
         }
         assert lay_out(json.dumps(data)).text == (
-            "order_id #W1, total 3.5, paid true, note null, address city Oslo, zip 0150"
+            "order_id #W1, total 3.5, paid true, address city Oslo, zip 0150"
         )
 
     def test_objects_in_a_list_have_a_line_each(self):

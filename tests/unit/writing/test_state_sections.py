@@ -16,6 +16,7 @@ STATE = {
     HandoffSection.REMAINING,
     HandoffSection.RESOLVED,
 }
+LONG = "some words of a file\n" * 60  # a result that takes room and says nothing
 
 
 def call(call_id, name, output, **arguments):
@@ -29,7 +30,7 @@ def call(call_id, name, output, **arguments):
 
 def todo(call_id, *items):
     listed = [{"content": text, "status": status} for text, status in items]
-    return call(call_id, "todo", "ok", todos=listed)
+    return call(call_id, "todo", f"ok\n{LONG}", todos=listed)
 
 
 def reading(first, last):
@@ -64,14 +65,14 @@ WORK = [
         ("Extend the lexer", "in_progress"),
         ("Write docs", "pending"),
     ),
-    *call("e1", "edit_file", "done", path="src/lexer.py"),
+    *call("e1", "edit_file", f"done\n{LONG}", path="src/lexer.py"),
     *call(
         "c1",
         "terminal",
-        "FAILED tests/test_dates.py::test_leap - ValueError\nexit code 1",
+        f"{LONG}FAILED tests/test_dates.py::test_leap - ValueError\nexit code 1",
         command="pytest -q",
     ),
-    *call("e2", "edit_file", "done", path="src/dates.py"),
+    *call("e2", "edit_file", f"done\n{LONG}", path="src/dates.py"),
 ]
 
 
