@@ -57,6 +57,11 @@ def test_a_text_that_fits_is_told_whole():
     assert tell(text, 10_000) == text
 
 
+@pytest.mark.parametrize("text", [build_log(), "def f(x):\n    if x:\n        return 1\n    return 2"])
+def test_a_text_that_takes_just_the_limit_is_told_whole(text):
+    assert tell(text, TOKENIZER.count(text)) == text
+
+
 def test_an_error_is_told_whole_and_with_the_lines_around_it():
     told = tell(build_log(), 100).split("\n")
     at = told.index("ld: error: undefined reference to pay_invoice")
