@@ -134,7 +134,8 @@ class LayoutMaker:
         self.system_end = leading_system(transcript.messages)
         self.open = open_calls(transcript.messages)
         self.pins = _places_of(wishes.pins, transcript)
-        self._fresh = tuple(place for place in unanswered(transcript.messages) if place not in self.pins)
+        fixed = {*self.pins, self.request}
+        self._fresh = tuple(place for place in unanswered(transcript.messages) if place not in fixed)
         # Harness text gives way before anything else does: all that follows plans with what is left of it.
         self._trimmed = self._trim_harness(max(_LEAST_HARNESS, int(limits.target_tokens * _HARNESS_SHARE)))
         self._sizes = list(transcript.tokens)

@@ -50,6 +50,96 @@ _FOCUS_SHARE = 0.65
 _LONGEST_REQUEST = 600  # characters of one older user message that are quoted before coverage decides
 _REFILLS = 2
 _LAST_TEXTS = 8
+_ASKED_SHARE = 0.05  # of the room: lines that the request names in plain words
+_ASKED_SOURCES = 5
+_NAMED_IN_CALL = 4  # times: a word in the call that brought a result tells more than one in the result
+_LONGEST_ASKED = 3_000  # characters of the request
+_SEARCHED_CHARACTERS = 3_000_000
+_STEM = 6  # characters by which words are compared
+_ASKED_WORD = re.compile(r"[^\W\d_]{4,}")
+_NO_SUBJECT = frozenset(
+    [
+        "about",
+        "after",
+        "again",
+        "also",
+        "because",
+        "been",
+        "before",
+        "being",
+        "below",
+        "could",
+        "does",
+        "done",
+        "each",
+        "else",
+        "ever",
+        "every",
+        "first",
+        "from",
+        "give",
+        "good",
+        "have",
+        "here",
+        "into",
+        "just",
+        "keep",
+        "know",
+        "last",
+        "like",
+        "long",
+        "make",
+        "many",
+        "more",
+        "most",
+        "much",
+        "need",
+        "never",
+        "next",
+        "only",
+        "other",
+        "over",
+        "please",
+        "same",
+        "should",
+        "some",
+        "still",
+        "such",
+        "sure",
+        "take",
+        "than",
+        "that",
+        "their",
+        "them",
+        "then",
+        "there",
+        "these",
+        "they",
+        "thing",
+        "things",
+        "this",
+        "those",
+        "through",
+        "today",
+        "under",
+        "until",
+        "very",
+        "want",
+        "well",
+        "were",
+        "what",
+        "when",
+        "where",
+        "which",
+        "while",
+        "will",
+        "with",
+        "without",
+        "would",
+        "your",
+        "yourself",
+    ]
+)
 _SENTENCE_WORTH = 0.3  # of a sentence that a person or the agent said, beside its values
 _SUMMARY_SHARE = 0.08  # of the room for excerpts: a summary by another maker stands for turns that are gone
 _TELLING_WORDS = 3
@@ -132,7 +222,7 @@ class ExtractiveWriter:
         room = budget - measure(render_handoff(entries)) - 5
         shut = self._are_of(beside.kept_verbatim)
         shut[list(fresh)] = True
-        self._choose(choice, shut, room, entries, beside.focus)
+        self._choose(choice, shut, room, entries, beside)
         text, entries = self._fit(entries, choice, budget, measure)
         return HandoffText(text, self._count_quotes(entries, choice), struck)
 
@@ -194,9 +284,10 @@ class ExtractiveWriter:
         shut: Flags,
         room: int,
         entries: Sequence[HandoffEntry],
-        focus: str,
+        beside: Surroundings,
     ) -> None:
         """Fill the choice up to `room` tokens with excerpts of sources that are not shut."""
+        focus = beside.focus
         allowed = ~shut[self._transcript.index.source_of]
         taken, left = choice.tokens, max(0, room - choice.tokens)
         people = int(left * self._aims.people_share)
@@ -212,6 +303,9 @@ class ExtractiveWriter:
         previous = allowed & self._are_summaries()[self._transcript.index.source_of]
         if previous.any():
             choice.fill(previous, choice.tokens + int(left * _SUMMARY_SHARE))
+        if not self._brief:
+            asked = self._asked_about(beside.request, shut)
+            choice.take(asked, choice.tokens + int(left * _ASKED_SHARE))
         if focus:
             choice.fill(allowed & self._about(focus), taken + int(left * _FOCUS_SHARE))
         choice.fill(allowed, room)
@@ -275,6 +369,65 @@ class ExtractiveWriter:
         first, after = index.first_excerpt[source], index.first_excerpt[source + 1]
         characters = np.cumsum(index.lengths[first:after])
         return list(range(first, first + int(np.searchsorted(characters, _LONGEST_REQUEST, side="right"))))
+
+    def _asked_about(self, request: int | None, shut: Flags) -> list[int]:
+        """Returns excerpts of the few sources that the request means, as far as its plain words tell.
+
+        A request that sends the agent to something it read long ago ("the batch size that the runbook asks for") names
+        it by words that are no values. They stand in the text of a result or in the call that brought it.
+        """
+        if request is None:
+            return []
+        index = self._transcript.index
+        asked = spoken_text(self._transcript.messages[request])[:_LONGEST_ASKED].lower()
+        words = sorted({word[:_STEM] for word in _ASKED_WORD.findall(asked) if word not in _NO_SUBJECT})
+        texts = self._newest_texts(without=request)
+        holding = {word: [source for source, text in texts.items() if word in text] for word in words}
+        # A word that stands everywhere names nothing; one that stands in few places names one of them.
+        worth = {
+            word: (len(texts) // len(sources)).bit_length()
+            for word, sources in holding.items()
+            if sources and len(sources) <= max(2, len(texts) // 4)
+        }
+        scores: dict[int, int] = {}
+        for word, value in worth.items():
+            for source in holding[word]:
+                call = self._calls.get(index.tags[source])
+                named = call is not None and word in call.arguments.lower()
+                scores[source] = scores.get(source, 0) + (_NAMED_IN_CALL if named else 1) * value
+        meant = sorted(
+            (source for source in scores if not shut[source]), key=lambda one: (-scores[one], -one)
+        )
+        newest = {
+            texts[source]: source for source in sorted(meant)
+        }  # of a file that was read twice, the last time
+        meant = [source for source in meant if newest[texts[source]] == source]
+        lines = {
+            number: scores[source] * sum(value for word, value in worth.items() if word in line)
+            for source in meant[:_ASKED_SOURCES]
+            for number in range(index.first_excerpt[source], index.first_excerpt[source + 1])
+            if (line := index.excerpt(number).lower())
+        }
+        wanted: dict[int, None] = {}
+        for number in sorted(lines, key=lambda number: (-lines[number], number)):
+            if lines[number]:
+                beside = (one for one in (number - 1, number + 1) if one in lines)
+                same = (one for one in beside if index.source_of[one] == index.source_of[number])
+                wanted.update(dict.fromkeys((number, *same)))
+        return list(wanted)
+
+    def _newest_texts(self, without: int) -> dict[int, str]:
+        """Returns the texts of the newest sources in lower case, of a limited length together, but for one message's."""
+        index = self._transcript.index
+        texts: dict[int, str] = {}
+        room = _SEARCHED_CHARACTERS
+        for source in range(len(index.sources) - 1, -1, -1):
+            if index.message_of_source[source] != without:
+                texts[source] = index.sources[source].text.lower()
+                room -= len(texts[source])
+            if room < 0:
+                break
+        return texts
 
     def _about(self, focus: str) -> Flags:
         """Returns for each excerpt whether its source speaks of the focus, or answers a call that does.
@@ -407,7 +560,10 @@ class _Sections:
         share = max(int(budget * _CONSTRAINTS_SHARE), min(_CONSTRAINTS_LEAST, budget // 3))
         entries = self._quote_in_full(request, kept_verbatim, budget)
         goal = self._goal(request, kept_verbatim, budget)
-        ours = goal if self._prose is None else []  # a model's goal may take the place of ours
+        small = self._prose is None and budget < self._aims.sections_from_tokens
+        ours = (
+            goal if small else []
+        )  # a model's goal may take the place of ours; a short handoff says nothing twice
         quoted = "".join(entry.text for entry in (*entries, *ours))
         entries += goal
         if not self._aims.request_share and budget < self._aims.sections_from_tokens:

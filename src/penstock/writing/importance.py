@@ -122,6 +122,7 @@ def weigh_once(importance: Importance) -> Importance:
             if same is index and alike == live:
                 return weights
         weights = importance(index, live, tokens_after)
+        weights[index.in_sources == 0] = 0.0  # values of other conversations that the vocabulary has met
         known.append((index, live, weights))
         return weights
 
