@@ -100,13 +100,12 @@ class Teller:
         lines = _lines(text)
         texts = [line.text for line in lines]
         costs = [tokens + 1 for tokens in self._tokenizer.count_many(texts)]
-        if sum(costs) <= limit:
-            return "\n".join(texts)
+        # Lines take fewer tokens together than one by one, so what fits is known only by counting them together.
+        if sum(costs) <= 2 * limit and self._tokenizer.count(whole := "\n".join(texts)) <= limit:
+            return whole
         chosen: set[int] = set()
         told, left = "", limit - _GAP_TOKENS
-        for _ in range(
-            _ROUNDS
-        ):  # lines take fewer tokens together than one by one: what is left over is spent again
+        for _ in range(_ROUNDS):  # for the same reason something is left over, which is spent again
             self._choose(lines, costs, chosen, left, is_file)
             fuller = "\n".join(_with_gaps(lines, sorted(chosen)))
             tokens = self._tokenizer.count(fuller)
