@@ -148,7 +148,7 @@ class OutlineWriter(ExtractiveWriter):
         choice = self._begin_choice(entries, beside)
         shut = self._shut(choice, beside)
         self._tell_parents(choice, shut)
-        self._choose(choice, shut, room - self._fixed_tokens(), entries, beside.focus)
+        self._choose(choice, shut, room - self._fixed_tokens(), entries, beside)
         text, entries = self._fit(entries, choice, budget, measure)
         while not text and self._drop_text():
             text, entries = self._fit(entries, choice, budget, measure)
