@@ -233,7 +233,10 @@ def least_recall(talk):
         order = CompressRequest(target_tokens=talk.target).order(book)
         whole = make_plan(transcript, limits, order)
         room = talk.target - whole.tokens_after + whole.handoff_tokens
-        facts = msgspec.structs.replace(limits, explicit=False, handoff_tokens=room - int(room * PROSE_SHARE))
+        prose = int(room * PROSE_SHARE)
+        facts = msgspec.structs.replace(
+            limits, explicit=False, handoff_tokens=room - prose, spend_tokens=talk.target - prose
+        )
         least = make_plan(transcript, facts, order)
         _LEAST[key] = recall(talk, encode(least.pieces, transcript, transcript.dialect))
     return _LEAST[key]
@@ -262,7 +265,8 @@ def claim_sound(talk, result):
     ours = written_text(talk, result)
     assert not [secret for secret in talk.secrets if secret in ours]
     if talk.needles:
-        assert recall(talk, result.messages) >= least_recall(talk) - 0.01
+        # Not to the last value: which messages come back where room is left depends on the model's words, too.
+        assert recall(talk, result.messages) >= least_recall(talk) - 0.02
 
 
 def claim_reachable(talk, result):

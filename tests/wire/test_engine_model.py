@@ -51,7 +51,7 @@ def test_the_session_s_own_model_writes_at_the_end_of_the_conversation():
     with scripted_provider([GOOD]) as server:
         compressor = engine()
         compressor.update_model("big-model", 64_000, base_url=server.base_url, provider="openai")
-        result = compressor.compact(messages, target_tokens=4_000)
+        result = compressor.compact(messages, target_tokens=2_000)
         (received,) = server.received
         assert not server.violations
     assert "Finish the parts one by one." in handoff_of(result.messages)
@@ -78,9 +78,9 @@ def test_a_model_that_fails_loses_nothing():
     with scripted_provider([Reply.unauthorised()]) as server:
         compressor = engine()
         compressor.update_model("big-model", 64_000, base_url=server.base_url)
-        result = compressor.compact(messages, target_tokens=4_000)
+        result = compressor.compact(messages, target_tokens=2_000)
         asked = len(server.received)
-        again = compressor.compact(messages, target_tokens=4_000)
+        again = compressor.compact(messages, target_tokens=2_000)
         assert len(server.received) == asked  # it rests
     assert result.receipt.outcome == again.receipt.outcome == "degraded"
     assert "auth" in result.receipt.reason
@@ -215,7 +215,7 @@ def test_the_prefix_is_read_from_the_cache_and_no_mark_is_one_too_many(marks):
     with scripted_provider([GOOD], prompt_cache=PromptCache()) as server:
         compressor = engine()
         compressor.update_model("claude-x", 64_000, base_url=server.base_url, provider="anthropic")
-        compressor.compact(anthropic_talk(marks), target_tokens=4_000)
+        compressor.compact(anthropic_talk(marks), target_tokens=1_500)
         (received,) = server.received
         assert not server.violations
     assert json.dumps(received.body).count('"cache_control"') == min(4, marks + 1)

@@ -310,7 +310,9 @@ async def _summarise(
 def _make_job(first: FirstPass, plan: Plan, request: CompressRequest, prose_tokens: int) -> WritingJob:
     opened, book = first.opened, first.notebook
     transcript = opened.transcript
-    scope = WorkScope(plan.standing.request, plan.kept_verbatim, request.focus or "")
+    # What came back because room was left may have to go again: the model's words take some of that room.
+    stays = plan.kept_verbatim - plan.standing.brought
+    scope = WorkScope(plan.standing.request, stays, request.focus or "")
     maker = WorkMaker(transcript, scope, book.tokenizer, book.redactor)
     outside = request.goal(book.tokenizer).outside_tokens
     conversation = Conversation(
