@@ -317,8 +317,7 @@ _OPENINGS = (
     _Opening(
         _open_with(
             r"[\w.:/()*-]{1,60}(?: [\w.:/()*-]{1,40}){0,3} hook (?:(?:blocking )?error|feedback|success|"
-            r"additional context|output|stopped|cancelled|failed|returned)\b",
-            r"operation (?:stopped|blocked) by (?:\w+ )?hook\b",
+            r"additional context|output|stopped|cancelled|failed|returned)\b"
         ),
         Voice.NOTICE,
     ),
@@ -371,7 +370,7 @@ _OPENINGS = (
     ),
 )
 _HINT = re.compile(
-    r"\s*(?:[\[#-]|this |another |i |base |caveat|here |called |the |continue |summarize |briefly |[^\n]{1,140} hook\b)",
+    r"\s*(?:[\[#-]|this |another |i |base |caveat|here |called |the |continue |summarize |briefly |[^\n]{1,140} hook )",
     re.IGNORECASE,
 )
 _HINTED = 200  # characters of a text that the hint is looked for in

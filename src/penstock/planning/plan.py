@@ -527,6 +527,7 @@ class _Planner:
         what stays, the newest first. None where nothing fits.
         """
         layouts, whole = self.layouts, self._transcript.tokens
+        _, layout = self._role(layout)  # the head may have given up messages so that the handoff may stand
         stays = set(layout.positions(len(whole)))
         handoffs = set(self._transcript.handoffs)
         rewritten = dict(layout.rewritten)

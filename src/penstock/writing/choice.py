@@ -13,7 +13,7 @@ Excerpts, sources and values are numbers here: those of the `Index`, whose array
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -161,7 +161,9 @@ class ExcerptChoice:
     def _gather(self, allowed: NDArray[np.bool_], room: int) -> None:
         """A heap of the excerpts worth looking at, with what each could add at most per token."""
         index = self._index
-        gains = self._most_gain() + np.float32(self._worth)
+        gains = self._most_gain()
+        if self._worth:
+            gains += self._worth_of(np.arange(len(gains)))
         density = gains / (index.lengths * np.float32(1 / _CHARACTERS_PER_TOKEN) + np.float32(2.0))
         density[~allowed] = 0.0
         most = max(_SMALLEST_POOL, room // 4)
@@ -287,7 +289,7 @@ class ExcerptChoice:
         """Returns the weight that the excerpt would add per token now."""
         levels, weights = self._level, self._weight_of
         full = 1.0 if self._words_around(number) >= _WORDS else _BARE
-        gain = self._worth
+        gain = float(self._worth_of(number)) if self._worth else 0.0
         for value in self._values[number]:
             missing = full - levels[value]
             if missing > 0.0:
@@ -298,6 +300,12 @@ class ExcerptChoice:
                 if self._words_around(other) < _WORDS <= self._plain_words(other) + own:
                     gain += sum(weights[value] * (1.0 - levels[value]) for value in self._values[other])
         return gain / self._charge(number)
+
+    def _worth_of(self, number: Any) -> Any:
+        """Returns what an excerpt is worth by itself, or each of several: the newest up to twice as much as the oldest."""
+        return np.float32(self._worth) * (
+            np.float32(1.0) + number / np.float32(max(1, len(self._index.lengths)))
+        )
 
     def _words_around(self, number: int) -> int:
         """Plain words in the excerpt and in those beside it that are chosen."""

@@ -290,6 +290,8 @@ class ExtractiveWriter:
         """Fill the choice up to `room` tokens with excerpts of sources that are not shut."""
         focus = beside.focus
         shut = shut | self._are_voiced(Voice.SKILL)  # a skill in use is named, with its handle
+        if self._aims.request_share:
+            shut |= self._are_quoted(entries)
         allowed = ~shut[self._transcript.index.source_of]
         taken, left = choice.tokens, max(0, room - choice.tokens)
         people = int(left * self._aims.people_share)
@@ -357,6 +359,18 @@ class ExtractiveWriter:
         for source in said[np.isin(index.message_of_source[said], newest) & ~shut[said]][::-1].tolist():
             wanted += range(index.first_excerpt[source], index.first_excerpt[source + 1])
         return wanted
+
+    def _are_quoted(self, entries: Sequence[HandoffEntry]) -> Flags:
+        """Returns for each source whether it is a request that the section on the task quotes in full."""
+        index = self._transcript.index
+        quoted = {
+            entry.number: entry.text for entry in entries if entry.section is HandoffSection.ACTIVE_TASK
+        }
+        flags = np.zeros(len(index.sources), np.bool_)
+        for source in np.flatnonzero(index.speakers == Speaker.USER).tolist():
+            text = quoted.get(self._number(source))
+            flags[source] = text is not None and " ".join(index.sources[source].text.split()) in text
+        return flags
 
     def _are_voiced(self, voice: Voice) -> Flags:
         """Returns for each source whether a harness put it into a user message with this voice."""
@@ -439,6 +453,8 @@ class ExtractiveWriter:
         index = self._transcript.index
         topic = focus.lower().strip()
         flags = self._speak_of({topic})
+        if not flags.any():
+            flags = self._speak_of({word for word in topic.split() if len(word) > 2})
         if not flags.any():
             flags = self._speak_of(sub_words(focus))
         result: Flags = flags[index.source_of]
