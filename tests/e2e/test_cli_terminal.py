@@ -77,7 +77,7 @@ def test_colour_and_bars_on_a_terminal_within_its_columns(terminal):
 def test_long_reasons_are_cut_at_the_edge_of_the_terminal(terminal, tmp_path):
     file = tmp_path / "session.json"
     file.write_bytes(encoded(work()))
-    args = ("explain", file, "--target-tokens", "600", "--all")
+    args = ("explain", file, "--target-tokens", "800", "--all")
     plain = without_colour(shown_on(terminal, *args, TERM="xterm"))
     table = [line for line in plain.splitlines() if re.match(r" *m\d+ ", line)]
     assert len(table) == 63

@@ -183,7 +183,9 @@ class LayoutMaker:
                 self.system_end,
                 max(ceiling, self.system_end),
             )
-        islands = self._islands(head_end, start)
+        # What was not answered stays also where other messages follow it, as long as there is room.
+        fresh = frozenset(self._fresh if sacrifice < Sacrifice.FRESH else ())
+        islands = self._islands(head_end, start, fresh)
         if sacrifice >= Sacrifice.REQUEST and self.request is not None:
             stays = (*range(head_end), *islands, *range(start, length))
             others = self._tokens([place for place in stays if place != self.request], rewritten)
@@ -195,7 +197,7 @@ class LayoutMaker:
             }
         places = (*range(head_end), *islands, *range(start, length))
         rewritten = {place: parts for place, parts in rewritten.items() if place in places}
-        return Layout(head_end, islands, start, rewritten, self._tokens(places, rewritten))
+        return Layout(head_end, islands, start, rewritten, self._tokens(places, rewritten), fresh)
 
     def shorten_head(self, layout: Layout, head_end: int) -> Layout:
         """Returns the layout with a shorter head."""
@@ -235,11 +237,9 @@ class LayoutMaker:
         """Returns the position of the first earlier handoff: the head ends before it, and the new one replaces it."""
         return next(iter(self._transcript.handoffs), len(self._transcript.messages))
 
-    def _islands(
-        self, head_end: int, tail_start: int, brought: frozenset[int] = frozenset()
-    ) -> tuple[int, ...]:
+    def _islands(self, head_end: int, tail_start: int, brought: frozenset[int]) -> tuple[int, ...]:
         """Returns the messages between head and tail that stay, each with the messages it may not be parted from."""
-        wanted = {*self.pins, *self.open, *self._fresh, *brought}
+        wanted = {*self.pins, *self.open, *brought}
         if self.request is not None:
             wanted.add(self.request)
         islands: set[int] = set()

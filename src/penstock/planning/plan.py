@@ -596,8 +596,9 @@ class _Planner:
     def _role(self, layout: Layout) -> tuple[Role | None, Layout]:
         """Returns a role under which the handoff may stand, and the layout for it.
 
-        Where neither role alternates with what is beside it, the head gives up its last messages if that
-        helps; else the role is None and the handoff is merged into the message that follows.
+        Where neither role alternates with what is beside it, the head gives up its last messages if that helps, or
+        what was said before the live request stays; else the role is None and the handoff is merged into the message
+        that follows.
         """
         layouts = self.layouts
         shorter = [cut for cut in layouts.cuts.legal if layouts.system_end <= cut < layout.head_end]
@@ -606,7 +607,20 @@ class _Planner:
             role = self._role_at(candidate)
             if role is not None:
                 return role, candidate
-        return None, layout
+        wider = self._with_answer_before_request(layout)
+        role = self._role_at(wider) if wider is not None else None
+        return (role, wider) if role is not None and wider is not None else (None, layout)
+
+    def _with_answer_before_request(self, layout: Layout) -> Layout | None:
+        """Returns the layout with what stands just before the live request, so that the request can stay as it came."""
+        layouts, request = self.layouts, self.layouts.request
+        if request is None or request <= layouts.system_end:
+            return None
+        segment = frozenset(range(*layouts.cuts.segment(request - 1)))
+        if segment.intersection(self._transcript.handoffs):
+            return None
+        wider = layouts.widen(layout, layout.brought | segment, layout.rewritten)
+        return wider if wider.tokens + _LEAST_HANDOFF <= self._limits.target_tokens else None
 
     def _role_at(self, layout: Layout) -> Role | None:
         messages, dialect = self._transcript.messages, self._transcript.dialect

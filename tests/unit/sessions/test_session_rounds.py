@@ -52,7 +52,7 @@ def handoffs(session):
 
 def test_a_handoff_stays_where_eliding_is_enough(session):
     session.append(turns(20))
-    session.compact(target_tokens=2_000)
+    session.compact(target_tokens=800)
     before = handoffs(session)
     session.append(turns(6, 20, times=12))
     result = session.compact(target_tokens=12_000)
