@@ -118,7 +118,10 @@ class TestCompressedFiles:
         turns = [
             m
             for n in range(60)
-            for m in (user(f"Look at file_{n}.py." + " Take care." * 40), assistant(f"Line {n} is fine."))
+            for m in (
+                user(f"Look at file_{n}.py."),
+                assistant(f"Line {n} is fine." + " I read it twice." * 150),
+            )
         ]
         body = {"system": "Be exact.", "messages": [*turns, user("Sum up.")]}
         merged = 0
