@@ -23,13 +23,13 @@ __all__ = [
     "Pairing",
     "PartPlace",
     "calls_by_id",
+    "find_unanswered",
     "has_call",
     "has_result",
     "link_calls",
     "match",
     "results_end",
     "trailing_start",
-    "unanswered",
 ]
 
 
@@ -221,7 +221,7 @@ def _match_run(
         (found.open if run.stop == len(messages) else found.unanswered).extend(left)
 
 
-def unanswered(messages: Sequence[Message]) -> tuple[int, ...]:
+def find_unanswered(messages: Sequence[Message]) -> tuple[int, ...]:
     """Returns the positions of the messages with results that the model has not answered yet."""
     places: list[int] = []
     for place in range(len(messages) - 1, -1, -1):

@@ -14,25 +14,22 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 
 from penstock.conversation.message import Part, Role, Text, ToolResult, leading_system
-from penstock.conversation.pairing import unanswered
+from penstock.conversation.pairing import find_unanswered
 from penstock.conversation.repair import open_calls
 from penstock.conversation.speakers import last_request
 from penstock.conversation.view import Rewritten, as_message
 from penstock.measure.weigh import message_tokens
-from penstock.writing.reading import spoken_text
 from penstock.writing.telling import Teller, share_out
 from penstock.writing.transcript import Cuts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    import numpy as np
-    from numpy.typing import NDArray
+    from collections.abc import Iterable
 
     from penstock.conversation.message import Message
     from penstock.measure.tokens import Tokenizer
     from penstock.planning.elide import Elider
     from penstock.writing.transcript import Transcript
+    from penstock.writing.writer import Importance
 
 __all__ = ["Layout", "LayoutMaker", "PlanLimits", "Rewrites", "Sacrifice", "Wishes"]
 
@@ -95,7 +92,7 @@ class Layout(msgspec.Struct, frozen=True):
     rewritten: Rewrites
     tokens: int
     brought: frozenset[int] = frozenset()
-    """Messages that stay only because there is room for them."""
+    """Messages that stay because there is room for them: results that were not answered, and what came back."""
 
     def positions(self, length: int) -> tuple[int, ...]:
         """Returns all positions that stay, in order."""
@@ -111,7 +108,7 @@ class _LongText(NamedTuple):
 
 
 class LayoutMaker:
-    """Lays out one transcript. `weigh` tells how likely each value is needed for the request at a position."""
+    """Lays out one transcript. `importance` says how likely each value is needed."""
 
     def __init__(
         self,
@@ -120,22 +117,19 @@ class LayoutMaker:
         wishes: Wishes,
         elider: Elider,
         tokenizer: Tokenizer,
-        weigh: Callable[[int | None], NDArray[np.float32]],
+        importance: Importance | None,
     ) -> None:
         self._transcript = transcript
         self._limits = limits
         self._elider = elider
         self._tokenizer = tokenizer
         self.request = last_request(transcript.messages)
-        request = "" if self.request is None else spoken_text(transcript.messages[self.request])
-        self._teller = Teller(
-            tokenizer, f"{request}\n{wishes.focus}", transcript.index.vocabulary, lambda: weigh(self.request)
-        )
+        self._teller = Teller(transcript, self.request, wishes.focus, tokenizer, importance)
         self.system_end = leading_system(transcript.messages)
         self.open = open_calls(transcript.messages)
         self.pins = _places_of(wishes.pins, transcript)
         fixed = {*self.pins, self.request}
-        self._fresh = tuple(place for place in unanswered(transcript.messages) if place not in fixed)
+        self.fresh = tuple(place for place in find_unanswered(transcript.messages) if place not in fixed)
         # Harness text gives way before anything else does: all that follows plans with what is left of it.
         self._trimmed = self._trim_harness(max(_LEAST_HARNESS, int(limits.target_tokens * _HARNESS_SHARE)))
         self._sizes = list(transcript.tokens)
@@ -161,10 +155,10 @@ class LayoutMaker:
         limits = self._limits
         length = len(self._transcript.messages)
         hard = sacrifice >= Sacrifice.TAIL
-        given = _merge(self._trimmed, self.tell_results(self._fresh, fresh_tokens))
+        given = _merge(self._trimmed, self.tell_results(self.fresh, fresh_tokens))
         # What is fresh has its own share, so the tail is measured by what else stands in it.
-        whole = sum(self._sizes[place] for place in self._fresh)
-        now = self._tokens(self._fresh, given)
+        whole = sum(self._sizes[place] for place in self.fresh)
+        now = self._tokens(self.fresh, given)
         tail_limit = 0 if hard else limits.tail_ceiling_tokens
         start = self.cuts.tail_start(
             0 if hard else limits.tail_tokens + whole,
@@ -184,7 +178,7 @@ class LayoutMaker:
                 max(ceiling, self.system_end),
             )
         # What was not answered stays also where other messages follow it, as long as there is room.
-        fresh = frozenset(self._fresh if sacrifice < Sacrifice.FRESH else ())
+        fresh = frozenset(self.fresh if sacrifice < Sacrifice.FRESH else ())
         islands = self._islands(head_end, start, fresh)
         if sacrifice >= Sacrifice.REQUEST and self.request is not None:
             stays = (*range(head_end), *islands, *range(start, length))
@@ -291,7 +285,7 @@ class LayoutMaker:
         excess = self._tokens(places, rewritten) - limit
         if excess <= 0:
             return rewritten
-        fixed = {*self.pins, *self.open, *self._fresh, self.request}
+        fixed = {*self.pins, *self.open, *self.fresh, self.request}
         free = [place for place in places if place not in fixed]
         for step in (self._elide_results, self._shorten_arguments, self._clip_texts):
             for place in sorted(free, key=lambda place: -sizes[place]):

@@ -31,15 +31,13 @@ from penstock.planning.elide import Elider
 from penstock.planning.layout import Layout, LayoutMaker, PlanLimits, Rewrites, Sacrifice, Wishes
 from penstock.writing.choice import begin_choice, join_excerpts
 from penstock.writing.extractive import ExtractiveWriter
-from penstock.writing.importance import importance_named, live_of, score_values, weigh_once
+from penstock.writing.importance import importance_named, weigh_once
 from penstock.writing.reading import Speaker, spoken_text
 from penstock.writing.transcript import MODEL, WRITTEN_BY
 from penstock.writing.writer import HandoffAims, HandoffMaterial, HandoffText, Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
 
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
@@ -125,6 +123,8 @@ class KeptReasons(msgspec.Struct, frozen=True):
     request: int | None
     pins: frozenset[int]
     open: frozenset[int]
+    fresh: frozenset[int]
+    """Those with results that nobody has answered yet."""
     brought: frozenset[int]
     """Those that came back because there was room left."""
     protect_first_n: int
@@ -202,6 +202,8 @@ def _reason(place: int, standing: KeptReasons, fate: Fate, grown: bool) -> str:
             return "the user's last request, shortened to fit"
         if place < standing.head_end:
             return "head: a client's text in it, shortened"
+        if place in standing.fresh:
+            return "not answered yet, too large to stay whole"
         return "too large for the tail" if place >= standing.tail_start else "old result or long argument"
     reasons = (
         ("system prompt", place < standing.system_end),
@@ -209,6 +211,7 @@ def _reason(place: int, standing: KeptReasons, fate: Fate, grown: bool) -> str:
         ("the user's last request", place == standing.request),
         ("open call", place in standing.open),
         (f"head: one of the first {standing.protect_first_n}", place < standing.head_end),
+        ("not answered yet", place in standing.fresh),
         ("room was left for it", place in standing.brought),
         ("tail: recent", place >= standing.tail_start),
     )
@@ -234,7 +237,7 @@ def make_plan(
     if elided is not None:
         return elided
     writer = order.make_writer(planner.material)
-    for sacrifice in Sacrifice:  # the head gives way first, then the tail, then the middle of the request
+    for sacrifice in Sacrifice:  # the head gives way first, the middle of the request last
         layout = first if sacrifice is Sacrifice.NOTHING else layouts.lay_out(sacrifice)
         if layout.tokens + planner.least_handoff(layout, sacrifice) <= target:
             plan = planner.summarise(layout, writer)
@@ -267,15 +270,8 @@ class _Planner:
         self._elider = Elider(self.material.calls, order.tokenizer, order.redactor, order.wishes.recall_tool)
         self._needs: list[tuple[bool, int, int]] | None = None
         self.layouts = LayoutMaker(
-            transcript, limits, order.wishes, self._elider, order.tokenizer, self._weigh_values
+            transcript, limits, order.wishes, self._elider, order.tokenizer, self.material.aims.importance
         )
-
-    def _weigh_values(self, request: int | None) -> NDArray[np.float32]:
-        """Returns how likely each value is needed for the request at this position."""
-        transcript = self._transcript
-        live = live_of(transcript, request, self._wishes.focus)
-        weigh = self.material.aims.importance or score_values
-        return weigh(transcript.index, live, transcript.tokens_after())
 
     def least_handoff(self, layout: Layout, sacrifice: Sacrifice) -> int:
         """Returns the tokens that must be left for a handoff: in the end none, unless the list cannot begin without."""
@@ -680,6 +676,7 @@ class _Planner:
                 request=layouts.request,
                 pins=layouts.pins,
                 open=frozenset(layouts.open),
+                fresh=frozenset(layouts.fresh),
                 brought=layout.brought,
                 protect_first_n=self._limits.protect_first_n,
             ),

@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.view import Compaction, Handoff, Rewritten
-from penstock.sessions.quality import Speech, Spoken, find_uses, hear_messages, hold_values
+from penstock.sessions.quality import Speech, Utterance, find_uses, hear_messages, hold_values
 from penstock.sessions.stored_view import read_view
 from penstock.writing.excerpts import excerpts, lay_out
 from penstock.writing.handoff import (
@@ -200,7 +200,7 @@ class _YieldingExcerpts:
 
     @property
     def entries(self) -> list[HandoffEntry]:
-        """What still stands."""
+        """The entries that still stand."""
         return [entry for entry in self._standing if entry.text]
 
     def drop_line(self) -> int:
@@ -250,7 +250,7 @@ class _Original(msgspec.Struct, frozen=True):
             return None
         laid = lay_out(self.redact(self.raw)).text
         for line in laid.split("\n"):
-            if value in line and value in hold_values([Spoken(Speech.OTHER, line)]):
+            if value in line and value in hold_values([Utterance(Speech.OTHER, line)]):
                 pieces = [line.strip()] if len(line) <= _LONGEST_LINE else excerpts(line)
                 text = next((piece for piece in pieces if value in piece), "")
                 return HandoffEntry(HandoffSection.CONTEXT, self.number, text, self.label) if text else None
@@ -276,7 +276,7 @@ def _list_originals(draft: CompactionDraft, redact: Callable[[str], str]) -> Ite
                     yield _Original(entry.number, entry.label, Speech.OTHER, entry.text, redact)
 
 
-def _label(spoken: Spoken) -> str:
+def _label(spoken: Utterance) -> str:
     """Returns who or what spoke, as handoffs say it."""
     match spoken.speech:
         case Speech.PERSON:
@@ -299,13 +299,13 @@ def _replace_piece(
     return msgspec.structs.replace(draft, compaction=compaction, messages=messages)
 
 
-def _say(entry: HandoffEntry) -> Spoken:
-    return Spoken(Speech.OTHER, entry.text)
+def _say(entry: HandoffEntry) -> Utterance:
+    return Utterance(Speech.OTHER, entry.text)
 
 
 def _values_of(messages: Sequence[ViewMessage], dialect: str) -> frozenset[str]:
     return hold_values(one for spoken in _hear_all(messages, dialect) for one in spoken).values
 
 
-def _hear_all(messages: Sequence[ViewMessage], dialect: str) -> list[list[Spoken]]:
+def _hear_all(messages: Sequence[ViewMessage], dialect: str) -> list[list[Utterance]]:
     return list(hear_messages(decode_all(dialect_named(dialect), [message.wire for message in messages])))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HeldValues",
     "Speech",
-    "Spoken",
+    "Utterance",
     "find_uses",
     "hear_messages",
     "hold_values",
@@ -67,7 +67,7 @@ class Speech(Enum):
     OTHER = "other"  # the system prompt, reasoning, handoffs, items that we do not know
 
 
-class Spoken(NamedTuple):
+class Utterance(NamedTuple):
     """Something that was said: a text, the arguments of a call, or a result."""
 
     speech: Speech
@@ -87,7 +87,7 @@ class HeldValues(msgspec.Struct, frozen=True, eq=False):
         return value in self.values or (" " in value and any(value in text for text in self.texts))
 
 
-def hear_messages(messages: Iterable[Message]) -> Iterator[list[Spoken]]:
+def hear_messages(messages: Iterable[Message]) -> Iterator[list[Utterance]]:
     """Yields what is said in each message of a conversation."""
     tools: dict[str, str] = {}
     for message in messages:
@@ -95,24 +95,24 @@ def hear_messages(messages: Iterable[Message]) -> Iterator[list[Spoken]]:
         yield [_hear(part, message.role, tools) for part in message.parts if not isinstance(part, Image)]
 
 
-def _hear(part: Part, role: Role, tools: Mapping[str, str]) -> Spoken:
+def _hear(part: Part, role: Role, tools: Mapping[str, str]) -> Utterance:
     match part:
         case Text(text=text) if role is Role.ASSISTANT:
-            return Spoken(Speech.AGENT, text)
+            return Utterance(Speech.AGENT, text)
         case Text(text=text) if role is Role.USER:
-            return Spoken(Speech.PERSON, text)
+            return Utterance(Speech.PERSON, text)
         case ToolCall(name=name, arguments=arguments):
-            return Spoken(Speech.LOOKUP if name in TOOL_NAMES else Speech.AGENT, arguments, name)
+            return Utterance(Speech.LOOKUP if name in TOOL_NAMES else Speech.AGENT, arguments, name)
         case ToolResult(call_id=call_id, text=text):
             name = tools.get(call_id, "")
-            return Spoken(Speech.RECALL if name in TOOL_NAMES else Speech.TOOL, text, name)
+            return Utterance(Speech.RECALL if name in TOOL_NAMES else Speech.TOOL, text, name)
         case Image():
-            return Spoken(Speech.OTHER, "")
+            return Utterance(Speech.OTHER, "")
         case _:
-            return Spoken(Speech.OTHER, part.text)
+            return Utterance(Speech.OTHER, part.text)
 
 
-def hold_values(spoken: Iterable[Spoken]) -> HeldValues:
+def hold_values(spoken: Iterable[Utterance]) -> HeldValues:
     """Returns the values in all that was said. The keys of JSON name values and are none themselves."""
     texts: list[str] = []
     found: set[str] = set()
@@ -124,7 +124,7 @@ def hold_values(spoken: Iterable[Spoken]) -> HeldValues:
     return HeldValues(tuple(texts), frozenset(found))
 
 
-def find_uses(spoken: Iterable[Spoken]) -> Iterator[tuple[str, ...]]:
+def find_uses(spoken: Iterable[Utterance]) -> Iterator[tuple[str, ...]]:
     """Yields the values that the agent uses in what it says, each with shorter ones that are a part of it.
 
     A path is used once: by itself where it was known, else by the name at its end.
@@ -265,7 +265,7 @@ class _Since:
         """Returns how the value came back first."""
         return next((way for way, held in self._brought if value in held), _Way.ELSEWHERE)
 
-    def hear(self, spoken: Sequence[Spoken]) -> None:
+    def hear(self, spoken: Sequence[Utterance]) -> None:
         """Takes in a message."""
         for one in spoken:
             match one.speech:
@@ -312,7 +312,7 @@ def _judge(row: CompactionRow, log: _HeardLog, end: float | None) -> LiveQuality
     )
 
 
-def _earlier_uses(spoken: Sequence[Spoken], log: _HeardLog, start: int) -> Iterator[str]:
+def _earlier_uses(spoken: Sequence[Utterance], log: _HeardLog, start: int) -> Iterator[str]:
     """Yields the values that the agent uses here and that stood in the log before `start`."""
     for values in find_uses(spoken):
         found = next((value for value in values if log.stood_before(value, start)), None)

@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from typing import TypeAlias
 
-__all__ = ["Laid", "decode_exactly", "excerpts", "lay_out", "write_scalar"]
+    TakeLines: TypeAlias = Callable[[dict[str, Any] | list[Any], str, list[str]], bool]
+
+__all__ = ["Laid", "excerpts", "flatten_json", "lay_out", "write_scalar"]
 
 _WISHED = 85  # characters: shorter pieces of a long line are joined up to this length
 _WISHED_ITEMS = 60
@@ -38,7 +41,7 @@ _OPENS_JSON = re.compile(r"\s*[{\[]").match
 _has_word = re.compile(r"\w").search
 _PLAIN_KEY = re.compile(r"[^\W\d]+(?:[_\- ][^\W\d]+|\d+)*$")
 
-_DECODER = msgspec.json.Decoder(float_hook=str)
+_DECODER = msgspec.json.Decoder(float_hook=str)  # 3.50 stays 3.50
 _INLINE = 80
 _INLINE_LIST = 300
 _DEEPEST = 24
@@ -51,21 +54,11 @@ class Laid(msgspec.Struct, frozen=True):
     keys: frozenset[str] = frozenset()
 
 
-def decode_exactly(text: str) -> Any:
-    """Returns the data of a JSON text, with fractions as texts: 3.50 stays 3.50."""
-    return _DECODER.decode(text)
-
-
 def lay_out(text: str) -> Laid:
     """Returns JSON as lines of "key value"; any other text without printed line numbers and colour codes."""
-    if _OPENS_JSON(text):
-        try:
-            data = decode_exactly(text)
-        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-            return Laid(text)
-        keys: set[str] = set()
-        lines: list[str] = []
-        _flatten(data, "", lines, keys, 0)
+    keys: set[str] = set()
+    lines = flatten_json(text, keys)
+    if lines is not None:
         return Laid("\n".join(lines), frozenset(keys))
     if "<system-reminder>" in text:
         text = _REMINDER.sub("", text)
@@ -78,6 +71,23 @@ def lay_out(text: str) -> Laid:
     if "→" in text or "\t" in text or "|" in text:
         text = _LINE_NUMBER.sub("", text)
     return Laid(text)
+
+
+def flatten_json(text: str, keys: set[str], take: TakeLines | None = None) -> list[str] | None:
+    """Returns JSON as lines of "key value" and adds its keys; None for any other text.
+
+    `take` is shown each object and list with its name and the lines so far; where it returns True, it has added lines for
+    it. A value of several lines makes one entry with line breaks in it.
+    """
+    if not _OPENS_JSON(text):
+        return None
+    try:
+        data = _DECODER.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return None
+    lines: list[str] = []
+    _flatten(data, "", lines, keys, 0, take)
+    return lines
 
 
 def excerpts(text: str, *, items: bool = False) -> list[str]:
@@ -165,21 +175,27 @@ def _last_joint(line: str, start: int, limit: int) -> int:
     return limit
 
 
-def _flatten(data: Any, name: str, lines: list[str], keys: set[str], depth: int) -> None:
+def _flatten(
+    data: Any, name: str, lines: list[str], keys: set[str], depth: int, take: TakeLines | None
+) -> None:
     """Add lines for the data: what is scalar on one line, each nested thing on lines of its own."""
+    if isinstance(data, (dict, list)) and take is not None and take(data, name, lines):
+        return
     if isinstance(data, dict):
-        _flatten_object(data, name, lines, keys, depth)
+        _flatten_object(data, name, lines, keys, depth, take)
     elif isinstance(data, list):
         for item in data:
             if isinstance(item, (dict, list)) and depth < _DEEPEST:
-                _flatten(item, name, lines, keys, depth + 1)
+                _flatten(item, name, lines, keys, depth + 1, take)
             else:
                 lines.append(f"{name} {write_scalar(item)}" if name else write_scalar(item))
     else:
         lines.append(f"{name} {write_scalar(data)}" if name else write_scalar(data))
 
 
-def _flatten_object(data: dict[str, Any], name: str, lines: list[str], keys: set[str], depth: int) -> None:
+def _flatten_object(
+    data: dict[str, Any], name: str, lines: list[str], keys: set[str], depth: int, take: TakeLines | None
+) -> None:
     inline: list[str] = []
     nested: list[tuple[str, Any]] = []
     for key, value in data.items():
@@ -198,7 +214,7 @@ def _flatten_object(data: dict[str, Any], name: str, lines: list[str], keys: set
     if inline:
         lines.append((f"{name}: " if name else "") + ", ".join(inline))
     for key, value in nested:
-        _flatten(value, key if inline or not name else f"{name} {key}", lines, keys, depth + 1)
+        _flatten(value, key if inline or not name else f"{name} {key}", lines, keys, depth + 1, take)
 
 
 def _on_one_line(key: str, value: dict[str, Any] | list[Any], keys: set[str]) -> str | None:

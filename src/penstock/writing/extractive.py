@@ -16,12 +16,12 @@ import numpy as np
 from penstock.conversation import mark
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Summary
-from penstock.conversation.pairing import unanswered
+from penstock.conversation.pairing import find_unanswered
 from penstock.conversation.speakers import Voice, people_in
+from penstock.writing.asked import find_asked
 from penstock.writing.choice import begin_choice, join_excerpts
 from penstock.writing.constraints import sentences
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
-from penstock.writing.importance import live_of, score_values
 from penstock.writing.ledger import Fact, Ledger
 from penstock.writing.reading import Speaker, spoken_text
 from penstock.writing.state import GO_ON, State, adds_to, contradicts, entries_of, replaces
@@ -51,95 +51,6 @@ _LONGEST_REQUEST = 600  # characters of one older user message that are quoted b
 _REFILLS = 2
 _LAST_TEXTS = 8
 _ASKED_SHARE = 0.05  # of the room: lines that the request names in plain words
-_ASKED_SOURCES = 5
-_NAMED_IN_CALL = 4  # times: a word in the call that brought a result tells more than one in the result
-_LONGEST_ASKED = 3_000  # characters of the request
-_SEARCHED_CHARACTERS = 3_000_000
-_STEM = 6  # characters by which words are compared
-_ASKED_WORD = re.compile(r"[^\W\d_]{4,}")
-_NO_SUBJECT = frozenset(
-    [
-        "about",
-        "after",
-        "again",
-        "also",
-        "because",
-        "been",
-        "before",
-        "being",
-        "below",
-        "could",
-        "does",
-        "done",
-        "each",
-        "else",
-        "ever",
-        "every",
-        "first",
-        "from",
-        "give",
-        "good",
-        "have",
-        "here",
-        "into",
-        "just",
-        "keep",
-        "know",
-        "last",
-        "like",
-        "long",
-        "make",
-        "many",
-        "more",
-        "most",
-        "much",
-        "need",
-        "never",
-        "next",
-        "only",
-        "other",
-        "over",
-        "please",
-        "same",
-        "should",
-        "some",
-        "still",
-        "such",
-        "sure",
-        "take",
-        "than",
-        "that",
-        "their",
-        "them",
-        "then",
-        "there",
-        "these",
-        "they",
-        "thing",
-        "things",
-        "this",
-        "those",
-        "through",
-        "today",
-        "under",
-        "until",
-        "very",
-        "want",
-        "well",
-        "were",
-        "what",
-        "when",
-        "where",
-        "which",
-        "while",
-        "will",
-        "with",
-        "without",
-        "would",
-        "your",
-        "yourself",
-    ]
-)
 _SENTENCE_WORTH = 0.3  # of a sentence that a person or the agent said, beside its values
 _SUMMARY_SHARE = 0.08  # of the room for excerpts: a summary by another maker stands for turns that are gone
 _TELLING_WORDS = 3
@@ -230,7 +141,7 @@ class ExtractiveWriter:
     def _tell_fresh(self, share: int, beside: Surroundings) -> dict[int, HandoffEntry]:
         """Returns the unanswered results that do not stay, by source, each by its most telling lines."""
         index = self._transcript.index
-        places = [place for place in unanswered(self._transcript.messages) if place not in beside.kept]
+        places = [place for place in find_unanswered(self._transcript.messages) if place not in beside.kept]
         results = [
             source
             for source in np.flatnonzero(self._are_of(frozenset(places))).tolist()
@@ -238,14 +149,8 @@ class ExtractiveWriter:
         ]
         texts = [index.sources[source].text for source in results]
         shares = share_out(self._tokenizer.count_many(texts), share)
-        request = "" if beside.request is None else spoken_text(self._transcript.messages[beside.request])
-        live = live_of(self._transcript, beside.request, beside.focus)
-        weigh = self._aims.importance or score_values
         teller = Teller(
-            self._tokenizer,
-            request,
-            index.vocabulary,
-            lambda: weigh(index, live, self._transcript.tokens_after()),
+            self._transcript, beside.request, beside.focus, self._tokenizer, self._aims.importance
         )
         entries: dict[int, HandoffEntry] = {}
         for source, text, limit in zip(results, texts, shares, strict=True):
@@ -308,7 +213,7 @@ class ExtractiveWriter:
         if previous.any():
             choice.fill(previous, choice.tokens + int(left * _SUMMARY_SHARE))
         if not self._brief:
-            asked = self._asked_about(beside.request, shut)
+            asked = find_asked(self._transcript, self._calls, beside.request, shut)
             choice.take(asked, choice.tokens + int(left * _ASKED_SHARE))
         if focus:
             choice.fill(allowed & self._about(focus), taken + int(left * _FOCUS_SHARE))
@@ -385,65 +290,6 @@ class ExtractiveWriter:
         first, after = index.first_excerpt[source], index.first_excerpt[source + 1]
         characters = np.cumsum(index.lengths[first:after])
         return list(range(first, first + int(np.searchsorted(characters, _LONGEST_REQUEST, side="right"))))
-
-    def _asked_about(self, request: int | None, shut: Flags) -> list[int]:
-        """Returns excerpts of the few sources that the request means, as far as its plain words tell.
-
-        A request that sends the agent to something it read long ago ("the batch size that the runbook asks for") names
-        it by words that are no values. They stand in the text of a result or in the call that brought it.
-        """
-        if request is None:
-            return []
-        index = self._transcript.index
-        asked = spoken_text(self._transcript.messages[request])[:_LONGEST_ASKED].lower()
-        words = sorted({word[:_STEM] for word in _ASKED_WORD.findall(asked) if word not in _NO_SUBJECT})
-        texts = self._newest_texts(without=request)
-        holding = {word: [source for source, text in texts.items() if word in text] for word in words}
-        # A word that stands everywhere names nothing; one that stands in few places names one of them.
-        worth = {
-            word: (len(texts) // len(sources)).bit_length()
-            for word, sources in holding.items()
-            if sources and len(sources) <= max(2, len(texts) // 4)
-        }
-        scores: dict[int, int] = {}
-        for word, value in worth.items():
-            for source in holding[word]:
-                call = self._calls.get(index.tags[source])
-                named = call is not None and word in call.arguments.lower()
-                scores[source] = scores.get(source, 0) + (_NAMED_IN_CALL if named else 1) * value
-        meant = sorted(
-            (source for source in scores if not shut[source]), key=lambda one: (-scores[one], -one)
-        )
-        newest = {
-            texts[source]: source for source in sorted(meant)
-        }  # of a file that was read twice, the last time
-        meant = [source for source in meant if newest[texts[source]] == source]
-        lines = {
-            number: scores[source] * sum(value for word, value in worth.items() if word in line)
-            for source in meant[:_ASKED_SOURCES]
-            for number in range(index.first_excerpt[source], index.first_excerpt[source + 1])
-            if (line := index.excerpt(number).lower())
-        }
-        wanted: dict[int, None] = {}
-        for number in sorted(lines, key=lambda number: (-lines[number], number)):
-            if lines[number]:
-                beside = (one for one in (number - 1, number + 1) if one in lines)
-                same = (one for one in beside if index.source_of[one] == index.source_of[number])
-                wanted.update(dict.fromkeys((number, *same)))
-        return list(wanted)
-
-    def _newest_texts(self, without: int) -> dict[int, str]:
-        """Returns the texts of the newest sources in lower case, of a limited length together, but for one message's."""
-        index = self._transcript.index
-        texts: dict[int, str] = {}
-        room = _SEARCHED_CHARACTERS
-        for source in range(len(index.sources) - 1, -1, -1):
-            if index.message_of_source[source] != without:
-                texts[source] = index.sources[source].text.lower()
-                room -= len(texts[source])
-            if room < 0:
-                break
-        return texts
 
     def _about(self, focus: str) -> Flags:
         """Returns for each excerpt whether its source speaks of the focus, or answers a call that does.

@@ -14,19 +14,17 @@ from itertools import chain, pairwise
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
-from penstock.writing.excerpts import decode_exactly, excerpts, lay_out, write_scalar
+from penstock.writing.excerpts import excerpts, flatten_json, lay_out, write_scalar
+from penstock.writing.importance import live_of, score_values
+from penstock.writing.reading import spoken_text
 from penstock.writing.values import sub_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
+    from collections.abc import Iterable, Iterator, Sequence
 
     from penstock.measure.tokens import Tokenizer
-    from penstock.writing.vocabulary import Vocabulary
+    from penstock.writing.transcript import Transcript
+    from penstock.writing.writer import Importance
 
 __all__ = ["Teller", "share_out"]
 
@@ -42,7 +40,6 @@ _LONG_LINE = 280  # characters: a longer line is told in pieces
 _LEAST_ROWS = 3  # fewer things that are alike make no table
 _MOST_COLUMNS = 24
 _LONGEST_LIST = 12
-_DEEPEST = 24
 _KEY = ""  # the column for the keys of an object whose values are the rows
 _LEAST_WORD = 4  # characters: shorter words of a request name nothing
 _MOST_LINES = 4_000  # of a longer text the middle is not looked at
@@ -74,22 +71,26 @@ def share_out(sizes: Sequence[int], allowed: int) -> list[int]:
 
 
 class Teller:
-    """Tells results in the light of one request.
+    """Tells results in the light of the request at one position of a conversation.
 
-    `weigh` gives for each value of the vocabulary how likely it is needed; it is asked only where a text is too long.
+    `importance` says how likely each value is needed; it is asked only where a text is too long.
     """
 
     def __init__(
         self,
+        transcript: Transcript,
+        request: int | None,
+        focus: str,
         tokenizer: Tokenizer,
-        about: str,
-        vocabulary: Vocabulary,
-        weigh: Callable[[], NDArray[np.float32]],
+        importance: Importance | None,
     ) -> None:
+        asked = "" if request is None else spoken_text(transcript.messages[request])
+        self._transcript = transcript
+        self._request = request
+        self._focus = focus
         self._tokenizer = tokenizer
-        self._about = {word for word in sub_words(about) if len(word) >= _LEAST_WORD}
-        self._vocabulary = vocabulary
-        self._weigh = weigh
+        self._importance = importance or score_values
+        self._about = {word for word in sub_words(f"{asked}\n{focus}") if len(word) >= _LEAST_WORD}
 
     def tell(self, text: str, limit: int, *, is_file: bool = False) -> str:
         """Returns lines of the text that take at most `limit` tokens, in their order; empty where not one fits.
@@ -103,10 +104,12 @@ class Teller:
         # Lines take fewer tokens together than one by one, so what fits is known only by counting them together.
         if sum(costs) <= 2 * limit and self._tokenizer.count(whole := "\n".join(texts)) <= limit:
             return whole
+        values = self._weigh(texts)
         chosen: set[int] = set()
         told, left = "", limit - _GAP_TOKENS
         for _ in range(_ROUNDS):  # for the same reason something is left over, which is spent again
-            self._choose(lines, costs, chosen, left, is_file)
+            ranked = chain(self._looked_for(texts, is_file), _rank(values, costs, chosen), range(len(texts)))
+            _choose(ranked, lines, costs, chosen, left)
             fuller = "\n".join(_with_gaps(lines, sorted(chosen)))
             tokens = self._tokenizer.count(fuller)
             if tokens > limit:
@@ -115,27 +118,6 @@ class Teller:
             if left < _LEAST_LEFT:
                 break
         return told
-
-    def _choose(
-        self, lines: Sequence[_Line], costs: Sequence[int], chosen: set[int], left: int, is_file: bool
-    ) -> None:
-        """Adds the places of the most telling lines to those that are chosen, as many as fit."""
-        texts = [line.text for line in lines]
-        for place in chain(
-            self._looked_for(texts, is_file), self._needed(texts, costs, chosen), range(len(texts))
-        ):
-            if place in chosen:
-                continue
-            head = lines[place].head
-            needed = [place] if head < 0 or head in chosen else [head, place]
-            # A line beside one that is chosen closes a gap; any other opens one more.
-            gaps = 0 if {place - 1, place + 1} & chosen else len(needed)
-            price = sum(costs[at] for at in needed) + gaps * _GAP_TOKENS
-            if price <= left:
-                chosen.update(needed)
-                left -= price
-            elif left < _LEAST_LEFT:
-                return
 
     def _looked_for(self, lines: Sequence[str], is_file: bool) -> Iterator[int]:
         """Yields the places of the lines that a reader looks for first; some come more than once."""
@@ -157,99 +139,122 @@ class Teller:
         yield from range(min(_ENDS, end))
         yield from range(end - 1, max(end - 1 - _ENDS, -1), -1)
 
-    def _needed(self, lines: Sequence[str], costs: Sequence[int], chosen: set[int]) -> Iterator[int]:
-        """Yields the places of lines with values that are likely needed: what adds most per token first.
-
-        `chosen` grows meanwhile: a line beside one that is chosen is cheaper, since no gap is to be marked.
-        """
-        weights = self._weigh()
-        found = self._vocabulary.find(lines)
-        values = [
-            [value for value in found.ids[start:end].tolist() if value < len(weights)]
+    def _weigh(self, lines: Sequence[str]) -> list[dict[int, float]]:
+        """Returns for each line its values, each with how likely it is needed."""
+        transcript = self._transcript
+        live = live_of(transcript, self._request, self._focus)
+        weights = self._importance(transcript.index, live, transcript.tokens_after())
+        found = transcript.index.vocabulary.find(lines)
+        return [
+            {value: float(weights[value]) for value in found.ids[start:end].tolist() if value < len(weights)}
             for start, end in pairwise(found.starts.tolist())
         ]
-        open_weight = {value: float(weights[value]) for some in values for value in some}
 
-        def density(place: int) -> float:
-            gap = 0 if place - 1 in chosen or place + 1 in chosen else _GAP_TOKENS
-            return sum(map(open_weight.__getitem__, values[place])) / (costs[place] + gap)
 
-        heap = [(-density(place), place) for place in range(len(lines)) if values[place]]
-        heapify(heap)
-        while heap:
-            _, place = heappop(heap)
-            now = density(place)
-            if place in chosen or now <= 0:
-                continue
-            if heap and -now > heap[0][0]:
-                heappush(heap, (-now, place))
-                continue
-            yield place
-            if place in chosen:
-                open_weight.update(dict.fromkeys(values[place], 0.0))
-                for beside in (place - 1, place + 1):
-                    if 0 <= beside < len(lines) and values[beside]:
-                        heappush(heap, (-density(beside), beside))
+def _choose(
+    ranked: Iterable[int], lines: Sequence[_Line], costs: Sequence[int], chosen: set[int], left: int
+) -> None:
+    """Adds places of lines to those that are chosen, in the order given, as many as fit."""
+    for place in ranked:
+        if place in chosen:
+            continue
+        head = lines[place].head
+        needed = [place] if head < 0 or head in chosen else [head, place]
+        # A line beside one that is chosen closes a gap; any other opens one more.
+        gaps = 0 if {place - 1, place + 1} & chosen else len(needed)
+        price = sum(costs[at] for at in needed) + gaps * _GAP_TOKENS
+        if price <= left:
+            chosen.update(needed)
+            left -= price
+        elif left < _LEAST_LEFT:
+            return
+
+
+def _rank(values: Sequence[dict[int, float]], costs: Sequence[int], chosen: set[int]) -> Iterator[int]:
+    """Yields the places of lines with values that are likely needed: what adds most per token first.
+
+    `chosen` grows meanwhile: what a chosen line holds is told, and a line beside it is cheaper, since no gap is to be marked.
+    """
+    told = {value for place in chosen for value in values[place]}
+
+    def density(place: int) -> float:
+        gap = 0 if place - 1 in chosen or place + 1 in chosen else _GAP_TOKENS
+        open_weight = sum(weight for value, weight in values[place].items() if value not in told)
+        return open_weight / (costs[place] + gap)
+
+    heap = [(-density(place), place) for place in range(len(values)) if values[place]]
+    heapify(heap)
+    while heap:
+        _, place = heappop(heap)
+        now = density(place)
+        if place in chosen or now <= 0:
+            continue
+        if heap and -now > heap[0][0]:
+            heappush(heap, (-now, place))
+            continue
+        yield place
+        if place in chosen:
+            told.update(values[place])
+            for beside in (place - 1, place + 1):
+                if 0 <= beside < len(values) and values[beside]:
+                    heappush(heap, (-density(beside), beside))
 
 
 def _lines(text: str) -> list[_Line]:
-    """Returns the lines of the text as they are, but for long ones, which come in pieces, and for JSON."""
+    """Returns the lines of the text, long ones in pieces; JSON is laid out, what is alike in it as tables."""
+    tables = _Tables()
+    flat = flatten_json(text, set(), tables.take)
+    if flat is None:
+        plain = [line for line in dedent(lay_out(text).text).split("\n") if line.strip()]
+        if len(plain) > _MOST_LINES:
+            plain[_MOST_LINES // 2 : -_MOST_LINES // 2] = []
+        return [_Line(piece) for line in plain for piece in _pieces(line)]
     lines: list[_Line] = []
-    if text.lstrip()[:1] in {"{", "["}:
-        try:
-            _lay_out_data(decode_exactly(text), "", lines, 0)
-        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-            lines = []
-    if lines:
-        return lines[:_MOST_LINES]
-    plain = [line for line in dedent(lay_out(text).text).split("\n") if line.strip()]
-    if len(plain) > _MOST_LINES:
-        plain[_MOST_LINES // 2 : -_MOST_LINES // 2] = []
-    for line in plain:
-        _add(line, lines)
-    return lines
+    # Where the head of a table stands now: what was before it may have come in pieces.
+    places: dict[int, int] = {}
+    for at, entry in enumerate(flat):
+        if at in tables.heads:
+            places.setdefault(tables.heads[at], len(lines))
+            lines.append(_Line(entry, places[tables.heads[at]] if tables.heads[at] != at else -1))
+        else:
+            lines += [
+                _Line(piece) for line in filter(str.strip, entry.split("\n")) for piece in _pieces(line)
+            ]
+    return lines[:_MOST_LINES]
 
 
-def _add(line: str, lines: list[_Line]) -> None:
-    """Adds a line, a long one in pieces that can be told one by one."""
-    pieces = excerpts(line) if len(line) > _LONG_LINE else []
-    lines.extend(map(_Line, pieces or [line.rstrip()]))
+def _pieces(line: str) -> list[str]:
+    """Returns the line, or a long one in pieces that can be told one by one."""
+    return (excerpts(line) if len(line) > _LONG_LINE else []) or [line.rstrip()]
 
 
-def _lay_out_data(data: Any, name: str, lines: list[_Line], depth: int) -> None:
-    """Adds lines for JSON data: scalars as "key value, key value", rows that are alike under one head."""
-    rows = _rows(data)
-    if rows is not None:
-        _lay_out_table(rows, name, lines)
-    elif isinstance(data, dict) and depth < _DEEPEST:
-        inline = [f"{key} {_flat(value)}" for key, value in data.items() if _is_flat(value)]
-        if inline:
-            _add((f"{name}: " if name else "") + ", ".join(inline), lines)
-        for key, value in data.items():
-            if not _is_flat(value):
-                _lay_out_data(value, key if inline or not name else f"{name} {key}", lines, depth + 1)
-    elif isinstance(data, list) and depth < _DEEPEST:
-        for item in data:
-            _lay_out_data(item, name, lines, depth + 1)
-    else:
-        text = f"{name} {_flat(data)}" if name else _flat(data)
-        for line in filter(str.strip, text.split("\n")):
-            _add(line, lines)
+class _Tables:
+    """Lays out what is alike as tables. `heads` are the places of their lines, each with that of the table's head."""
+
+    def __init__(self) -> None:
+        self.heads: dict[int, int] = {}
+
+    def take(self, data: dict[str, Any] | list[Any], name: str, lines: list[str]) -> bool:
+        """Adds the lines of a table, where the data makes one."""
+        rows = _rows(data)
+        if rows is None:
+            return False
+        head = len(lines)
+        lines += _lay_out_table(rows, name)
+        self.heads.update(dict.fromkeys(range(head, len(lines)), head))
+        return True
 
 
-def _rows(data: Any) -> list[dict[str, str]] | None:
+def _rows(data: dict[str, Any] | list[Any]) -> list[dict[str, str]] | None:
     """Returns what is alike in the data as rows of texts by column, or None where it makes no table."""
-    if isinstance(data, dict):
-        items = [({_KEY: key} if key not in map(str, _values(row)) else {}, row) for key, row in data.items()]
-    elif isinstance(data, list):
-        items = [({}, row) for row in data]
-    else:
-        return None
-    if len(items) < _LEAST_ROWS or not all(isinstance(row, dict) and row for _, row in items):
+    keyed = data.items() if isinstance(data, dict) else (("", row) for row in data)
+    items = [(key, row) for key, row in keyed if isinstance(row, dict) and row]
+    if len(items) < max(_LEAST_ROWS, len(data)):
         return None
     rows: list[dict[str, str]] = []
-    for first, row in items:
-        cells = dict(first)
+    for name, row in items:
+        # The name of a row is a column of its own, unless the row holds it anyway.
+        cells = {_KEY: name} if name and name not in map(str, row.values()) else {}
         for key, value in row.items():
             if isinstance(value, dict) and value and all(_is_flat(inner) for inner in value.values()):
                 cells.update((f"{key} {inner}", _flat(cell)) for inner, cell in value.items())
@@ -263,8 +268,8 @@ def _rows(data: Any) -> list[dict[str, str]] | None:
     return rows if len(columns) <= _MOST_COLUMNS and 2 * filled >= len(rows) * len(columns) else None
 
 
-def _lay_out_table(rows: list[dict[str, str]], name: str, lines: list[_Line]) -> None:
-    """Adds a head that names the columns, and the columns that are the same in all rows, then the rows."""
+def _lay_out_table(rows: list[dict[str, str]], name: str) -> list[str]:
+    """Returns a head that names the columns, and the columns that are the same in all rows, then the rows."""
     columns = list(dict.fromkeys(column for cells in rows for column in cells))
     alike = {column: rows[0].get(column) for column in columns}
     alike = {
@@ -277,13 +282,8 @@ def _lay_out_table(rows: list[dict[str, str]], name: str, lines: list[_Line]) ->
         differ, alike = columns, {}
     head = ", ".join(column if column != _KEY else "key" for column in differ)
     shared = "; in all: " + ", ".join(f"{column} {cell}" for column, cell in alike.items()) if alike else ""
-    at = len(lines)
-    lines.append(_Line(f"{name or 'rows'} ({head}){shared}:"))
-    lines.extend(_Line(", ".join(row.get(column) or "-" for column in differ), at) for row in rows)
-
-
-def _values(row: Any) -> list[Any]:
-    return list(row.values()) if isinstance(row, dict) else []
+    told = (", ".join(row.get(column) or "-" for column in differ) for row in rows)
+    return [f"{name or 'rows'} ({head}){shared}:", *told]
 
 
 def _is_flat(value: Any) -> bool:

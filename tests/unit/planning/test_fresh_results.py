@@ -168,11 +168,11 @@ def test_secrets_are_not_told(dialect):
 
 
 def test_an_error_is_not_looked_for_in_a_file_that_was_read():
-    text = log(600, "def raise_error(error):")
+    text = log(600, "except Error: denied")  # holds no value by which it could be chosen
     wires = conversation("chat", text)
     wires[-2]["tool_calls"][0]["function"].update(name="read_file", arguments='{"path": "shop/report.py"}')
     result = compress("chat", wires, 1_500)
-    assert "raise_error" not in results_in("chat", result.messages)[-1]
+    assert "denied" not in results_in("chat", result.messages)[-1]
 
 
 def test_json_is_told_as_a_table_with_the_row_that_the_request_names():

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from tests.strategies.conversations import json_values, texts
 from tests.strategies.long_sessions import long_texts
 
+from penstock.conversation.dialects import DIALECTS
 from penstock.measure.tokens import tokenizer_for
+from penstock.redaction import Redactor
+from penstock.writing.notebook import Notebook
 from penstock.writing.telling import Teller, share_out
-from penstock.writing.vocabulary import Vocabulary
 
 TOKENIZER = tokenizer_for(None)
 GAP = "…"
@@ -22,13 +24,15 @@ GAP = "…"
 
 def tell(text, limit, *, about="", needed=(), is_file=False):
     """What a teller tells for the request `about`; only values that stand in `needed` are likely needed."""
-    vocabulary = Vocabulary()
-    wanted = set(vocabulary.find(list(needed)).ids.tolist())
+    book = Notebook(TOKENIZER, Redactor())
+    wires = [{"role": "user", "content": about}, {"role": "assistant", "content": text}]
+    transcript = book.open(wires, DIALECTS["chat"]).transcript
+    wanted = set(transcript.index.vocabulary.find(list(needed)).ids.tolist())
 
-    def weigh():
-        return np.array([float(number in wanted) for number in range(len(vocabulary))], np.float32)
+    def weigh(index, _live, _after):
+        return np.array([float(number in wanted) for number in range(len(index.vocabulary))], np.float32)
 
-    return Teller(TOKENIZER, about, vocabulary, weigh).tell(text, limit, is_file=is_file)
+    return Teller(transcript, 0, "", TOKENIZER, weigh).tell(text, limit, is_file=is_file)
 
 
 def steps(word, count=60):
@@ -159,11 +163,10 @@ def test_rows_that_are_alike_become_a_table_with_what_they_share_said_once():
     ]
 
 
-def test_a_table_is_named_by_its_key_and_stands_between_what_is_beside_it():
+def test_a_table_is_named_by_its_key_and_stands_after_what_is_beside_it():
     told = tell(json.dumps({"page": 3, "orders": orders(3), "meta": {"next": None}}), 1_000).split("\n")
-    assert told[0] == "page 3"
+    assert told[0] == "page 3, meta next null"
     assert told[1].startswith("orders (id, total, owner name); in all:")
-    assert told[-1] == "meta: next null"
 
 
 def test_an_object_of_objects_is_a_table_with_a_column_for_its_keys():
@@ -190,12 +193,18 @@ def test_fractions_keep_their_digits():
     assert tell('{"total": 3.50, "rate": 0.10}', 100) == "total 3.50, rate 0.10"
 
 
-def test_nested_objects_stand_on_lines_of_their_own_under_their_names():
-    data = {"user": {"name": "Ada", "address": {"city": "Turin", "zip": "10121"}}, "ok": True}
+def test_larger_objects_within_objects_stand_on_lines_of_their_own_under_their_names():
+    address = {
+        "city": "Turin",
+        "street": "Via Giuseppe Garibaldi 14",
+        "zip": "10121",
+        "doorbell": "Rossi, second one",
+    }
+    data = {"user": {"name": "Ada", "address": address}, "ok": True}
     assert tell(json.dumps(data), 100).split("\n") == [
         "ok true",
         "user: name Ada",
-        "address: city Turin, zip 10121",
+        "address: city Turin, street Via Giuseppe Garibaldi 14, zip 10121, doorbell Rossi, second one",
     ]
 
 
