@@ -168,7 +168,8 @@ def test_secrets_are_not_told(dialect):
 
 
 def test_an_error_is_not_looked_for_in_a_file_that_was_read():
-    text = log(600, "except Error: denied")  # holds no value by which it could be chosen
+    # Without a value by which it could be chosen, and too long for a rest of the room.
+    text = log(600, "# an error here means that access was denied, and so " * 6)
     wires = conversation("chat", text)
     wires[-2]["tool_calls"][0]["function"].update(name="read_file", arguments='{"path": "shop/report.py"}')
     result = compress("chat", wires, 1_500)
