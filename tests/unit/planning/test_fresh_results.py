@@ -152,6 +152,7 @@ def test_they_outrank_older_history(dialect):
     assert [verdict.fate for verdict in result.verdicts[4:-4]] == [Fate.SUMMARISED] * (len(wires) - 8)
 
 
+@pytest.mark.outside  # takes long: not for `make quick`
 @each_dialect
 def test_many_large_ones_stay_within_the_target(dialect):
     wires = conversation(dialect, *(log(100, f"Error: number {n}") for n in range(6)))
