@@ -22,6 +22,8 @@ from penstock.testing.engine_contract import agent_turns
 from penstock.testing.scripted import Reply
 from penstock.testing.scripted_model import ScriptedModel
 
+pytestmark = pytest.mark.outside  # takes long: not for `make quick`
+
 NOTES = "## Active State\n- All parts were looked at.\n"
 
 
