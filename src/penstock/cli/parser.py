@@ -302,6 +302,7 @@ def _add_trajectory_limits(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="note in the system turn that turns may be summarised",
     )
+    parser.add_argument("--note-text", metavar="TEXT", help="the words of that note, in place of ours")
     parser.add_argument(
         "--tokenizer", metavar="NAME", help="o200k (default), cl100k, or the path of a tokenizer.json"
     )
