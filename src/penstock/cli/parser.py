@@ -490,6 +490,14 @@ Every policy compacts in the same way; only the moment differs. The price is com
 """
 
 
+def _add_engines(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "step", nargs="?", choices=("list", "enable"), default="list", help="list (default), or enable NAME"
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the engine to use from now on")
+    add_shared(parser)
+
+
 def _add_bench(parser: argparse.ArgumentParser) -> None:
     benches = parser.add_subparsers(dest="action", required=True, metavar="BENCHMARK", title="benchmarks")
     _add_parsers(benches, _BENCHES)
@@ -575,6 +583,6 @@ _COMMANDS = {
     "insights": ("show recent usage by model and by day, and what compaction saved", _add_insights),
     "doctor": ("check a store and repair it", _add_doctor),
     "bench": ("run benchmarks on your own sessions", _add_bench),
-    "engines": ("list the engines and show which one is active", add_shared),
+    "engines": ("list the engines, show which one is active, or choose another", _add_engines),
     "config": ("show the settings and where each comes from", add_shared),
 }

@@ -109,7 +109,7 @@ class Compressor:
         if total <= options.target_tokens:
             return CompressedTrajectory(_report_unchanged(TrajectoryOutcome.UNDER_TARGET, total, len(turns)))
         messages = decode_all(dialect, turns)
-        system = self._add_note(turns, messages, tokens, dialect)
+        system = self._add_note(messages, tokens, dialect)
         total_after = total + (system[2] if system is not None else 0)
         legal = legal_cuts(messages, dialect.rules)
         needed = total_after - options.target_tokens + options.summary_tokens
@@ -137,7 +137,7 @@ class Compressor:
         return min(wished, room) if room >= _LEAST_SUMMARY else wished
 
     def _add_note(
-        self, turns: Sequence[Any], messages: Sequence[Message], tokens: Sequence[int], dialect: Dialect
+        self, messages: Sequence[Message], tokens: Sequence[int], dialect: Dialect
     ) -> tuple[int, dict[str, Any], int] | None:
         """Returns the first system turn with the note in it, its place, and the tokens that the note adds."""
         note = self.options.note
