@@ -62,6 +62,7 @@ DEFAULTS = {
     "agent.allow": None,
     "agent.pass_env": None,
     "agent.mcp_servers": None,
+    "agent.remember": True,
 }
 
 ALLOWED = {

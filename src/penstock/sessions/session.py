@@ -39,6 +39,7 @@ from penstock.sessions.appending import encode_given, prepare_messages, read_giv
 from penstock.sessions.branches import branch_off
 from penstock.sessions.completing import CompletionLimits, complete_draft
 from penstock.sessions.drafts import CompactionDraft, draft_compaction
+from penstock.sessions.facts import list_view_facts
 from penstock.sessions.history import SessionHistory
 from penstock.sessions.metering import CountedView, Meter, price_request
 from penstock.sessions.pins import stands_whole
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from penstock.recall.history import Finding, History
     from penstock.sessions.completing import CompletedDraft
     from penstock.stores.store import Store
-    from penstock.stores.values import LogEntry, SessionRow, UsageRow
+    from penstock.stores.values import LogEntry, NewFact, SessionRow, UsageRow
     from penstock.writing.notebook import Notebook
 
 __all__ = ["Session", "ViewBase"]
@@ -349,6 +350,11 @@ class Session:
         )
         self._row = self.store.session(row.session)
         self._meter.forget_report()
+
+    def view_facts(self) -> list[NewFact]:
+        """Returns the facts of all messages that stand whole in the view: constraints, open errors, files and so on."""
+        view = self.standing().view
+        return list_view_facts(view, dialect_named(self._row.dialect), self._notebook.redactor)
 
     def undo(self) -> bool:
         """Takes the newest compaction back; returns False where there is none."""

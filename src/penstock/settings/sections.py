@@ -201,7 +201,7 @@ class McpServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AgentSettings(SettingsSection, frozen=True, kw_only=True):
-    """The agent's permissions, the secrets that its commands get, and its MCP servers."""
+    """The agent's permissions, the secrets that its commands get, its MCP servers, and whether it remembers by itself."""
 
     section: ClassVar[str] = "agent"
 
@@ -228,6 +228,7 @@ class AgentSettings(SettingsSection, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    remember: bool = True
 
 
 class Settings(Struct, frozen=True, kw_only=True):
