@@ -344,6 +344,11 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
         "--facts", action="store_true", help="also show what was noted about messages that left the view"
     )
     parser.add_argument(
+        "--entity",
+        metavar="NAME",
+        help="show what is known now of a file (its path, or the end of it), a command, an order, a person or anything with an id; a kind such as file lists all of it, '*' everything",
+    )
+    parser.add_argument(
         "--handle",
         metavar="M",
         help="show one message (m12), summary (s1), node (n3) or stored result in full, or all messages that the handoff stands for (handoff)",

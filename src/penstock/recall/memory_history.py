@@ -17,12 +17,14 @@ from penstock.recall.originals import redact_message, write_original, write_orig
 from penstock.recall.passages import cut_passages
 from penstock.recall.query import find_topic, find_values
 from penstock.recall.tools import TOOL_NAMES
+from penstock.writing.entities import fold_entities, sightings_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from penstock.recall.embedding import Embedder
     from penstock.recall.ranking import Wish
+    from penstock.writing.entities import EntityState, Sighting
 
 __all__ = ["MemoryHistory"]
 
@@ -64,6 +66,7 @@ class MemoryHistory:
         self._tokens: dict[str, int] = {}  # by handle: a page of a long original must not cost all of it
         self._summaries: dict[str, _Summary] = {}
         self._calls: dict[str, ToolCall] = {}
+        self._sightings: dict[int, list[Sighting]] = {}  # by number, of the messages that were looked at
         self._index = MemoryIndex(embedder)
         self._waiting: list[tuple[int, Message]] = []
         self._view: dict[int, Message] = {}
@@ -176,6 +179,17 @@ class MemoryHistory:
                 for number, message in self._read_covered().items()
             )
         return write_original(self._find_message(self._require_number(handle)))
+
+    def entities(self) -> list[EntityState]:
+        """Returns what is known now of each file, command, record and person, the newest first.
+
+        A message is looked at once.
+        """
+        for number in self._messages.keys() - self._sightings.keys():
+            found = sightings_in(self._messages[number], self._redact)
+            at = self._times.get(number)
+            self._sightings[number] = [msgspec.structs.replace(one, number=number, at=at) for one in found]
+        return fold_entities(one for number in sorted(self._sightings) for one in self._sightings[number])
 
     def _describe_summary(self, handle: str, text: str) -> HistoryPlace:
         summary = self._summaries[handle]

@@ -50,6 +50,7 @@ from penstock.sessions.retention import honour_retention
 from penstock.sessions.stored_view import ViewBase, read_standing
 from penstock.settings import Settings
 from penstock.stores.values import BRANCH, COMPRESSION, SUBAGENT, NewCompaction, NewSession
+from penstock.writing.entities import EVERYTHING, match_entities
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from penstock.sessions.completing import CompletedDraft
     from penstock.stores.store import Store
     from penstock.stores.values import LogEntry, NewFact, SessionRow, UsageRow
+    from penstock.writing.entities import EntityState
     from penstock.writing.notebook import Notebook
 
 __all__ = ["Session", "ViewBase"]
@@ -434,6 +436,14 @@ class Session:
         `query` may be a few words, or the live request with what came before it. Excerpts are redacted.
         """
         return list(self.history.search(query, Wish(hits=hits, characters=characters)))
+
+    def entities(self, name: str = EVERYTHING) -> list[EntityState]:
+        """Returns what is known now of the files, commands, records and people that a name means, the newest first.
+
+        A path or its end, a command or words of it, an id, a person, a kind such as "file"; by default all of them. Each
+        has its last state and the handle of the message where that stands. What is returned is redacted.
+        """
+        return match_entities(self._own_history().entities(), name)
 
     @property
     def history(self) -> History:

@@ -48,7 +48,7 @@ def test_it_is_chosen_by_its_name():
 
 def test_the_recall_tools_are_on_unless_told_otherwise():
     names = [schema["function"]["name"] for schema in LosslessEngine().get_tool_schemas()]
-    assert names == ["history_search", "history_describe", "history_expand"]
+    assert names == ["history_search", "history_describe", "history_expand", "history_entity"]
     assert LosslessEngine(recall_tools=False).get_tool_schemas() == []
 
 
