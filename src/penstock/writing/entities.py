@@ -131,6 +131,7 @@ _FILE_VERBS = {
     ToolFamily.PATCH: "edited",
 }
 _PATH_KEYS = ("file_path", "path", "filename", "file_name", "file", "notebook_path", "uri")
+_FOLDER_KEYS = ("workdir", "cwd", "working_directory", "working_dir")
 _PATHLIKE = re.compile(r"~?[\w.@+/-]*(?:/[\w.@+-]+|[\w@+-]\.\w{1,8})|Makefile|Dockerfile")
 _COMMAND_PIECE = re.compile(r"\s*(?:&&|\|\||;|\n|\|)\s*")
 _SHELL_VERBS = {
@@ -248,7 +249,11 @@ def _read_call(call: ToolCall, redact: Callable[[str], str]) -> Iterator[Sightin
     found: list[tuple[str, str, str]]
     if fact.family is ToolFamily.TERMINAL:
         command = main_argument(fact.family, arguments)
-        found = list(_files_of_command(command, fact.path))
+        folder = _folder_of(command, arguments)
+        found = [
+            (kind, _join_path(folder, name), says)
+            for kind, name, says in _files_of_command(command, fact.path)
+        ]
         if not QUIET_COMMAND.match(fact.text):
             found.insert(0, (COMMAND, _ENTERED.sub("", fact.text), "ran"))
     elif fact.family in _FILE_VERBS:
@@ -302,6 +307,20 @@ def _files_of_command(command: str, edited: str) -> Iterator[tuple[str, str, str
                 yield FILE, _tidy_path(paths[1]), f"{'copied' if verb == 'cp' else 'moved'} from {paths[0]}"
             continue
         yield from ((FILE, _tidy_path(path), _SHELL_VERBS[verb]) for path in paths)
+
+
+def _folder_of(command: str, arguments: dict[str, Any]) -> str:
+    """Returns the whole path of the folder that a command runs in, where its words or arguments say so."""
+    entered = re.match(r"\s*cd (/[^\s;&|]+)\s*(?:&&|;)", command)
+    given = next((arguments[key] for key in _FOLDER_KEYS if isinstance(arguments.get(key), str)), "")
+    folder = entered[1] if entered is not None else given
+    return folder.rstrip("/") if folder.startswith("/") else ""
+
+
+def _join_path(folder: str, path: str) -> str:
+    if not folder or path.startswith(("/", "~", "../")):
+        return path
+    return f"{folder}/{path}"
 
 
 def _tidy_path(path: str) -> str:
@@ -681,9 +700,7 @@ def _join(entity: _Known, other: _Known) -> bool:
             other.tried,
         )
     entity.times += other.times
-    entity.changes = sorted(
-        dict.fromkeys([*entity.changes, *other.changes]), key=lambda change: int(change.handle[1:])
-    )
+    entity.changes += other.changes
     return True
 
 
@@ -698,6 +715,7 @@ def _build_state(entity: _Known) -> EntityState:
         state = entity.state
     else:
         state = ", ".join(value if key == _DONE else f"{key} {value}" for key, value in entity.fields.items())
+    changes = sorted(entity.changes, key=lambda change: parse_message_handle(change.handle))
     return EntityState(
         kind=entity.kind,
         name=entity.name,
@@ -706,7 +724,7 @@ def _build_state(entity: _Known) -> EntityState:
         at=entity.at,
         tried=entity.tried,
         times=max(1, entity.times),
-        changes=tuple(reversed(entity.changes[-_MOST_CHANGES:])),
+        changes=tuple(reversed(changes[-_MOST_CHANGES:])),
     )
 
 
@@ -719,8 +737,8 @@ EVERYTHING = "*"
 def match_entities(states: Collection[EntityState], asked: str) -> list[EntityState]:
     """Returns the entities that a name means, the newest first: the first of these ways that finds any.
 
-    The very name; the end of a path; a kind ("file", "orders"); names that have all of its words; what is known having
-    them. `*` means all.
+    The very name, or the end of a path; a kind ("file", "orders"); names that hold it; names that have all of its words;
+    what is known having them. `*` means all.
     """
     key = " ".join(asked.casefold().split()).strip("`'\"").removeprefix("./")
     if not key:
@@ -729,9 +747,12 @@ def match_entities(states: Collection[EntityState], asked: str) -> list[EntitySt
         return list(states)
     words = set(_WORD.findall(key))
     ways: tuple[Callable[[EntityState], bool], ...] = (
-        lambda one: one.name.casefold().lstrip("#") == key.lstrip("#"),
-        lambda one: one.kind == FILE and one.name.casefold().endswith(f"/{key}"),
+        lambda one: (
+            one.name.casefold().lstrip("#") == key.lstrip("#")
+            or (one.kind == FILE and one.name.casefold().endswith(f"/{key}"))
+        ),
         lambda one: key in {one.kind, f"{one.kind}s", "people" if one.kind == PERSON else one.kind},
+        lambda one: re.search(rf"(?<![^\W_]){re.escape(key)}(?![^\W_])", one.name.casefold()) is not None,
         lambda one: bool(words) and words <= set(_WORD.findall(one.name.casefold())),
         lambda one: bool(words) and words <= set(_WORD.findall(f"{one.name} {one.state}".casefold())),
     )

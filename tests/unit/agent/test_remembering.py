@@ -120,9 +120,11 @@ def test_memory_takes_each_thing_once_in_whatever_words_and_no_secret(tmp_path, 
     take(facts)
     assert told == ["MEMORY.md now holds: From now on use pnpm."]
     agent, _ = agent_in(store, tmp_path, [])
-    agent.context.append([{"role": "user", "content": "Remember that the token is ghp_" + "a1B2" * 9 + "."}])
+    agent.context.append(
+        [{"role": "user", "content": "Remember that the token is ghp_x7Kq2LmP9vRt4ZsW8yBn3CdF6gHj1QaE5uTi."}]
+    )
     asyncio.run(agent.aclose())
-    assert "a1B2a1B2" not in MemoryFiles(tmp_path / "data" / "penstock" / "memory").text(MemoryName.MEMORY)
+    assert "x7Kq2LmP" not in MemoryFiles(tmp_path / "data" / "penstock" / "memory").text(MemoryName.MEMORY)
 
 
 def test_a_full_memory_is_said_once_and_stops_nothing(tmp_path):

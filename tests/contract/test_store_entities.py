@@ -1,0 +1,167 @@
+"""State by entity, the same on every store: of the log that is asked, as it is now, whoever wrote it and how."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from store_talk import compact, raw_message, started
+
+from penstock.conversation.wire import encode_wire
+from penstock.redaction import Redactor
+from penstock.stores import entities
+from penstock.stores.store import open_store
+from penstock.stores.values import NewSession
+
+REDACT = Redactor().redact
+
+
+def call(number, name, **arguments):
+    made = {"name": name, "arguments": encode_wire(arguments).decode()}
+    wire = {"role": "assistant", "tool_calls": [{"id": f"c{number}", "type": "function", "function": made}]}
+    return raw_message(encode_wire(wire))
+
+
+def result(number, text):
+    return raw_message(encode_wire({"role": "tool", "tool_call_id": f"c{number}", "content": text}))
+
+
+def log(store, session, *new, at=2.0):
+    store.append(session, new, store.log_tip(session).id, at)
+
+
+def states(store, session):
+    return {one.name: (one.state, one.handle) for one in store.entities(session, redact=REDACT)}
+
+
+def test_what_is_appended_is_known_at_the_next_question(store):
+    started(store, "a")
+    assert states(store, "a") == {}
+    log(store, "a", call(1, "read_file", path="app.py"), at=5.0)
+    (found,) = store.entities("a", redact=REDACT)
+    assert (found.state, found.tried.what) == ("named", "read, no outcome yet")
+    log(store, "a", result(1, "x = 1"), call(2, "patch", path="app.py"), result(2, "done"), at=6.0)
+    (found,) = store.entities("a", redact=REDACT)
+    assert (found.state, found.handle, found.at, found.times) == ("edited m3, read m2", "m3", 6.0, 2)
+    assert not store.faults()
+
+
+def test_a_call_and_its_outcome_may_come_at_different_times_and_from_different_processes(store, store_url):
+    started(store, "a")
+    log(store, "a", call(1, "terminal", command="make test"))
+    store.entities("a", redact=REDACT)
+    if store_url != "memory:":
+        other = open_store(store_url)
+        log(other, "a", result(1, "exit 1\nerror: no rule"))
+        other.close()
+    else:
+        log(store, "a", result(1, "exit 1\nerror: no rule"))
+    assert states(store, "a") == {"make test": ("exit 1: error: no rule", "m2")}
+
+
+def test_a_branch_knows_what_it_shares_and_what_it_did_itself(store):
+    started(store, "a")
+    log(store, "a", call(1, "patch", path="app.py"), result(1, "done"))
+    store.branch("a", 2, NewSession(id="b", at=3.0))
+    log(store, "a", call(2, "terminal", command="rm app.py"), result(2, "done"))
+    log(store, "b", call(3, "read_file", path="app.py"), result(3, "x"))
+    assert states(store, "a")["app.py"] == ("deleted m3", "m3")
+    assert states(store, "b")["app.py"] == ("read m4, edited m1", "m4")
+    store.branch("a", 1, NewSession(id="c", at=4.0))
+    assert states(store, "c")["app.py"] == ("named", "m1")
+    store.delete("a")
+    assert states(store, "b")["app.py"] == ("read m4, edited m1", "m4")
+    assert not store.faults()
+
+
+def test_compactions_and_undoing_them_change_nothing(store):
+    started(store, "a")
+    log(store, "a", call(1, "patch", path="app.py"), result(1, "done"))
+    before = states(store, "a")
+    compact(store, "a", "a2")
+    assert states(store, "a2") == states(store, "a") == before
+    log(store, "a2", call(2, "read_file", path="app.py"), result(2, "x"))
+    store.undo("a2", 20.0)
+    assert states(store, "a")["app.py"] == ("read m4, edited m1", "m4")
+
+
+def test_it_is_the_same_in_however_many_steps_it_was_found(store, monkeypatch):
+    messages = []
+    for number in range(40):
+        messages += [call(number, "patch", path=f"src/f{number % 7}.py"), result(number, "done")]
+    started(store, "whole")
+    log(store, "whole", *messages)
+    monkeypatch.setattr(entities, "_AT_ONCE", 3)
+    at_once = states(store, "whole")
+    assert len(at_once) == 7
+    started(store, "steps")
+    for message in messages:  # the same messages: they are stored once, and looked at once
+        log(store, "steps", message)
+    assert states(store, "steps") == at_once
+
+
+def test_messages_of_an_older_version_are_looked_at_anew(store, monkeypatch):
+    started(store, "a")
+    log(store, "a", call(1, "patch", path="app.py"), result(1, "done"))
+    before = states(store, "a")
+    with store.database.writing() as do:
+        do.run("UPDATE sightings SET name = 'stale'")
+    assert set(states(store, "a")) == {"stale"}
+    monkeypatch.setattr(entities, "SIGHTINGS_VERSION", 99)
+    assert states(store, "a") == before
+
+
+def test_nothing_stays_behind_when_a_conversation_is_deleted(store):
+    started(store, "a")
+    log(store, "a", call(1, "patch", path="app.py"), result(1, "done"))
+    store.entities("a", redact=REDACT)
+    store.delete("a")
+    with store.database.reading() as do:
+        assert do.rows("SELECT message FROM sightings") == []
+        assert do.rows("SELECT message FROM sighted") == []
+
+
+def test_secrets_are_not_kept(store):
+    started(store, "a")
+    token = "ghp_x7Kq2LmP9vRt4ZsW8yBn3CdF6gHj1QaE5uTi"
+    log(
+        store,
+        "a",
+        call(1, "terminal", command=f"curl -H 'Authorization: token {token}' x.io"),
+        result(1, f"token {token}"),
+    )
+    store.entities("a", redact=REDACT)
+    with store.database.reading() as do:
+        kept = repr(do.rows("SELECT name, says FROM sightings"))
+    assert token not in kept
+    assert "[REDACTED]" in kept
+
+
+def test_several_may_ask_at_once(store, store_url):
+    if store_url == "memory:":
+        pytest.skip("one connection")
+    started(store, "a")
+    log(
+        store,
+        "a",
+        *(one for n in range(60) for one in (call(n, "patch", path=f"f{n}.py"), result(n, "done"))),
+    )
+    found, failed = [], []
+
+    def ask():
+        other = open_store(store_url)
+        try:
+            found.append(states(other, "a"))
+        except Exception as error:  # noqa: BLE001 - told by the test
+            failed.append(error)
+        finally:
+            other.close()
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert len(found) == 4
+    assert all(one == found[0] and len(one) == 60 for one in found)
