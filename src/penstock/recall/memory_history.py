@@ -17,14 +17,16 @@ from penstock.recall.originals import redact_message, write_original, write_orig
 from penstock.recall.passages import cut_passages
 from penstock.recall.query import find_topic, find_values
 from penstock.recall.tools import TOOL_NAMES
-from penstock.writing.entities import fold_entities, sightings_in
+from penstock.writing.entities import fold_entities
+from penstock.writing.sightings import sightings_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from penstock.recall.embedding import Embedder
     from penstock.recall.ranking import Wish
-    from penstock.writing.entities import EntityState, Sighting
+    from penstock.writing.entities import EntityState
+    from penstock.writing.sightings import Sighting
 
 __all__ = ["MemoryHistory"]
 

@@ -67,6 +67,7 @@ _LONGEST_NAME = 120  # characters of a title
 _LAST_TIME = 253_402_300_799  # the end of the year 9999
 
 _NOTHING_FOUND = "Nothing earlier has these words. Try others, or a name, path or number that stood there."
+_LEAST_SHOWN = 12  # characters of a name or a state
 _TOLD_IN_FULL = 3  # entities: of more, only how they are now
 _NOTHING_KNOWN = (
     "Nothing of that name. Try its file name, id or command, a kind such as file, or history_search."
@@ -327,10 +328,13 @@ def _list_fewer_entities(entries: list[dict[str, Any]], total: int) -> Iterator[
     for kept in range(len(bare), 0, -1):
         yield _write_entities(bare[:kept], total)
     first = {key: bare[0][key] for key in ("kind", "name", "state", "handle")}
-    while len(first["state"]) > 20:
-        first["state"] = f"{first['state'][: len(first['state']) // 2]}…"
-        first["name"] = shorten(first["name"])
-        yield _write_entities([dict(first)], total)
+    while max(map(len, first.values())) > _LEAST_SHOWN:
+        first = {key: _halve(value) for key, value in first.items()}
+        yield _write_entities([first], total)
+
+
+def _halve(text: str) -> str:
+    return f"{text[: len(text) // 2]}…" if len(text) > _LEAST_SHOWN else text
 
 
 def _write_entities(entries: Sequence[dict[str, Any]], total: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from penstock.conversation.wire import parse_json
 from penstock.errors import PenstockError
 from penstock.stores.encoding import clean_label, unpack
 from penstock.stores.rows import find_stretches, require_row
-from penstock.writing.entities import SIGHTINGS_VERSION, Sighting, SightingRole, sightings_in
+from penstock.writing.sightings import SIGHTINGS_VERSION, Sighting, SightingRole, sightings_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ __all__ = ["add_sightings", "count_unread", "read_sightings"]
 
 _AT_ONCE = 256  # messages: others who write wait meanwhile
 _UNREAD = (
-    "FROM entries e WHERE e.conversation = ? AND e.position >= ? AND e.position < ? "
+    "FROM entries e JOIN messages m ON m.key = e.message WHERE e.conversation = ? AND e.position >= ? AND e.position < ? "
     "AND NOT EXISTS (SELECT 1 FROM sighted d WHERE d.message = e.message AND d.version = ?)"
 )
 
@@ -39,27 +39,29 @@ def count_unread(do: Transaction, conversation: int) -> int:
     )
 
 
-def add_sightings(do: Transaction, conversation: int, redact: Callable[[str], str]) -> int:
-    """Finds what the next messages of a log say of entities; returns how many messages those were."""
+def add_sightings(do: Transaction, conversation: int, redact: Callable[[str], str], start: int) -> int | None:
+    """Finds what the next messages of a log say of entities, from a position on.
+
+    Returns the position to go on from, None where there are no more.
+    """
     dialect = dialect_named(
         require_row(do.one("SELECT dialect FROM conversations WHERE key = ?", conversation))[0]
     )
-    for stretch in find_stretches(do, conversation):
+    for part, low, high in find_stretches(do, conversation):
         rows = do.rows(
-            "SELECT m.key, m.raw, m.packed FROM messages m WHERE m.key IN "
-            f"(SELECT e.message {_UNREAD} ORDER BY e.position LIMIT ?)",
-            *(*stretch, SIGHTINGS_VERSION, _AT_ONCE),
+            f"SELECT e.position, m.key, m.raw, m.packed {_UNREAD} ORDER BY e.position LIMIT ?",
+            *(part, max(low, start), high, SIGHTINGS_VERSION, _AT_ONCE),
         )
         if not rows:
             continue
         found: list[Row] = []
-        for key, raw, packed in rows:
+        for _, key, raw, packed in rows:
             try:
                 sightings = sightings_in(dialect.decode(parse_json(unpack(raw, packed))), redact)
             except (PenstockError, ValueError):  # `doctor` says why
                 continue
             found += (_to_row(key, place, one) for place, one in enumerate(sightings))
-        keys = [(row[0],) for row in rows]
+        keys = [(row[1],) for row in rows]
         do.run_many("DELETE FROM sightings WHERE message = ?", keys)
         do.run_many("DELETE FROM sighted WHERE message = ?", keys)
         do.run_many(
@@ -69,10 +71,10 @@ def add_sightings(do: Transaction, conversation: int, redact: Callable[[str], st
         )
         do.run_many(
             "INSERT INTO sighted (message, version) VALUES (?, ?)",
-            [(row[0], SIGHTINGS_VERSION) for row in rows],
+            [(row[1], SIGHTINGS_VERSION) for row in rows],
         )
-        return len(rows)
-    return 0
+        return int(rows[-1][0]) + 1
+    return None
 
 
 def _to_row(message: int, place: int, one: Sighting) -> Row:

@@ -108,7 +108,7 @@ CREATE TABLE vectors (first {number}, bits {blob} NOT NULL);
 CREATE TABLE vectors_made (model TEXT NOT NULL, upto BIGINT NOT NULL);
 {triggers}{storage}"""
 
-# What a message says of entities, redacted (`writing.entities`), and which messages have been looked at, in which way. A
+# What a message says of entities, redacted (`writing.sightings`), and which messages have been looked at, in which way. A
 # message keeps it as long as it is there itself.
 _ENTITIES = """
 CREATE TABLE sightings (

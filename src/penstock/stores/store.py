@@ -298,14 +298,13 @@ class Store:
         """
         with self._database.reading() as do:
             _, _, conversation = find_session(do, session_id)
-            unread = count_unread(do, conversation)
-        while unread > 0:
+            start = 0 if count_unread(do, conversation) else None
+        while start is not None:
             with self._database.writing() as do:
                 for statement in self._words.hold_index:  # one process at a time, and no deletion meanwhile
                     do.run(statement)
                 _, _, conversation = find_session(do, session_id)
-                read = add_sightings(do, conversation, redact)
-            unread = unread - read if read else 0
+                start = add_sightings(do, conversation, redact, start)
         with self._database.reading() as do:
             _, _, conversation = find_session(do, session_id)
             return fold_entities(read_sightings(do, conversation))

@@ -12,7 +12,8 @@ from tests.strategies.conversations import broken_conversations, conversations
 
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.redaction import Redactor
-from penstock.writing.entities import fold_entities, match_entities, sightings_in
+from penstock.writing.entities import fold_entities, match_entities
+from penstock.writing.sightings import sightings_in
 
 REDACT = Redactor().redact
 CHAT = dialect_named("chat")
@@ -123,6 +124,12 @@ class TestFiles:
             "b.py": "edited m2",
             "c.py": "deleted m2",
         }
+
+    @pytest.mark.parametrize("as_list", [False, True])
+    def test_a_patch_may_come_through_a_command(self, as_list):
+        patch = "apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: ./b.py\n@@\n*** End Patch\nEOF"
+        command = ["bash", "-lc", patch] if as_list else patch
+        assert only(ran((("shell", {"command": command}), "Done!")), "b.py").state == "edited m2"
 
     def test_deleted_is_deleted_until_it_is_made_again(self):
         steps = [
@@ -240,6 +247,12 @@ class TestRecords:
             (("history_search", {"query": "W12"}), {"found": [{"order_id": "#W8", "status": "old"}]}),
         )
         assert [one.kind for one in known(talk)] == ["file"]
+
+    def test_a_word_that_ends_like_an_id_is_none(self):
+        talk = ran((("get_invoice", {"invoiceId": "I7"}), {"invoiceId": "I7", "paid": "yes", "valid": "no"}))
+        assert [(one.kind, one.name, one.state) for one in known(talk)] == [
+            ("invoice", "I7", "paid yes, valid no")
+        ]
 
     def test_people_are_known_by_what_they_say(self):
         talk = [{"role": "user", "content": "Hello. My name is Ann Li, write to ann@example.com."}]
