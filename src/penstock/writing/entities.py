@@ -93,9 +93,8 @@ class _Known(msgspec.Struct):
         change = EntityChange(name_message(number), what)
         if change not in self.changes[-4:]:
             self.changes.append(change)
-            del self.changes[
-                : -2 * _MOST_CHANGES
-            ]  # a call is noted where it stands, later than others after it
+            # More than are shown: a call is noted when it ends, at its own place, which others may stand behind.
+            del self.changes[: -2 * _MOST_CHANGES]
 
     def stand(self, sighting: Sighting, state: str) -> None:
         """Takes a new state, which what was tried before it no longer belongs to."""

@@ -51,7 +51,7 @@ FIELDS, RUNNING = "fields", "running"
 LOOKED, RECALL, WAITS = "looked", "recall", "waits for "
 """What calls on no entity do: look around, read our own history, wait for the process whose id follows."""
 
-__MOST_RECORDS = 40  # of one result: a page of search results
+_MOST_RECORDS = 40  # of one result: a page of search results
 _MOST_FIELDS = 16
 _LONGEST_FIELD = 120  # characters
 _LONGEST_TEXT = 160
@@ -77,7 +77,8 @@ class Sighting(msgspec.Struct, frozen=True, gc=False):
     """What one message says of one entity, redacted.
 
     `says` is the verb of a deed, the words of an outcome, or the fields of a state as lines of `key: value`. `kind` of an
-    outcome is `fields` where it has such lines, `running` where it tells the id of a process that goes on. `number` is the message, `at` when it was logged; both are added later.
+    outcome is `fields` where it has such lines, `running` where it tells the id of a process that goes on. `number` is the
+    message, `at` when it was logged; both are added later.
     """
 
     role: SightingRole
@@ -124,7 +125,6 @@ _SHELL = re.compile(
 _ENTERED = re.compile(r"^(?:cd [^&;|]+(?:&&|;) ?)+")
 _GOES_ON = re.compile(r"running (?:in (?:the )?background )?with (?:session )?ID:? ?(\w+)", re.IGNORECASE)
 _WAITED_FOR = ("session_id", "bash_id", "shell_id", "task_id", "process_id")
-WAITS = "waits for "
 _SET_KEYS = ("status", "state", "title", "name", "subject", "priority", "assignee")
 _RECALL_TOOL = re.compile(r"history_(?:search|describe|expand|entity)$")
 
@@ -367,7 +367,7 @@ def _parse(text: str) -> Any:
 
 def _find_records(data: Any, parent: str, found: list[tuple[str, str, dict[str, Any]]], depth: int) -> None:
     """Adds every object that has an id of its own, with what it is."""
-    if len(found) >= __MOST_RECORDS or depth > 6:
+    if len(found) >= _MOST_RECORDS or depth > 6:
         return
     if isinstance(data, list):
         for item in data:
