@@ -7,11 +7,13 @@ import threading
 import pytest
 from store_talk import compact, raw_message, started
 
+from penstock.conversation.message import Summary
+from penstock.conversation.view import Compaction, Handoff, Kept
 from penstock.conversation.wire import encode_wire
 from penstock.redaction import Redactor
 from penstock.stores import entities
 from penstock.stores.store import open_store
-from penstock.stores.values import NewSession
+from penstock.stores.values import NewCompaction, NewSession
 
 REDACT = Redactor().redact
 
@@ -83,6 +85,22 @@ def test_compactions_and_undoing_them_change_nothing(store):
     log(store, "a2", call(2, "read_file", path="app.py"), result(2, "x"))
     store.undo("a2", 20.0)
     assert states(store, "a")["app.py"] == ("read m4, edited m1", "m4")
+
+
+def test_messages_that_a_record_takes_out_say_nothing_until_it_is_undone(store):
+    """As a rewind does: the log has them, the view neither holds nor summarises them."""
+    started(store, "a")
+    log(store, "a", call(1, "patch", path="app.py"), result(1, "done"))
+    log(store, "a", call(2, "terminal", command="rm app.py"), result(2, "done"))
+    tip = store.log_tip("a")
+    record = Compaction(tip.id, tip.length, (Handoff(Summary("edited", 1), (0,)), Kept(1)))
+    new = NewSession(id="a2", at=10.0)
+    store.commit("a", NewCompaction(compaction=record, over=0, receipt={"rewound": 2}, session=new))
+    assert states(store, "a2") == {"app.py": ("edited m1", "m1")}
+    log(store, "a2", call(3, "read_file", path="app.py"), result(3, "x"))
+    assert states(store, "a2") == {"app.py": ("read m6, edited m1", "m6")}
+    store.undo("a2", 20.0)
+    assert states(store, "a2")["app.py"] == ("read m6, deleted m3", "m6")
 
 
 def test_it_is_the_same_in_however_many_steps_it_was_found(store, monkeypatch):

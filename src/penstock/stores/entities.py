@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.wire import parse_json
 from penstock.errors import PenstockError
+from penstock.stores.compactions import find_newest
 from penstock.stores.encoding import clean_label, unpack
 from penstock.stores.rows import find_stretches, require_row
 from penstock.writing.sightings import SIGHTINGS_VERSION, Sighting, SightingRole, sightings_in
@@ -83,7 +84,12 @@ def _to_row(message: int, place: int, one: Sighting) -> Row:
 
 
 def read_sightings(do: Transaction, conversation: int) -> list[Sighting]:
-    """Returns what the messages of a log say of entities, in their order, numbered and with their times."""
+    """Returns what the messages of a conversation say of entities, in their order, numbered and with their times.
+
+    Messages that a record took out of the view and that nothing stands for, as a rewind does, say nothing any more.
+    """
+    newest = find_newest(do, conversation)
+    length, told = (0, set[int]()) if newest is None else (newest.compaction.length, newest.compaction.told)
     found: list[Sighting] = []
     for stretch in find_stretches(do, conversation):
         rows = do.rows(
@@ -97,5 +103,6 @@ def read_sightings(do: Transaction, conversation: int) -> list[Sighting]:
                 SightingRole(row[0]), row[1], row[2], row[3], row[4], bool(row[5]), row[6], row[7] + 1, row[8]
             )
             for row in rows
+            if row[7] >= length or row[7] in told
         )
     return found
