@@ -55,9 +55,9 @@ _PROMPT = "prompt"  # the name of the notes that hold frozen prompts
 class AgentPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The surroundings of an agent: a folder, a store, a way to ask a person (None: nobody), a listener for events.
 
-    `before_compaction` is given the facts of the messages that are about to leave the view, also when the conversation is
-    left, so that memory can take what must outlive it: what it writes to the memory files is in the system prompt from
-    then on. Without it, memory takes what people said to remember (`agent.remember` of the settings).
+    `before_compaction` is given the facts of the messages that are about to leave the view, and what people demand in it
+    when the conversation is left, so that memory can take what must outlive it: what it writes to the memory files is in
+    the system prompt from then on. Without it, memory takes what people said to remember (`agent.remember` of the settings).
     """
 
     folder: Path

@@ -92,7 +92,7 @@ class Context:
     """The context of one session, compacted by any engine. Not safe to share between tasks.
 
     A host may set `bookkeeper` (prices then decide below the threshold), `before_compaction` (given the facts of the
-    messages that are about to leave the view, or to be left with it) and `on_boundary` (called after each compaction: the beginning of the prompt has
+    messages that are about to leave the view; where all of it is left, what people demand in it) and `on_boundary` (called after each compaction: the beginning of the prompt has
     changed anyway). `outside_tokens` is what stands beside the messages, `compactions` counts those of this process.
     """
 
@@ -381,7 +381,7 @@ class Context:
             return None
         old_id = self.session.id
         # An engine that only gives a list tells no facts of what leaves.
-        self._leave_to_memory(made.draft.facts or self.session.view_facts)
+        self._leave_to_memory(made.draft.facts or self.session.list_demands)
         try:
             why = weighed.to_dict() if weighed is not None else {"reason": reason}
             self.session.commit_draft(made.draft, why)
@@ -444,7 +444,7 @@ class Context:
     def leave(self) -> None:
         """Lets memory take what must outlive the conversation, before the host ends it or goes to another one."""
         if len(self.session) and self.before_compaction is not _do_nothing:
-            self._leave_to_memory(self.session.view_facts)
+            self._leave_to_memory(self.session.list_demands)
 
     async def aclose(self) -> None:
         """Ends what is being prepared, and the session for its engine."""
@@ -598,7 +598,7 @@ def tidy(
     what the provider reported last, where the caller knows; else the store is asked. A conversation of fewer than four
     messages is left alone. `engine` is the session's, told of its model; its session need not have started. It is needed
     where it is not one that `Session.compact` knows: without it, such a session waits for its first request.
-    `before_compaction` is given the facts of the view first. Raises what it raises, EngineFailure where that engine fails, and what `Session.compact` raises.
+    `before_compaction` is given what people demand in the view first. Raises what it raises, EngineFailure where that engine fails, and what `Session.compact` raises.
     """
     policy = Policy.of(session.settings.compression, session.window.tokens)
     tokens = _last_reported_tokens(session) if reported_tokens is None else reported_tokens
@@ -606,7 +606,7 @@ def tidy(
     if not isinstance(decision, Compact):
         return None
     if before_compaction is not None:
-        before_compaction(session.view_facts())
+        before_compaction(session.list_demands())
     if compacts_stored_sessions(session.settings.context.engine):
         receipt = session.compact().receipt
     elif engine is not None:

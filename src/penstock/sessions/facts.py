@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.conversation.message import Message, Role, Text
 from penstock.conversation.view import Kept, Rewritten
 from penstock.stores.values import NewFact
 from penstock.writing.ledger import Fact, FactKind, Ledger, facts_in
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.stores.values import FactRow
     from penstock.writing.transcript import Transcript
 
-__all__ = ["MOST_FACTS", "KeptFact", "KeptKind", "list_view_facts", "record_facts"]
+__all__ = ["MOST_FACTS", "KeptFact", "KeptKind", "list_demands", "record_facts"]
 
 MOST_FACTS = 2_000  # of one compaction
 
@@ -83,15 +84,16 @@ def record_facts(
     ]
 
 
-def list_view_facts(view: StoredView, dialect: Dialect, redactor: Redactor) -> list[NewFact]:
-    """Returns the facts of all messages that stand whole in a view, as `record_facts` does of those that leave it."""
+def list_demands(view: StoredView, dialect: Dialect, redactor: Redactor) -> list[NewFact]:
+    """Returns what people demand in the messages that stand whole in a view, the newest first, as a store takes facts."""
     whole = {piece.position for piece in view.pieces if isinstance(piece, Kept)}
-    facts = [
-        msgspec.structs.replace(fact, number=position + 1)
-        for wire, position in zip(view.wires, view.positions, strict=True)
-        if position in whole
-        for fact in facts_in(dialect.decode(wire), redactor)
-    ]
+    facts: list[Fact] = []
+    for wire, position in zip(view.wires, view.positions, strict=True):
+        message = dialect.decode(wire) if position in whole else None
+        if position is None or message is None or message.role is not Role.USER:
+            continue
+        said = Message(Role.USER, tuple(part for part in message.parts if isinstance(part, Text)))
+        facts += (msgspec.structs.replace(fact, number=position + 1) for fact in facts_in(said, redactor))
     return [_new_fact(fact) for fact in _list_facts(Ledger.of(facts))][:MOST_FACTS]
 
 

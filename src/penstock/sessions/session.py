@@ -39,7 +39,7 @@ from penstock.sessions.appending import encode_given, prepare_messages, read_giv
 from penstock.sessions.branches import branch_off
 from penstock.sessions.completing import CompletionLimits, complete_draft
 from penstock.sessions.drafts import CompactionDraft, draft_compaction
-from penstock.sessions.facts import list_view_facts
+from penstock.sessions.facts import list_demands
 from penstock.sessions.history import SessionHistory
 from penstock.sessions.metering import CountedView, Meter, price_request
 from penstock.sessions.pins import stands_whole
@@ -353,10 +353,10 @@ class Session:
         self._row = self.store.session(row.session)
         self._meter.forget_report()
 
-    def view_facts(self) -> list[NewFact]:
-        """Returns the facts of all messages that stand whole in the view: constraints, open errors, files and so on."""
+    def list_demands(self) -> list[NewFact]:
+        """Returns what people demand in the messages that stand whole in the view, the newest first, redacted."""
         view = self.standing().view
-        return list_view_facts(view, dialect_named(self._row.dialect), self._notebook.redactor)
+        return list_demands(view, dialect_named(self._row.dialect), self._notebook.redactor)
 
     def undo(self) -> bool:
         """Takes the newest compaction back; returns False where there is none."""
