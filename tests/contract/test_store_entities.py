@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from store_talk import compact, raw_message, started
 
+from penstock.conversation.dialects import dialect_named
 from penstock.conversation.message import Summary
 from penstock.conversation.view import Compaction, Handoff, Kept
-from penstock.conversation.wire import encode_wire
+from penstock.conversation.wire import encode_wire, parse_json
 from penstock.redaction import Redactor
+from penstock.sessions.session import Session
 from penstock.stores import entities
 from penstock.stores.store import open_store
 from penstock.stores.values import NewCompaction, NewSession
+from penstock.writing.entities import fold_entities
+from penstock.writing.sightings import sightings_in
 
 REDACT = Redactor().redact
+CHAT = dialect_named("chat")
 
 
 def call(number, name, **arguments):
@@ -153,6 +162,71 @@ def test_secrets_are_not_kept(store):
         kept = repr(do.rows("SELECT name, says FROM sightings"))
     assert token not in kept
     assert "[REDACTED]" in kept
+
+
+def test_the_agent_is_told_by_its_tool(store):
+    started(store, "a")
+    log(store, "a", call(1, "patch", path="src/app.py"), result(1, "done"), at=5.0)
+    told = json.loads(Session.resume(store, "a").handle_tool_call("history_entity", {"name": "app.py"}))
+    assert told["found"] == [
+        {
+            "kind": "file",
+            "name": "src/app.py",
+            "state": "edited m1",
+            "handle": "m1",
+            "time": "1970-01-01T00:00:05Z",
+            "times": 1,
+        }
+    ]
+
+
+FILES = ("a.py", "src/b.py", "c.md")
+STEPS = st.one_of(
+    st.tuples(st.just("call"), st.sampled_from(FILES), st.sampled_from(["patch", "read_file", "write_file"])),
+    st.tuples(st.just("run"), st.sampled_from(FILES), st.sampled_from(["exit 0", "exit 1\nerror: x", None])),
+    st.tuples(st.just("branch"), st.integers(0, 30), st.none()),
+    st.tuples(st.sampled_from(["compact", "undo", "ask"]), st.none(), st.none()),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps=st.lists(STEPS, min_size=3, max_size=25))
+def test_whatever_happens_it_is_the_fold_of_the_log_that_is_asked(steps):
+    """In memory: what differs between databases is below, and tested above."""
+    held = open_store("memory:")
+    started(held, "s0")
+    logs, here = {"s0": []}, "s0"
+    for number, (what, about, more) in enumerate(steps):
+        new = []
+        if what == "call":
+            new = [call(number, more, path=about), result(number, "done")]
+        elif what == "run":
+            new = [call(number, "terminal", command=f"rm {about} && make")]
+            new += [] if more is None else [result(number, more)]
+        elif what == "branch":
+            length, name = min(about, len(logs[here])), f"s{number + 1}"
+            held.branch(here, length, NewSession(id=name, at=3.0))
+            logs[name], here = logs[here][:length], name
+        elif what == "compact" and logs[here]:
+            name = f"s{number + 1}"
+            compact(held, held.tip(here).id, name)
+            logs[name], here = logs[here], name
+        elif what == "undo":
+            held.undo(here, 20.0)
+        elif what == "ask":
+            held.entities(here, redact=REDACT)
+        if new:
+            log(held, held.tip(here).id, *new)
+            logs[here].extend(new)  # of a compaction, its sessions share the list
+    for name, messages in logs.items():
+        decoded = [CHAT.decode(parse_json(one.raw)) for one in messages]
+        sightings = [
+            msgspec.structs.replace(one, number=number, at=2.0)
+            for number, message in enumerate(decoded, 1)
+            for one in sightings_in(message, REDACT)
+        ]
+        assert held.entities(name, redact=REDACT) == fold_entities(sightings)
+    held.close()
 
 
 def test_several_may_ask_at_once(store, store_url):

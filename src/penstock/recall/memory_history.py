@@ -68,7 +68,9 @@ class MemoryHistory:
         self._tokens: dict[str, int] = {}  # by handle: a page of a long original must not cost all of it
         self._summaries: dict[str, _Summary] = {}
         self._calls: dict[str, ToolCall] = {}
-        self._sightings: dict[int, list[Sighting]] = {}  # by number, of the messages that were looked at
+        self._sightings: dict[
+            int, tuple[Message, Sequence[Sighting]]
+        ] = {}  # by number, of what was looked at
         self._index = MemoryIndex(embedder)
         self._waiting: list[tuple[int, Message]] = []
         self._view: dict[int, Message] = {}
@@ -185,13 +187,22 @@ class MemoryHistory:
     def entities(self) -> list[EntityState]:
         """Returns what is known now of each file, command, record and person, the newest first.
 
-        A message is looked at once.
+        Messages that only stand in the view count as well. A message is looked at once.
         """
-        for number in self._messages.keys() - self._sightings.keys():
-            found = sightings_in(self._messages[number], self._redact)
-            at = self._times.get(number)
-            self._sightings[number] = [msgspec.structs.replace(one, number=number, at=at) for one in found]
-        return fold_entities(one for number in sorted(self._sightings) for one in self._sightings[number])
+        messages = self._view | self._messages
+        looked_at = self._sightings
+        self._sightings = {}
+        for number in sorted(messages):
+            message = messages[number]
+            known = looked_at.get(number)
+            if known is None or known[0] is not message:
+                known = message, sightings_in(message, self._redact)
+            self._sightings[number] = known
+        return fold_entities(
+            msgspec.structs.replace(one, number=number, at=self._times.get(number))
+            for number, (_, found) in self._sightings.items()
+            for one in found
+        )
 
     def _describe_summary(self, handle: str, text: str) -> HistoryPlace:
         summary = self._summaries[handle]
