@@ -92,7 +92,7 @@ class Context:
     """The context of one session, compacted by any engine. Not safe to share between tasks.
 
     A host may set `bookkeeper` (prices then decide below the threshold), `before_compaction` (given the facts of the
-    messages that are about to leave the view; where all of it is left, what people demand in it) and `on_boundary` (called after each compaction: the beginning of the prompt has
+    messages that are about to leave) and `on_boundary` (called after each compaction: the beginning of the prompt has
     changed anyway). `outside_tokens` is what stands beside the messages, `compactions` counts those of this process.
     """
 
@@ -102,7 +102,9 @@ class Context:
         self.outside_tokens = 0
         self.compactions = 0
         self.bookkeeper: Bookkeeper | None = None
-        self.before_compaction: Callable[[Sequence[NewFact]], None] = _do_nothing
+        self.before_compaction: Callable[[Sequence[NewFact]], None] = (
+            _do_nothing  # and before all of it is left
+        )
         self.on_boundary: Callable[[], None] = _do_nothing
         self._messages: list[ViewMessage] = []
         self.prefix_end: int | None = None  # how many messages of the view the last compaction has settled
@@ -598,7 +600,8 @@ def tidy(
     what the provider reported last, where the caller knows; else the store is asked. A conversation of fewer than four
     messages is left alone. `engine` is the session's, told of its model; its session need not have started. It is needed
     where it is not one that `Session.compact` knows: without it, such a session waits for its first request.
-    `before_compaction` is given what people demand in the view first. Raises what it raises, EngineFailure where that engine fails, and what `Session.compact` raises.
+    `before_compaction` is given what people demand in the view first. Raises what it raises, EngineFailure where that
+    engine fails, and what `Session.compact` raises.
     """
     policy = Policy.of(session.settings.compression, session.window.tokens)
     tokens = _last_reported_tokens(session) if reported_tokens is None else reported_tokens

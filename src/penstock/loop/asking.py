@@ -88,8 +88,8 @@ class Asking:
         context.weigh(self.beside())
 
     def beside(self) -> Beside:
-        """Returns the system prompt and the tools of the next request, and what is for it alone."""
-        return Beside(self._prompt.current.text, self._offer(), tuple(self.passing))
+        """Returns the system prompt and the tools of the next request."""
+        return Beside(self._prompt.current.text, self._offer(), passing=tuple(self.passing))
 
     async def learn_window(self) -> None:
         """Asks the provider how large the model's window is, where that is not known. `ask` does so by itself."""

@@ -201,7 +201,7 @@ class McpServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AgentSettings(SettingsSection, frozen=True, kw_only=True):
-    """The agent's permissions, the secrets that its commands get, its MCP servers, and whether it remembers by itself."""
+    """The agent's permissions, the secrets that its commands get, and its MCP servers."""
 
     section: ClassVar[str] = "agent"
 
