@@ -122,8 +122,8 @@ def tool_schemas() -> list[dict[str, Any]]:
         ),
         _schema(
             ENTITY,
-            "What is known now of a file, command, order or person: its last state, and where that stands.",
-            name={"type": "string", "description": "a path, command, id or name"},
+            "Last known state of a file, command, order or person, with handles.",
+            name={"type": "string", "description": "path, command, id or name"},
         ),
     ]
 
