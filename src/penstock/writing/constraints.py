@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["find_constraints", "is_constraint", "sentences"]
+__all__ = ["find_constraints", "is_constraint", "is_lasting", "sentences"]
 
 # The long ones are compiled at their first use: that takes 40 ms, which a start of the program need not spend.
 _compile = cache(re.compile)
@@ -339,6 +339,22 @@ _HAN = (
     r"금지(?:입니다|$|\.)"
 )
 _IS_HAN = re.compile(r"[぀-ヿ㐀-鿿가-힯]")
+# What a person says to remember, whatever it is; and words by which an instruction says that it is meant for later.
+_TO_REMEMBER = re.compile(
+    r"(?:please |bitte )?(?:remember(?: that\b|:| my\b)|merke? dir\b|souviens-toi que\b|recuerda que\b|lembre-se (?:de )?que\b|"
+    r"ricorda(?:ti)? che\b|запомни(?:те)?\b|(?:请|請)?(?:记住|記住)|覚えておいて)"
+)
+_LASTING = re.compile(
+    r"\b(?:remember|(?:don[’']?t|do not|never) forget|keep in mind|from now on|going forward|henceforth|"
+    r"in (?:the )?future|next time|every session|all sessions|"
+    r"merke? dir|denk(?:e|t)? (?:daran|dran)|vergiss nicht|ab (?:jetzt|sofort|heute)|von (?:jetzt|nun) an|in zukunft|künftig|"
+    r"souviens-toi|rappelle-toi|retiens|n[’']oublie pas|désormais|dorénavant|à l[’']avenir|"
+    r"recuerda|no olvides|de ahora en adelante|a partir de ahora|en (?:el )?futuro|"
+    r"lembre-se|não se esqueça|de agora em diante|a partir de agora|ricorda(?:ti)?|non dimenticare|d[’']ora in poi|in futuro|"
+    r"onthoud|vergeet niet|vanaf nu|voortaan|запомни(?:те)?|не забудь(?:те)?|впредь|отныне|с этого момента)\b|"
+    r"记住|記住|别忘|別忘|以后|以後|今后|从现在起|從現在起|覚えて|忘れないで|今後|기억해|잊지|앞으로",
+    re.IGNORECASE,
+)
 _WISH_FOR_AGENT = re.compile(r"我(?:希望|要求|想让|想要|要)你|我們?希望你")
 
 
@@ -371,11 +387,18 @@ def is_constraint(sentence: str) -> bool:
         or not re.search(r"\w\W+\w|[^\x00-\u024f]", low)
     ):
         return False
+    if _TO_REMEMBER.match(low):
+        return True
     if _IS_HAN.search(low):
         return _is_han_constraint(low)
     return bool(_BAN.match(low.strip(_WRAPPING + ".!").removeprefix("please "))) or any(
         _is_instruction(clause) for clause in _clauses_of(low)
     )
+
+
+def is_lasting(sentence: str) -> bool:
+    """Returns whether an instruction says itself that it is meant for more than the present work."""
+    return _LASTING.search(sentence) is not None
 
 
 def sentences(text: str) -> list[str]:
