@@ -115,7 +115,7 @@ def test_a_provider_that_is_not_known_leaves_the_session_without_a_summariser():
 
 def run(*args, cwd, **variables):
     return subprocess.run(
-        [sys.executable, "-m", "penstock.cli", "compress", *args],
+        [sys.executable, "-m", "penstock", "compress", *args],
         capture_output=True,
         text=True,
         cwd=cwd,

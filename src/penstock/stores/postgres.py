@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from penstock.errors import SettingsError, StoreConflict, StoreError, StoreUnavailable
+from penstock.errors import SettingsError, StoreConflict, StoreError, StoreUnavailable, name_install
 from penstock.stores.database import SqlSpelling
 
 try:
@@ -20,7 +20,7 @@ try:
     import psycopg_pool
 except ImportError as error:
     raise SettingsError(
-        'sessions in PostgreSQL need two more packages: pip install "penstock[postgres]"'
+        f"sessions in PostgreSQL need two more packages: {name_install('postgres')}"
     ) from error
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.errors import SettingsError
+from penstock.errors import SettingsError, name_install
 from penstock.measure.tokens import tokenizer_named
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class FileTokenizer:
             from tokenizers import Tokenizer as Loaded  # noqa: PLC0415 - an extra, and slow to load
         except ImportError:
             raise SettingsError(
-                "a tokenizer.json needs the package tokenizers: pip install 'penstock[trajectories]'"
+                f"a tokenizer.json needs the package tokenizers: {name_install('trajectories')}"
             ) from None
         self.name = str(file)
         try:

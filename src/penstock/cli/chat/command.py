@@ -18,7 +18,7 @@ from penstock.cli.chat.state import ChatSetup
 from penstock.cli.failure import BAD_INPUT
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
-from penstock.errors import SettingsError, UnknownSession
+from penstock.errors import SettingsError, UnknownSession, name_install
 
 if TYPE_CHECKING:
     import argparse
@@ -75,7 +75,7 @@ def _check_installed() -> None:
     lacking = [name for name in _NEEDED if find_spec(name) is None]
     if lacking:
         raise SettingsError(
-            f"chat at a terminal needs {' and '.join(lacking)}: pip install 'penstock[chat]'; "
+            f"chat at a terminal needs {' and '.join(lacking)}: {name_install('chat')}; "
             "-p TEXT works without it"
         )
 
