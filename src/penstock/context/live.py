@@ -125,7 +125,7 @@ class Context:
 
     def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> None:
         """Logs messages, and sends them from now on. With `keep_results`, large tool results are kept in the store."""
-        logged = self.session.log_messages(messages, keep_results=keep_results)
+        logged = self.session.workings.log_messages(messages, keep_results=keep_results)
         self._messages += logged
         self._counted += self._weigh(logged)
 
@@ -138,11 +138,11 @@ class Context:
 
     def catch_up(self) -> bool:
         """Takes in what another process has logged or compacted meanwhile; False where there is nothing new."""
-        if not self.session.is_behind():
+        if not self.session.workings.is_behind():
             return False
         self._drop_prepared()
         self.session.refresh()
-        self.session.forget_report()
+        self.session.workings.forget_report()
         self._load()
         return True
 
@@ -160,11 +160,11 @@ class Context:
 
     def tokens(self) -> int:
         """Tokens that the provider would report for it: what it reported last, and what came since."""
-        return self.session.expected(self.counted)
+        return self.session.workings.expected(self.counted)
 
     def weigh(self, beside: Beside) -> None:
         """Counts what stands beside the messages of the next request."""
-        self.outside_tokens = self.session.weigh_outside(tools=beside.tools, system=beside.system)
+        self.outside_tokens = self.session.workings.weigh_outside(tools=beside.tools, system=beside.system)
 
     @property
     def policy(self) -> Policy:
@@ -205,7 +205,7 @@ class Context:
             async with asyncio.timeout(_LISTING_SECONDS):
                 found = await ask()
             if found is not None and key == (session.row.model, session.endpoint):
-                session.listed_window = found
+                session.workings.listed_window = found
                 self.fit_window(session.window.tokens)
         except (PenstockError, TimeoutError):
             return
@@ -290,7 +290,7 @@ class Context:
             raise ProviderError(step.why, failure=error.failure, requests=error.requests) from error
         if isinstance(step, LowerCap):
             self._tell(Recovering(kind, f"asking for at most {step.max_output_tokens:,} tokens of answer"))
-            session.learn_output_cap(error.failure)
+            session.workings.learn_output_cap(error.failure)
             return step.max_output_tokens
         if session.learn_window(error.failure):
             self.fit_window(session.window.tokens)
@@ -309,8 +309,8 @@ class Context:
     def _too_large(self, error: ProviderError, parts: Mapping[str, int], beside: Beside) -> ProviderError:
         """Returns the error for a request that cannot be made smaller: which part of it takes how many tokens."""
         outside = {
-            "system prompt": self.session.weigh_outside(system=beside.system),
-            "tools": self.session.weigh_outside(tools=beside.tools),
+            "system prompt": self.session.workings.weigh_outside(system=beside.system),
+            "tools": self.session.workings.weigh_outside(tools=beside.tools),
         }
         listed = ", ".join(f"{name} {tokens:,}" for name, tokens in {**outside, **parts}.items() if tokens)
         text = f"{str(error).rstrip('.')}; no more of the request can give way: it has {listed} tokens"
@@ -375,7 +375,7 @@ class Context:
         self._leave_to_memory(made.draft.facts)
         try:
             why = weighed.to_dict() if weighed is not None else {"reason": reason}
-            self.session.commit_draft(made.draft, why)
+            self.session.workings.commit_draft(made.draft, why)
         except StoreConflict:  # another process was quicker: its compaction is the view now
             self.session.refresh()
             self._load()
@@ -416,7 +416,7 @@ class Context:
         """Returns the numbers of the messages from the last so many requests on."""
         if not count:
             return frozenset()
-        view = self.session.standing().view
+        view = self.session.workings.standing().view
         messages = decode_all(dialect_named(self.session.row.dialect), view.wires)
         asked = people_in(messages)
         first = asked[-count] if len(asked) >= count else 0
@@ -502,7 +502,7 @@ class Context:
         return self._messages[len(self._messages) - (len(self.session) - length) :]
 
     def _weigh(self, messages: Sequence[ViewMessage]) -> int:
-        return self.session.weigh([message.wire for message in messages])
+        return self.session.workings.weigh([message.wire for message in messages])
 
     def _drop_prepared(self) -> None:
         if self._prepared is not None:
@@ -514,7 +514,9 @@ class Context:
     def _take(self, draft: CompactionDraft, tokens: int) -> None:
         """The view of a compaction that was committed, and behind it what was said since it was begun."""
         later = self._logged_since(draft.base.tip.length)
-        if self.session.is_behind():  # another process has said something: what is sent is what is logged
+        if (
+            self.session.workings.is_behind()
+        ):  # another process has said something: what is sent is what is logged
             self.session.refresh()
             self._load()
             return
@@ -523,7 +525,7 @@ class Context:
         self.prefix_end = len(draft.messages)
 
     def _load(self) -> None:
-        standing = self.session.standing()
+        standing = self.session.workings.standing()
         self.prefix_end = standing.prefix_end or None
         # What a killed process left broken in the middle of the log is mended in the view, as in `Session.view`.
         self._messages = standing.view.mend()
@@ -601,7 +603,7 @@ async def _compact_stored(session: Session, engine: ContextEngine, tokens: int, 
     adapter = EngineAdapter(engine, session.row.dialect)
     made = await make_compaction(session, adapter, CompactionWish(may_call_model=False), tokens)
     if made.draft is not None:
-        session.commit_draft(made.draft, {"reason": reason})
+        session.workings.commit_draft(made.draft, {"reason": reason})
     adapter.settle(made.receipt, tokens)
     return made.receipt
 

@@ -54,7 +54,7 @@ def adopt_model(session: Session, model: StreamingModel, listed_window: int | No
     if session.row.model != model.name:
         session.store.update(session.id, model=model.name)
         session.refresh()
-    session.endpoint, session.listed_window = str(getattr(model, "base_url", "")), listed_window
+    session.endpoint, session.workings.listed_window = str(getattr(model, "base_url", "")), listed_window
 
 
 class Asking:
@@ -173,7 +173,7 @@ class Asking:
 
     def _output_cap(self, asked: int | None) -> int | None:
         """Returns the most tokens to ask for: as the host says, and no more than the provider is known to give."""
-        known = self._context.session.output_cap
+        known = self._context.session.workings.output_cap
         if asked is None and self.model.dialect == "anthropic":  # whose API wants to be told
             window = self._context.engine.context_length
             asked = min(_MOST_OUTPUT, max(_LEAST_OUTPUT, int(window * _ROOM) - self._context.tokens()))
