@@ -236,7 +236,7 @@ class Context:
             decision = self._decide(tokens, weighed)
             if isinstance(decision, Compact):
                 made = await self.compact(decision.reason, tokens, self._wish_for(decision), weighed)
-                if made is None and not self.engine.watches_pressure:
+                if made is None and not self.engine.hosting.watches_pressure:
                     self._rests_below = int(tokens * _REST)
             elif self._may_prepare(tokens):
                 self._prepare()
@@ -255,7 +255,7 @@ class Context:
         if self.bookkeeper is not None:
             self.bookkeeper.settle(usage)
         self._try_to_tell(lambda: self._adapter.report(usage))
-        if not self.engine.watches_pressure:
+        if not self.engine.hosting.watches_pressure:
             self._pressure, notices = self._pressure.observe(reported)
             self._say(notices)
         if sent_tokens > _WORTH_A_LOOK and reported < _TRUNCATED * sent_tokens:
@@ -329,7 +329,11 @@ class Context:
         return Wait(reason="the engine finds nothing to do")
 
     def _may_prepare(self, tokens: int) -> bool:
-        if self._prepared is not None or not self.engine.works_in_background or tokens < self._rests_below:
+        if (
+            self._prepared is not None
+            or not self.engine.hosting.works_in_background
+            or tokens < self._rests_below
+        ):
             return False
         return isinstance(self.policy.background(tokens), Compact)
 
@@ -348,7 +352,7 @@ class Context:
 
     def _kept_where_it_pays(self) -> int | None:
         """Tokens that a compaction made for the price leaves: fewer than at the threshold of a large window."""
-        kept = self.engine.kept_tokens
+        kept = self.engine.hosting.kept_tokens
         return None if kept is None else min(_KEPT_TOKENS, kept)
 
     # Compacting.
@@ -384,7 +388,7 @@ class Context:
         self._take(made.draft, made.view_tokens)
         self.compactions += 1
         self._rests_below = 0
-        if not self.engine.watches_pressure:
+        if not self.engine.hosting.watches_pressure:
             self._pressure, notices = self._pressure.observe_compaction(self.tokens())
             self._say(notices)
         self.on_boundary()
@@ -402,7 +406,7 @@ class Context:
         wish = CompactionWish(focus=focus or None, pins=self._last_exchanges(keep_exchanges))
         done = await self.compact(reason, self.tokens(), wish)
         half = self._counted // 2
-        if done is not None or half < _LEAST_BY_HAND or self.engine.kept_tokens is None:
+        if done is not None or half < _LEAST_BY_HAND or self.engine.hosting.kept_tokens is None:
             return done
         # The conversation is smaller than what a full window is compacted to; a person who asks wants it smaller still.
         try:

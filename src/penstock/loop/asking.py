@@ -129,7 +129,7 @@ class Asking:
         context.use_model(model.name, session.window.tokens, provider)
         self._use_model(model, provider)
         await context.fit()  # by the model that was there before, whose window holds all of it
-        context.engine.use_summariser(summariser_for(session.settings, model, session.window.tokens))
+        context.engine.hosting.use_summariser(summariser_for(session.settings, model, session.window.tokens))
 
     def _use_model(self, model: StreamingModel, provider: str) -> None:
         """Asks this model from now on: its prompts are cached as it allows, and its books are opened."""
