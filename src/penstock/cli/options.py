@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from typing import NamedTuple
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "add_model_access",
     "add_shared",
     "add_store",
+    "carry_store",
     "key_and_value",
     "percentage",
     "seconds",
@@ -25,7 +27,9 @@ __all__ = [
 
 DIALECT_NAMES = ("chat", "responses", "anthropic", "sharegpt")
 
-_TOKENS = re.compile(r"(\d{1,3}(?:[,_]\d{3})+|\d{1,12})([km]?)", re.IGNORECASE | re.ASCII)
+_TOKENS = re.compile(
+    r"(\d{1,3}(?:[,_]\d{3})+|\d{1,12})(?:([km]?)|\.(\d{1,6})([km]))", re.IGNORECASE | re.ASCII
+)
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 _PERCENT = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?%", re.ASCII)
 _WHOLE_PERCENT = 100
@@ -38,14 +42,40 @@ class Share(NamedTuple):
     of_tokens: float
 
 
+_ON_STORES = re.compile(
+    r"\bpenstock (?:sessions (?:list|show|export|import|delete|expire|undo|pin|unpin)|bench (?:recall|replay)|search|usage|"
+    r"insights|doctor|chat)\b(?! --store)"
+)
+_PASSWORD = re.compile(r"(://[^/@:]*):[^@]*@")
+
+
+def carry_store(text: str, args: argparse.Namespace | None) -> str:
+    """Returns the text with the options by which this command found its store in every command on a store that it names.
+
+    Where the settings of the machine name the store, no option is needed. A password is not shown.
+    """
+    found = [("--store", store)] if (store := getattr(args, "store", None)) else []
+    if config := getattr(args, "config", None):
+        found.append(("--config", config))
+    found += [
+        ("--set", f"{key}={value}") for key, value in getattr(args, "settings", ()) if key == "store.url"
+    ]
+    shown = [(option, _PASSWORD.sub(r"\1:PASSWORD@", value)) for option, value in found]
+    options = "".join(f" {option} {shlex.quote(value)}" for option, value in shown)
+    return _ON_STORES.sub(lambda command: command[0] + options, text) if options else text
+
+
 # Values. Each raises ArgumentTypeError with a text that names the value and gives an example.
 
 
 def token_count(text: str) -> int:
-    """Reads a number of tokens, at least 1: `20000`, `20_000`, `20,000`, `20k`, `1m`."""
+    """Reads a number of tokens, at least 1: `20000`, `20_000`, `20,000`, `20k`, `6.5k`, `1m`."""
     found = _TOKENS.fullmatch(text.strip())
-    number = int(re.sub("[,_]", "", found[1])) * _UNITS[found[2].lower()] if found else 0
-    if number < 1:
+    number = rest = 0
+    if found:
+        whole, unit, decimals = re.sub("[,_]", "", found[1]), found[2] or found[4] or "", found[3] or ""
+        number, rest = divmod(int(whole + decimals) * _UNITS[unit.lower()], 10 ** len(decimals))
+    if number < 1 or rest:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a number of tokens: give a whole number of at least 1, such as 20000 or 20k"
         )

@@ -6,6 +6,7 @@ Nothing of the engine is imported here, so that help and mistakes are answered a
 from __future__ import annotations
 
 import argparse
+import shlex
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -27,7 +28,7 @@ from penstock.cli.options import (
 from penstock.cli.screen import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = ["build_parser"]
 
@@ -69,9 +70,63 @@ class _Parser(argparse.ArgumentParser):
                     setattr(found, action.dest, word)
         return found, rest
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, rest = self.parse_known_args(args, namespace)
+        if rest:
+            self._parser_of(found).refuse(rest[0])
+        return found
+
+    def refuse(self, word: str) -> NoReturn:
+        """Says that this command does not take the word, and which one it may stand for."""
+        option = word.partition("=")[0]
+        if not word.startswith("-"):
+            hint = (
+                f"; a prompt is given with -p: {self.prog} -p {shlex.quote(word)}" if self.takes("-p") else ""
+            )
+            self.error(f"unexpected argument {word!r}{hint}")
+        if self.takes(option):
+            self.error(f"{option} belongs behind the command: {self.prog} … {option}")
+        self.error(f"there is no option {option}{_suggest(option, self._option_string_actions)}")
+
+    def takes(self, option: str) -> bool:
+        """Returns True where the command has that option."""
+        return option in self._option_string_actions
+
+    def _parser_of(self, found: argparse.Namespace) -> _Parser:
+        """Returns the parser of the command that was typed."""
+        parser = self
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - argparse has no other name for it
+                name = getattr(found, action.dest, None)
+                if name is not None:
+                    parser = action.choices[name]._parser_of(found)  # noqa: SLF001 - its own class
+        return parser
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        choices = action.choices
+        if choices is None or value in choices:
+            return
+        what = f"{str(action.metavar).lower()} " if isinstance(action, argparse._SubParsersAction) else ""  # noqa: SLF001
+        said = f"unknown {what}{value!r}"
+        said += _suggest(str(value), choices) or f" (choose from {', '.join(choices)})"
+        if what:
+            self.error(said)
+        raise argparse.ArgumentError(action, said)
+
     def error(self, message: str) -> NoReturn:
         text = message.removeprefix("argument ")
-        self.exit(2, f"penstock: {printable(text)}; see {self.prog} --help\n")
+        end = " See" if text.endswith("?") else "; see"
+        self.exit(2, f"penstock: {printable(text)}{end} {self.prog} --help\n")
+
+
+def _suggest(given: str, known: Iterable[str]) -> str:
+    """Returns a question with the name that was probably meant; nothing where none is near."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it
+
+    names = list(known)
+    longer = sorted((name for name in names if len(given) > 2 and name.startswith(given)), key=len)
+    near = longer[:1] or get_close_matches(given, names, 1, 0.7)
+    return f": did you mean {near[0]}?" if near else ""
 
 
 @cache

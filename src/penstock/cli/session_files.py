@@ -13,6 +13,7 @@ import msgspec
 from penstock.accounts.conversations import find_conversation
 from penstock.accounts.display import SHORT_ID_CHARS
 from penstock.cli.failure import BAD_INPUT, describe_failure
+from penstock.cli.options import carry_store
 from penstock.cli.output import write_output
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, printable, screen_of
@@ -214,9 +215,8 @@ def run_export(args: argparse.Namespace) -> int:
         messages = pluralise(len(found.messages), "message")
         screen.say(f"exported {messages} to {printable(args.output)}, {len(data):,} bytes")
     if found.missing:
-        screen.say(
-            f"  {pluralise(found.missing, 'message')} missing from the store: penstock doctor says which"
-        )
+        hint = carry_store("penstock doctor says which", args)
+        screen.say(f"  {pluralise(found.missing, 'message')} missing from the store: {hint}")
     for what, count in found.lost.items():
         screen.say(f"  cannot be expressed in {found.dialect}: {printable(what)}, {pluralise(count, 'time')}")
     return 0

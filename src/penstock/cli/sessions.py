@@ -15,6 +15,7 @@ from penstock.accounts.conversations import (
     read_handle,
 )
 from penstock.accounts.display import SHORT_ID_CHARS, format_money, format_time, redact, shorten_count
+from penstock.cli.options import carry_store
 from penstock.cli.screen import Screen, align, clip, drop_columns, printable, screen_of, wrap
 from penstock.cli.stored import open_store_of
 from penstock.conversation.handles import name_message
@@ -49,7 +50,8 @@ def run_list(args: argparse.Namespace) -> int:
         screen.say(json.dumps([one.to_dict() for one in found], indent=2))
         return 0
     if not found:
-        screen.say(f"no conversations in {printable(url)}; add some with penstock sessions import FILE")
+        hint = carry_store("add some with penstock sessions import FILE", args)
+        screen.say(f"no conversations in {printable(url)}; {hint}")
         return 0
     for line in list_lines(found, screen):
         screen.say(line)

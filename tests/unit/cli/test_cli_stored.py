@@ -156,7 +156,7 @@ class TestList:
     def test_an_empty_store_says_what_to_do(self, store):
         ran = store("sessions", "list")
         assert ran.text.startswith("no conversations in sqlite:///")
-        assert "penstock sessions import FILE" in ran.text
+        assert f"penstock sessions import --store {store.url} FILE" in ran.text
 
     def test_it_fits_a_terminal_of_80_columns(self, store, files):
         store("sessions", "import", *files.values())
@@ -484,7 +484,7 @@ class TestDoctor:
         ran = store("doctor")
         assert ran.code == 1
         assert "(can be repaired)" in ran.text
-        assert "penstock doctor --repair repairs 1 of them" in ran.text
+        assert f"penstock doctor --store {store.url} --repair repairs 1 of them" in ran.text
         mended = store("doctor", "--repair")
         assert mended.code == 0
         assert mended.text.startswith("repaired  conversation ")

@@ -13,7 +13,7 @@ from penstock.accounts.display import SHORT_ID_CHARS, redact
 from penstock.accounts.usage import report_insights, report_usage
 from penstock.cli.chat.model import read_route
 from penstock.cli.screen import align, printable, wrap
-from penstock.cli.search import search_lines, search_store
+from penstock.cli.search import reading_hint, search_lines, search_store
 from penstock.cli.session_changes import pin_text, undo_text, unpin_text
 from penstock.cli.sessions import list_lines
 from penstock.cli.spending import insight_lines, savings_lines, spending_table
@@ -229,7 +229,8 @@ async def _search(chat: Chat, argument: str, screen: Screen) -> list[str]:
         return ["search for what? /search QUERY finds words, names, paths and values in every conversation"]
     wish = Wish(hits=_FOUND, characters=_EXCERPT_CHARS)
     found = search_store(chat.store, argument, wish, embedder=embedder_for(chat.setup.settings))
-    return list(search_lines(found, argument, screen))
+    lines = list(search_lines(found, argument, screen))
+    return [*lines, "", screen.paint(chat.setup.carry(reading_hint(found)), "dim")] if found.hits else lines
 
 
 async def _help(_chat: Chat, _argument: str, screen: Screen) -> list[str]:

@@ -99,7 +99,7 @@ def _bar(status: Status, *, unicode: bool) -> Iterator[StatusFragment]:
 
 
 def summary_lines(spending: Spending, made: CompactionTotals, resume: str) -> list[str]:
-    """Returns what the requests used and cost, and how to resume; nothing where there were none."""
+    """Returns what the requests used and cost, and the command to resume; nothing where there were none."""
     if not spending.requests:
         return []
     usage, ratio = spending.usage, spending.cache_hit_ratio
@@ -117,7 +117,7 @@ def summary_lines(spending: Spending, made: CompactionTotals, resume: str) -> li
         compactions += f" ({pluralise(made.model_calls, 'model call')}, {format_money(made.cost)})"
     return [
         f"{pluralise(spending.requests, 'request')} · {tokens}{hits} · {cost} · {compactions}",
-        *([f"to continue: penstock chat --resume {resume}"] if resume else []),
+        *([f"to continue: {resume}"] if resume else []),
     ]
 
 
