@@ -48,7 +48,7 @@ def test_so_do_the_sums_over_compactions():
     )
     text = "\n".join(savings_lines(made, PIPE))
     assert "2 model calls, at least $0.5000" in text
-    assert "at least $1.5000 at the price of cached tokens" in text
+    assert "at least $1.50 at the price of cached tokens" in text
 
 
 @given(st.lists(st.builds(CompactionTotals, cost=costs, saved=costs), max_size=5))
