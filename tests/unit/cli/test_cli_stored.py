@@ -158,6 +158,21 @@ class TestList:
         assert ran.text.startswith("no conversations in sqlite:///")
         assert f"penstock sessions import --store {store.url} FILE" in ran.text
 
+    @pytest.mark.parametrize(
+        ("first", "title"),
+        [
+            ("<system-reminder>Be brief.</system-reminder>\nCount the orders.", "Count the orders."),
+            ("This session is being continued from a previous conversation. Summary: 19 orders.", "And now?"),
+            ("<command-message>review</command-message>\n<command-name>/review</command-name>", "And now?"),
+        ],
+    )
+    def test_a_title_is_made_of_the_words_of_a_person(self, store, tmp_path, first, title):
+        said = [claude_line("user", "u1", None, first), claude_line("assistant", "a2", "u1", "Yes.")]
+        said.append(claude_line("user", "u3", "a2", "And now?"))
+        (tmp_path / "titled.jsonl").write_bytes(lines(*said))
+        assert store("sessions", "import", tmp_path / "titled.jsonl").code == 0
+        assert [row["title"] for row in listed(store)] == [title]
+
     def test_it_fits_a_terminal_of_80_columns(self, store, files):
         store("sessions", "import", *files.values())
         rows = store("sessions", "list").text.splitlines()
