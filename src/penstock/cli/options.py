@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+import sys
 from typing import NamedTuple
 
 __all__ = [
     "DIALECT_NAMES",
     "Share",
     "add_context_length",
+    "add_counted_model",
     "add_dialect",
     "add_model_access",
     "add_shared",
@@ -21,6 +23,7 @@ __all__ = [
     "seconds",
     "seed",
     "target",
+    "tell_of_model",
     "token_count",
     "whole_number",
 ]
@@ -197,13 +200,30 @@ def add_dialect(parser: argparse._ActionsContainer, about: str = "") -> None:
     )
 
 
-def add_model_access(group: argparse._ActionsContainer, about_model: str, provider: str) -> None:
-    """Adds the options that name a model and say how to reach it."""
-    group.add_argument("--model", metavar="NAME", help=about_model)
-    group.add_argument("--provider", metavar="NAME", help=provider)
-    group.add_argument("--base-url", metavar="URL", help="any server with the provider's API")
+def add_counted_model(parser: argparse._ActionsContainer, text: str) -> None:
+    """Adds `--model`: the model that the conversation is for, by whose tokenizer and window it is counted."""
+    parser.add_argument("--model", metavar="NAME", help=text)
+
+
+def tell_of_model(model: str | None, summary_model: str | None) -> None:
+    """Says on standard error what `--model` has meant since it named the model that writes, where only it was given."""
+    if model and not summary_model and sys.stderr is not None:
+        print(
+            "penstock: --model names the model whose tokenizer and window count; for one that writes the summary use "
+            "--summary-model",
+            file=sys.stderr,
+        )
+
+
+def add_model_access(
+    group: argparse._ActionsContainer, about_model: str, provider: str, prefix: str = ""
+) -> None:
+    """Adds the options that name a model and say how to reach it; `prefix` begins the name of each."""
+    group.add_argument(f"--{prefix}model", metavar="NAME", help=about_model)
+    group.add_argument(f"--{prefix}provider", metavar="NAME", help=provider)
+    group.add_argument(f"--{prefix}base-url", metavar="URL", help="any server with the provider's API")
     group.add_argument(
-        "--api-key-env",
+        f"--{prefix}api-key-env",
         metavar="VARIABLE",
         help="the environment variable that holds the key; default: the provider's own",
     )

@@ -14,6 +14,7 @@ from penstock import __version__
 from penstock.cli.options import (
     DIALECT_NAMES,
     add_context_length,
+    add_counted_model,
     add_dialect,
     add_model_access,
     add_shared,
@@ -35,7 +36,7 @@ __all__ = ["build_parser"]
 _EXAMPLES = """\
 examples:
   penstock compress session.json --target-tokens 20000 -o smaller.json
-  penstock compress session.json --target-tokens 20% --model claude-haiku-4-5 -o smaller.json
+  penstock compress session.json --target-tokens 20% --summary-model claude-haiku-4-5 -o smaller.json
   cat session.jsonl | penstock compress - --context-length 200k > smaller.jsonl
   penstock explain session.json --target-tokens 20%
   penstock explain session.json --handle m14
@@ -176,7 +177,7 @@ _PROVIDERS = "openai, responses, anthropic, openrouter, ollama and others"
 
 def _add_compress(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _REPORT
-    _add_input(parser, "--for-model")
+    _add_input(parser)
     parser.add_argument(
         "-o",
         "--output",
@@ -188,13 +189,14 @@ def _add_compress(parser: argparse.ArgumentParser) -> None:
         writer,
         "the model that writes the prose; default: no model is called",
         f"{_PROVIDERS}; default: by the model's name",
+        "summary-",
     )
     _add_goal(parser)
     add_shared(parser)
 
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
-    _add_input(parser, "--model")
+    _add_input(parser)
     parser.add_argument(
         "--all", action="store_true", help="one line per message, even where many have the same fate"
     )
@@ -208,22 +210,20 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_tokens(parser: argparse.ArgumentParser) -> None:
-    _add_input(parser, "--model")
+    _add_input(parser)
     add_context_length(parser)
     add_shared(parser)
 
 
-def _add_input(parser: argparse.ArgumentParser, model_option: str) -> None:
+def _add_input(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         metavar="FILE",
         help="an array of messages, a request body, or one message per line; - for standard input",
     )
     add_dialect(parser)
-    parser.add_argument(
-        model_option,
-        metavar="NAME",
-        help="sets the tokenizer and the window; default: the model named in the input",
+    add_counted_model(
+        parser, "the model whose tokenizer and window count; default: the one named in the input"
     )
 
 
@@ -296,7 +296,10 @@ def _add_trajectories(parser: argparse.ArgumentParser) -> None:
     _add_trajectory_limits(parser)
     writer = parser.add_argument_group("a model for the summaries", _SUMMARY_MODEL)
     add_model_access(
-        writer, "the model that writes summaries", "openai, anthropic, openrouter, ollama and others"
+        writer,
+        "the model that writes summaries",
+        "openai, anthropic, openrouter, ollama and others",
+        "summary-",
     )
     writer.add_argument(
         "--concurrency", metavar="N", type=whole_number, help="rows sent to it at the same time (default 16)"
@@ -357,8 +360,11 @@ def _add_trajectory_limits(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="note in the system turn that turns may be summarised",
     )
+    add_counted_model(parser, "the model whose tokenizer counts; default: o200k counts")
     parser.add_argument(
-        "--tokenizer", metavar="NAME", help="o200k (default), cl100k, or the path of a tokenizer.json"
+        "--tokenizer",
+        metavar="NAME",
+        help="instead of --model: o200k, cl100k, or the path of a tokenizer.json",
     )
     parser.add_argument(
         "--column", metavar="NAME", help="the column with the turns (default: conversations, messages)"

@@ -9,8 +9,10 @@ from typing import Any
 
 import msgspec
 
+from penstock.cli.options import tell_of_model
 from penstock.cli.parser import build_parser
 from penstock.errors import SettingsError
+from penstock.measure.tokens import tokenizer_for
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions
 from penstock.trajectories.run import Run
 from penstock.trajectories.shards import ShardJob
@@ -19,7 +21,11 @@ __all__ = ["run_of"]
 
 _NOT_IN_A_FILE = frozenset({"file", "output", "config", "json", "debug", "command", "resume", "help"})
 _ALGORITHM = ("target_tokens", "summary_tokens", "keep_last", "passes", "system_note", "tokenizer")
-_MODEL = {"provider": "provider", "base_url": "base_url", "api_key_env": "api_key_env"}
+_MODEL = {
+    "summary_provider": "provider",
+    "summary_base_url": "base_url",
+    "summary_api_key_env": "api_key_env",
+}
 
 
 def run_of(args: argparse.Namespace) -> Run:
@@ -29,6 +35,10 @@ def run_of(args: argparse.Namespace) -> Run:
         given = {**_from_file(Path(args.config)), **given}
     if "ray_address" in given and given.get("engine") != "ray":
         raise SettingsError("--ray-address is for the engine ray; add --engine ray")
+    if not args.json:
+        tell_of_model(given.get("model"), given.get("summary_model"))
+    if "model" in given:
+        given.setdefault("tokenizer", tokenizer_for(given["model"]).name)
     dry_run = bool(given.get("dry_run"))
     if args.output is None and not dry_run:
         raise SettingsError("no output; give a file or folder after the input, or --dry-run")
@@ -54,17 +64,17 @@ def run_of(args: argparse.Namespace) -> Run:
 
 
 def _model(given: dict[str, Any]) -> ModelOptions | None:
-    if "model" not in given:
+    if "summary_model" not in given:
         if lone := [name for name in (*_MODEL, "concurrency", "timeout") if name in given]:
             option = lone[0].replace("_", "-")
-            raise SettingsError(f"--{option} needs a model; add --model NAME")
+            raise SettingsError(f"--{option} needs a model; add --summary-model NAME")
         return None
     options: dict[str, Any] = {field: given[name] for name, field in _MODEL.items() if name in given}
     if "timeout" in given:
         options["timeout_seconds"] = given["timeout"]
     if "concurrency" in given:
         options["concurrency"] = given["concurrency"]
-    return ModelOptions(name=given["model"], **options)
+    return ModelOptions(name=given["summary_model"], **options)
 
 
 def _from_file(path: Path) -> dict[str, Any]:
