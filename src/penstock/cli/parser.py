@@ -334,6 +334,10 @@ def _add_trajectories(parser: argparse.ArgumentParser) -> None:
         "--report", metavar="FILE", help="write a page about the run: distributions, worst rows, samples"
     )
     parser.add_argument("--resume", action="store_true", help="continue an earlier run")
+    parser.add_argument("--overwrite", action="store_true", help="replace an output that exists")
+    parser.add_argument(
+        "--strict", action="store_true", default=None, help="exit code 3 if a row is still over the target"
+    )
     parser.add_argument("--json", action="store_true", help="report as JSON")
     parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")
 
@@ -401,7 +405,9 @@ def _add_list(parser: argparse.ArgumentParser) -> None:
 def _add_show(parser: argparse.ArgumentParser) -> None:
     _add_id(parser)
     parser.add_argument(
-        "--facts", action="store_true", help="also show what was noted about messages that left the view"
+        "--facts",
+        action="store_true",
+        help="show what was noted about messages that left the view, instead of the messages",
     )
     parser.add_argument(
         "--handle",
@@ -428,9 +434,9 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         metavar="NAME",
-        choices=("json", "jsonl"),
+        choices=("json", "jsonl", "md"),
         default="json",
-        help="json, an array (default), or jsonl",
+        help="json, an array (default); jsonl; or md, to be read: without secrets, and the whole log",
     )
     _add_stored(parser)
 
@@ -484,7 +490,7 @@ def _add_stored(parser: argparse.ArgumentParser) -> None:
 
 _SESSION_ACTIONS = {
     "list": ("list conversations, the most recently used first", _add_list),
-    "show": ("show a conversation, its sessions and its compactions", _add_show),
+    "show": ("show a conversation to be read, with its sessions and compactions", _add_show),
     "export": ("write a conversation to a file", _add_export),
     "import": ("import conversations from files of Claude Code, Codex, or any dialect", _add_import),
     "delete": ("delete a conversation for good", _add_delete),

@@ -17,9 +17,11 @@ from penstock.trajectories.options import ModelOptions, TrajectoryOptions
 from penstock.trajectories.run import Run
 from penstock.trajectories.shards import ShardJob
 
-__all__ = ["run_of"]
+__all__ = ["is_strict", "run_of"]
 
-_NOT_IN_A_FILE = frozenset({"file", "output", "config", "json", "debug", "command", "resume", "help"})
+_NOT_IN_A_FILE = frozenset(
+    {"file", "output", "config", "json", "debug", "command", "resume", "overwrite", "help"}
+)
 _ALGORITHM = ("target_tokens", "summary_tokens", "keep_last", "passes", "system_note", "tokenizer")
 _MODEL = {
     "summary_provider": "provider",
@@ -60,7 +62,15 @@ def run_of(args: argparse.Namespace) -> Run:
         report=Path(given["report"]) if given.get("report") else None,
         engine=given.get("engine", "local"),
         ray_address=given.get("ray_address"),
+        overwrite=args.overwrite,
     )
+
+
+def is_strict(args: argparse.Namespace) -> bool:
+    """Returns True where a row that stays over the target is to be a failure, by what was typed or by the file."""
+    if args.strict is not None or args.config is None:
+        return bool(args.strict)
+    return bool(_from_file(Path(args.config)).get("strict"))
 
 
 def _model(given: dict[str, Any]) -> ModelOptions | None:

@@ -231,6 +231,11 @@ class Table:
         return int(self._table.num_rows)
 
     @property
+    def names(self) -> list[str]:
+        """The names of all columns."""
+        return list(self._table.column_names)
+
+    @property
     def column(self) -> str:
         """The column with the turns. Raises InputError where there is none."""
         return turns_column(self._table.column_names, self._wished)
