@@ -15,9 +15,11 @@ from penstock.accounts.conversations import (
     read_handle,
 )
 from penstock.accounts.display import SHORT_ID_CHARS, format_money, format_time, redact, shorten_count
+from penstock.accounts.talk import read_talk
 from penstock.cli.options import carry_store
 from penstock.cli.screen import Screen, align, clip, drop_columns, printable, screen_of, wrap
 from penstock.cli.stored import open_store_of
+from penstock.cli.talk import page, talk_lines
 from penstock.conversation.handles import name_message
 from penstock.measure.wording import pluralise
 from penstock.sessions.facts import KeptKind
@@ -93,12 +95,12 @@ def run_show(args: argparse.Namespace) -> int:
         if args.handle:
             return _show_handle(*read_handle(store, tip, args.handle.lower()), as_json=args.json)
         found = describe_conversation(store, tip, facts=args.facts)
+        entries = [] if args.json or args.facts else read_talk(store, tip.id)
     screen = screen_of(sys.stdout)
     if args.json:
         screen.say(json.dumps(found.to_dict(), indent=2))
         return 0
-    for line in show_lines(found, screen):
-        screen.say(line)
+    page([*show_lines(found, screen), *talk_lines(entries, screen)], screen)
     return 0
 
 
