@@ -48,7 +48,9 @@ def test_the_distribution_has_its_own_name_and_the_package_and_the_command_are_p
     told = Parser().parsestr(read_metadata(unpacked, "METADATA"))
     assert told["Name"] == "penstock-context"
     assert wheel.name.startswith("penstock_context-")
-    assert {path.name for path in unpacked.iterdir() if not path.name.endswith(".dist-info")} == {"penstock"}
+    beside = (".dist-info", ".data")
+    assert {path.name for path in unpacked.iterdir() if not path.name.endswith(beside)} == {"penstock"}
+    assert [path.name for path in unpacked.glob("*.data/data/share/man/man1/*")] == ["penstock.1"]
     assert "penstock = penstock.cli.main:main" in read_metadata(unpacked, "entry_points.txt")
     assert told.get_all("Project-URL") is None  # there is no home to name yet
     assert set(told.get_all("Provides-Extra")) == EXTRAS

@@ -43,6 +43,7 @@ HOMES = {
     "bench replay": "bench:run_replay",
     "engines": "setup:run_engines",
     "config": "setup:run_config",
+    "completion": "completion:run",
 }
 
 

@@ -629,6 +629,20 @@ _BENCHES = {
 }
 
 
+# completion
+
+_COMPLETION = """\
+bash:  penstock completion bash > ~/.local/share/bash-completion/completions/penstock
+zsh:   penstock completion zsh > ~/.zfunc/_penstock    (with ~/.zfunc in $fpath)
+"""
+
+
+def _add_completion(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _COMPLETION
+    parser.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "tcsh"), help="bash, zsh or tcsh")
+    parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")
+
+
 _COMMANDS = {
     "compress": ("make a conversation smaller", _add_compress),
     "explain": ("show what would happen to each message, and why", _add_explain),
@@ -643,4 +657,5 @@ _COMMANDS = {
     "bench": ("run benchmarks on your own sessions", _add_bench),
     "engines": ("list the engines and show which one is active", add_shared),
     "config": ("show the settings and where each comes from", add_shared),
+    "completion": ("print a script that completes commands and options in your shell", _add_completion),
 }
