@@ -15,6 +15,7 @@ from tests.strategies.long_sessions import long_conversations
 
 from penstock.conversation import mark
 from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.message import Role
 from penstock.conversation.rules import Pairs, legal_cuts
 from penstock.errors import InputError
 from penstock.measure.tokens import tokenizer_named
@@ -84,6 +85,23 @@ def test_turns_that_stay_are_the_objects_given_in_their_order_with_one_summary_a
     assert metrics.turns_before == len(turns)
     assert metrics.turns_after == len(after)
     assert metrics.turns_summarised == len(turns) - len(places)
+
+
+@each_kind
+@each_format
+@claim(20)
+@given(data=st.data())
+def test_no_human_turn_follows_another_unless_the_trajectory_came_so(name, kind, data):
+    turns, options = data.draw(cases(name, kind))
+    result = compressed(turns, options)
+    if result is None:
+        return
+    assert not humans_in_a_row(name, result[0]) or humans_in_a_row(name, turns)
+
+
+def humans_in_a_row(name, turns):
+    roles = [message.role for message in decode_all(dialect_named(name), turns)]
+    return any(one is two is Role.USER for one, two in pairwise(roles))
 
 
 @each_kind

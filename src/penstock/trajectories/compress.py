@@ -245,19 +245,21 @@ def _find_span(
 ) -> Span | None:
     """Returns the span that frees the tokens needed, or as many as it can; None if nothing may give way.
 
-    `wanted` are the tokens that must be freed and how many turns stay at the end. A summary is a human turn, so a
-    span is preferred that has no other human turn beside it, as long as one frees enough.
+    `wanted` are the tokens that must be freed and how many turns stay at the end. A summary is a human turn: in a
+    trajectory without two human turns in a row it never stands beside another one, nor does it bring two together.
     """
     needed, keep_last = wanted
     segments = list(pairwise(legal))
     stays = _find_protected(messages, keep_last)
     free = [stays.isdisjoint(range(start, end)) for start, end in segments]
-    found: Span | None = None
+    best: Span | None = None
     for first in _starts(messages, segments, free, dialect):
         found = _from(first, messages, tokens, (segments, free), dialect, needed)
-        if found.tokens >= needed:
+        if found is not None and (best is None or found.tokens > best.tokens):
+            best = found
+        if best is not None and best.tokens >= needed:
             break
-    return found
+    return best
 
 
 def _from(
@@ -267,14 +269,16 @@ def _from(
     parts: tuple[Sequence[tuple[int, int]], Sequence[bool]],
     dialect: Dialect,
     needed: int,
-) -> Span:
-    """Returns the span that begins with this segment and goes as far as it must."""
+) -> Span | None:
+    """Returns the span that begins with this segment and goes as far as it must; None where none may begin there."""
     segments, free = parts
     start = end = segments[first][0]
     islands: list[int] = []
     waiting: list[int] = []
     freed = 0
+    doubled = _has_two_in_a_row(messages)
     enough: Span | None = None
+    largest: Span | None = None
     for (begin, stop), gives_way in zip(segments[first:], free[first:], strict=True):
         if not gives_way:
             waiting += range(begin, stop)
@@ -283,13 +287,26 @@ def _from(
         waiting.clear()
         freed += sum(tokens[begin:stop])
         end = stop
-        if freed >= needed:
-            span = Span(start, end, tuple(islands), freed)
-            follower = messages[islands[0] if islands else end]
-            if dialect.can_follow(Role.USER, follower.role):
-                return span
-            enough = enough or span
-    return enough or Span(start, end, tuple(islands), freed)
+        span = Span(start, end, tuple(islands), freed)
+        if doubled or not _brings_two_together(span, messages):
+            largest = span
+            if freed >= needed:
+                follower = messages[islands[0] if islands else end]
+                if dialect.can_follow(Role.USER, follower.role):
+                    return span
+                enough = enough or span
+    return enough or largest
+
+
+def _has_two_in_a_row(messages: Sequence[Message]) -> bool:
+    return any(one.role is Role.USER and two.role is Role.USER for one, two in pairwise(messages))
+
+
+def _brings_two_together(span: Span, messages: Sequence[Message]) -> bool:
+    """Returns True where a human turn would follow another one, the summary being one."""
+    before = [messages[span.start - 1].role] if span.start else []
+    after = [messages[place].role for place in (*span.islands, span.end)]
+    return any(one is Role.USER and two is Role.USER for one, two in pairwise([*before, Role.USER, *after]))
 
 
 def _find_protected(messages: Sequence[Message], keep_last: int) -> set[int]:
@@ -310,7 +327,8 @@ def _starts(
     candidates = [at for at, gives_way in enumerate(free) if gives_way]
     for at in candidates:
         start = segments[at][0]
-        if start and dialect.can_follow(messages[start - 1].role, Role.USER):
+        before = messages[start - 1].role if start else Role.USER
+        if before is not Role.USER and dialect.can_follow(before, Role.USER):
             return [at] if at == candidates[0] else [at, candidates[0]]
     return candidates[:1]
 
