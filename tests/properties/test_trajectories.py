@@ -108,6 +108,27 @@ def humans_in_a_row(name, turns):
 @each_format
 @claim(20)
 @given(data=st.data())
+def test_shortened_turns_keep_their_role_and_their_calls_and_the_row_is_no_larger(name, kind, data):
+    turns, options = data.draw(cases(name, kind))
+    plain = compressed(turns, options)
+    if plain is None:
+        return
+    after, metrics = compressed(turns, {**options, "shorten_protected": True})
+    assert metrics.tokens_after == tokens_of(name, after) <= plain[1].tokens_after + options["summary_tokens"]
+    assert metrics.tokens_before == tokens_of(name, turns)
+    assert metrics.still_over_limit == (metrics.tokens_after > options["target_tokens"])
+    if not plain[1].still_over_limit:
+        assert after == plain[0]
+    dialect = dialect_named(name)
+    broken = len(Pairs(dialect.pairing).violations(decode_all(dialect, turns)))
+    assert len(Pairs(dialect.pairing).violations(decode_all(dialect, after))) <= broken
+    assert not humans_in_a_row(name, after) or humans_in_a_row(name, turns)
+
+
+@each_kind
+@each_format
+@claim(20)
+@given(data=st.data())
 def test_the_first_turn_of_each_role_and_the_last_turns_stay(name, kind, data):
     turns, options = data.draw(cases(name, kind))
     result = compressed(turns, {**options, "passes": 1})

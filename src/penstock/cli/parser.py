@@ -359,6 +359,12 @@ def _add_trajectory_limits(parser: argparse.ArgumentParser) -> None:
         help="further passes keep fewer turns at the end of rows that are still too large (default 1)",
     )
     parser.add_argument(
+        "--shorten-protected",
+        action="store_true",
+        default=None,
+        help="leave out the middle of turns that must stay and are too large by themselves",
+    )
+    parser.add_argument(
         "--system-note",
         action="store_true",
         default=None,

@@ -22,7 +22,15 @@ __all__ = ["is_strict", "run_of"]
 _NOT_IN_A_FILE = frozenset(
     {"file", "output", "config", "json", "debug", "command", "resume", "overwrite", "help"}
 )
-_ALGORITHM = ("target_tokens", "summary_tokens", "keep_last", "passes", "system_note", "tokenizer")
+_ALGORITHM = (
+    "target_tokens",
+    "summary_tokens",
+    "keep_last",
+    "passes",
+    "system_note",
+    "tokenizer",
+    "shorten_protected",
+)
 _MODEL = {
     "summary_provider": "provider",
     "summary_base_url": "base_url",

@@ -25,6 +25,7 @@ from penstock.engine.compress import run_sync
 from penstock.errors import IllegalResult
 from penstock.trajectories.metrics import TrajectoryMetrics, TrajectoryOutcome
 from penstock.trajectories.options import MODEL_TIMEOUT_SECONDS, TrajectoryOptions, tokenizer_of
+from penstock.trajectories.shortening import shorten_turns
 from penstock.trajectories.summary import SummaryWriter
 from penstock.trajectories.turns import format_of, training_fields, turn_tokens, weigh_turns
 
@@ -51,6 +52,7 @@ __all__ = [
 
 SYSTEM_NOTE = "Some earlier turns of this conversation may be replaced by a summary of them."
 _LEAST_SUMMARY = 64  # tokens: less says nothing
+_TRIES = 4  # to shorten what must stay: a shorter turn may leave another span to give way
 _Row = TypeVar("_Row", bound="Mapping[str, Any]")
 
 
@@ -59,6 +61,7 @@ class CompressedTrajectory(msgspec.Struct, frozen=True, eq=False):
 
     `start` and `end` are the places between which turns gave way and `islands` those between them that stayed; all
     are empty where nothing changed. `system` is the new system turn and its place, where it was to get a note.
+    `shortened` are the turns that stay without their middle, by place.
     """
 
     metrics: TrajectoryMetrics
@@ -67,6 +70,22 @@ class CompressedTrajectory(msgspec.Struct, frozen=True, eq=False):
     islands: tuple[int, ...] = ()
     summary: dict[str, Any] | None = None
     system: tuple[int, dict[str, Any]] | None = None
+    shortened: Mapping[int, dict[str, Any]] = {}
+
+    @property
+    def changed(self) -> bool:
+        """True where a turn is not as it came."""
+        return self.summary is not None or bool(self.shortened)
+
+    @property
+    def rewritten(self) -> dict[int, dict[str, Any]]:
+        """The turns that stay, but not as they came, by place."""
+        return {**self.shortened, **(dict([self.system]) if self.system is not None else {})}
+
+    @property
+    def tokens_after(self) -> int:
+        """The tokens of the result."""
+        return self.metrics.tokens_after
 
     def apply(self, items: Sequence[Any], summary: Any) -> list[Any]:
         """Returns `items`, one for each turn, with `summary` in place of those whose turns gave way."""
@@ -77,10 +96,8 @@ class CompressedTrajectory(msgspec.Struct, frozen=True, eq=False):
 
     def turns(self, turns: Sequence[Any]) -> list[Any]:
         """Returns the turns of the compressed trajectory."""
-        given = list(turns)
-        if self.system is not None:
-            given[self.system[0]] = self.system[1]
-        return self.apply(given, self.summary)
+        rewritten = self.rewritten
+        return self.apply([rewritten.get(at, turn) for at, turn in enumerate(turns)], self.summary)
 
 
 class Compressor:
@@ -103,12 +120,49 @@ class Compressor:
 
     def plan(self, turns: Sequence[Any]) -> CompressedTrajectory | TrajectoryDraft:
         """Returns a draft of the compression, or the result where nothing has to be done. Raises InputError."""
+        first = planned = self._plan(turns, {})
+        if not self.options.shorten_protected:
+            return first
+        shortened: dict[int, dict[str, Any]] = {}
+        for _ in range(_TRIES):
+            excess = planned.tokens_after - self.options.target_tokens
+            if excess <= 0:
+                return planned
+            gone = set(planned.span.gone) if isinstance(planned, TrajectoryDraft) else set()
+            now = [shortened.get(at, turn) for at, turn in enumerate(turns)]
+            dialect = format_of(now)
+            more = shorten_turns(
+                decode_all(dialect, now),
+                weigh_turns(now, dialect, self.tokenizer),
+                [at for at in range(len(now)) if at not in gone],
+                excess,
+                dialect,
+                self.tokenizer,
+            )
+            if not more:
+                break
+            shortened |= more
+            planned = self._plan(turns, shortened)
+        return planned if isinstance(planned, TrajectoryDraft) or planned.shortened else first
+
+    def _plan(
+        self, given: Sequence[Any], shortened: Mapping[int, dict[str, Any]]
+    ) -> CompressedTrajectory | TrajectoryDraft:
         options = self.options
+        turns = [shortened.get(at, turn) for at, turn in enumerate(given)] if shortened else given
         dialect = format_of(turns)
         tokens = weigh_turns(turns, dialect, self.tokenizer)
         total = sum(tokens)
+        before = sum(weigh_turns(given, dialect, self.tokenizer)) if shortened else total
         if total <= options.target_tokens:
-            return CompressedTrajectory(_report_unchanged(TrajectoryOutcome.UNDER_TARGET, total, len(turns)))
+            if not shortened:
+                return CompressedTrajectory(
+                    _report_unchanged(TrajectoryOutcome.UNDER_TARGET, total, len(turns))
+                )
+            found = _report_unchanged(TrajectoryOutcome.COMPRESSED, total, len(turns))
+            return CompressedTrajectory(
+                msgspec.structs.replace(found, tokens_before=before), shortened=shortened
+            )
         messages = decode_all(dialect, turns)
         system = self._add_note(turns, messages, tokens, dialect)
         total_after = total + (system[2] if system is not None else 0)
@@ -126,7 +180,9 @@ class Compressor:
             return CompressedTrajectory(
                 _report_unchanged(TrajectoryOutcome.NOT_COMPRESSIBLE, total, len(turns), over=True)
             )
-        trajectory = Trajectory(dialect, list(turns), messages, tokens, legal, system)
+        trajectory = Trajectory(
+            dialect, list(turns), messages, tokens, legal, system, before - total, shortened
+        )
         return TrajectoryDraft(self, trajectory, span, budget, used)
 
     def _budget(self, span: Span | None, total: int) -> int:
@@ -151,7 +207,10 @@ class Compressor:
 
 
 class Trajectory(NamedTuple):
-    """The turns of a trajectory, read and weighed. `system` is the turn with a note: its place, itself, what it adds."""
+    """The turns of a trajectory, read and weighed. `system` is the turn with a note: its place, itself, what it adds.
+
+    `turns` has those of `shortened` as they are now, by `saved_tokens` smaller than they came.
+    """
 
     dialect: Dialect
     turns: list[Any]
@@ -159,6 +218,8 @@ class Trajectory(NamedTuple):
     tokens: list[int]
     legal: Sequence[int]
     system: tuple[int, dict[str, Any], int] | None
+    saved_tokens: int = 0
+    shortened: Mapping[int, dict[str, Any]] = {}
 
 
 class TrajectoryDraft:
@@ -176,6 +237,13 @@ class TrajectoryDraft:
         self._target = compressor.options.target_tokens
         self._passes = used_passes
 
+    @property
+    def tokens_after(self) -> int:
+        """The most tokens that the result takes: with a summary that fills its budget."""
+        given = self._trajectory
+        note = given.system[2] if given.system is not None else 0
+        return sum(given.tokens) + note - self.span.tokens + self.budget
+
     def finish(self, prose: Checked | None = None, **changes: Any) -> CompressedTrajectory:
         """Returns the compressed trajectory. `changes` are fields of the metrics. Raises IllegalResult."""
         span, given = self.span, self._trajectory
@@ -188,7 +256,7 @@ class TrajectoryDraft:
         gone = len(self.writer.gone)
         figures: dict[str, Any] = {
             "outcome": TrajectoryOutcome.COMPRESSED,
-            "tokens_before": before,
+            "tokens_before": before + given.saved_tokens,
             "tokens_after": after,
             "turns_before": len(given.turns),
             "turns_after": len(given.turns) - gone + 1,
@@ -204,6 +272,7 @@ class TrajectoryDraft:
             span.islands,
             summary,
             given.system[:2] if given.system is not None else None,
+            given.shortened,
         )
         self._require_legal(done, summary)
         return done
@@ -342,6 +411,7 @@ def compress_trajectory(  # noqa: PLR0913 - the public signature, all but the fi
     passes: int = 1,
     system_note: bool = False,
     tokenizer: str = "o200k",
+    shorten_protected: bool = False,
     summariser: Any = None,
     timeout_seconds: float = MODEL_TIMEOUT_SECONDS,
 ) -> tuple[list[Any], TrajectoryMetrics]:
@@ -349,8 +419,8 @@ def compress_trajectory(  # noqa: PLR0913 - the public signature, all but the fi
 
     One at or under the target comes back as it is. Else turns from the start of the middle, as many as needed, are
     replaced by one human turn of at most `summary_tokens`. The first system, human, gpt and tool turn and the last
-    `keep_last` turns stay; where they alone are too much, `still_over_limit` says so. Every turn that stays is the
-    object that was given.
+    `keep_last` turns stay; where they alone are too much, `still_over_limit` says so, or with `shorten_protected` the
+    middle of the largest gives way. Every other turn that stays is the object that was given.
 
     `summariser` has a model write the summary: a `Summariser`, a model, or a function from a prompt to a text. Where
     it fails or takes longer than `timeout_seconds`, excerpts stand in its place and the outcome is `degraded`.
@@ -365,6 +435,7 @@ def compress_trajectory(  # noqa: PLR0913 - the public signature, all but the fi
             passes=passes,
             system_note=system_note,
             tokenizer=tokenizer,
+            shorten_protected=shorten_protected,
             summariser=summariser,
             timeout_seconds=timeout_seconds,
         )
@@ -380,6 +451,7 @@ async def acompress_trajectory(  # noqa: PLR0913 - the public signature
     passes: int = 1,
     system_note: bool = False,
     tokenizer: str = "o200k",
+    shorten_protected: bool = False,
     summariser: Any = None,
     timeout_seconds: float = MODEL_TIMEOUT_SECONDS,
 ) -> tuple[list[Any], TrajectoryMetrics]:
@@ -391,6 +463,7 @@ async def acompress_trajectory(  # noqa: PLR0913 - the public signature
         passes=passes,
         system_note=system_note,
         tokenizer=tokenizer,
+        shorten_protected=shorten_protected,
     )
     compressor = Compressor(options)
     if summariser is None:

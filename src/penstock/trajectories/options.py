@@ -38,7 +38,8 @@ class TrajectoryOptions(msgspec.Struct, frozen=True, kw_only=True):
     `target_tokens` bounds all turns together, `summary_tokens` the turn that takes the place of others. The first
     system, human, gpt and tool turn and the last `keep_last` turns stay. Where that alone is too much, each further
     pass of `passes` keeps half as many turns at the end. `system_note` adds a sentence to the system turn.
-    `tokenizer` is "o200k", "cl100k" or the path of a `tokenizer.json`.
+    `tokenizer` is "o200k", "cl100k" or the path of a `tokenizer.json`. With `shorten_protected`, turns that must stay and
+    are too large by themselves lose their middle.
     """
 
     target_tokens: int = 15_250
@@ -47,6 +48,7 @@ class TrajectoryOptions(msgspec.Struct, frozen=True, kw_only=True):
     passes: int = 1
     system_note: bool = False
     tokenizer: str = "o200k"
+    shorten_protected: bool = False
 
     def __post_init__(self) -> None:
         """Raises SettingsError."""

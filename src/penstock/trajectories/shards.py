@@ -391,7 +391,7 @@ class _TableRows:
     def put(self, at: int, done: CompressedTrajectory) -> None:
         """The result of a row, whose turns were asked for before."""
         turns, shape = self._read.pop(at)
-        if done.summary is not None:
+        if done.changed:
             self._table.put(at, self._table.column, shape_turns(done.turns(turns), shape))
             for name, entries in self._table.others(at, len(turns), self._job.per_turn).items():
                 self._table.put(at, name, done.apply(entries, make_neutral(entries[0])))

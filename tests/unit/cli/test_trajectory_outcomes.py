@@ -81,6 +81,14 @@ def test_rows_that_stay_over_fail_a_strict_run(penstock, rows, tmp_path):
     assert penstock("trajectories", rows, "--dry-run", "--strict", "--target-tokens", "90k").code == 0
 
 
+def test_a_turn_that_is_too_large_by_itself_is_shortened_where_that_is_wished(penstock, rows, tmp_path):
+    out = tmp_path / "out.jsonl"
+    ran = penstock("trajectories", rows, out, *TARGET, "--strict", "--shorten-protected")
+    assert ran.code == 0
+    last = json.loads(out.read_text().splitlines()[3])["conversations"][-1]["value"]
+    assert "shortened: the middle is left out" in last
+
+
 def test_an_output_that_is_there_stays_unless_told_otherwise(penstock, rows, tmp_path):
     out = tmp_path / "out.jsonl"
     out.write_text("mine")
