@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.recall.history import HistoryPlace
     from penstock.stores.values import FactRow, SessionRow
 
-__all__ = ["list_lines", "run_list", "run_show", "show_lines"]
+__all__ = ["handle_lines", "list_lines", "run_list", "run_show", "show_lines"]
 
 _PLAIN_COLUMNS = 80  # where the output is no terminal
 _LEAST_TITLE_COLUMNS = 10
@@ -109,15 +109,21 @@ def _show_handle(place: HistoryPlace, text: str, *, as_json: bool) -> int:
     if as_json:
         screen.say(json.dumps({**msgspec.to_builtins(place), "text": text}, indent=2))
         return 0
+    for line in handle_lines(place, text, screen):
+        screen.say(line)
+    return 0
+
+
+def handle_lines(place: HistoryPlace, text: str, screen: Screen) -> Iterator[str]:
+    """Yields what a handle names, in full, under a line that says what it is."""
     about = [place.handle, place.role or place.kind, pluralise(place.tokens, "token")]
     if place.at is not None:
         about.append(format_time(place.at))
     if place.in_view:
         about.append("in the view")
-    screen.say(screen.paint(" · ".join(map(printable, about)), "bold"))
+    yield screen.paint(" · ".join(map(printable, about)), "bold")
     for line in text.split("\n"):
-        screen.say("\t".join(map(printable, line.removesuffix("\r").split("\t"))))
-    return 0
+        yield "\t".join(map(printable, line.removesuffix("\r").split("\t")))
 
 
 def show_lines(found: ConversationAccount, screen: Screen) -> Iterator[str]:

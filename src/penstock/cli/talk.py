@@ -30,32 +30,35 @@ _ARGUMENT_CHARS = 60
 _COLOURS = {"user": "green", "assistant": "cyan"}
 
 
-def talk_lines(entries: Iterable[TalkEntry], screen: Screen) -> Iterator[str]:
-    """Yields the conversation: a line with speaker and handle, then what was said, then calls with their outcome."""
+def talk_lines(entries: Iterable[TalkEntry], screen: Screen, read_by: str = "--handle") -> Iterator[str]:
+    """Yields the conversation: a line with speaker and handle, then what was said, then calls with their outcome.
+
+    `read_by` is what shows all of a message, before its handle.
+    """
     for entry in entries:
         yield ""
         about = [entry.handle, format_time(entry.at)]
         speaker = screen.paint(entry.speaker, _COLOURS.get(entry.speaker, "magenta"))
         yield f"{speaker} {screen.paint(' · '.join(about), 'dim')}"
         for text in entry.texts:
-            yield from _text_lines(text, entry, screen)
+            yield from _text_lines(text, entry, screen, read_by)
         for call in entry.calls:
-            yield from _call_lines(call, screen)
+            yield from _call_lines(call, screen, read_by)
 
 
-def _text_lines(text: TalkText, entry: TalkEntry, screen: Screen) -> Iterator[str]:
+def _text_lines(text: TalkText, entry: TalkEntry, screen: Screen, read_by: str) -> Iterator[str]:
     lines = text.text.splitlines()
     if text.kind:
         yield f"  {screen.paint(f'[{printable(text.kind)}]', 'dim')}"
-        yield from _fold(lines, _HARNESS_LINES, entry.handle, screen)
+        yield from _fold(lines, _HARNESS_LINES, f"{read_by} {entry.handle}", screen)
     elif entry.speaker == "system":
-        yield from _fold(lines, _SYSTEM_LINES, entry.handle, screen)
+        yield from _fold(lines, _SYSTEM_LINES, f"{read_by} {entry.handle}", screen)
     else:
         for line in lines:
             yield from wrap(f"  {printable(line)}", screen.columns, 2)
 
 
-def _call_lines(call: TalkCall, screen: Screen) -> Iterator[str]:
+def _call_lines(call: TalkCall, screen: Screen, read_by: str) -> Iterator[str]:
     mark = "▸" if screen.unicode else ">"
     given = "  ".join(
         f"{name}: {_shorten(value)}" if name else _shorten(value) for name, value in call.arguments.items()
@@ -66,22 +69,22 @@ def _call_lines(call: TalkCall, screen: Screen) -> Iterator[str]:
     yield f"  {mark} {line}{failed}"
     lines = call.outcome.strip("\n").splitlines()
     if call.failed and len(lines) > _RESULT_LINES:  # an error says at its end what went wrong
-        yield f"      {screen.paint(_say_more(len(lines) - _RESULT_LINES, call.answer, 'earlier'), 'dim')}"
+        yield f"      {screen.paint(_say_more(len(lines) - _RESULT_LINES, f'{read_by} {call.answer}', 'earlier'), 'dim')}"
         lines = lines[-_RESULT_LINES:]
-    yield from _fold(lines, _RESULT_LINES, call.answer, screen, indent=6)
+    yield from _fold(lines, _RESULT_LINES, f"{read_by} {call.answer}", screen, indent=6)
 
 
-def _fold(lines: Sequence[str], most: int, handle: str, screen: Screen, indent: int = 2) -> Iterator[str]:
+def _fold(lines: Sequence[str], most: int, command: str, screen: Screen, indent: int = 2) -> Iterator[str]:
     """Yields the first lines, and how to read the rest. One line more than that is shown, too."""
     shown = lines if len(lines) <= most + 1 else lines[:most]
     for line in shown:
         yield " " * indent + screen.clip("    ".join(map(printable, line.split("\t"))), indent)
     if len(shown) < len(lines):
-        yield " " * indent + screen.paint(_say_more(len(lines) - len(shown), handle, "more"), "dim")
+        yield " " * indent + screen.paint(_say_more(len(lines) - len(shown), command, "more"), "dim")
 
 
-def _say_more(number: int, handle: str, which: str) -> str:
-    return f"… {pluralise(number, f'{which} line')}: --handle {handle}"
+def _say_more(number: int, command: str, which: str) -> str:
+    return f"… {pluralise(number, f'{which} line')}: {command}"
 
 
 def _shorten(text: str) -> str:
