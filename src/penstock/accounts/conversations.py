@@ -12,7 +12,7 @@ from penstock.accounts.spending import CompactionTotals, Spending, sum_compactio
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Role
-from penstock.conversation.speakers import people_in
+from penstock.conversation.speakers import people_in, person_words, typed_command
 from penstock.conversation.wire import parse_json
 from penstock.errors import UnknownHandle, UnknownSession
 from penstock.sessions.branches import TAKEN_OVER
@@ -142,11 +142,16 @@ def _last_title(lineage: Sequence[SessionRow]) -> str:
 
 
 def _read_first_words(store: Store, tip: SessionRow) -> str:
-    """Returns the first words of a person, or where there are none those that a program has put in front."""
+    """Returns the first words of a person, or where there are none those that a program has put in front.
+
+    A command that a person typed counts where nothing else was typed.
+    """
     dialect = dialect_named(tip.dialect)
     entries = store.read_from(tip.id, 0, _FIRST_MESSAGES)
     messages = [dialect.decode(parse_json(entry.raw)) for entry in entries]
-    texts = [spoken_text(messages[place]).strip() for place in people_in(messages)]
+    said = [messages[place] for place in people_in(messages)]
+    texts = [words for message in said if (words := person_words(message).strip())]
+    texts += [typed_command(message) for message in said]
     texts += [spoken_text(message).strip() for message in messages if message.role is Role.USER]
     return next(filter(None, texts), "")
 

@@ -182,7 +182,7 @@ def _tools(
         memory=memory,
         stored=read_stored,
         interrupt=asyncio.Event(),
-        redact=session.redact,
+        redact=session.workings.redact,
     )
 
 

@@ -130,7 +130,7 @@ class Context:
 
     def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> None:
         """Logs messages, and sends them from now on. With `keep_results`, large tool results are kept in the store."""
-        logged = self.session.log_messages(messages, keep_results=keep_results)
+        logged = self.session.workings.log_messages(messages, keep_results=keep_results)
         self._messages += logged
         self._counted += self._weigh(logged)
 
@@ -143,11 +143,11 @@ class Context:
 
     def catch_up(self) -> bool:
         """Takes in what another process has logged or compacted meanwhile; False where there is nothing new."""
-        if not self.session.is_behind():
+        if not self.session.workings.is_behind():
             return False
         self._drop_prepared()
         self.session.refresh()
-        self.session.forget_report()
+        self.session.workings.forget_report()
         self._load()
         return True
 
@@ -165,14 +165,14 @@ class Context:
 
     def tokens(self) -> int:
         """Tokens that the provider would report for it: what it reported last, and what came since."""
-        return self.session.expected(self.counted)
+        return self.session.workings.expected(self.counted)
 
     def weigh(self, beside: Beside) -> None:
         """Counts what stands beside the messages of the next request."""
-        self.outside_tokens = self.session.weigh_outside(tools=beside.tools, system=beside.system)
+        self.outside_tokens = self.session.workings.weigh_outside(tools=beside.tools, system=beside.system)
         if beside.passing:
             dialect = dialect_named(self.session.row.dialect)
-            self.outside_tokens += self.session.weigh(
+            self.outside_tokens += self.session.workings.weigh(
                 [dialect.text_message(Role.USER, text) for text in beside.passing]
             )
 
@@ -215,7 +215,7 @@ class Context:
             async with asyncio.timeout(_LISTING_SECONDS):
                 found = await ask()
             if found is not None and key == (session.row.model, session.endpoint):
-                session.listed_window = found
+                session.workings.listed_window = found
                 self.fit_window(session.window.tokens)
         except (PenstockError, TimeoutError):
             return
@@ -246,7 +246,7 @@ class Context:
             decision = self._decide(tokens, weighed)
             if isinstance(decision, Compact):
                 made = await self.compact(decision.reason, tokens, self._wish_for(decision), weighed)
-                if made is None and not self.engine.watches_pressure:
+                if made is None and not self.engine.hosting.watches_pressure:
                     self._rests_below = int(tokens * _REST)
             elif self._may_prepare(tokens):
                 self._prepare()
@@ -265,7 +265,7 @@ class Context:
         if self.bookkeeper is not None:
             self.bookkeeper.settle(usage)
         self._try_to_tell(lambda: self._adapter.report(usage))
-        if not self.engine.watches_pressure:
+        if not self.engine.hosting.watches_pressure:
             self._pressure, notices = self._pressure.observe(reported)
             self._say(notices)
         if sent_tokens > _WORTH_A_LOOK and reported < _TRUNCATED * sent_tokens:
@@ -300,7 +300,7 @@ class Context:
             raise ProviderError(step.why, failure=error.failure, requests=error.requests) from error
         if isinstance(step, LowerCap):
             self._tell(Recovering(kind, f"asking for at most {step.max_output_tokens:,} tokens of answer"))
-            session.learn_output_cap(error.failure)
+            session.workings.learn_output_cap(error.failure)
             return step.max_output_tokens
         if session.learn_window(error.failure):
             self.fit_window(session.window.tokens)
@@ -319,8 +319,8 @@ class Context:
     def _too_large(self, error: ProviderError, parts: Mapping[str, int], beside: Beside) -> ProviderError:
         """Returns the error for a request that cannot be made smaller: which part of it takes how many tokens."""
         outside = {
-            "system prompt": self.session.weigh_outside(system=beside.system),
-            "tools": self.session.weigh_outside(tools=beside.tools),
+            "system prompt": self.session.workings.weigh_outside(system=beside.system),
+            "tools": self.session.workings.weigh_outside(tools=beside.tools),
         }
         listed = ", ".join(f"{name} {tokens:,}" for name, tokens in {**outside, **parts}.items() if tokens)
         text = f"{str(error).rstrip('.')}; no more of the request can give way: it has {listed} tokens"
@@ -339,7 +339,11 @@ class Context:
         return Wait(reason="the engine finds nothing to do")
 
     def _may_prepare(self, tokens: int) -> bool:
-        if self._prepared is not None or not self.engine.works_in_background or tokens < self._rests_below:
+        if (
+            self._prepared is not None
+            or not self.engine.hosting.works_in_background
+            or tokens < self._rests_below
+        ):
             return False
         return isinstance(self.policy.background(tokens), Compact)
 
@@ -358,7 +362,7 @@ class Context:
 
     def _kept_where_it_pays(self) -> int | None:
         """Tokens that a compaction made for the price leaves: fewer than at the threshold of a large window."""
-        kept = self.engine.kept_tokens
+        kept = self.engine.hosting.kept_tokens
         return None if kept is None else min(_KEPT_TOKENS, kept)
 
     # Compacting.
@@ -383,10 +387,10 @@ class Context:
             return None
         old_id = self.session.id
         # An engine that only gives a list tells no facts of what leaves.
-        self._leave_to_memory(made.draft.facts or self.session.list_demands)
+        self._leave_to_memory(made.draft.facts or self.session.workings.list_demands)
         try:
             why = weighed.to_dict() if weighed is not None else {"reason": reason}
-            self.session.commit_draft(made.draft, why)
+            self.session.workings.commit_draft(made.draft, why)
         except StoreConflict:  # another process was quicker: its compaction is the view now
             self.session.refresh()
             self._load()
@@ -395,7 +399,7 @@ class Context:
         self._take(made.draft, made.view_tokens)
         self.compactions += 1
         self._rests_below = 0
-        if not self.engine.watches_pressure:
+        if not self.engine.hosting.watches_pressure:
             self._pressure, notices = self._pressure.observe_compaction(self.tokens())
             self._say(notices)
         self.on_boundary()
@@ -413,7 +417,7 @@ class Context:
         wish = CompactionWish(focus=focus or None, pins=self._last_exchanges(keep_exchanges))
         done = await self.compact(reason, self.tokens(), wish)
         half = self._counted // 2
-        if done is not None or half < _LEAST_BY_HAND or self.engine.kept_tokens is None:
+        if done is not None or half < _LEAST_BY_HAND or self.engine.hosting.kept_tokens is None:
             return done
         # The conversation is smaller than what a full window is compacted to; a person who asks wants it smaller still.
         try:
@@ -427,7 +431,7 @@ class Context:
         """Returns the numbers of the messages from the last so many requests on."""
         if not count:
             return frozenset()
-        view = self.session.standing().view
+        view = self.session.workings.standing().view
         messages = decode_all(dialect_named(self.session.row.dialect), view.wires)
         asked = people_in(messages)
         first = asked[-count] if len(asked) >= count else 0
@@ -446,7 +450,7 @@ class Context:
     def leave(self) -> None:
         """Lets memory take what must outlive the conversation, before the host ends it or goes to another one."""
         if len(self.session) and self.before_compaction is not _do_nothing:
-            self._leave_to_memory(self.session.list_demands)
+            self._leave_to_memory(self.session.workings.list_demands)
 
     async def aclose(self) -> None:
         """Ends what is being prepared, and the session for its engine."""
@@ -518,7 +522,7 @@ class Context:
         return self._messages[len(self._messages) - (len(self.session) - length) :]
 
     def _weigh(self, messages: Sequence[ViewMessage]) -> int:
-        return self.session.weigh([message.wire for message in messages])
+        return self.session.workings.weigh([message.wire for message in messages])
 
     def _drop_prepared(self) -> None:
         if self._prepared is not None:
@@ -530,7 +534,9 @@ class Context:
     def _take(self, draft: CompactionDraft, tokens: int) -> None:
         """The view of a compaction that was committed, and behind it what was said since it was begun."""
         later = self._logged_since(draft.base.tip.length)
-        if self.session.is_behind():  # another process has said something: what is sent is what is logged
+        if (
+            self.session.workings.is_behind()
+        ):  # another process has said something: what is sent is what is logged
             self.session.refresh()
             self._load()
             return
@@ -539,7 +545,7 @@ class Context:
         self.prefix_end = len(draft.messages)
 
     def _load(self) -> None:
-        standing = self.session.standing()
+        standing = self.session.workings.standing()
         self.prefix_end = standing.prefix_end or None
         # What a killed process left broken in the middle of the log is mended in the view, as in `Session.view`.
         self._messages = standing.view.mend()
@@ -609,7 +615,7 @@ def tidy(
     if not isinstance(decision, Compact):
         return None
     if before_compaction is not None:
-        before_compaction(session.list_demands())
+        before_compaction(session.workings.list_demands())
     if compacts_stored_sessions(session.settings.context.engine):
         receipt = session.compact().receipt
     elif engine is not None:
@@ -624,7 +630,7 @@ async def _compact_stored(session: Session, engine: ContextEngine, tokens: int, 
     adapter = EngineAdapter(engine, session.row.dialect)
     made = await make_compaction(session, adapter, CompactionWish(may_call_model=False), tokens)
     if made.draft is not None:
-        session.commit_draft(made.draft, {"reason": reason})
+        session.workings.commit_draft(made.draft, {"reason": reason})
     adapter.settle(made.receipt, tokens)
     return made.receipt
 

@@ -57,7 +57,7 @@ def adopt_model(session: Session, model: StreamingModel, listed_window: int | No
     if session.row.model != model.name:
         session.store.update(session.id, model=model.name)
         session.refresh()
-    session.endpoint, session.listed_window = str(getattr(model, "base_url", "")), listed_window
+    session.endpoint, session.workings.listed_window = str(getattr(model, "base_url", "")), listed_window
 
 
 class Asking:
@@ -139,7 +139,7 @@ class Asking:
         context.use_model(model.name, session.window.tokens, provider)
         self._use_model(model, provider)
         await context.fit()  # by the model that was there before, whose window holds all of it
-        context.engine.use_summariser(summariser_for(session.settings, model, session.window.tokens))
+        context.engine.hosting.use_summariser(summariser_for(session.settings, model, session.window.tokens))
 
     def _use_model(self, model: StreamingModel, provider: str) -> None:
         """Asks this model from now on: its prompts are cached as it allows, and its books are opened."""
@@ -186,7 +186,7 @@ class Asking:
 
     def _output_cap(self, asked: int | None) -> int | None:
         """Returns the most tokens to ask for: as the host says, and no more than the provider is known to give."""
-        known = self._context.session.output_cap
+        known = self._context.session.workings.output_cap
         if asked is None and self.model.dialect == "anthropic":  # whose API wants to be told
             window = self._context.engine.context_length
             asked = min(_MOST_OUTPUT, max(_LEAST_OUTPUT, int(window * _ROOM) - self._context.tokens()))
