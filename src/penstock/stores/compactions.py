@@ -41,8 +41,9 @@ __all__ = [
 
 
 _COMPACTION = (
-    "SELECT c.key, c.base, c.length, c.pieces, c.over, c.receipt, c.created, s.id, c.undone, c.retry "
-    "FROM compactions c JOIN sessions s ON s.key = c.session WHERE c.conversation = ? "
+    "SELECT c.key, c.base, c.length, c.pieces, c.over, c.receipt, c.created, "
+    "coalesce((SELECT s.id FROM sessions s WHERE s.key = c.session), ''), c.undone, c.retry "
+    "FROM compactions c WHERE c.conversation = ? "
 )
 _PIECES = msgspec.json.Decoder(tuple[Piece, ...])
 

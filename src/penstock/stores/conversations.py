@@ -131,8 +131,8 @@ def list_conversations(do: Transaction, limit: int, offset: int) -> list[Convers
     rows = do.rows(
         "SELECT c.key, c.id, c.created, c.updated, c.length, c.tokens, c.view, "
         "(SELECT count(*) FROM compactions k WHERE k.conversation = c.key AND k.undone IS NULL) "
-        "FROM conversations c WHERE NOT EXISTS "
-        "(SELECT 1 FROM sessions s WHERE s.conversation = c.key AND s.kind = ?) "
+        "FROM conversations c WHERE "
+        "(SELECT count(*) FROM sessions s WHERE s.conversation = c.key AND s.kind = ?) = 0 "
         "ORDER BY c.updated DESC, c.key DESC LIMIT ? OFFSET ?",
         *(SUBAGENT, limit, offset),
     )
@@ -143,15 +143,9 @@ def _build_conversation(do: Transaction, row: Row) -> ConversationRow:
     """Returns the conversation of a row, with its tip and what it has used."""
     key = row[0]
     tip = find_last_session(do, key)
+    used, cost = _sum_usage(do, key)
     titled = do.one(
         "SELECT title FROM sessions WHERE conversation = ? AND title <> '' ORDER BY key DESC LIMIT 1", key
-    )
-    used = require_row(
-        do.one(
-            f"SELECT {_USED}, sum(u.cost), count(*), count(u.cost) FROM usage u JOIN sessions s ON s.key = u.session "
-            "WHERE s.conversation = ?",
-            key,
-        )
     )
     return ConversationRow(
         id=row[1],
@@ -163,9 +157,26 @@ def _build_conversation(do: Transaction, row: Row) -> ConversationRow:
         tokens=row[5],
         view_tokens=_sum_view_tokens(do, key, row[6]) if row[6] else row[5],
         compactions=row[7],
-        usage=Usage(*map(int, used[:6])),
-        cost=used[6] if used[7] and used[7] == used[8] else None,
+        usage=used,
+        cost=cost,
     )
+
+
+def _sum_usage(do: Transaction, conversation: int) -> tuple[Usage, float | None]:
+    """Returns what a conversation has used, and its cost where that of every request is known."""
+    used, cost, requests, priced = Usage(), 0.0, 0, 0
+    sessions = do.rows("SELECT key FROM sessions WHERE conversation = ?", conversation)
+    for some in cut_batches([row[0] for row in sessions]):
+        row = require_row(
+            do.one(
+                f"SELECT {_USED}, coalesce(sum(u.cost), 0), count(*), count(u.cost) FROM usage u "
+                f"WHERE u.session IN ({', '.join('?' * len(some))})",
+                *some,
+            )
+        )
+        used += Usage(*map(int, row[:6]))
+        cost, requests, priced = cost + row[6], requests + row[7], priced + row[8]
+    return used, cost if requests and requests == priced else None
 
 
 def _sum_view_tokens(do: Transaction, conversation: int, view: int) -> int:
@@ -327,18 +338,20 @@ def _build_entry(row: Row) -> LogEntry:
 
 
 def find_longest_known(do: Transaction, ids: Sequence[str]) -> tuple[str, int] | None:
-    """Returns the session whose log begins with the most of these ids, and how many."""
+    """Returns the session whose log begins with the most of these ids, and how many; of several, the newest log's last."""
     low, high = 0, len(ids)
     while low < high:  # ids are chained: who knows one knows all before it
         middle = (low + high + 1) // 2
         known = do.one("SELECT 1 FROM messages WHERE id = ?", bytes.fromhex(ids[middle - 1]))
         low, high = (middle, high) if known else (low, middle - 1)
     for length in range(low, 0, -1):
-        row = do.one(
-            "SELECT s.id FROM messages m JOIN entries e ON e.message = m.key "
-            "JOIN sessions s ON s.conversation = e.conversation WHERE m.id = ? ORDER BY s.key DESC LIMIT 1",
-            bytes.fromhex(ids[length - 1]),
-        )
-        if row is not None:
-            return row[0], length
+        holders = []
+        for (message,) in do.rows("SELECT key FROM messages WHERE id = ?", bytes.fromhex(ids[length - 1])):
+            # One step at a time: the planner of a database that has not counted its rows may begin at the wrong end.
+            holders += do.rows(
+                "SELECT conversation FROM entries WHERE message = ? ORDER BY conversation DESC LIMIT 1",
+                message,
+            )
+        if holders:
+            return find_last_session(do, max(holders)[0])[1], length
     return None

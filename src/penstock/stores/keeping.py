@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from penstock.measure.usage import Usage
@@ -13,15 +14,21 @@ from penstock.stores.encoding import (
     require_moment,
     unpack,
 )
-from penstock.stores.rows import find_session, find_stretches
+from penstock.stores.rows import cut_batches, find_session, find_stretches
 from penstock.stores.values import StoredResult, UsageRow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from penstock.stores.database import Row, Transaction
 
 __all__ = ["book_usage", "find_note", "find_result", "keep_note", "keep_result", "list_usage"]
+
+_USAGE = (
+    "SELECT u.at, u.key, (SELECT s.id FROM sessions s WHERE s.key = u.session), u.model, u.task, u.input, u.output, "
+    "u.cache_read, u.cache_write, u.cache_write_1h, u.reasoning, u.cost FROM usage u"
+)
+_FIRST_PAGE, _LONGEST_PAGE = 16, 4_096  # rows
 
 
 def keep_result(do: Transaction, result: StoredResult, hold: str) -> None:
@@ -98,19 +105,41 @@ def _usage_values(row: UsageRow) -> Row:
 
 def list_usage(do: Transaction, session_id: str | None, since: float) -> list[UsageRow]:
     """Returns what requests used, oldest first: of a conversation, or of all."""
-    which, values = "", [since]
-    if session_id is not None:
-        which, values = " AND s.conversation = ?", [since, find_session(do, session_id)[2]]
-    rows = do.rows(
-        "SELECT s.id, u.at, u.model, u.task, u.input, u.output, u.cache_read, u.cache_write, u.cache_write_1h, "
-        f"u.reasoning, u.cost FROM usage u JOIN sessions s ON s.key = u.session WHERE u.at >= ?{which} "
-        "ORDER BY u.at, u.key",
-        *values,
-    )
+    if session_id is None:
+        rows = list(_read_usage_of_all(do, since))
+    else:
+        rows = _read_usage_of(do, find_session(do, session_id)[2], since)
     return [
-        UsageRow(session=row[0], at=row[1], model=row[2], task=row[3], usage=Usage(*row[4:10]), cost=row[10])
+        UsageRow(session=row[2], at=row[0], model=row[3], task=row[4], usage=Usage(*row[5:11]), cost=row[11])
         for row in rows
+        if row[2] is not None
     ]
+
+
+def _read_usage_of(do: Transaction, conversation: int, since: float) -> list[Row]:
+    """Returns the rows of a conversation, by its sessions: a join may begin with the usage of all others."""
+    found: list[Row] = []
+    sessions = do.rows("SELECT key FROM sessions WHERE conversation = ?", conversation)
+    for some in cut_batches([row[0] for row in sessions]):
+        marks = ", ".join("?" * len(some))
+        found += do.rows(f"{_USAGE} WHERE u.session IN ({marks}) AND u.at >= ?", *some, since)
+    return sorted(found, key=itemgetter(0, 1))
+
+
+def _read_usage_of_all(do: Transaction, since: float) -> Iterator[Row]:
+    """Yields the rows from a moment on.
+
+    They are asked for page by page, the first a short one: a database that is asked for all that is later than a moment, and
+    has not looked at its rows yet, takes them for a third of its table, and reads the whole of it.
+    """
+    moment, key, limit = since, -1, _FIRST_PAGE
+    while page := do.rows(
+        f"{_USAGE} WHERE u.at >= ? AND (u.at, u.key) > (?, ?) ORDER BY u.at, u.key LIMIT {limit}",
+        *(moment, moment, key),
+    ):
+        yield from page
+        moment, key = page[-1][:2]
+        limit = min(2 * limit, _LONGEST_PAGE)
 
 
 def keep_note(do: Transaction, name: str, key: str, value: bytes) -> None:

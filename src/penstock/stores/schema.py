@@ -117,7 +117,18 @@ CREATE TABLE sightings (
 CREATE TABLE sighted (message {number}, version BIGINT NOT NULL);
 {entity_triggers}"""
 
-STEPS = (_TABLES, _ENTITIES)
+# Indexes in the order in which rows are asked for, so that the first is found without a look at the others.
+_ORDERS = """
+CREATE INDEX conversations_by_use ON conversations (updated, key);
+DROP INDEX sessions_of_conversation;
+CREATE INDEX sessions_of_conversation ON sessions (conversation, key);
+DROP INDEX entries_of_message;
+CREATE INDEX entries_of_message ON entries (message, conversation);
+DROP INDEX usage_by_time;
+CREATE INDEX usage_by_time ON usage (at, key);
+"""
+
+STEPS = (_TABLES, _ENTITIES, _ORDERS)
 
 _CONVERSATION_OF_SESSION = "coalesce((SELECT conversation FROM sessions WHERE key = NEW.session), 0)"
 _WRITTEN = (

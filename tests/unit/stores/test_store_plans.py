@@ -103,5 +103,5 @@ def test_no_table_is_read_from_end_to_end(tmp_path, plans):
         and any(step.startswith("USE TEMP B-TREE FOR ORDER") for step in steps)
     ]
     assert len(plans) > 60
-    assert [statement[:27] for statement in sorted_first] == ["SELECT s.id FROM messages m"]  # sessions: few
+    assert not sorted_first
     assert not scanned, "\n".join(map(str, sorted(scanned)))
