@@ -143,4 +143,7 @@ class TestUsage:
             store.book_all([*self.rows("a"), *self.rows("nobody")])
         with pytest.raises(StoreError):
             store.book_all([*self.rows("a"), structs.replace(self.rows("a")[0], at=math.nan)])
+        for cost in (math.nan, math.inf):  # SQLite would make the one NULL, PostgreSQL keep both
+            with pytest.raises(StoreError, match="is not a cost"):
+                store.book_all([*self.rows("a"), structs.replace(self.rows("a")[0], cost=cost)])
         assert list(store.usage()) == []

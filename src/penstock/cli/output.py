@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.cli.screen import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -52,14 +54,24 @@ def write_file(name: str, data: bytes) -> None:
 
 
 def write_stdout(data: bytes) -> None:
-    """Writes to standard output. Raises OSError, BrokenPipeError where nothing reads it any more."""
+    """Writes to standard output, to a terminal with escapes for what would move its cursor or change its colours.
+
+    Raises OSError, BrokenPipeError where nothing reads it any more.
+    """
     if sys.stdout is None:
         raise OSError(errno.EBADF, "it is closed", "standard output")
     sys.stdout.flush()
+    if sys.stdout.isatty():
+        data = _clean_for_terminal(data)
     sys.stdout.buffer.write(data)
     if sys.stdout.isatty() and not data.endswith(b"\n"):
         sys.stdout.buffer.write(b"\n")  # so that the report begins on a line of its own
     sys.stdout.buffer.flush()
+
+
+def _clean_for_terminal(data: bytes) -> bytes:
+    lines = data.decode(errors="backslashreplace").split("\n")
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in lines).encode()
 
 
 def _make_folder(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from codecs import BOM_UTF8
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -42,18 +43,33 @@ def read_given(given: Sequence[Any]) -> list[Any]:
 def encode_given(given: Sequence[Any], wires: Sequence[Any]) -> tuple[list[bytes], list[Any]]:
     """Returns the bytes of each message as the log keeps them, and the object that these bytes say.
 
-    JSON stays as it was given. An object is encoded once, here; where JSON cannot say it as it is (a number that is none,
-    a tuple), the log has what its bytes say, and the message is known by that.
+    JSON stays as it was given. An object is encoded once, here; where JSON cannot say it as it is (a tuple), the log has
+    what its bytes say, and the message is known by that. Raises InputError for NaN and infinity, which would become null.
     """
     raws = [
         (_utf8(one) if isinstance(one, _JSON) else None) or encode_wire(wire)
         for one, wire in zip(given, wires, strict=True)
     ]
+    for number, (raw, wire) in enumerate(zip(raws, wires, strict=True), start=1):
+        if b"null" in raw and _has_no_number(wire):
+            raise InputError(
+                "JSON has no NaN and no infinity; leave the field out, or send the number as a string",
+                position=f"message {number}",
+            )
     read = [
         wire if isinstance(one, _JSON) else parse_json(raw)
         for one, wire, raw in zip(given, wires, raws, strict=True)
     ]
     return raws, read
+
+
+def _has_no_number(value: Any) -> bool:
+    """Returns whether a float in it is none that JSON can say."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, Mapping):
+        return any(map(_has_no_number, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(_has_no_number, value))
 
 
 def _utf8(given: str | bytes | bytearray) -> bytes | None:

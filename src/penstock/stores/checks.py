@@ -136,8 +136,8 @@ def _check_record(compaction: Row, log: CheckedLog, conversation: int) -> Iterat
     except ValueError:
         yield "its pieces cannot be read"
     try:
-        parse_json(bytes(receipt))
-    except ValueError:
+        dict(parse_json(bytes(receipt)))
+    except (ValueError, TypeError):
         yield "its receipt cannot be read"
 
 
@@ -199,8 +199,8 @@ def _check_results(do: Transaction) -> Iterator[CheckFinding]:
         last = some[-1][0]
         for _, name, raw, packed in some:
             try:
-                unpack(raw, packed)
-            except StoreError:
+                unpack(raw, packed).decode("utf-8", "surrogatepass")
+            except (StoreError, UnicodeDecodeError):
                 yield _report(f"result {name}", "its bytes are damaged")
 
 

@@ -10,7 +10,7 @@ from penstock.conversation.handles import name_message
 from penstock.conversation.view import Compaction, Handoff, Piece
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import StoreConflict, StoreError
-from penstock.stores.encoding import clean_label
+from penstock.stores.encoding import clean_label, reading_kept
 from penstock.stores.rows import (
     find_id_at_end,
     find_last_session,
@@ -166,12 +166,14 @@ def knows_its_positions(pieces: Sequence[Piece], length: int) -> bool:
 
 def _build_compaction(row: Row) -> CompactionRow:
     """Returns the compaction of a row of `_COMPACTION`."""
-    compaction = Compaction(bytes(row[1]).hex(), row[2], read_pieces(bytes(row[3])))
+    with reading_kept(f"compaction {row[0]:,}"):
+        compaction = Compaction(bytes(row[1]).hex(), row[2], read_pieces(bytes(row[3])))
+        receipt = dict(parse_json(bytes(row[5])))
     return CompactionRow(
         key=row[0],
         compaction=compaction,
         over=row[4],
-        receipt=parse_json(bytes(row[5])),
+        receipt=receipt,
         created=row[6],
         session=row[7],
         undone=row[8],

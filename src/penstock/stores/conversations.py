@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.conversation.handles import name_message
 from penstock.conversation.identity import chain
 from penstock.conversation.wire import parse_json
-from penstock.errors import StoreConflict
+from penstock.errors import StoreConflict, StoreError
 from penstock.measure.usage import Usage
 from penstock.stores.encoding import clean_label, is_storable, pack, require_moment, unpack
 from penstock.stores.rows import (
@@ -184,7 +185,7 @@ def _sum_view_tokens(do: Transaction, conversation: int, view: int) -> int:
     length, receipt = require_row(do.one("SELECT length, receipt FROM compactions WHERE key = ?", view))
     try:
         after = parse_json(bytes(receipt)).get("tokens_after", 0)
-    except ValueError:  # `doctor` says so; a list is shown all the same
+    except (ValueError, AttributeError):  # `doctor` says so; a list is shown all the same
         after = 0
     return int(after) + sum_tokens(do, conversation, length)
 
@@ -333,8 +334,13 @@ def read_stretch(do: Transaction, session_id: str, start: int, limit: int | None
 
 
 def _build_entry(row: Row) -> LogEntry:
-    """Returns the message of a row of `ENTRY`."""
-    return LogEntry(row[0], bytes(row[1]).hex(), unpack(row[2], row[3]), row[4], row[5], row[6])
+    """Returns the message of a row of `ENTRY`. Raises StoreError where its bytes are not those that were logged."""
+    raw = unpack(row[2], row[3])
+    if make_fingerprint(raw) != bytes(row[7]):
+        raise StoreError(
+            f"{name_message(row[0] + 1)} is damaged on disk; `penstock doctor` shows what else is, then restore a copy"
+        )
+    return LogEntry(row[0], bytes(row[1]).hex(), raw, row[4], row[5], row[6])
 
 
 def find_longest_known(do: Transaction, ids: Sequence[str]) -> tuple[str, int] | None:

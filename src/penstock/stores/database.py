@@ -45,6 +45,8 @@ class SqlSpelling(msgspec.Struct, frozen=True):
     """A query with a row where there is a table of the given name."""
     trigger: str
     """Statements, each ending with `;` and a line break, that run `{body}` after each `{event}` on a row of `{table}`."""
+    find_stranger: str = ""
+    """A query for the name of any table, where a database without our schema must be an empty one, or nothing."""
     storage: str = ""
     """More such statements, behind those that make the tables."""
 

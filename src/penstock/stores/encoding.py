@@ -9,10 +9,24 @@ from __future__ import annotations
 
 import math
 import zlib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from penstock.errors import StoreError
 
-__all__ = ["clean_label", "is_storable", "pack", "require_identifier", "require_moment", "unpack"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "clean_label",
+    "is_storable",
+    "pack",
+    "reading_kept",
+    "require_identifier",
+    "require_moment",
+    "require_price",
+    "unpack",
+]
 
 _REPLACEMENT = "\ufffd"
 _WORTH_IT = 256  # bytes: below, compressing saves little
@@ -44,6 +58,25 @@ def require_moment(at: float) -> float:
     raise StoreError(f"{at} is not a point in time; give seconds since 1970")
 
 
+def require_price(cost: float | None) -> float | None:
+    """Returns the cost as it is. Raises StoreError for NaN and infinity, which one database keeps and another makes NULL."""
+    if cost is None or math.isfinite(cost):
+        return cost
+    raise StoreError(f"{cost} is not a cost; give a number, or None where it is unknown")
+
+
+@contextmanager
+def reading_kept(what: str) -> Iterator[None]:
+    """Raises StoreError with the next step where what is kept of `what` cannot be read."""
+    try:
+        yield
+    except (ValueError, TypeError, AttributeError) as error:
+        raise StoreError(
+            f"the record of {what} is damaged ({error}); `penstock doctor` shows what else is, "
+            "and what is whole can be exported"
+        ) from error
+
+
 def pack(data: bytes) -> tuple[bytes, int]:
     """Returns the bytes as they are kept, and 1 where they are compressed."""
     if len(data) >= _WORTH_IT:
@@ -55,9 +88,7 @@ def pack(data: bytes) -> tuple[bytes, int]:
 
 def unpack(data: bytes, packed: int) -> bytes:
     """Returns the bytes as they were given. Raises StoreError where they are damaged."""
-    if not packed:
-        return bytes(data)
     try:
-        return zlib.decompress(data)
-    except zlib.error:
+        return zlib.decompress(data) if packed else bytes(data)
+    except (zlib.error, TypeError):
         raise StoreError("these bytes are damaged on disk; `penstock doctor` shows what else is") from None

@@ -10,8 +10,10 @@ from penstock.stores.encoding import (
     clean_label,
     is_storable,
     pack,
+    reading_kept,
     require_identifier,
     require_moment,
+    require_price,
     unpack,
 )
 from penstock.stores.rows import cut_batches, find_session, find_stretches
@@ -58,7 +60,8 @@ def find_result(do: Transaction, result_id: str, session_id: str | None) -> Stor
     )
     if row is None or (session_id is not None and not _is_in_log(do, session_id, row[6], row[7])):
         return None
-    text = unpack(row[3], row[4]).decode("utf-8", "surrogatepass")
+    with reading_kept(f"the result {result_id}"):
+        text = unpack(row[3], row[4]).decode("utf-8", "surrogatepass")
     return StoredResult(id=row[0], session=row[1], tool=row[2], text=text, created=row[5])
 
 
@@ -99,7 +102,7 @@ def _usage_values(row: UsageRow) -> Row:
         used.input_tokens,
         used.output_tokens,
         *(used.cache_read_tokens, used.cache_write_tokens, used.cache_write_1h_tokens),
-        *(used.reasoning_tokens, row.cost),
+        *(used.reasoning_tokens, require_price(row.cost)),
     )
 
 

@@ -43,7 +43,7 @@ SESSION = (
     "FROM sessions s JOIN conversations c ON c.key = s.conversation LEFT JOIN sessions p ON p.key = s.parent "
 )
 ENTRY = (
-    "SELECT e.position, m.id, m.raw, m.packed, m.role, e.tokens, e.created "
+    "SELECT e.position, m.id, m.raw, m.packed, m.role, e.tokens, e.created, m.fingerprint "
     "FROM entries e JOIN messages m ON m.key = e.message WHERE e.conversation = ?"
 )
 _T = TypeVar("_T")

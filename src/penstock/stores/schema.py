@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.errors import SchemaTooNew, SchemaTooOld
+from penstock.errors import SchemaTooNew, SchemaTooOld, StoreError
 
 if TYPE_CHECKING:
     from penstock.stores.database import Database, SqlSpelling, Transaction
@@ -181,11 +181,18 @@ def _triggers(words: SqlSpelling) -> str:
 def migrate(database: Database) -> None:
     """Makes the tables, or brings them up to date, each step in one transaction.
 
-    Raises SchemaTooOld and SchemaTooNew. A schema that is up to date is only read, so that a store can be
+    Raises SchemaTooOld and SchemaTooNew, StoreError for the file of another program. A schema that is up to date is only read, so that a store can be
     opened while another process writes to it.
     """
+    words = database.words
     with database.reading() as do:
-        found = version_of(do, database.words)
+        found = version_of(do, words)
+        stranger = do.one(words.find_stranger) if words.find_stranger and not found else None
+    if stranger is not None and stranger[0] != "penstock_schema":
+        raise StoreError(
+            f"{database.url} is the database of another program (it has a table {stranger[0]!r}), not a Penstock store; "
+            "name another file"
+        )
     _require_known(found, database.url)
     for place, step in enumerate(STEPS):
         if found < FIRST_VERSION + place:

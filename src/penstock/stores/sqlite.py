@@ -64,6 +64,7 @@ class SqliteDatabase:
         hold_index=(),
         hold_schema="",
         find_table="SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
+        find_stranger="SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name LIMIT 1",
         trigger="CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN {body} END;\n",
     )
 
@@ -192,9 +193,19 @@ class SqliteDatabase:
             connection.execute(f"PRAGMA {pragma}")
         return connection
 
+    def _is_foreign(self, connection: apsw.Connection) -> bool:
+        """Returns whether the file has tables, and none of them is ours."""
+        words = self.words
+        stranger = connection.execute(words.find_stranger).fetchone()
+        ours = connection.execute(words.find_table, ("penstock_schema",)).fetchone()
+        return stranger is not None and ours is None
+
     def _use_wal(self, connection: apsw.Connection) -> None:
-        """Switches to the write-ahead log. Where two processes do so at once, SQLite does not wait: we do."""
-        if self._path is None:
+        """Switches to the write-ahead log. Where two processes do so at once, SQLite does not wait: we do.
+
+        The file of another program is left as it is; whoever opens it as a store is told (`migrate`).
+        """
+        if self._path is None or self._is_foreign(connection):
             return
         until = time.monotonic() + self._wait_seconds
         while True:

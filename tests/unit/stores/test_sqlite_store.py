@@ -131,6 +131,20 @@ def test_what_is_no_store_is_said_to_be_none(tmp_path):
         open_store(f"sqlite:///{tmp_path}")
 
 
+def test_the_database_of_another_program_is_told_as_such_and_not_touched(tmp_path):
+    file = tmp_path / "places.sqlite"
+    other = apsw.Connection(str(file))
+    other.execute("CREATE TABLE moz_places (id INTEGER PRIMARY KEY, url TEXT)")
+    other.close()
+    before = file.read_bytes()
+    with pytest.raises(
+        StoreError, match=r"another program \(it has a table 'moz_places'\).*name another file"
+    ):
+        open_store(f"sqlite:///{file}")
+    assert file.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["places.sqlite"]
+
+
 @pytest.mark.parametrize("url", ["", "sqlite:", "sqlite:///", "mysql://u:secret@h/d", "memory"])
 def test_an_address_that_is_none_is_refused_without_being_repeated(url):
     with pytest.raises(SettingsError, match="sqlite:///FILE") as caught:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from store_rows import add, filled, new_message, rows, run
 
-from penstock.stores.values import NewSession
+from penstock.accounts.talk import read_talk
+from penstock.errors import PenstockError
+from penstock.sessions.exporting import export_conversation
+from penstock.sessions.session import Session
+from penstock.stores.values import NewSession, StoredResult
 
 MENDABLE = {
     "the tip of a log": ("UPDATE conversations SET tip = x'00' WHERE id = 'a'", "end or the length"),
@@ -202,4 +208,53 @@ def test_many_messages_are_checked_in_parts():
     assert [fault.what for fault in store.faults() if "missing" in fault.what] == [
         "messages are missing before m902"
     ]
+    store.close()
+
+
+DAMAGED = [
+    "UPDATE messages SET raw = x'7B'",
+    "UPDATE messages SET raw = x'FF00', packed = 1",
+    "UPDATE messages SET packed = 1",
+    "UPDATE messages SET raw = ''",
+    "UPDATE compactions SET pieces = x'5B31'",
+    "UPDATE compactions SET pieces = x'7B7D'",
+    "UPDATE compactions SET pieces = x'FF'",
+    "UPDATE compactions SET receipt = x'7B'",
+    "UPDATE compactions SET receipt = x'31'",
+    "UPDATE compactions SET receipt = x'FF'",
+    "UPDATE results SET raw = x'FF'",
+    "UPDATE results SET raw = x'FF', packed = 1",
+    "UPDATE conversations SET forked_from = 77",
+    "UPDATE conversations SET dialect = 'x'",
+    "UPDATE conversations SET view = 77",
+    "DELETE FROM conversations",
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_record_is_told_with_the_next_step_wherever_it_is_read(damage):
+    store = filled()
+    store.put_result(StoredResult(id="r", session="a", tool="t", text="kept", created=1.0))
+    run(store, damage)
+    calls = [
+        *(partial(look, name) for name in ("a3", "b") for look in (
+            store.session, store.tip, store.children, store.log_tip, store.ids, store.compactions,
+            store.newest_compaction, store.facts, store.pins, partial(store.read_from, start=0),
+            partial(store.read, positions=[0, 1]), partial(store.entities, redact=str),
+            lambda name: store.search("one", session_id=name), partial(Session.resume, store), partial(export_conversation, store),
+            partial(read_talk, store), lambda name: Session.resume(store, name).view(),
+        )),
+        store.list, store.usage, store.index, store.faults, partial(store.result, "r"), partial(store.search, "one"),
+        partial(store.known_prefix, [bytes(row[0]).hex() for row in rows(store, "SELECT id FROM messages")]),
+    ]  # fmt: skip
+    told = []
+    for call in calls:
+        try:
+            call()
+        except PenstockError as error:
+            told.append(str(error))
+    assert all(
+        "doctor" in said or "list the sessions" in said or "use one of chat" in said for said in told
+    ), told
+    assert store.faults()
     store.close()
