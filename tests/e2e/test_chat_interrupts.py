@@ -53,6 +53,30 @@ def test_ctrl_c_ends_a_running_command_and_every_call_has_its_result(tmp_path):
         chat.wait("Fine.")  # the provider checks that the call has a result
 
 
+def test_killed_in_the_middle_of_a_call_it_loses_nothing_and_goes_on(tmp_path):
+    script = [
+        "The first answer.",
+        calling("", "terminal", '{"command": "echo begun; sleep 3"}'),
+        "All is there.",
+    ]
+    with stage(tmp_path, script) as at:
+        with at.screen("--yes") as chat:
+            chat.wait_idle()
+            chat.say("One.")
+            chat.wait("The first answer.")
+            chat.wait_idle()
+            chat.say("Two.")
+            chat.wait("begun")
+            chat.process.kill()
+            chat.process.wait()
+        assert at.command("doctor").code == 0
+        done = at.script("-p", "Three.", "--resume")
+        assert done.text == "All is there.\n", done.err
+        said = at.server.received[-1].body["messages"]  # that every call has a result, the provider checks
+        assert [one["content"] for one in said if one["role"] == "user"][-3:] == ["One.", "Two.", "Three."]
+        assert "The first answer." in [one["content"] for one in said]
+
+
 def test_what_is_typed_during_a_turn_waits_for_its_end(tmp_path):
     with (
         stage(tmp_path, [Reply("slow " * 20, chunk_delay_seconds=0.1), "Second."]) as at,

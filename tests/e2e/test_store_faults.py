@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -278,7 +279,27 @@ def test_a_database_that_somebody_holds_is_told_and_works_again_after(sqlite_url
     store.close()
 
 
-def test_a_postgresql_that_restarts_loses_nothing_and_is_used_again(postgres_server, postgres_url):
+def stop_server(server):
+    server.stop()
+    time.sleep(0.3)
+
+
+def crash_server(server):
+    """Kills all of its processes at once, as a machine out of memory may do: nothing is written out or closed."""
+    import psutil  # comes with the server's package
+
+    postmaster = server.get_postmaster_info().process
+    processes = [postmaster, *postmaster.children(recursive=True)]
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGKILL)
+    psutil.wait_procs(processes, timeout=20)
+
+
+@pytest.mark.parametrize("end_server", [stop_server, crash_server])
+def test_a_postgresql_that_ends_and_starts_loses_nothing_and_is_used_again(
+    postgres_server, postgres_url, end_server
+):
     store = open_store(postgres_url, wait_seconds=2)
     store.create(NewSession(id="shared", at=1.0))
     stop, failures, acknowledged = threading.Event(), [], []
@@ -301,8 +322,7 @@ def test_a_postgresql_that_restarts_loses_nothing_and_is_used_again(postgres_ser
     try:
         for _ in range(2):
             wait_for_more(acknowledged)
-            postgres_server.stop()
-            time.sleep(0.3)
+            end_server(postgres_server)
             postgres_server.start()
         wait_for_more(acknowledged)
     finally:

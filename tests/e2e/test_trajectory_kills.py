@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
+import subprocess
+import sys
 
 import pytest
-from cli_process import assert_one_clear_error, penstock
+from cli_process import COMMAND, assert_one_clear_error, environment, penstock
 from trajectory_runs import TARGET, has_done_a_shard, killed, many_rows, save
 
 KILLS = int(os.environ.get("PENSTOCK_KILLS", "2"))
@@ -72,3 +75,30 @@ def test_a_journal_that_was_cut_off_in_a_line_is_read_up_to_it(rows, tmp_path):
     assert ran.code == 0, ran.err
     assert penstock("trajectories", source, tmp_path / "whole.jsonl", *TARGET, "--workers", "1").code == 0
     assert target.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the limit is not kept to")
+def test_without_enough_memory_no_half_file_is_left_and_with_more_it_goes_on(rows, tmp_path):
+    """A limit on the address space stands in for a machine under pressure: memory is refused at any place."""
+    source, target = save(rows[:96], tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    command = ("trajectories", source, target, *TARGET, "--workers", "1", "--resume")
+    codes = []
+    for megabytes in (200, 250):
+        limit = megabytes << 20
+        ran = subprocess.run(
+            [COMMAND, *map(str, command)],
+            env=environment(OPENBLAS_NUM_THREADS="1"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=lambda most=limit: resource.setrlimit(resource.RLIMIT_AS, (most, most)),
+            check=False,
+        )
+        codes.append(ran.returncode)
+        assert target.exists() == (ran.returncode == 0)
+    assert any(codes)
+    if not target.exists():
+        ran = penstock(*command)
+        assert ran.code == 0, ran.err
+    assert penstock("trajectories", source, tmp_path / "whole.jsonl", *TARGET, "--workers", "1").code == 0
+    assert target.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert not (tmp_path / "out.jsonl.parts").exists()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from store_rows import add, filled, rows
+from store_rows import add, commit, filled, rows
 
 from penstock.errors import SchemaTooNew, SchemaTooOld, StoreError
 from penstock.stores import schema
@@ -40,6 +40,28 @@ def test_a_store_is_brought_forward_with_what_is_in_it(url, monkeypatch):
         assert store.log_tip("a").length == 1
         assert not store.faults()
         store.close()
+
+
+@pytest.mark.parametrize("steps", range(1, len(schema.STEPS)))
+def test_a_store_of_every_older_version_is_brought_forward_whole(url, monkeypatch, steps):
+    newest = schema.STEPS
+    monkeypatch.setattr(schema, "STEPS", newest[:steps])
+    store = open_store(url)
+    store.create(NewSession(id="a", at=7.5, title="old"))
+    add(store, "a", "one", "two")
+    commit(store, "a", "a2", 0)
+    add(store, "a2", "three")
+    before = [list(store.list()), store.ids("a2"), store.known_prefix(store.ids("a")), store.compactions("a")]
+    store.close()
+    monkeypatch.setattr(schema, "STEPS", newest)
+    store = open_store(url)
+    assert version(store) == schema.FIRST_VERSION + len(newest) - 1
+    now = [list(store.list()), store.ids("a2"), store.known_prefix(store.ids("a")), store.compactions("a")]
+    assert now == before
+    assert store.search("three")
+    assert store.entities("a2", redact=str) is not None
+    assert not store.faults()
+    store.close()
 
 
 def test_a_step_that_fails_leaves_the_store_as_it_was(url, monkeypatch):
