@@ -21,7 +21,6 @@ from pathlib import Path
 from ray_sessions import processes_of
 
 from penstock import compress_trajectories
-from penstock.errors import InputError
 from penstock.testing import Reply, scripted_provider
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions
 from penstock.trajectories.ray_engine import RayEngine
@@ -67,21 +66,18 @@ def stopped(source, target):
 
 
 def broken(source):
-    """A file that ends in the middle: what is told of it, and what is left."""
+    """A file that ends in the middle: what is told of it."""
     path = source.with_name("broken.jsonl.gz")
     path.write_bytes(gzip.compress(source.read_bytes())[:-9])
-    try:
-        run(
-            Run(
-                source=path,
-                target=path.with_name("mended.jsonl.gz"),
-                job=ShardJob(options=OPTIONS),
-                engine="ray",
-            )
+    finished = run(
+        Run(
+            source=path,
+            target=path.with_name("mended.jsonl.gz"),
+            job=ShardJob(options=OPTIONS),
+            engine="ray",
         )
-    except InputError as error:
-        return str(error)
-    return ""
+    )
+    return [f"{bad.file} {bad.reason}" for bad in finished.bad if bad.file in finished.damaged]
 
 
 def dataset(ray, source):

@@ -56,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
         for line in _lines(wanted, finished, screen):
             screen.say(line)
     totals = finished.totals
+    if finished.damaged:
+        return BAD_INPUT
     if totals.rows and totals.count(TrajectoryOutcome.BAD, TrajectoryOutcome.FAILED) == totals.rows:
         return BAD_INPUT
     return TOO_SMALL if is_strict(args) and totals.still_over_limit else 0

@@ -122,12 +122,13 @@ class RunProgress(msgspec.Struct, kw_only=True):
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a run. `bad` are the first rows that could not be read, `over` the first that stay over the target;
-    the metrics file has all of them.
+    the metrics file has all of them. `damaged` are compressed files of which only the rows before the damage were had.
     """
 
     totals: Totals
     files: tuple[str, ...]
     bad: tuple[BadRow, ...]
+    damaged: tuple[str, ...] = ()
     over: tuple[BadRow, ...] = ()
     seconds: float
     read_bytes: int
@@ -183,6 +184,7 @@ class _Work:
         self._started = now()
         self._journal: Journal | None = None
         self._bad: list[BadRow] = []
+        self._damaged: list[str] = []
         self._over: list[BadRow] = []
         self._bytes = [file.source.stat().st_size for file in files]
         self._left: dict[
@@ -246,6 +248,7 @@ class _Work:
             totals=self._progress.totals,
             files=tuple(file.name for file in self._files),
             bad=_list_first(self._bad),
+            damaged=tuple(sorted(self._damaged)),
             over=_list_first(self._over),
             seconds=round(self._now() - self._started, 3),
             read_bytes=sum(self._bytes),
@@ -310,6 +313,8 @@ class _Work:
         name = self._files[done.file].name
         if len(self._bad) < 2 * _MOST_BAD:
             self._bad += [BadRow(name, bad.row, bad.reason) for bad in done.bad]
+        if done.damage:
+            self._damaged.append(name)
         if len(self._over) < 2 * _MOST_BAD:
             self._over += [BadRow(name, over.row, over.reason) for over in done.over]
 

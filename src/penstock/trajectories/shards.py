@@ -8,13 +8,14 @@ so that whatever maps shards to results, in any process, on any machine and in a
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import os
 import zlib
 from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
 
@@ -30,6 +31,7 @@ from penstock.trajectories.turns import make_neutral
 from penstock.writing.prose import Prose  # noqa: TC001 - `KeptSummary` is decoded by it
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Awaitable, Callable, Iterator
     from typing import IO, TypeAlias
 
@@ -98,6 +100,8 @@ class Shard(msgspec.Struct, frozen=True, eq=False):
     kept: tuple[KeptSummary, ...] = ()
     last_of: int = 0
     """Of the last shard of a file, how many shards the file has; else 0."""
+    damage: str = ""
+    """Where the compressed file is damaged behind the rows of this shard, what is to be said of it."""
 
 
 class ShardBadRow(msgspec.Struct, frozen=True):
@@ -128,6 +132,7 @@ class ShardResult(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     rows: bytes = b""
     samples: tuple[RowSample, ...] = ()
     last_of: int = 0
+    damage: str = ""
 
 
 class Remaining(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -175,21 +180,53 @@ def _cut_shards(file: DataFile, place: int, first_number: int, shard_bytes: int)
 
 
 def _cut_text(file: DataFile, place: int, first_number: int, shard_bytes: int) -> Iterator[Shard]:
-    row = 1
+    """Yields the rows of a file of lines; of a compressed one that is damaged, all whole rows before the damage.
+
+    Then a last shard without rows says so. Raises InputError where not one row can be read.
+    """
+    number, row = first_number, 1
     try:
         with open_lines(file.source) as (stream, below):
+            readable = _UpToDamage(stream)
             before = 0
-            for number, data in enumerate(cut_lines(stream, shard_bytes), start=first_number):
+            for piece in cut_lines(readable, shard_bytes):
+                torn = readable.damage is not None and not piece.endswith(b"\n")
+                data = piece[: piece.rfind(b"\n") + 1] if torn else piece
+                if not data:
+                    break
                 rows = data.count(b"\n") + (not data.endswith(b"\n"))
                 now = below.tell()
                 yield Shard(number, place, row, rows, data, read_bytes=now - before)
-                row, before = row + rows, now
-    except (OSError, EOFError, zlib.error) as error:
+                number, row, before = number + 1, row + rows, now
+    except OSError as error:
         raise _unreadable(file, row, error) from error
-    except Exception as error:
-        if type(error).__module__.startswith("zstandard"):  # its errors have no other parent
-            raise _unreadable(file, row, error) from error
-        raise
+    if readable.damage is not None:
+        if row == 1:
+            raise _unreadable(file, row, readable.damage) from readable.damage
+        yield Shard(number, place, row, 0, b"", damage=_describe_damage(row, readable.damage))
+
+
+class _UpToDamage:
+    """The bytes of a compressed stream up to where it is damaged, and then the error in `damage`."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.damage: Exception | None = None
+
+    def read(self, size: int) -> bytes:
+        """Returns what can be had at once, at most `size` bytes; nothing at the end and behind damage."""
+        if self.damage is not None:
+            return b""
+        try:
+            # All that was asked for together would be lost with the damage in it.
+            return cast("io.BufferedReader", self._stream).read1(size)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            self.damage = error
+        except Exception as error:
+            if not type(error).__module__.startswith("zstandard"):  # its errors have no other parent
+                raise
+            self.damage = error
+        return b""
 
 
 def _cut_table(file: DataFile, place: int, first_number: int, shard_bytes: int) -> Iterator[Shard]:
@@ -226,7 +263,7 @@ def _cut_table(file: DataFile, place: int, first_number: int, shard_bytes: int) 
         raise InputError(f"{file.name} cannot be read further than row {row - 1:,}: {said}") from error
 
 
-def cut_lines(stream: IO[bytes], shard_bytes: int) -> Iterator[bytes]:
+def cut_lines(stream: IO[bytes] | _UpToDamage, shard_bytes: int) -> Iterator[bytes]:
     """Yields the bytes in pieces that end with the first line end after `shard_bytes`, however the stream is read."""
     held = bytearray()
     looked = 0
@@ -242,10 +279,12 @@ def cut_lines(stream: IO[bytes], shard_bytes: int) -> Iterator[bytes]:
 
 
 def _unreadable(file: DataFile, row: int, error: Any) -> InputError:
+    return InputError(f"{file.name} {_describe_damage(row, error)}")
+
+
+def _describe_damage(row: int, error: Any) -> str:
     said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return InputError(
-        f"{file.name} cannot be read further than row {row - 1:,}: {said}; mend the file or give it again"
-    )
+    return f"cannot be read further than row {row - 1:,}: {said}; mend the file or give it again"
 
 
 class ShardJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -296,6 +335,7 @@ def compress_shard(shard: Shard, job: ShardJob, keep: Keep | None = None) -> tup
     numbered = [
         RowMetrics(row=shard.first_row + at, metrics=one) for at, one in zip(taken, found, strict=True)
     ]
+    damage = [ShardBadRow(shard.first_row, shard.damage)] if shard.damage else []
     done = ShardResult(
         shard=shard.number,
         file=shard.file,
@@ -306,8 +346,9 @@ def compress_shard(shard: Shard, job: ShardJob, keep: Keep | None = None) -> tup
         crc=zlib.crc32(part),
         read_bytes=shard.read_bytes,
         totals=totals,
-        bad=tuple(
-            ShardBadRow(one.row, one.metrics.reason) for one in numbered if one.metrics.outcome in _UNREAD
+        bad=(
+            *(ShardBadRow(one.row, one.metrics.reason) for one in numbered if one.metrics.outcome in _UNREAD),
+            *damage,
         ),
         over=tuple(
             ShardBadRow(one.row, f"{one.metrics.tokens_after:,} tokens")
@@ -317,6 +358,7 @@ def compress_shard(shard: Shard, job: ShardJob, keep: Keep | None = None) -> tup
         rows=_ENCODER.encode_lines(numbered),
         samples=sampler.samples(_compressor(job.options).redactor) if sampler is not None else (),
         last_of=shard.last_of,
+        damage=shard.damage,
     )
     return done, part
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import random
 import re
+import zlib
 from pathlib import Path
 
 import msgspec
@@ -110,3 +113,26 @@ def test_what_an_unfinished_run_left_is_no_data(folder):
     parts.mkdir()
     (parts / "journal.jsonl").write_bytes(b"{}\n")
     assert done("../data", "out").files == ("in.jsonl",)
+
+
+@pytest.mark.parametrize("share", [0.35, 0.7, 1.0])
+def test_a_gzipped_file_that_breaks_off_gives_all_rows_before_the_damage(tmp_path, share):
+    rng = random.Random(7)
+    turns = [
+        [{"from": "human", "value": rng.randbytes(400).hex()}, {"from": "gpt", "value": "ok"}]
+        for _ in range(300)
+    ]
+    lines = [json.dumps({"conversations": one}).encode() + b"\n" for one in turns]
+    source, target = tmp_path / "in.jsonl.gz", tmp_path / "out.jsonl"
+    whole = gzip.compress(b"".join(lines))
+    source.write_bytes(whole[: round(share * len(whole)) - 5])
+    finished = done(source, target)
+    given = target.read_bytes()
+    count = given.count(b"\n")
+    readable = zlib.decompressobj(31).decompress(source.read_bytes())
+    assert count == readable.count(b"\n") > 300 * share - 20
+    assert finished.totals.rows == count
+    assert finished.damaged == (source.name,)
+    assert [one.row for one in finished.bad] == [count + 1]
+    assert f"cannot be read further than row {count:,}: " in finished.bad[0].reason
+    assert not list(tmp_path.glob("*.parts"))
