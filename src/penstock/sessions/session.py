@@ -23,12 +23,19 @@ from penstock.conversation.handles import HandleKind, name_message, parse_handle
 from penstock.conversation.view import ViewMessage
 from penstock.conversation.wire import parse_json
 from penstock.engine.attempt import WriterMemory
-from penstock.engine.compress import CompressRequest, compress_list, new_notebook, run_sync, summarise_list
+from penstock.engine.compress import (
+    CompressRequest,
+    compress_list,
+    new_notebook,
+    read_settings,
+    run_sync,
+    summarise_list,
+)
 from penstock.engine.learned import notes_for
 from penstock.engine.registry import session_compactors
 from penstock.engine.summariser import summariser_of
 from penstock.engine.threads import in_thread
-from penstock.errors import UnknownHandle
+from penstock.errors import SettingsError, UnknownHandle
 from penstock.measure.usage import Usage, normalise_usage
 from penstock.measure.weigh import weigh
 from penstock.planning.receipt import NOTHING_TO_DO
@@ -47,7 +54,7 @@ from penstock.sessions.quality import measure_qualities, read_receipt
 from penstock.sessions.results import READ_FILE, ResultKeeper
 from penstock.sessions.retention import honour_retention
 from penstock.sessions.stored_view import ViewBase, read_standing
-from penstock.settings import Settings
+from penstock.stores.store import Store
 from penstock.stores.values import BRANCH, COMPRESSION, SUBAGENT, NewCompaction, NewSession
 
 if TYPE_CHECKING:
@@ -60,7 +67,7 @@ if TYPE_CHECKING:
     from penstock.planning.receipt import Receipt
     from penstock.recall.history import Finding, History
     from penstock.sessions.completing import CompletedDraft
-    from penstock.stores.store import Store
+    from penstock.settings import Settings
     from penstock.stores.values import LogEntry, SessionRow, UsageRow
     from penstock.writing.notebook import Notebook
 
@@ -79,9 +86,11 @@ class Session:
     both. `listed_window`: the window that the provider's list of models states for it.
     """
 
-    def __init__(self, store: Store, row: SessionRow, settings: Settings | None = None) -> None:
+    def __init__(
+        self, store: Store, row: SessionRow, settings: Settings | Mapping[str, Any] | None = None
+    ) -> None:
         self.store = store
-        self.settings = settings or Settings()
+        self.settings = read_settings(settings)
         self.endpoint = ""
         self.listed_window: int | None = None
         self.tool_limits: dict[str, int | None] = {READ_FILE: None}
@@ -102,19 +111,21 @@ class Session:
         model: str = "",
         dialect: str = "chat",
         title: str = "",
-        settings: Settings | None = None,
+        settings: Settings | Mapping[str, Any] | None = None,
     ) -> Self:
         """Returns a new conversation. First deletes from the store what is due by `store.retention_days` of the settings."""
         dialect_named(dialect)
-        honour_retention(store, settings or Settings(), time.time())
+        honour_retention(_require_store(store), read_settings(settings), time.time())
         new = NewSession(id=_new_id(), at=time.time(), dialect=dialect, model=model, title=title)
         return cls(store, store.create(new), settings)
 
     @classmethod
-    def resume(cls, store: Store, session_id: str, settings: Settings | None = None) -> Self:
+    def resume(
+        cls, store: Store, session_id: str, settings: Settings | Mapping[str, Any] | None = None
+    ) -> Self:
         """Returns the conversation of a session, at its tip. Raises UnknownSession, also where it was due for deletion."""
-        honour_retention(store, settings or Settings(), time.time())
-        return cls(store, store.tip(session_id), settings)
+        honour_retention(_require_store(store), read_settings(settings), time.time())
+        return cls(store, store.tip(str(session_id)), settings)
 
     @property
     def id(self) -> str:
@@ -575,6 +586,13 @@ class Session:
         if not entries:
             raise UnknownHandle(f"the content of {handle} is not in the store any more: run penstock doctor")
         return entries[0]
+
+
+def _require_store(store: Any) -> Store:
+    """Returns the store. Raises SettingsError for what is none, as the address of one."""
+    if not isinstance(store, Store):
+        raise SettingsError(f"store is a {type(store).__name__}; open one first, with penstock.open_store(…)")
+    return store
 
 
 def _new_id() -> str:

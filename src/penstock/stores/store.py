@@ -5,12 +5,12 @@ Calls are synchronous and each is one transaction, durable when it returns. Asyn
 
 from __future__ import annotations
 
-import logging
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+from penstock._log import log
 from penstock.config import data_folder
 from penstock.errors import SettingsError, StoreError, StoreUnavailable
 from penstock.recall.ranking import Wish
@@ -71,7 +71,6 @@ if TYPE_CHECKING:
 __all__ = ["Store", "open_store"]
 
 
-_log = logging.getLogger("penstock")
 _FILE = "sqlite:///"
 _MUCH = 8_000  # passages: the room that they had is worth having back at once
 
@@ -395,7 +394,7 @@ class Store:
                 pass
             self._database.scrub()
         except StoreError as error:
-            _log.warning("what was deleted has not left the files of the store yet: %s", error)
+            log.warning("what was deleted has not left the files of the store yet: %s", error)
 
     def _purge_one(self) -> bool:
         with self._database.writing() as do:
@@ -428,6 +427,11 @@ def open_store(url: str | None = None, *, wait_seconds: float = 10.0) -> Store:
     `wait_seconds` is how long the lock of another process is waited for. Raises SettingsError for an address
     that is none of these, StoreError for a store that cannot be opened.
     """
+    given: Any = url
+    if given is not None and not isinstance(given, str):
+        raise SettingsError(
+            f"the address of a store is a text, not a {type(given).__name__}; for a file use {_FILE}FILE"
+        )
     if url is None:
         return _sqlite(data_folder() / "sessions.db", wait_seconds)
     if url == "memory:":

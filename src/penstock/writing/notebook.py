@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from penstock.conversation.dialects import detect
 from penstock.conversation.handles import number_messages
 from penstock.conversation.message import Message, Summary
 from penstock.conversation.opening import OpenedList, holds_handoff, open_list
+from penstock.conversation.wire import to_plain
 from penstock.errors import InputError
 from penstock.measure.weigh import weigh
 from penstock.writing.reading import Index, Reader, Reading
@@ -100,21 +102,23 @@ class Notebook:
 
     def open(
         self,
-        wires: Sequence[Any],
-        dialect: Dialect,
+        given: Sequence[Any],
+        dialect: Dialect | None = None,
         origins: Sequence[bytes] | None = None,
         numbers: Sequence[int] | None = None,
     ) -> Opened:
         """Returns the conversation as a transcript.
 
-        Only what was not seen before is decoded, weighed and read.
+        Only what was not seen before is decoded, weighed and read. Without a dialect it is the one that the messages fit.
 
-        `origins` are the exact bytes of the wires, where they came as bytes. `numbers` are those of the
+        `origins` are the exact bytes of the messages, where they came as bytes. `numbers` are those of the
         messages, 0 for a handoff, where the caller knows them; else they are counted, from what the marks of
         handoffs say. Raises InputError with the number of the message that cannot be read.
         """
-        messages = self._decode(wires, dialect)
-        came = list(wires) if origins is None else [msgspec.Raw(origin) for origin in origins]
+        wires, same = self._read_objects(given)
+        dialect = dialect or detect(wires)
+        messages = self._decode(wires, dialect, same)
+        came = list(given) if origins is None else [msgspec.Raw(origin) for origin in origins]
         opened = open_list(
             messages,
             wires,
@@ -146,21 +150,40 @@ class Notebook:
         weights = weigh([messages[index] for index in removed], self.tokenizer) if removed else ()
         return Opened(transcript, came, opened, dict(zip(removed, weights, strict=True)))
 
-    def weigh(self, wires: Sequence[Any], dialect: Dialect) -> list[int]:
+    def weigh(self, given: Sequence[Any], dialect: Dialect | None = None) -> list[int]:
         """Returns the tokens of each message, without planning anything.
 
         Only what was not seen before is weighed.
         """
-        messages = self._decode(wires, dialect)
+        wires, same = self._read_objects(given)
+        dialect = dialect or detect(wires)
+        messages = self._decode(wires, dialect, same)
         return [known.tokens for known in self._learn(messages, messages)]
 
-    def _decode(self, wires: Sequence[Any], dialect: Dialect) -> list[Message]:
+    def _read_objects(self, given: Sequence[Any]) -> tuple[Sequence[Any], int]:
+        """Returns each message as a JSON object, an SDK's as that SDK would send it, and how many are as in the last list.
+
+        What is equal to the last list is JSON: only the rest is looked through.
+        """
+        same = self._seen.equal_until(given)
+        fresh = given[same:]
+        try:
+            read = [to_plain(one) for one in fresh]
+        except RecursionError:
+            return given, same  # decoding says which message it is
+        if all(map(is_, read, fresh)):
+            return given, same
+        wires = [*given[:same], *read]
+        return wires, self._seen.equal_until(wires)
+
+    def _decode(self, wires: Sequence[Any], dialect: Dialect, same: int) -> list[Message]:
         """Returns each wire object as a message that does not hold it.
 
-        What is equal to the last list is not decoded.
+        The first `same` ones are equal to those of the last list: in the same dialect, they are not decoded again.
         """
-        seen = self._seen if self._seen.dialect is dialect else _Seen(dialect, [], [], [], [])
-        same = seen.equal_until(wires)
+        seen = self._seen
+        if seen.dialect is not dialect:
+            seen, same = _Seen(dialect, [], [], [], []), 0
         copies, messages = seen.copies[:same], seen.messages[:same]
         mixed = [place for place in seen.mixed if place < same]
         merged = [place for place in seen.merged if place < same]
