@@ -67,10 +67,15 @@ def test_objects_compress_as_their_dicts_do_and_kept_ones_are_those_given(dialec
         return
     assert to_plain(result.messages) == expected.messages
     assert [v.fate for v in result.verdicts] == [v.fate for v in expected.verdicts]
-    given_ids = {id(one) for one in objects}
-    for ours, plain in zip(result.messages, expected.messages, strict=True):
+    assert result.sources == expected.sources
+    for ours, plain, source in zip(result.messages, expected.messages, result.sources, strict=True):
         kept = any(plain is wire for wire in wires)
-        assert (id(ours) in given_ids) == kept
+        assert kept == (source is not None and ours is objects[source])
+        assert kept == (source is not None and plain is wires[source])
+    shown = [source for source in result.sources if source is not None]
+    assert shown == sorted(set(shown))
+    stays = {verdict.position for verdict in result.verdicts if verdict.fate in ("kept", "elided")}
+    assert set(shown) == stays
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

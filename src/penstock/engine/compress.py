@@ -27,6 +27,7 @@ from penstock.conversation.dialects import dialect_named
 from penstock.conversation.dialects.base import require_list
 from penstock.conversation.handles import HandleKind, name_message, parse_handle
 from penstock.conversation.rules import is_reasoning_item
+from penstock.conversation.view import Handoff, is_merged
 from penstock.conversation.wire import json_text, to_plain
 from penstock.engine.attempt import Conversation, WriterMemory, WritingJob
 from penstock.engine.summariser import summariser_of
@@ -375,7 +376,8 @@ class Compressed:
     """A compacted conversation.
 
     `messages` has the dialect and shape of the input; what was kept is the caller's own objects. `receipt`
-    says what was done, `verdicts` what became of each message and why.
+    says what was done, `sources` where each message of the result came from, `verdicts` what became of each message of
+    the input and why.
     """
 
     __slots__ = (
@@ -423,7 +425,7 @@ class Compressed:
             Verdict(index, 0, Fate.REPAIRED, f"left out by repair: {reason}", self._removed_tokens[index], 0)
             for index, reason in self._opened.removed.items()
         ]
-        for place, (one, source) in enumerate(zip(judged, self.sources, strict=True)):
+        for place, (one, source) in enumerate(zip(judged, self.read_sources, strict=True)):
             if source is not None:
                 reason = f"{one.reason}; repaired first" if place in changed else one.reason
                 told.append(msgspec.structs.replace(one, position=source, reason=reason))
@@ -448,8 +450,23 @@ class Compressed:
         return self._transcript
 
     @property
-    def sources(self) -> Sequence[int | None]:
-        """The index in what was given of each message of the opened list; None for one that was not given."""
+    def sources(self) -> tuple[int | None, ...]:
+        """The index in what was given of each message of `messages`; None for a handoff and for what repair put in.
+
+        A message that was shortened, or has a handoff in front of its text, has the index of the one it was made of:
+        where `messages[i]` is that very object, it was kept.
+        """
+        if self._plan is None:
+            return tuple(self.read_sources)
+        return tuple(
+            None if isinstance(piece, Handoff) else self.read_sources[piece.position]
+            for piece in self._plan.pieces
+            if not is_merged(piece)
+        )
+
+    @property
+    def read_sources(self) -> Sequence[int | None]:
+        """The index in what was given of each message of `read`; None for one that was not given."""
         return self._opened.sources
 
     @property

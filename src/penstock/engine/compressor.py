@@ -39,7 +39,7 @@ from penstock.providers.connect import connect
 from penstock.providers.presets import PRESETS
 from penstock.recall.semantic import embedder_for
 from penstock.recall.tools import EXPAND, limit_answer, tool_schemas
-from penstock.stores.store import Store
+from penstock.stores.store import require_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from penstock.measure.windows import Window
     from penstock.planning.receipt import Receipt
     from penstock.settings import Settings
+    from penstock.stores.store import Store
     from penstock.writing.notebook import Notebook
 
 __all__ = ["ContextCompressor"]
@@ -547,8 +548,8 @@ def _require_kinds(model: Any, on_notice: Any, store: Any, reserved_output_token
         raise SettingsError(f"model is {model!r}; give the name of a model as a text")
     if on_notice is not None and not callable(on_notice):
         raise SettingsError(f"on_notice is a {type(on_notice).__name__}; give a function that takes a Notice")
-    if store is not None and not isinstance(store, Store):
-        raise SettingsError(f"store is a {type(store).__name__}; open one first, with penstock.open_store(…)")
+    if store is not None:
+        require_store(store)
     if not isinstance(reserved_output_tokens, int) or reserved_output_tokens < 0:
         raise SettingsError(
             f"reserved_output_tokens is {reserved_output_tokens!r}; give a whole number of tokens, at least 0"

@@ -70,7 +70,7 @@ class Recollection:
         if result.plan is None:
             return
         read, times = result.read, dict(enumerate(self._came))
-        for (number, message), source in zip(read, result.sources, strict=True):
+        for (number, message), source in zip(read, result.read_sources, strict=True):
             self._history.add(number, message, None if source is None else times.get(source))
         self._compactions += 1
         for piece in result.plan.pieces:

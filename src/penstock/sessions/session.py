@@ -1,4 +1,4 @@
-"""A conversation in a store: append, view, compact, undo, pin, search.
+"""A conversation in a store: append, view, compact, rewind, undo, pin, search.
 
     store = penstock.open_store("sqlite:///work.db")
     session = penstock.Session.create(store, model="gpt-4.1")
@@ -8,8 +8,8 @@
     session.search("the port of the staging database")
     session.original("m14")
 
-The log only grows. A compaction is one more record: it is made of the view, and committed only if no other process has
-committed one meanwhile. Messages that arrive while it is made stand behind it.
+The log only grows. A compaction is one more record, and so is a rewind: both can be undone. It is made of the view, and
+committed only if no other process has committed one meanwhile. Messages that arrive while it is made stand behind it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.handles import HandleKind, name_message, parse_handle, parse_message_handle
-from penstock.conversation.view import ViewMessage
+from penstock.conversation.view import Compaction, ViewMessage
 from penstock.conversation.wire import parse_json
 from penstock.engine.attempt import WriterMemory
 from penstock.engine.compress import (
@@ -53,8 +53,9 @@ from penstock.sessions.previews import scale_limits
 from penstock.sessions.quality import measure_qualities, read_receipt
 from penstock.sessions.results import READ_FILE, ResultKeeper
 from penstock.sessions.retention import honour_retention
-from penstock.sessions.stored_view import ViewBase, read_standing
-from penstock.stores.store import Store
+from penstock.sessions.rewinding import REWOUND, rewind_view
+from penstock.sessions.stored_view import ViewBase, read_standing, read_view
+from penstock.stores.store import require_store
 from penstock.stores.values import BRANCH, COMPRESSION, SUBAGENT, NewCompaction, NewSession
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ if TYPE_CHECKING:
     from penstock.recall.history import Finding, History
     from penstock.sessions.completing import CompletedDraft
     from penstock.settings import Settings
-    from penstock.stores.values import LogEntry, SessionRow, UsageRow
+    from penstock.stores.store import Store
+    from penstock.stores.values import LogEntry, NewFact, SessionRow, UsageRow
     from penstock.writing.notebook import Notebook
 
 __all__ = ["Session", "ViewBase"]
@@ -115,7 +117,7 @@ class Session:
     ) -> Self:
         """Returns a new conversation. First deletes from the store what is due by `store.retention_days` of the settings."""
         dialect_named(dialect)
-        honour_retention(_require_store(store), read_settings(settings), time.time())
+        honour_retention(require_store(store), read_settings(settings), time.time())
         new = NewSession(id=_new_id(), at=time.time(), dialect=dialect, model=model, title=title)
         return cls(store, store.create(new), settings)
 
@@ -124,7 +126,7 @@ class Session:
         cls, store: Store, session_id: str, settings: Settings | Mapping[str, Any] | None = None
     ) -> Self:
         """Returns the conversation of a session, at its tip. Raises UnknownSession, also where it was due for deletion."""
-        honour_retention(_require_store(store), read_settings(settings), time.time())
+        honour_retention(require_store(store), read_settings(settings), time.time())
         return cls(store, store.tip(str(session_id)), settings)
 
     @property
@@ -338,7 +340,18 @@ class Session:
 
     def commit_draft(self, draft: CompactionDraft, decision: Mapping[str, Any] | None = None) -> None:
         """Commits a draft, as `commit` does."""
-        over = draft.base.newest
+        receipt = {**draft.receipt, **({"decision": dict(decision)} if decision else {})}
+        self._record(draft.base, draft.compaction, receipt, draft.facts)
+
+    def _record(
+        self,
+        base: ViewBase,
+        compaction: Compaction,
+        receipt: Mapping[str, Any],
+        facts: Sequence[NewFact] = (),
+    ) -> None:
+        """Writes a record over the view that it was made of, and goes on in the session that it opens."""
+        over = base.newest
         new = NewSession(
             id=_new_id(),
             at=time.time(),
@@ -350,19 +363,49 @@ class Session:
         row = self.store.commit(
             self.id,
             NewCompaction(
-                compaction=draft.compaction,
+                compaction=compaction,
                 over=over.key if over is not None else 0,
-                receipt={**draft.receipt, **({"decision": dict(decision)} if decision else {})},
+                receipt=receipt,
                 session=new,
                 key=new.id,
-                facts=draft.facts,
+                facts=facts,
             ),
         )
         self._row = self.store.session(row.session)
         self._meter.forget_report()
 
+    def rewind(self, n: int = 1) -> list[Any]:
+        """Takes the last `n` messages out of the view; returns them, in their order, or all where there are fewer.
+
+        The log keeps them, and `undo` brings them back. Where the newest compaction summarised some of them, the view is
+        again the one that it had before. A call whose result is taken out stands at the end of the view, open. Raises
+        StoreConflict where another process has compacted the view meanwhile.
+        """
+        count: Any = n
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise SettingsError(f"n is {count!r}; give the number of messages to take back, at least 1")
+        base = self.standing()
+        records = [row.compaction for row in self.store.compactions(self.id)]
+        rewound = rewind_view(records, base.tip.length, count)
+        if not rewound.gone:
+            return []
+        compaction = Compaction(base.tip.id, base.tip.length, rewound.pieces)
+        after = read_view(self.store, self._row, compaction, base.tip.length)
+        receipt = {
+            REWOUND: len(rewound.gone),
+            "tokens_before": self.weigh(base.view.wires),
+            "tokens_after": self.weigh(after.wires),
+        }
+        gone = [parse_json(entry.raw) for entry in self.store.read(self.id, rewound.gone)]
+        self._record(base, compaction, receipt)
+        return gone
+
+    def clear(self) -> None:
+        """Empties the view: the next message is the first that a model is sent. The log keeps all, and `undo` brings it back."""
+        self.rewind(max(1, len(self)))
+
     def undo(self) -> bool:
-        """Takes the newest compaction back; returns False where there is none."""
+        """Takes the newest compaction, rewind or clearing back; returns False where there is none."""
         self._meter.forget_report()
         return self.store.undo(self.id, time.time()) is not None
 
@@ -586,13 +629,6 @@ class Session:
         if not entries:
             raise UnknownHandle(f"the content of {handle} is not in the store any more: run penstock doctor")
         return entries[0]
-
-
-def _require_store(store: Any) -> Store:
-    """Returns the store. Raises SettingsError for what is none, as the address of one."""
-    if not isinstance(store, Store):
-        raise SettingsError(f"store is a {type(store).__name__}; open one first, with penstock.open_store(…)")
-    return store
 
 
 def _new_id() -> str:

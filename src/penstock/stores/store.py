@@ -68,7 +68,7 @@ if TYPE_CHECKING:
         UsageRow,
     )
 
-__all__ = ["Store", "open_store"]
+__all__ = ["Store", "open_store", "require_store"]
 
 
 _FILE = "sqlite:///"
@@ -445,6 +445,13 @@ def open_store(url: str | None = None, *, wait_seconds: float = 10.0) -> Store:
     if not {":", "@"} & set(url) and {"/", "."} & set(url):  # a path; an address may hold a password
         raise SettingsError(f"{url!r} is not the address of a store; for a file use {_FILE}{quote(url)}")
     raise SettingsError("this is not the address of a store; use sqlite:///FILE, postgresql://… or memory:")
+
+
+def require_store(store: Any) -> Store:
+    """Returns the store. Raises SettingsError for what is none, such as the address of one."""
+    if not hasattr(store, "log_tip"):
+        raise SettingsError(f"store is a {type(store).__name__}; open one first, with penstock.open_store(…)")
+    return store  # type: ignore[no-any-return]  # anything that does what a store does
 
 
 def _sqlite(path: Path | None, wait_seconds: float) -> Store:
