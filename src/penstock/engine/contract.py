@@ -5,7 +5,7 @@ Lists are lists of OpenAI-format dicts, or of an SDK's objects that stand for th
 An engine needs four members. All that a host does around a compaction is the same for every engine: it is decided on,
 committed to the session's log, opens a continuation session, is counted, can be undone and survives a restart. Optional
 members let an engine say more: that it may work in the background, how much it keeps, that it watches the pressure itself.
-The contract takes what the newest hosts pass; a host leaves out what an engine's method does not take.
+Hosts pass what an engine's method takes, and leave out the rest.
 """
 
 from __future__ import annotations
@@ -96,13 +96,11 @@ class ContextEngine(ABC):
         messages: Sequence[Any],
         current_tokens: int | None = None,
         focus_topic: str | None = None,
-        force: bool = False,
-        memory_context: str = "",
     ) -> list[Any]:
         """Returns a smaller list, or the same messages where there is nothing to do.
 
-        `force` where a person asks for it: what holds the engine back does not count. `memory_context` is what the host's
-        memory knows, for the prompt of a summary. An engine may leave out the last two: a host passes what it takes.
+        The newest hosts pass two more, by name, to an engine whose method takes them: `force` where a person asks for it, so
+        that what holds the engine back does not count, and `memory_context`, what the host's memory knows.
         """
 
     def should_compress_preflight(self, messages: Sequence[Any]) -> bool:

@@ -544,7 +544,7 @@ class Session:
 
     def record_usage(
         self,
-        usage: Usage | Mapping[str, Any],
+        usage: Any,
         counted_tokens: int = 0,
         *,
         model: str = "",
@@ -552,7 +552,7 @@ class Session:
     ) -> UsageRow:
         """Books what a request used and cost, and learns from it how the provider counts; returns what was booked.
 
-        `usage` is what the provider reported, in any shape. `counted_tokens` is what `count` gave for that request, where
+        `usage` is what the provider reported, in any shape, as a dict or as its SDK's object. `counted_tokens` is what `count` gave for that request, where
         it was one of the present view. `model` is the one that answered, where it is not the session's.
         """
         reported = usage if isinstance(usage, Usage) else normalise_usage(usage)
