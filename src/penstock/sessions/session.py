@@ -534,7 +534,7 @@ class Session:
 
     def weigh(self, messages: Sequence[Any]) -> int:
         """Returns the tokens of messages as we count them."""
-        decoded = decode_all(dialect_named(self._row.dialect), messages)
+        decoded = decode_all(dialect_named(self._row.dialect), read_given(messages))
         return sum(weigh(decoded, self._notebook.tokenizer))
 
     def weigh_outside(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
