@@ -15,7 +15,6 @@ from penstock.conversation.message import Role
 from penstock.conversation.rules import legal_cuts
 from penstock.conversation.view import Compaction, Handoff, Kept, Rewritten
 from penstock.conversation.wire import parse_json
-from penstock.sessions.rewinding import told_positions
 from penstock.writing.transcript import Cuts
 
 if TYPE_CHECKING:
@@ -39,11 +38,8 @@ def bring_back_pinned(
     compaction: Compaction | None, pins: Collection[int], store: Store, session: SessionRow
 ) -> Compaction | None:
     """Returns the compaction that the next one is made of: pinned messages that it shortened or summarised are whole in it."""
-    if compaction is None:
-        return None
-    told = told_positions(compaction)  # what was rewound is not in it, and does not come back
-    missing = [one for one in sorted(pins) if one in told and not stands_whole(compaction, one)]
-    if not missing:
+    missing = [position for position in sorted(pins) if not stands_whole(compaction, position)]
+    if compaction is None or not missing:
         return compaction
     pieces = [
         Kept(piece.position) if isinstance(piece, Rewritten) and piece.position in missing else piece

@@ -7,7 +7,7 @@ taken out, its handoff cannot stay; the newest earlier one whose handoff tells n
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.conversation.view import Compaction, Piece
+    from penstock.stores.store import Store
 
-__all__ = ["REWOUND", "Rewound", "rewind_view", "told_positions"]
+__all__ = ["REWOUND", "Rewound", "describe_rewind", "rewind_view", "standing_pins"]
 
 REWOUND = "rewound"  # in a receipt: how many messages the record took out; no compaction has it
+GONE = "gone"  # beside it: where they stand in the log, as [first, end] of each stretch
 
 
 class Rewound(NamedTuple):
@@ -37,7 +39,7 @@ def rewind_view(records: Sequence[Compaction], length: int, count: int) -> Rewou
     `records` are those that hold, the oldest first. Messages that a handoff stands for count, too.
     """
     newest = records[-1] if records else None
-    told = [] if newest is None else sorted(told_positions(newest))
+    told = [] if newest is None else sorted(_told_positions(newest))
     told += range(0 if newest is None else newest.length, length)
     split = max(0, len(told) - count)
     left = set(told[:split])
@@ -48,7 +50,27 @@ def rewind_view(records: Sequence[Compaction], length: int, count: int) -> Rewou
     return Rewound(tuple(pieces) if left else (), told[split:])
 
 
-def told_positions(compaction: Compaction) -> set[int]:
+def describe_rewind(rewound: Rewound) -> dict[str, Any]:
+    """Returns what the receipt of a rewind says: how many messages it took out, and which."""
+    stretches: list[list[int]] = []
+    for position in rewound.gone:
+        if stretches and stretches[-1][1] == position:
+            stretches[-1][1] += 1
+        else:
+            stretches.append([position, position + 1])
+    return {REWOUND: len(rewound.gone), GONE: stretches}
+
+
+def standing_pins(store: Store, session_id: str) -> frozenset[int]:
+    """Returns the positions of pinned messages, without those that were rewound: they stay away until that is undone."""
+    receipts = (row.receipt for row in store.compactions(session_id) if REWOUND in row.receipt)
+    gone = {
+        place for receipt in receipts for first, end in receipt.get(GONE, ()) for place in range(first, end)
+    }
+    return store.pins(session_id) - gone
+
+
+def _told_positions(compaction: Compaction) -> set[int]:
     """Returns the positions of all messages that the view of a compaction holds, shortens or summarises."""
     standing = {piece.position for piece in compaction.pieces if not isinstance(piece, Handoff)}
     return standing | _summarised(compaction)

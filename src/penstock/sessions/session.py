@@ -53,7 +53,7 @@ from penstock.sessions.previews import scale_limits
 from penstock.sessions.quality import measure_qualities, read_receipt
 from penstock.sessions.results import READ_FILE, ResultKeeper
 from penstock.sessions.retention import honour_retention
-from penstock.sessions.rewinding import REWOUND, rewind_view
+from penstock.sessions.rewinding import describe_rewind, rewind_view, standing_pins
 from penstock.sessions.stored_view import ViewBase, read_standing, read_view
 from penstock.stores.store import require_store
 from penstock.stores.values import BRANCH, COMPRESSION, SUBAGENT, NewCompaction, NewSession
@@ -275,7 +275,7 @@ class Session:
             dialect=self._row.dialect,
             settings=self.settings,
             recall_tool=self.recall_tool,
-            pins=frozenset(position + 1 for position in self.store.pins(self.id)),
+            pins=frozenset(position + 1 for position in standing_pins(self.store, self.id)),
             numbers=standing.view.numbers,
             memory=WriterMemory(
                 notes_for(self.store, self.id, self._notebook.redactor.redact), self._meter.learned
@@ -392,7 +392,7 @@ class Session:
         compaction = Compaction(base.tip.id, base.tip.length, rewound.pieces)
         after = read_view(self.store, self._row, compaction, base.tip.length)
         receipt = {
-            REWOUND: len(rewound.gone),
+            **describe_rewind(rewound),
             "tokens_before": self.weigh(base.view.wires),
             "tokens_after": self.weigh(after.wires),
         }

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -189,9 +192,13 @@ def test_usage_may_be_an_object_of_an_sdk():
     assert engine.last_total_tokens == 1_050
 
 
-def test_nothing_is_printed_unasked(capfd):
-    engine = ContextCompressor(16_000, model="nobody-knows-it")
-    engine.update_from_response({"prompt_tokens": 15_900, "completion_tokens": 1})
-    ContextCompressor(model="nobody-knows-it")
-    assert logging.getLogger("penstock").handlers
-    assert capfd.readouterr() == ("", "")
+@pytest.mark.outside
+def test_nothing_is_printed_unasked():
+    code = (
+        "from penstock.engine.compressor import ContextCompressor\n"
+        "engine = ContextCompressor(model='nobody-knows-it')\n"
+        "engine.update_from_response({'prompt_tokens': 127_900, 'completion_tokens': 1})\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(Path(penstock.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"", b"")
