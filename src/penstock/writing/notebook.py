@@ -65,6 +65,14 @@ class _Seen(NamedTuple):
             return 0
 
 
+class _ReadList(NamedTuple):
+    """A list as JSON objects: how many of them are as in the last one, and our copies of the others."""
+
+    wires: Sequence[Any]
+    same: int
+    copies: list[Any]
+
+
 class Opened(msgspec.Struct, frozen=True, eq=False):
     """A conversation ready for planning, what it came as, and what had to be mended in it."""
 
@@ -115,9 +123,10 @@ class Notebook:
         messages, 0 for a handoff, where the caller knows them; else they are counted, from what the marks of
         handoffs say. Raises InputError with the number of the message that cannot be read.
         """
-        wires, same = self._read_objects(given)
+        read = self._read_objects(given)
+        wires = read.wires
         dialect = dialect or detect(wires)
-        messages = self._decode(wires, dialect, same)
+        messages = self._decode(read, dialect)
         came = list(given) if origins is None else [msgspec.Raw(origin) for origin in origins]
         opened = open_list(
             messages,
@@ -155,42 +164,49 @@ class Notebook:
 
         Only what was not seen before is weighed.
         """
-        wires, same = self._read_objects(given)
-        dialect = dialect or detect(wires)
-        messages = self._decode(wires, dialect, same)
+        read = self._read_objects(given)
+        messages = self._decode(read, dialect or detect(read.wires))
         return [known.tokens for known in self._learn(messages, messages)]
 
-    def _read_objects(self, given: Sequence[Any]) -> tuple[Sequence[Any], int]:
-        """Returns each message as a JSON object, an SDK's as that SDK would send it, and how many are as in the last list.
+    def _read_objects(self, given: Sequence[Any]) -> _ReadList:
+        """Returns each message as a JSON object, an SDK's as that SDK would send it.
 
-        What is equal to the last list is JSON: only the rest is looked through.
+        What is equal to the last list is JSON: only the rest is looked through, in the one walk that copies it.
         """
-        same = self._seen.equal_until(given)
-        fresh = given[same:]
-        try:
-            read = [to_plain(one) for one in fresh]
-        except RecursionError:
-            return given, same  # decoding says which message it is
-        if all(map(is_, read, fresh)):
-            return given, same
-        wires = [*given[:same], *read]
-        return wires, self._seen.equal_until(wires)
+        start = self._seen.equal_until(given)
+        copies: list[Any] = []
+        read: dict[int, Any] = {}
+        for place in range(start, len(given)):
+            found: list[Any] = []
+            try:
+                copies.append(_copy_json(given[place], found))
+            except RecursionError:
+                raise InputError(
+                    "the message is nested too deeply", position=f"message {place + 1}"
+                ) from None
+            if found:
+                read[place] = copies[-1]
+        if not read:
+            return _ReadList(given, start, copies)
+        wires = [read.get(place, one) for place, one in enumerate(given)]
+        same = self._seen.equal_until(wires)
+        return _ReadList(wires, same, copies[same - start :])
 
-    def _decode(self, wires: Sequence[Any], dialect: Dialect, same: int) -> list[Message]:
+    def _decode(self, read_list: _ReadList, dialect: Dialect) -> list[Message]:
         """Returns each wire object as a message that does not hold it.
 
-        The first `same` ones are equal to those of the last list: in the same dialect, they are not decoded again.
+        Those that are equal to the last list's are not decoded again, where that was of the same dialect.
         """
-        seen = self._seen
+        seen, (wires, same, fresh) = self._seen, read_list
         if seen.dialect is not dialect:
+            fresh = [*seen.copies[:same], *fresh]
             seen, same = _Seen(dialect, [], [], [], []), 0
         copies, messages = seen.copies[:same], seen.messages[:same]
         mixed = [place for place in seen.mixed if place < same]
         merged = [place for place in seen.merged if place < same]
-        for place in range(same, len(wires)):
+        for place, copy in enumerate(fresh, start=same):
             try:
                 read = dialect.decode(wires[place])
-                copy = _copy_json(wires[place])
             except InputError as error:
                 raise type(error)(str(error), position=f"message {place + 1}") from None
             except RecursionError:
@@ -279,10 +295,15 @@ def _holds_only_texts(node: Any) -> bool:
     return node is None or type(node) is str
 
 
-def _copy_json(node: Any) -> Any:
-    """Returns a copy that the caller cannot change."""
+def _copy_json(node: Any, found: list[Any]) -> Any:
+    """Returns a copy that the caller cannot change. Objects of an SDK in it become JSON, and are put into `found`."""
     if isinstance(node, dict):
-        return {key: value if type(value) is str else _copy_json(value) for key, value in node.items()}
+        return {key: value if type(value) is str else _copy_json(value, found) for key, value in node.items()}
     if isinstance(node, list):
-        return [_copy_json(value) for value in node]
-    return node
+        return [_copy_json(value, found) for value in node]
+    if node is None or isinstance(node, (str, int, float)):
+        return node
+    plain = to_plain(node)
+    if plain is not node:
+        found.append(node)
+    return plain
