@@ -88,13 +88,13 @@ def test_it_is_no_compaction_in_any_account(session):
 
 def test_a_compaction_that_was_prepared_before_is_late(session):
     session.append(long_conversation(30))
-    base = session.standing()
+    base = session.workings.standing()
     from penstock.engine.compress import compress
 
     result = compress(base.view.wires, target_tokens=3_000)
     session.rewind(1)
     with pytest.raises(StoreConflict):
-        session.commit(base, result)
+        session.workings.commit(base, result)
 
 
 def test_a_branch_begins_with_the_rewound_view(session):
