@@ -33,6 +33,7 @@ from penstock.stores.values import COMPRESSION, NewCompaction, NewSession
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from penstock.conversation.view import Compaction
     from penstock.engine.compress import Compressed
     from penstock.errors import ErrorClass
     from penstock.measure.windows import Window
@@ -173,7 +174,18 @@ class Workings:
 
     def commit_draft(self, draft: CompactionDraft, decision: Mapping[str, Any] | None = None) -> None:
         """Commits a draft, as `commit` does."""
-        over = draft.base.newest
+        receipt = {**draft.receipt, **({"decision": dict(decision)} if decision else {})}
+        self.record(draft.base, draft.compaction, receipt, draft.facts)
+
+    def record(
+        self,
+        base: ViewBase,
+        compaction: Compaction,
+        receipt: Mapping[str, Any],
+        facts: Sequence[NewFact] = (),
+    ) -> None:
+        """Writes a record over the view that it was made of, and goes on in the session that it opens."""
+        over = base.newest
         new = NewSession(
             id=new_session_id(),
             at=time.time(),
@@ -185,12 +197,12 @@ class Workings:
         row = self.store.commit(
             self.row.id,
             NewCompaction(
-                compaction=draft.compaction,
+                compaction=compaction,
                 over=over.key if over is not None else 0,
-                receipt={**draft.receipt, **({"decision": dict(decision)} if decision else {})},
+                receipt=receipt,
                 session=new,
                 key=new.id,
-                facts=draft.facts,
+                facts=facts,
             ),
         )
         self.row = self.store.session(row.session)
@@ -211,7 +223,7 @@ class Workings:
 
     def weigh(self, messages: Sequence[Any]) -> int:
         """Returns the tokens of messages as we count them."""
-        decoded = decode_all(dialect_named(self.row.dialect), messages)
+        decoded = decode_all(dialect_named(self.row.dialect), read_given(messages))
         return sum(weigh(decoded, self.notebook.tokenizer))
 
     def weigh_outside(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
