@@ -22,7 +22,7 @@ import msgspec
 from penstock.context.compactions import complete_compaction, make_compaction, note_lacking
 from penstock.context.engine_adapter import EngineAdapter
 from penstock.context.events import Compacted, Compacting, Noticed, Recovering
-from penstock.context.recovery import GiveUp, LowerCap, next_step
+from penstock.context.recovery import GiveUp, LowerCap, Shrink, next_step
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.speakers import people_in
 from penstock.conversation.wire import parse_json
@@ -31,7 +31,7 @@ from penstock.engine.contract import CompactionWish
 from penstock.engine.registry import compacts_stored_sessions
 from penstock.engine.threads import in_thread
 from penstock.errors import EngineFailure, PenstockError, ProviderError, StoreConflict, TargetTooSmall
-from penstock.planning.policy import Compact, Guard, Policy, Trigger, Wait
+from penstock.planning.policy import WAYS_OUT, Compact, Guard, Policy, Trigger, Wait
 from penstock.planning.pressure import Pressure
 from penstock.planning.receipt import NOTHING_TO_DO
 from penstock.providers.address import read_address
@@ -292,19 +292,42 @@ class Context:
             self._tell(Recovering(kind, f"asking for at most {step.max_output_tokens:,} tokens of answer"))
             session.learn_output_cap(error.failure)
             return step.max_output_tokens
+        # Windows and refusals are in the provider's tokens, plans in ours.
+        scale = step.sent_tokens / max(1, self.counted)
         if session.learn_window(error.failure):
             self.fit_window(session.window.tokens)
             self.weigh(beside())
-        target = max(1, step.target_tokens - self.outside_tokens)
-        self._tell(Recovering(kind, f"compacting to {step.target_tokens:,} tokens, then asking again"))
-        try:
-            done = await self.compact(step.reason, refused.tokens, CompactionWish(target_tokens=target))
-        except TargetTooSmall as small:
-            raise self._too_large(error, small.parts, beside()) from error
-        if done is None and self.tokens() >= refused.tokens:  # the same request would be refused again
-            raise self._too_large(error, {}, beside())
+        await self._shrink(error, step, refused, scale, beside)
         self.weigh(beside())
         return refused.max_output_tokens
+
+    async def _shrink(
+        self,
+        error: ProviderError,
+        step: Shrink,
+        refused: RefusedRequest,
+        scale: float,
+        beside: Callable[[], Beside],
+    ) -> None:
+        """Compacts what was refused. `scale` is how many tokens the provider counts for each of ours in it.
+
+        Raises ProviderError where nothing can be made smaller.
+        """
+        kind, outside = str(error.failure.kind), int(self.outside_tokens * scale)
+        sizes = step.aim(self.policy.budgets.target_tokens(0) + outside)
+        self._tell(Recovering(kind, f"compacting to {sizes[0]:,} tokens, then asking again"))
+        most = max(1, int(step.most_tokens / scale))
+        done, parts = None, {}
+        for size in sizes:
+            target = max(1, int(size / scale) - self.outside_tokens)
+            wish = CompactionWish(target_tokens=target, most_request_tokens=most)
+            try:
+                done = await self.compact(step.reason, refused.tokens, wish)
+                break
+            except TargetTooSmall as small:
+                parts = small.parts
+        if done is None and (parts or self.tokens() >= refused.tokens):  # it would be refused again
+            raise self._too_large(error, parts, beside()) from error
 
     def _too_large(self, error: ProviderError, parts: Mapping[str, int], beside: Beside) -> ProviderError:
         """Returns the error for a request that cannot be made smaller: which part of it takes how many tokens."""
@@ -313,7 +336,7 @@ class Context:
             "tools": self.session.weigh_outside(tools=beside.tools),
         }
         listed = ", ".join(f"{name} {tokens:,}" for name, tokens in {**outside, **parts}.items() if tokens)
-        text = f"{str(error).rstrip('.')}; no more of the request can give way: it has {listed} tokens"
+        text = f"{str(error).rstrip('.')}; no more of the request can give way: it has {listed} tokens; {WAYS_OUT}"
         return ProviderError(text, failure=error.failure, requests=error.requests)
 
     # Deciding.
@@ -336,7 +359,8 @@ class Context:
     def _wish_for(self, decision: Compact) -> CompactionWish:
         if decision.trigger is Trigger.ECONOMY:
             return CompactionWish(
-                target_tokens=self._kept_where_it_pays(), may_call_model=decision.may_call_model
+                target_tokens=self.session.count_reported(self._kept_where_it_pays() or 0) or None,
+                may_call_model=decision.may_call_model,
             )
         return CompactionWish(may_call_model=decision.may_call_model)
 
@@ -344,7 +368,8 @@ class Context:
         kept = self._kept_where_it_pays()
         if self.bookkeeper is None or kept is None:
             return None
-        return self.bookkeeper.weigh(tokens, self.outside_tokens, kept)
+        static = tokens * self.outside_tokens // max(1, self.counted)  # in the provider's tokens, as the rest
+        return self.bookkeeper.weigh(tokens, static, kept)
 
     def _kept_where_it_pays(self) -> int | None:
         """Tokens that a compaction made for the price leaves: fewer than at the threshold of a large window."""
@@ -495,7 +520,7 @@ class Context:
             return len(self.session) == made.log_length
         later = self._logged_since(made.log_length)
         counted = made.view_tokens + self._weigh(later) + self.outside_tokens
-        return counted < _FITS * self.engine.threshold_tokens
+        return counted < _FITS * self.session.count_reported(self.engine.threshold_tokens)
 
     def _logged_since(self, length: int) -> list[ViewMessage]:
         """Returns the messages of the view that were logged since the log was so long."""

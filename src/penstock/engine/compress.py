@@ -99,6 +99,8 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
     memory: WriterMemory = WriterMemory()
     recall_tool: str | None = None
     """The tool by which the agent reads originals, where it has one."""
+    most_request_tokens: int | None = None
+    """The most that a request for a summary may take, where that is less than the window of the model that writes it."""
     make_writer: MakeWriter = ExtractiveWriter
     """Makes the writer of the handoff."""
     importance: Importance | None = None
@@ -326,7 +328,11 @@ def _make_job(first: FirstPass, plan: Plan, request: CompressRequest, prose_toke
     )
     reusable = not opened.repairs and request.settings.model.cache_ttl != "off"
     return WritingJob(
-        maker.make(prose_tokens), maker.trim, conversation if reusable else None, request.memory
+        maker.make(prose_tokens),
+        maker.trim,
+        conversation if reusable else None,
+        request.memory,
+        request.most_request_tokens,
     )
 
 

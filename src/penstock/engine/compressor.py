@@ -107,6 +107,7 @@ class ContextCompressor(ContextEngine):
         self._recollection = self._new_recollection() if recall_tools else None
         self._store = store
         self._learned = None if store is None else Learned(store)
+        self._own_calibration = Calibration()  # of this model, where no store keeps it
         self._endpoint = ""
         self._notes: PartNotes | None = None
         self._observed = (0, 0)  # of the last response: what was counted, and what was reported
@@ -196,7 +197,11 @@ class ContextCompressor(ContextEngine):
         own words.
         """
         self.pins = set(wish.pins)
-        request = msgspec.structs.replace(self._request(wish.focus, wish.target_tokens), numbers=numbers)
+        request = msgspec.structs.replace(
+            self._request(wish.focus, wish.target_tokens),
+            numbers=numbers,
+            most_request_tokens=wish.most_request_tokens,
+        )
         writer = self._writer(may_call_model=wish.may_call_model)
         if writer is None:
             return self._remember(await in_thread(self._extractive, messages, request))
@@ -209,13 +214,16 @@ class ContextCompressor(ContextEngine):
 
     def on_compaction(self, receipt: Receipt, current_tokens: int | None = None) -> None:
         """Counts it, and rests where compactions save too little. `current_tokens` is what the request took before."""
-        outside = max(0, (current_tokens or receipt.tokens_before) - receipt.tokens_before)
+        # What the receipt says is counted by us, what the request takes is counted by the provider.
+        scale = self._calibration().estimate
+        before, after = scale(receipt.tokens_before), scale(receipt.tokens_after)
+        outside = max(0, (current_tokens or before) - before)
         effective = receipt.outcome != NOTHING_TO_DO and worth_it(
             receipt.tokens_before, receipt.tokens_after, forced=False
         )
-        compressible = max(0, receipt.tokens_before - self._policy.budgets.tail_tokens)
+        compressible = max(0, before - self._policy.budgets.tail_tokens)
         self._thrash = self._thrash.after_pass(effective=effective, compressible_tokens=compressible)
-        self._passed_at, self._compressible = receipt.tokens_before + outside, compressible
+        self._passed_at, self._compressible = before + outside, compressible
         if reason := self._thrash.reason(compressible):
             limit = self._policy.budgets.threshold_tokens
             self._on_notice(
@@ -223,7 +231,7 @@ class ContextCompressor(ContextEngine):
             )
         if receipt.outcome != NOTHING_TO_DO:
             self.compression_count += 1
-            self.last_prompt_tokens = receipt.tokens_after + outside
+            self.last_prompt_tokens = after + outside
             self._running = RunningEstimate(receipt.tokens_after).report(self.last_prompt_tokens)
             self._observed = (0, 0)
             self._pressure, notices = self._pressure.observe_compaction(self.last_prompt_tokens)
@@ -308,6 +316,8 @@ class ContextCompressor(ContextEngine):
         Where the call says how the model is reached (`provider`, `base_url` or `api_key`), it is the session's own
         model, which `auxiliary.mode` may let write summaries.
         """
+        if (model, base_url) != (self._model, self._endpoint):
+            self._own_calibration = Calibration()
         if tokenizer_for(model).name != self._notebook.tokenizer.name:
             self._model = model
             self._notebook = self._new_notebook()
@@ -358,7 +368,7 @@ class ContextCompressor(ContextEngine):
     def _request(self, focus: str | None, target: int | None) -> CompressRequest:
         return CompressRequest(
             target_tokens=target,
-            context_length=self._policy.budgets.window_tokens,
+            context_length=max(1, self._calibration().count(self._policy.budgets.window_tokens)),
             model=self._model,
             focus=focus,
             settings=self.settings,
@@ -369,7 +379,7 @@ class ContextCompressor(ContextEngine):
 
     def _calibration(self) -> Calibration:
         if self._learned is None or not self._model:
-            return Calibration()
+            return self._own_calibration
         return self._learned.calibration(self._model, self._endpoint)
 
     def _learn(self, reported: int) -> None:
@@ -377,8 +387,12 @@ class ContextCompressor(ContextEngine):
         counted, before = self._observed
         now = self._running.counted_tokens
         self._observed = (now, reported)
-        if self._learned is not None and self._model and counted and before:
+        if not counted or not before:
+            return
+        if self._learned is not None and self._model:
             self._learned.observe(self._model, self._endpoint, now - counted, reported - before)
+        else:
+            self._own_calibration = self._own_calibration.observe(now - counted, reported - before)
 
     def _keep_notes_of(self, session_id: str) -> None:
         if self._store is not None:

@@ -35,6 +35,8 @@ class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of messages that stay whole."""
     may_call_model: bool = True
     """False where no model may be asked: there is no time for it, or it would cost more than it saves."""
+    most_request_tokens: int | None = None
+    """The most that a request for a summary may take, as we count: the provider has refused a larger one."""
 
     @property
     def is_plain(self) -> bool:

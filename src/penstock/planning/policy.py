@@ -18,6 +18,7 @@ from penstock.settings import CompressionSettings  # noqa: TC001 - a struct's fi
 
 __all__ = [
     "BY_HAND",
+    "WAYS_OUT",
     "Budgets",
     "Compact",
     "Decision",
@@ -41,6 +42,9 @@ INEFFECTIVE_PASSES = 2
 BACKGROUND_SHARE = 0.85
 """Of the threshold: from here on a compaction is prepared beside the work."""
 BY_HAND = "asked for by hand"
+WAYS_OUT = (
+    "compact by hand (/compress), begin anew (/new), or choose a model with a larger window (/model NAME)"
+)
 _BANDS = ((10_000, 0.20), (30_001, 0.15), (100_001, 0.10))
 _LAST_BAND = 0.05
 
@@ -291,7 +295,7 @@ class Policy(msgspec.Struct, frozen=True):
         most = self.settings.max_attempts
         if attempt > most:
             return Wait(
-                reason=f"the request is still too large after {most} attempts (compression.max_attempts)"
+                reason=f"the request is still too large after {most} attempts (compression.max_attempts): {WAYS_OUT}"
             )
         reason = f"the provider refused the request as too large (attempt {attempt} of {most})"
         return Compact(trigger=Trigger.OVERFLOW, forced=True, reason=reason)

@@ -254,7 +254,7 @@ class Session:
         standing = await in_thread(self.standing, with_pins=True)
         request = CompressRequest(
             target_tokens=target_tokens,
-            context_length=context_length or self.window.tokens,
+            context_length=context_length or max(1, self.count_reported(self.window.tokens)),
             model=self._row.model or None,
             tools=tools,
             system=system,
@@ -470,6 +470,10 @@ class Session:
     def expected(self, counted_tokens: int) -> int:
         """Returns the tokens that the provider would report for a request of the view that we count so many in."""
         return self._require_meter().estimate(counted_tokens)
+
+    def count_reported(self, reported_tokens: int) -> int:
+        """Returns what we count in a prompt that the provider reports as so many tokens: windows are in its tokens."""
+        return self._require_meter().count(reported_tokens)
 
     def count(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
         """Returns the tokens of that request as we count them.
