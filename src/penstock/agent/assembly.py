@@ -19,7 +19,7 @@ from penstock.config import command_environment, data_folder, read_named_variabl
 from penstock.context.live import Context, tidy
 from penstock.engine.auxiliary import summariser_for
 from penstock.engine.registry import blame_engine, engine_named
-from penstock.errors import EngineFailure, UnknownHandle
+from penstock.errors import EngineFailure, TargetTooSmall, UnknownHandle
 from penstock.loop.agent import Agent, Equipment, TurnLimits
 from penstock.loop.approvals import Approvals, read_rule
 from penstock.loop.asking import adopt_model
@@ -91,7 +91,7 @@ def make_agent(
     if session_id is not None:
         try:
             tidy(session, engine)
-        except EngineFailure as error:
+        except (EngineFailure, TargetTooSmall) as error:
             place.tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
     with blame_engine(engine.name):
         engine.on_session_start(session.id, model=model.name)

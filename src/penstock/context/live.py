@@ -58,6 +58,7 @@ __all__ = ["Beside", "Context", "RefusedRequest", "tidy"]
 
 _KEPT_TOKENS = 30_000  # of a compaction that pays; keeping less saves more than a better moment does
 _FITS = 0.9  # of the threshold: where what was prepared and what came since take more, all of it is compacted anew
+_ROOMY = 0.6  # of the threshold: where the target cannot be met, this leaves room for some turns
 _REST = 1.1  # times the size at which an engine failed or found nothing to do: then it is asked again
 _LEAST_BY_HAND = 1_000  # tokens: nobody gains from making less of it
 _TRUNCATED = 0.6  # of what we expect: a provider that reports less has cut the prompt without saying so
@@ -235,12 +236,12 @@ class Context:
         try:
             decision = self._decide(tokens, weighed)
             if isinstance(decision, Compact):
-                made = await self.compact(decision.reason, tokens, self._wish_for(decision), weighed)
+                made = await self._compact_as_decided(decision, tokens, weighed)
                 if made is None and not self.engine.watches_pressure:
                     self._rests_below = int(tokens * _REST)
             elif self._may_prepare(tokens):
                 self._prepare()
-        except EngineFailure as error:
+        except (EngineFailure, TargetTooSmall) as error:
             self._rests_below = int(tokens * _REST)
             self._tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
         if self.bookkeeper is not None:
@@ -320,7 +321,7 @@ class Context:
         done, parts = None, {}
         for size in sizes:
             target = max(1, int(size / scale) - self.outside_tokens)
-            wish = CompactionWish(target_tokens=target, most_request_tokens=most)
+            wish = CompactionWish(target_tokens=target, most_request_tokens=most, trigger=Trigger.OVERFLOW)
             try:
                 done = await self.compact(step.reason, refused.tokens, wish)
                 break
@@ -361,8 +362,9 @@ class Context:
             return CompactionWish(
                 target_tokens=self.session.count_reported(self._kept_where_it_pays() or 0) or None,
                 may_call_model=decision.may_call_model,
+                trigger=decision.trigger,
             )
-        return CompactionWish(may_call_model=decision.may_call_model)
+        return CompactionWish(may_call_model=decision.may_call_model, trigger=decision.trigger)
 
     def _weigh_prices(self, tokens: int) -> Weighed | None:
         kept = self._kept_where_it_pays()
@@ -377,6 +379,32 @@ class Context:
         return None if kept is None else min(_KEPT_TOKENS, kept)
 
     # Compacting.
+
+    async def _compact_as_decided(
+        self, decision: Compact, tokens: int, weighed: Weighed | None
+    ) -> PreparedCompaction | None:
+        """Compacts as the policy says. Where its target cannot be met, what takes the request below the threshold will do.
+
+        Pins, or a last request, may be larger than the target and still leave room in the window.
+        """
+        wish = self._wish_for(decision)
+        try:
+            made = await self.compact(decision.reason, tokens, wish, weighed)
+        except TargetTooSmall:
+            if decision.trigger is Trigger.ECONOMY:
+                return None
+        else:
+            if made is not None or decision.trigger is not Trigger.EMERGENCY:
+                return made
+        try:
+            return await self.compact(decision.reason, tokens, self._widen(wish, _ROOMY), weighed)
+        except TargetTooSmall:
+            return await self.compact(decision.reason, tokens, self._widen(wish, _FITS), weighed)
+
+    def _widen(self, wish: CompactionWish, share: float) -> CompactionWish:
+        """Returns the wish for a request of that share of the threshold."""
+        below = self.session.count_reported(int(share * self.engine.threshold_tokens)) - self.outside_tokens
+        return msgspec.structs.replace(wish, target_tokens=max(1, below))
 
     async def compact(
         self,
@@ -480,18 +508,20 @@ class Context:
         self._prepared = asyncio.ensure_future(self._make_beside(self.tokens()))
 
     async def _make_beside(self, tokens: int) -> PreparedCompaction:
-        return await note_lacking(await self._make(CompactionWish(), tokens))
+        return await note_lacking(await self._make(CompactionWish(trigger=Trigger.BACKGROUND), tokens))
 
     async def _take_prepared(self, reason: str, wish: CompactionWish, tokens: int) -> PreparedCompaction:
         """Returns the compaction that was prepared, where it is what is wanted now; else one that is made now."""
         prepared = self._prepared
         self._prepared = None
-        if prepared is not None and wish.is_plain and not prepared.cancelled():
+        usable = prepared is not None and wish.is_plain and not prepared.cancelled()
+        # In an emergency nobody waits for a model that may be writing.
+        if prepared is not None and usable and (prepared.done() or wish.may_call_model):
             if not prepared.done():
                 self._tell(Compacting(reason))
             try:
                 made = await prepared
-                if self._still_fits(made):
+                if self._still_fits(made) and (made.draft is not None or not wish.trigger.forces):
                     return await self._complete(made)
             except PenstockError as error:
                 self._tell(Noticed("warn", f"what was being prepared failed and is made anew: {error}"))
@@ -615,16 +645,19 @@ def tidy(
     if compacts_stored_sessions(session.settings.context.engine):
         receipt = session.compact().receipt
     elif engine is not None:
-        receipt = run_sync(_compact_stored(session, engine, tokens, decision.reason))
+        receipt = run_sync(_compact_stored(session, engine, tokens, decision.reason, decision.trigger))
     else:
         return None
     return None if receipt.outcome == NOTHING_TO_DO else receipt
 
 
-async def _compact_stored(session: Session, engine: ContextEngine, tokens: int, reason: str) -> Receipt:
+async def _compact_stored(
+    session: Session, engine: ContextEngine, tokens: int, reason: str, trigger: Trigger
+) -> Receipt:
     """Compacts and commits, with any engine and without a live context."""
     adapter = EngineAdapter(engine, session.row.dialect)
-    made = await make_compaction(session, adapter, CompactionWish(may_call_model=False), tokens)
+    wish = CompactionWish(may_call_model=False, trigger=trigger)
+    made = await make_compaction(session, adapter, wish, tokens)
     if made.draft is not None:
         session.commit_draft(made.draft, {"reason": reason})
     adapter.settle(made.receipt, tokens)

@@ -23,7 +23,7 @@ from penstock.measure.calibration import Calibration
 from penstock.measure.running import RunningEstimate
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.usage import normalise_usage
-from penstock.planning.policy import Compact, Guard, Policy, Thrash, worth_it
+from penstock.planning.policy import Compact, Guard, Policy, Thrash, Trigger, worth_it
 from penstock.planning.pressure import Level, Notice, Pressure
 from penstock.planning.receipt import NOTHING_TO_DO
 from penstock.providers.connect import ConnectOptions, connect
@@ -183,7 +183,11 @@ class ContextCompressor(ContextEngine):
         target_tokens: int | None = None,
     ) -> Compressed:
         """Compresses for later: nothing counts as done before `on_compaction`."""
-        request, writer = self._request(focus_topic, target_tokens), self._writer(may_call_model=True)
+        asked_for = focus_topic is not None or target_tokens is not None
+        occasion = Trigger.MANUAL if asked_for else Trigger.PREFLIGHT
+        trigger = Trigger.EMERGENCY if self._in_emergency() else occasion
+        request = msgspec.structs.replace(self._request(focus_topic, target_tokens), trigger=trigger)
+        writer = self._writer(may_call_model=True)
         if writer is None:
             return self._remember(self._extractive(messages, request))
         return self._remember(run_sync(self._write_with_model(messages, request, writer)))
@@ -200,6 +204,7 @@ class ContextCompressor(ContextEngine):
         request = msgspec.structs.replace(
             self._request(wish.focus, wish.target_tokens),
             numbers=numbers,
+            trigger=wish.trigger,
             most_request_tokens=wish.most_request_tokens,
         )
         writer = self._writer(may_call_model=wish.may_call_model)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.planning.policy import Trigger
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -37,6 +39,8 @@ class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
     """False where no model may be asked: there is no time for it, or it would cost more than it saves."""
     most_request_tokens: int | None = None
     """The most that a request for a summary may take, as we count: the provider has refused a larger one."""
+    trigger: Trigger = Trigger.MANUAL
+    """The occasion: a refused request or an emergency is worth any saving; at the threshold a few messages ask no model."""
 
     @property
     def is_plain(self) -> bool:

@@ -78,6 +78,7 @@ class Goal(msgspec.Struct, frozen=True):
     window_tokens: int
     outside_tokens: int = 0
     forced: bool = False
+    """True where any saving is worth it."""
 
 
 class CompactionOrder(msgspec.Struct, frozen=True, kw_only=True, eq=False):

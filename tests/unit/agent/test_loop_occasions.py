@@ -1,0 +1,146 @@
+"""What a compaction may do depends on its occasion: the threshold, an emergency, pins that leave little room."""
+
+from __future__ import annotations
+
+import pytest
+from agent_talk import TALK, agent_of, run
+
+from penstock.engine.compressor import ContextCompressor
+from penstock.loop.events import Compacted, Noticed
+from penstock.planning.policy import Trigger, refuse_model
+from penstock.settings import CompressionSettings
+from penstock.testing import Reply, ScriptedModel
+
+WINDOW = 16_000
+HANDOFF = "## Goal\nTo speak of the harbour and its cranes."
+
+
+class Talking:
+    """Answers people, and writes handoffs where it is asked for one."""
+
+    def __init__(self):
+        self.handoffs = 0
+
+    def __call__(self, request):
+        if "handoff" in str(request.messages[-1]["content"]):
+            self.handoffs += 1
+            return Reply(text=HANDOFF)
+        return Reply(text="an answer, " * 60)
+
+
+@pytest.fixture
+def script():
+    return Talking()
+
+
+@pytest.fixture
+def talk(script, store, tmp_path):
+    values = {"model.context_length": WINDOW}
+    return agent_of(script, store, tmp_path, values=values, name="unheard-of", window_tokens=WINDOW)
+
+
+def compacted(events):
+    return [event for event in events if isinstance(event, Compacted)]
+
+
+def test_so_few_messages_at_the_threshold_ask_no_model_and_it_is_said(script, store, tmp_path):
+    values = {"model.context_length": WINDOW, "compression.protect_first_n": 2}
+    agent, _, events = agent_of(script, store, tmp_path, values=values, name="unheard-of")
+    assert run(agent, "hello").reason == "done"
+    agent.context.append([{"role": "user", "content": TALK * 1_580}])
+    agent.context.append([{"role": "assistant", "content": "I see."}])
+    assert agent.context.tokens() < 0.95 * WINDOW
+    assert run(agent, "go on").reason == "done"
+    (made,) = compacted(events)
+    assert script.handoffs == 0
+    assert made.receipt.reason == "5 messages are too few to summarise (from 6 on a model is asked)"
+
+
+def test_enough_messages_at_the_threshold_ask_the_model(script, talk):
+    agent, _, events = talk
+    while not compacted(events):
+        assert run(agent, TALK * 100).reason == "done"
+    assert script.handoffs
+    assert compacted(events)[0].receipt.model == "unheard-of"
+
+
+@pytest.mark.parametrize("messages", range(10))
+@pytest.mark.parametrize("head", [0, 3, 5])
+def test_only_at_the_threshold_does_the_number_of_messages_count(messages, head):
+    settings = CompressionSettings(protect_first_n=head)
+    silent = {trigger for trigger in Trigger if refuse_model(trigger, settings, messages)}
+    few = messages < head + 3 + 1
+    assert silent == ({Trigger.PREFLIGHT, Trigger.RESPONSE, Trigger.BACKGROUND} if few else set())
+
+
+def test_a_library_host_gets_the_same():
+    model = ScriptedModel([HANDOFF], repeat_last=True)
+    engine = ContextCompressor(8_000, summariser=model, protect_first_n=1)
+    messages = [
+        {"role": "user", "content": "Look at the harbour."},
+        {"role": "assistant", "content": f"{TALK * 700}."},
+        {"role": "user", "content": "And at the cranes."},
+        {"role": "assistant", "content": f"{TALK * 50}."},
+    ]
+    few = engine.compact(messages)
+    assert few.receipt.outcome == "compacted"
+    assert "too few to summarise" in few.receipt.reason
+    assert not model.received
+
+
+def test_what_fills_the_window_at_once_is_compacted_without_a_model(script, talk):
+    agent, _, events = talk
+    for _ in range(8):
+        assert run(agent, TALK * 60).reason == "done"
+    calls = script.handoffs
+    agent.context.append([{"role": "user", "content": TALK * 1_200}])
+    agent.context.append([{"role": "assistant", "content": "I see."}])
+    assert agent.context.tokens() >= 0.95 * WINDOW
+    assert run(agent, "go on").reason == "done"
+    made = compacted(events)[-1]
+    assert script.handoffs == calls
+    assert "tokens of the window are used" in made.reason
+    assert agent.context.tokens() < 0.6 * WINDOW
+
+
+def test_in_an_emergency_a_small_saving_is_worth_it():
+    messages = [
+        {"role": role, "content": f"{number}: {TALK * 6}"}
+        for number in range(30)
+        for role in ("user", "assistant")
+    ]
+    tokens = ContextCompressor().estimate(messages)
+    window = int(tokens * 0.94 / 0.305)  # whose target is a little less than the conversation
+    calm, pressed = ContextCompressor(window), ContextCompressor(window)
+    pressed.update_from_response({"prompt_tokens": window})
+    refused = calm.compact(messages).receipt
+    assert (refused.outcome, "less than a tenth saved" in refused.reason) == ("nothing_to_do", True)
+    made = pressed.compact(messages).receipt
+    assert made.outcome == "compacted"
+    assert 0.9 * tokens < made.tokens_after < tokens
+
+
+@pytest.mark.parametrize("pinned", [0.45, 0.7])
+def test_pins_that_are_larger_than_the_target_do_not_end_the_conversation(script, talk, pinned):
+    agent, _, events = talk
+    for _ in range(3):
+        assert run(agent, "hello").reason == "done"
+    assert run(agent, TALK * int(pinned * WINDOW / 8)).reason == "done"
+    agent.session.pin("m7")
+    for number in range(40):
+        assert run(agent, f"question {number}: {TALK * 30}").reason == "done"
+    made = compacted(events)
+    assert 1 <= len(made) <= 12
+    assert any(message["content"].startswith(TALK) for message in agent.context.view)
+
+
+def test_what_no_compaction_can_relieve_is_said_and_the_conversation_goes_on(script, talk):
+    agent, _, events = talk
+    for _ in range(3):
+        assert run(agent, "hello").reason == "done"
+    agent.context.append([{"role": "user", "content": TALK * 1_540}])
+    agent.context.append([{"role": "assistant", "content": "I see."}])
+    agent.session.pin("m7")
+    assert run(agent, "go on").reason == "done"
+    (said,) = [event.text for event in events if isinstance(event, Noticed) and "goes on" in event.text]
+    assert "pinned messages" in said
