@@ -16,6 +16,7 @@ from penstock.agent.tools.search_files import SearchFiles
 from penstock.agent.tools.terminal import Terminal
 from penstock.agent.tools.write_file import WriteFile
 from penstock.config import command_environment, data_folder, read_named_variables
+from penstock.context.events import tell_notice
 from penstock.context.live import Context, tidy
 from penstock.engine.auxiliary import summariser_for
 from penstock.engine.registry import blame_engine, engine_named
@@ -129,7 +130,7 @@ def _engine(session: Session, model: StreamingModel, place: AgentPlace, provider
         context_length=window,
         model=model.name,
         summariser=summariser_for(settings, model, window),
-        on_notice=lambda notice: place.tell(Noticed(str(notice.level), notice.text)),
+        on_notice=lambda notice: tell_notice(notice, place.tell),
         recall_tools=True,
         store=place.store,
     )

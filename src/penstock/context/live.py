@@ -21,7 +21,7 @@ import msgspec
 
 from penstock.context.compactions import complete_compaction, make_compaction, note_lacking
 from penstock.context.engine_adapter import EngineAdapter
-from penstock.context.events import Compacted, Compacting, Noticed, Recovering
+from penstock.context.events import Compacted, Compacting, Noticed, Recovering, tell_notice
 from penstock.context.recovery import GiveUp, LowerCap, Shrink, next_step
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.speakers import people_in
@@ -428,7 +428,7 @@ class Context:
         self._leave_to_memory(made.draft.facts)
         try:
             why = weighed.to_dict() if weighed is not None else {"reason": reason}
-            self.session.commit_draft(made.draft, why)
+            self.session.commit_draft(made.draft, why, wish.trigger)
         except StoreConflict:  # another process was quicker: its compaction is the view now
             self.session.refresh()
             self._load()
@@ -605,7 +605,7 @@ class Context:
 
     def _say(self, notices: Sequence[Notice]) -> None:
         for notice in notices:
-            self._tell(Noticed(str(notice.level), notice.text))
+            tell_notice(notice, self._tell)
 
 
 async def _end(prepared: asyncio.Task[PreparedCompaction]) -> None:
@@ -643,7 +643,7 @@ def tidy(
     if not isinstance(decision, Compact):
         return None
     if compacts_stored_sessions(session.settings.context.engine):
-        receipt = session.compact().receipt
+        receipt = session.compact(trigger=decision.trigger).receipt
     elif engine is not None:
         receipt = run_sync(_compact_stored(session, engine, tokens, decision.reason, decision.trigger))
     else:
@@ -659,7 +659,7 @@ async def _compact_stored(
     wish = CompactionWish(may_call_model=False, trigger=trigger)
     made = await make_compaction(session, adapter, wish, tokens)
     if made.draft is not None:
-        session.commit_draft(made.draft, {"reason": reason})
+        session.commit_draft(made.draft, {"reason": reason}, trigger)
     adapter.settle(made.receipt, tokens)
     return made.receipt
 

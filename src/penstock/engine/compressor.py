@@ -25,7 +25,7 @@ from penstock.measure.tokens import tokenizer_for
 from penstock.measure.usage import normalise_usage
 from penstock.planning.policy import Compact, Guard, Policy, Thrash, Trigger, worth_it
 from penstock.planning.pressure import Level, Notice, Pressure
-from penstock.planning.receipt import NOTHING_TO_DO
+from penstock.planning.receipt import NOTHING_TO_DO, describe_compaction
 from penstock.providers.connect import ConnectOptions, connect
 from penstock.recall.semantic import embedder_for
 from penstock.recall.tools import EXPAND, limit_answer, tool_schemas
@@ -171,8 +171,11 @@ class ContextCompressor(ContextEngine):
         target_tokens: int | None = None,
     ) -> Compressed:
         """Compresses, and says what was done. `current_tokens` is what the whole request takes, where known."""
-        result = self.prepare(messages, focus_topic, target_tokens=target_tokens)
+        trigger = self._find_trigger(focus_topic, target_tokens)
+        result = self._prepare(messages, focus_topic, target_tokens, trigger)
         self.on_compaction(result.receipt, current_tokens)
+        if result.plan is not None:
+            _log.info("%s", describe_compaction(trigger, result.receipt, result.plan.pieces))
         return result
 
     def prepare(
@@ -183,10 +186,19 @@ class ContextCompressor(ContextEngine):
         target_tokens: int | None = None,
     ) -> Compressed:
         """Compresses for later: nothing counts as done before `on_compaction`."""
-        asked_for = focus_topic is not None or target_tokens is not None
-        occasion = Trigger.MANUAL if asked_for else Trigger.PREFLIGHT
-        trigger = Trigger.EMERGENCY if self._in_emergency() else occasion
-        request = msgspec.structs.replace(self._request(focus_topic, target_tokens), trigger=trigger)
+        trigger = self._find_trigger(focus_topic, target_tokens)
+        return self._prepare(messages, focus_topic, target_tokens, trigger)
+
+    def _find_trigger(self, focus: str | None, target: int | None) -> Trigger:
+        """Returns the occasion on which a host that only has a list asks: by its wishes, and the size of the last request."""
+        if self._in_emergency():
+            return Trigger.EMERGENCY
+        return Trigger.PREFLIGHT if focus is None and target is None else Trigger.MANUAL
+
+    def _prepare(
+        self, messages: Sequence[dict[str, Any]], focus: str | None, target: int | None, trigger: Trigger
+    ) -> Compressed:
+        request = msgspec.structs.replace(self._request(focus, target), trigger=trigger)
         writer = self._writer(may_call_model=True)
         if writer is None:
             return self._remember(self._extractive(messages, request))

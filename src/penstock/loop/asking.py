@@ -14,6 +14,7 @@ from penstock.errors import PenstockError, ProviderError, SettingsError
 from penstock.loop.events import Asked, Noticed, Recovering, Said, Thought, Used
 from penstock.providers.cache_marks import caching_for, mark_cache
 from penstock.providers.exchange import Answered, Ask, Finish, ReasoningDelta, TextDelta
+from penstock.writing.handoff import SYSTEM_NOTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -85,7 +86,10 @@ class Asking:
 
     def beside(self) -> Beside:
         """Returns the system prompt and the tools of the next request."""
-        return Beside(self._prompt.current.text, self._offer())
+        text = self._prompt.current.text
+        if self._context.session.settings.compression.system_note and self._context.prefix_end is not None:
+            text = f"{text}\n\n{SYSTEM_NOTE}"  # from the first compaction on, which changes the prefix anyway
+        return Beside(text, self._offer())
 
     async def learn_window(self) -> None:
         """Asks the provider how large the model's window is, where that is not known. `ask` does so by itself."""

@@ -198,7 +198,10 @@ def _verdict(place: int, number: int, before: int, plan: Plan, rewritten: frozen
 def _reason(place: int, standing: KeptReasons, fate: Fate, grown: bool) -> str:
     if fate is Fate.ELIDED:
         if grown:
-            return "the handoff stands in front of it"
+            noted = place < standing.system_end
+            return (
+                "system prompt, with a note on compaction" if noted else "the handoff stands in front of it"
+            )
         if place == standing.request:
             return "the user's last request, shortened to fit"
         if place < standing.head_end:

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.conversation.view import Handoff
 from penstock.measure.wording import pluralise
 
-__all__ = ["ALL_STRUCK", "COMPACTED", "DEGRADED", "NOTHING_TO_DO", "LiveQuality", "Outcome", "Receipt"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.conversation.view import Piece
+
+__all__ = [
+    "ALL_STRUCK",
+    "COMPACTED",
+    "DEGRADED",
+    "NOTHING_TO_DO",
+    "LiveQuality",
+    "Outcome",
+    "Receipt",
+    "describe_compaction",
+]
 
 Outcome = str
 COMPACTED, NOTHING_TO_DO, DEGRADED = "compacted", "nothing_to_do", "degraded"
@@ -185,6 +200,20 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         if self.cost is not None:
             return f"${self.cost:.4f}"
         return f"cost unknown ({self.cost_note})" if self.cost_note else "no cost"
+
+
+def describe_compaction(trigger: str, receipt: Receipt, pieces: Sequence[Piece]) -> str:
+    """Returns one line for a log: why now, what became of the messages, and what it saved."""
+    first = next((at for at, piece in enumerate(pieces) if isinstance(piece, Handoff)), len(pieces))
+    handoffs = sum(isinstance(piece, Handoff) for piece in pieces)
+    tail = max(0, len(pieces) - first - handoffs)
+    by = f" by {receipt.model}" if receipt.model else ""
+    why = f"; {receipt.reason}" if receipt.reason else ""
+    return (
+        f"{receipt.outcome} ({trigger}): {receipt.messages_before:,} -> {pluralise(receipt.messages_after, 'message')}, "
+        f"{receipt.summarised:,} summarised{by}, {receipt.elided:,} elided, head {first:,}, tail {tail:,}, "
+        f"{receipt.tokens_before:,} -> {receipt.tokens_after:,} tokens in {receipt.seconds:.2f} s{why}"
+    )
 
 
 def _calls(count: int) -> str:

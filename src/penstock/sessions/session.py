@@ -14,6 +14,7 @@ committed one meanwhile. Messages that arrive while it is made stand behind it.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from typing import TYPE_CHECKING, Any, Self
@@ -31,7 +32,8 @@ from penstock.engine.threads import in_thread
 from penstock.errors import UnknownHandle
 from penstock.measure.usage import Usage, normalise_usage
 from penstock.measure.weigh import weigh
-from penstock.planning.receipt import NOTHING_TO_DO
+from penstock.planning.policy import Trigger
+from penstock.planning.receipt import NOTHING_TO_DO, describe_compaction
 from penstock.recall.ranking import Wish
 from penstock.recall.semantic import embedder_for
 from penstock.recall.tools import Budget, answer, tool_schemas
@@ -65,6 +67,8 @@ if TYPE_CHECKING:
     from penstock.writing.notebook import Notebook
 
 __all__ = ["Session", "ViewBase"]
+
+_log = logging.getLogger("penstock")
 
 
 class Session:
@@ -214,7 +218,7 @@ class Session:
         """
         return [message.raw for message in self.standing().view.mend()]
 
-    def compact(
+    def compact(  # noqa: PLR0913  # all by name
         self,
         *,
         target_tokens: int | None = None,
@@ -223,8 +227,9 @@ class Session:
         system: Any = None,
         focus: str | None = None,
         summariser: Any = None,
+        trigger: Trigger = Trigger.MANUAL,
     ) -> Compressed:
-        """Compacts the view and commits it. Nothing is committed where there is nothing to do.
+        """Compacts the view and commits it. Nothing is committed where there is nothing to do. `trigger` is the occasion.
 
         Raises what `penstock.compress` raises, and StoreConflict where another process has compacted the same view
         meanwhile: that compaction stands, and this one is discarded.
@@ -237,10 +242,11 @@ class Session:
                 system=system,
                 focus=focus,
                 summariser=summariser,
+                trigger=trigger,
             )
         )
 
-    async def acompact(
+    async def acompact(  # noqa: PLR0913  # all by name
         self,
         *,
         target_tokens: int | None = None,
@@ -249,6 +255,7 @@ class Session:
         system: Any = None,
         focus: str | None = None,
         summariser: Any = None,
+        trigger: Trigger = Trigger.MANUAL,
     ) -> Compressed:
         """As `compact`, without blocking the event loop. Where it is cancelled, nothing is committed."""
         standing = await in_thread(self.standing, with_pins=True)
@@ -259,6 +266,7 @@ class Session:
             tools=tools,
             system=system,
             focus=focus,
+            trigger=trigger,
             dialect=self._row.dialect,
             settings=self.settings,
             recall_tool=self.recall_tool,
@@ -270,7 +278,9 @@ class Session:
         )
         writer = None if summariser is None else summariser_of(summariser)
         result = await self._compact_list(standing.view.wires, request, writer)
-        await in_thread(self.commit, standing, result)
+        draft = await in_thread(self.draft, standing, result)
+        if draft is not None:
+            await in_thread(self.commit_draft, draft, None, trigger)
         return result
 
     async def _compact_list(
@@ -325,8 +335,13 @@ class Session:
         limits = CompletionLimits(target_tokens, self.weigh, book.tokenizer.count, book.redactor.redact)
         return complete_draft(draft, missed, self.store, self._row, limits)
 
-    def commit_draft(self, draft: CompactionDraft, decision: Mapping[str, Any] | None = None) -> None:
-        """Commits a draft, as `commit` does."""
+    def commit_draft(
+        self,
+        draft: CompactionDraft,
+        decision: Mapping[str, Any] | None = None,
+        trigger: Trigger = Trigger.MANUAL,
+    ) -> None:
+        """Commits a draft, as `commit` does; the log says what was done, and on which occasion."""
         over = draft.base.newest
         new = NewSession(
             id=_new_id(),
@@ -349,6 +364,8 @@ class Session:
         )
         self._row = self.store.session(row.session)
         self._meter.forget_report()
+        if (receipt := read_receipt(draft.receipt)) is not None:
+            _log.info("%s", describe_compaction(trigger, receipt, draft.compaction.pieces))
 
     def undo(self) -> bool:
         """Takes the newest compaction back; returns False where there is none."""

@@ -27,6 +27,7 @@ from penstock.trajectories.metrics import TrajectoryMetrics, TrajectoryOutcome
 from penstock.trajectories.options import MODEL_TIMEOUT_SECONDS, TrajectoryOptions, tokenizer_of
 from penstock.trajectories.summary import SummaryWriter
 from penstock.trajectories.turns import format_of, training_fields, turn_tokens, weigh_turns
+from penstock.writing.handoff import SYSTEM_NOTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,7 +50,6 @@ __all__ = [
 ]
 
 
-SYSTEM_NOTE = "Some earlier turns of this conversation may be replaced by a summary of them."
 _LEAST_SUMMARY = 64  # tokens: less says nothing
 _Row = TypeVar("_Row", bound="Mapping[str, Any]")
 

@@ -10,6 +10,7 @@ from penstock.loop.events import Compacted, Noticed
 from penstock.planning.policy import Trigger, refuse_model
 from penstock.settings import CompressionSettings
 from penstock.testing import Reply, ScriptedModel
+from penstock.writing.handoff import SYSTEM_NOTE
 
 WINDOW = 16_000
 HANDOFF = "## Goal\nTo speak of the harbour and its cranes."
@@ -144,3 +145,18 @@ def test_what_no_compaction_can_relieve_is_said_and_the_conversation_goes_on(scr
     assert run(agent, "go on").reason == "done"
     (said,) = [event.text for event in events if isinstance(event, Noticed) and "goes on" in event.text]
     assert "pinned messages" in said
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_the_agents_prompt_gets_its_note_with_the_first_compaction(script, store, tmp_path, noted):
+    values = {"model.context_length": WINDOW, "compression.system_note": noted}
+    agent, model, events = agent_of(script, store, tmp_path, values=values, name="unheard-of")
+    assert run(agent, "hello").reason == "done"
+    assert SYSTEM_NOTE not in str(model.received[-1].body)
+    while not compacted(events):
+        assert run(agent, TALK * 100).reason == "done"
+    assert run(agent, "go on").reason == "done"
+    (system,) = [one["content"] for one in model.received[-1].messages if one["role"] == "system"]
+    assert system.endswith(SYSTEM_NOTE) is noted
+    assert agent.context.undo()
+    assert run(agent, "hello").reason == "done"
