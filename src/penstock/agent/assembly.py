@@ -129,7 +129,7 @@ def _engine(session: Session, model: StreamingModel, place: AgentPlace, provider
         settings,
         context_length=window,
         model=model.name,
-        summariser=summariser_for(settings, model, window),
+        summariser=summariser_for(settings, model, window, provider),
         on_notice=lambda notice: tell_notice(notice, place.tell),
         recall_tools=True,
         store=place.store,

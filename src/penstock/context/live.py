@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from penstock.planning.economics import Weighed
     from penstock.planning.policy import Decision
     from penstock.planning.pressure import Notice
-    from penstock.planning.receipt import Receipt
+    from penstock.planning.receipt import Receipt, SummaryCall
     from penstock.sessions.drafts import CompactionDraft
     from penstock.sessions.session import Session
     from penstock.stores.values import NewFact, UsageRow
@@ -108,6 +108,9 @@ class Context:
         self._adapter = EngineAdapter(engine, session.row.dialect)
         self._counted = 0  # tokens of the view, as we count them
         self._reserved_output_tokens = 0
+        self._failed_writers: set[str] = (
+            set()
+        )  # models for summaries of which a person was told that they fail
         self._rests_below = 0  # tokens at which an engine that failed is asked again
         self._prepared: asyncio.Task[PreparedCompaction] | None = None
         self._dropped: asyncio.Task[PreparedCompaction] | None = None  # not wanted any more; may still run
@@ -442,7 +445,21 @@ class Context:
             self._say(notices)
         self.on_boundary()
         self._tell(Compacted(made.receipt, reason, waited))
+        self._tell_fallback(made.receipt.summary_call)
         return made
+
+    def _tell_fallback(self, call: SummaryCall) -> None:
+        """Tells a person, once for each model, that the one they chose for summaries fails and another steps in."""
+        if call.outcome != "fallback" or call.chosen in self._failed_writers:
+            return
+        self._failed_writers.add(call.chosen)
+        self._tell(
+            Noticed(
+                "warn",
+                f"{call.chosen}, the model for summaries, failed: {call.error}; {call.model} writes them meanwhile. Look at "
+                "auxiliary.compression and compression.summary_model",
+            )
+        )
 
     async def compact_by_hand(
         self, focus: str | None = None, keep_exchanges: int | None = None

@@ -11,7 +11,7 @@ from penstock.config import SecretText
 from penstock.conversation.dialects import detect
 from penstock.conversation.handles import parse_message_handle
 from penstock.engine.attempt import WriterMemory
-from penstock.engine.auxiliary import provider_of, summariser_for
+from penstock.engine.auxiliary import provider_of, summariser_for, writes_summaries
 from penstock.engine.compress import CompressRequest, compress_list, new_notebook, run_sync, summarise_list
 from penstock.engine.contract import CompactionWish, ContextEngine
 from penstock.engine.learned import Learned, notes_for
@@ -239,6 +239,7 @@ class ContextCompressor(ContextEngine):
             receipt.tokens_before, receipt.tokens_after, forced=False
         )
         compressible = max(0, before - self._policy.budgets.tail_tokens)
+        self.last_summary_call = receipt.summary_call
         self._thrash = self._thrash.after_pass(effective=effective, compressible_tokens=compressible)
         self._passed_at, self._compressible = before + outside, compressible
         if reason := self._thrash.reason(compressible):
@@ -370,6 +371,8 @@ class ContextCompressor(ContextEngine):
         self, model: str, context_length: int, base_url: str, api_key: str, provider: str
     ) -> Summariser | None:
         """Returns the summariser for a session with this model; none where it cannot be reached in a way that we know."""
+        if not writes_summaries(self.settings, model, provider):
+            return summariser_for(self.settings, None)
         try:
             main = connect(
                 provider or provider_of(model),
@@ -380,7 +383,7 @@ class ContextCompressor(ContextEngine):
         except SettingsError as error:
             _log.info("handoffs will be written without a model: %s", error)
             return None
-        return summariser_for(self.settings, main, context_length)
+        return summariser_for(self.settings, main, context_length, provider)
 
     def _request(self, focus: str | None, target: int | None) -> CompressRequest:
         return CompressRequest(

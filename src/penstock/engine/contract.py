@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.planning.policy import Trigger
+from penstock.planning.receipt import SummaryCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -61,6 +62,8 @@ class ContextEngine(ABC):
     threshold_tokens: int = 0
     context_length: int = 0
     compression_count: int = 0
+    last_summary_call: SummaryCall = SummaryCall()
+    """What came of the last request for a summary: its outcome, its error, and which model stepped in."""
 
     threshold_percent: float = 0.75
     protect_first_n: int = 3

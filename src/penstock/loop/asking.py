@@ -133,7 +133,9 @@ class Asking:
         context.use_model(model.name, session.window.tokens, provider)
         self._use_model(model, provider)
         await context.fit()  # by the model that was there before, whose window holds all of it
-        context.engine.use_summariser(summariser_for(session.settings, model, session.window.tokens))
+        context.engine.use_summariser(
+            summariser_for(session.settings, model, session.window.tokens, provider)
+        )
 
     def _use_model(self, model: StreamingModel, provider: str) -> None:
         """Asks this model from now on: its prompts are cached as it allows, and its books are opened."""

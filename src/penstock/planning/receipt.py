@@ -22,6 +22,7 @@ __all__ = [
     "LiveQuality",
     "Outcome",
     "Receipt",
+    "SummaryCall",
     "describe_compaction",
 ]
 
@@ -88,6 +89,19 @@ class LiveQuality(msgspec.Struct, frozen=True, kw_only=True):
         return f"Of {pluralise(self.used, 'earlier value')} the agent used next, {', '.join(parts)}."
 
 
+class SummaryCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of asking a model for a handoff."""
+
+    outcome: str = "not asked"
+    """`written`, `fallback` (another model stepped in), `failed` (excerpts stand in its place), or `not asked`."""
+    chosen: str = ""
+    """The model that was asked first."""
+    model: str = ""
+    """The model that wrote the handoff."""
+    error: str = ""
+    """Why the chosen model did not write it."""
+
+
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Counts before and after, what became of the messages and of the facts in them, and what it cost.
 
@@ -141,6 +155,17 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         if not self.facts_added:
             del plain["facts_added"]
         return plain if self.quality is None else {**plain, "quality": self.quality.to_dict()}
+
+    @property
+    def summary_call(self) -> SummaryCall:
+        """What came of asking a model."""
+        if not self.attempts:
+            return SummaryCall()
+        chosen = str(self.attempts[0]["model"])
+        if self.model == chosen:
+            return SummaryCall(outcome="written", chosen=chosen, model=chosen)
+        outcome, error = "fallback" if self.model else "failed", str(self.attempts[0]["outcome"])
+        return SummaryCall(outcome=outcome, chosen=chosen, model=self.model, error=error)
 
     @property
     def ratio(self) -> float:

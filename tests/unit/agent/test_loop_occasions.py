@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from agent_talk import TALK, agent_of, run
 
+from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.engine.compressor import ContextCompressor
+from penstock.engine.summariser import Summariser
 from penstock.loop.events import Compacted, Noticed
 from penstock.planning.policy import Trigger, refuse_model
-from penstock.settings import CompressionSettings
+from penstock.settings import CompressionSettings, settings_from
 from penstock.testing import Reply, ScriptedModel
 from penstock.writing.handoff import SYSTEM_NOTE
 
@@ -160,3 +162,21 @@ def test_the_agents_prompt_gets_its_note_with_the_first_compaction(script, store
     assert system.endswith(SYSTEM_NOTE) is noted
     assert agent.context.undo()
     assert run(agent, "hello").reason == "done"
+
+
+def test_a_person_is_told_once_that_the_model_for_summaries_fails(script, store, tmp_path):
+    events = []
+    values = {"model.context_length": WINDOW, "context.economics": "off"}
+    main = ScriptedModel(script, name="unheard-of")
+    place = AgentPlace(folder=tmp_path, store=store, tell=events.append, yes=True)
+    agent = make_agent(place, main, settings_from(values))
+    broken = ScriptedModel([Reply.unauthorised()], name="cheap", repeat_last=True)
+    agent.context.engine.use_summariser(Summariser(broken, main=main))
+    assert agent.context.engine.last_summary_call.outcome == "not asked"
+    while len(compacted(events)) < 3:
+        assert run(agent, TALK * 100).reason == "done"
+    (said,) = [event.text for event in events if isinstance(event, Noticed) and "cheap" in event.text]
+    assert "cheap, the model for summaries, failed: auth (401); unheard-of writes them meanwhile" in said
+    call = agent.context.engine.last_summary_call
+    assert (call.outcome, call.chosen, call.model) == ("fallback", "cheap", "unheard-of")
+    assert call.error.startswith(("auth (401)", "rests for"))
