@@ -482,6 +482,23 @@ class Context:
         except TargetTooSmall:
             return None
 
+    async def compact_for_model(self, focus: str) -> None:
+        """Compacts because the model asked, about a topic where it names one. Nothing happens where nothing is to gain.
+
+        Raises nothing that compacting does: the person is told of a failure, and the conversation goes on.
+        """
+        decision = self.policy.by_model()
+        if not isinstance(decision, Compact):
+            return
+        try:
+            await self.compact(
+                decision.reason,
+                self.tokens(),
+                CompactionWish(focus=focus or None, trigger=decision.trigger),
+            )
+        except (EngineFailure, TargetTooSmall) as error:
+            self._tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
+
     def _last_exchanges(self, count: int | None) -> frozenset[int]:
         """Returns the numbers of the messages from the last so many requests on."""
         if not count:

@@ -44,6 +44,7 @@ INEFFECTIVE_PASSES = 2
 BACKGROUND_SHARE = 0.85
 """Of the threshold: from here on a compaction is prepared beside the work."""
 BY_HAND = "asked for by hand"
+BY_MODEL = "asked for by the model"
 WAYS_OUT = (
     "compact by hand (/compress), begin anew (/new), or choose a model with a larger window (/model NAME)"
 )
@@ -139,6 +140,7 @@ class Trigger(StrEnum):
     RESPONSE = "response"
     HYGIENE = "hygiene"
     MANUAL = "manual"
+    MODEL = "model"
     OVERFLOW = "overflow"
     EMERGENCY = "emergency"
     ECONOMY = "economy"
@@ -278,6 +280,10 @@ class Policy(msgspec.Struct, frozen=True):
     def manual(self) -> Decision:
         """A person asked: neither switch nor guard stands in the way."""
         return Compact(trigger=Trigger.MANUAL, reason=BY_HAND)
+
+    def by_model(self) -> Decision:
+        """The model asked, by the tool that the host offers it: as by hand, but off means off."""
+        return Compact(trigger=Trigger.MODEL, reason=BY_MODEL) if self.settings.enabled else _OFF
 
     def due(self, prompt_tokens: int, guard: Guard = _OPEN) -> Decision:
         """Before a request for which the engine in use says that it is due, by its own guards and threshold."""

@@ -180,3 +180,42 @@ def test_a_person_is_told_once_that_the_model_for_summaries_fails(script, store,
     call = agent.context.engine.last_summary_call
     assert (call.outcome, call.chosen, call.model) == ("fallback", "cheap", "unheard-of")
     assert call.error.startswith(("auth (401)", "rests for"))
+
+
+class Finishing(Talking):
+    """Asks for a compaction in the middle of a turn, when it is told that something is done."""
+
+    def __call__(self, request):
+        asked = [str(one["content"]) for one in request.messages if one["role"] == "user"]
+        called = any(one.get("tool_calls") for one in request.messages[-2:])
+        if "is done" in asked[-1] and "handoff" not in asked[-1] and not called:
+            return Reply.calling("compact_context", focus="the harbour master")
+        return super().__call__(request)
+
+
+def test_the_model_may_ask_for_a_compaction_where_it_is_offered(store, tmp_path):
+    script, values = Finishing(), {"model.context_length": WINDOW, "agent.compact_tool": True}
+    values["context.economics"] = "off"
+    agent, model, events = agent_of(script, store, tmp_path, values=values, name="unheard-of")
+    for number in range(9):
+        assert run(agent, f"{number}: {TALK * 80}").reason == "done"
+    assert not compacted(events)
+    assert run(agent, "The harbour is done.").reason == "done"
+    (made,) = compacted(events)
+    assert made.reason == "asked for by the model"
+    assert script.handoffs == 1
+    assert any(
+        "the harbour master" in request.text for request in model.received if "handoff" in request.text
+    )
+    assert not model.violations
+
+
+@pytest.mark.parametrize("values", [{}, {"agent.compact_tool": True, "compression.enabled": False}])
+def test_it_is_not_offered_unless_the_host_does_nor_where_compaction_is_off(store, tmp_path, values):
+    agent, model, events = agent_of(Finishing(), store, tmp_path, values=values)
+    assert run(agent, "The harbour is done.").reason == "done"
+    assert "compact_context" not in str(model.received[0].tools)
+    assert not compacted(events)
+    (result,) = [one["content"] for one in model.received[-1].messages if one["role"] == "tool"]
+    assert "compact_context" in result
+    assert "no tool" in result
