@@ -20,7 +20,7 @@ from penstock.loop.tool_offer import LOAD_TOOLS, ToolUse, answer_load, make_offe
 from penstock.loop.tools import Toolbox, ToolOutcome, function_schema
 from penstock.loop.wire import tools_in
 from penstock.measure.tokens import tokenizer_for
-from penstock.recall.tools import TOOL_NAMES, limit_answer
+from penstock.recall.tools import ENTITY, TOOL_NAMES, limit_answer
 from penstock.writing.stubs import arguments_of, main_argument, tool_family
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ _COMPACT_SCHEMA = {
     },
 }
 _ALWAYS = ("terminal", "read_file", "patch")  # are offered in full, however little room there is
+_RECALL = TOOL_NAMES - {ENTITY}  # a search finds what it would tell, where there is no room for both
 _CUT = ToolOutcome(
     "Not done: the answer reached its limit of tokens before this call was whole. Make it again in smaller parts.",
     is_error=True,
@@ -104,7 +105,7 @@ class ToolCalls:
             self._use,
             window_tokens=self._context.engine.context_length,
             tokenizer=tokenizer_for(session.row.model),
-            always=(*_ALWAYS, *TOOL_NAMES, COMPACT_CONTEXT, *(schema["function"]["name"] for schema in own)),
+            always=(*_ALWAYS, *_RECALL, COMPACT_CONTEXT, *(schema["function"]["name"] for schema in own)),
         )
         return tools_in(session.row.dialect, offer.schemas)
 

@@ -171,7 +171,7 @@ def test_a_person_is_told_once_that_the_model_for_summaries_fails(script, store,
     place = AgentPlace(folder=tmp_path, store=store, tell=events.append, yes=True)
     agent = make_agent(place, main, settings_from(values))
     broken = ScriptedModel([Reply.unauthorised()], name="cheap", repeat_last=True)
-    agent.context.engine.use_summariser(Summariser(broken, main=main))
+    agent.context.engine.hosting.use_summariser(Summariser(broken, main=main))
     assert agent.context.engine.last_summary_call.outcome == "not asked"
     while len(compacted(events)) < 3:
         assert run(agent, TALK * 100).reason == "done"

@@ -150,7 +150,9 @@ class TestEstimate:
         assert sent == pytest.approx(factor * count(messages), rel=0.01)
         result = engine.compact(messages, sent)
         assert engine.last_prompt_tokens == pytest.approx(factor * result.receipt.tokens_after, rel=0.01)
-        assert engine.last_prompt_tokens <= engine.kept_tokens + factor * count(messages[:4])  # and the head
+        assert engine.last_prompt_tokens <= engine.hosting.kept_tokens + factor * count(
+            messages[:4]
+        )  # and the head
 
 
 class TestCompact:
@@ -386,5 +388,5 @@ def test_reserved_output_comes_off_the_window():
     assert (engine.threshold_tokens, engine.context_length) == (70_000, 200_000)
     engine.update_model("gpt-4o", 128_000)
     assert engine.threshold_tokens == 57_800  # of the 68,000 that are left: the floor of small windows
-    engine.reserve_output(0)
+    engine.hosting.reserve_output(0)
     assert engine.threshold_tokens == 64_000

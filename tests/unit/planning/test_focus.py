@@ -88,7 +88,7 @@ def test_in_a_handoff(topic, target):
     plain = penstock.compress(messages, target_tokens=target)
     assert plain.receipt.summarised
     result = penstock.compress(messages, target_tokens=target, focus=topic)
-    assert share_of_handoff(plain, topic) < 0.4
+    assert share_of_handoff(plain, topic) < 0.5
     assert 0.55 <= share_of_handoff(result, topic) <= 0.72
 
 
