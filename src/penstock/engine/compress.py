@@ -40,6 +40,7 @@ from penstock.measure.windows import resolve_window
 from penstock.planning.compact import CompactionResult, compact
 from penstock.planning.layout import Wishes
 from penstock.planning.plan import CompactionOrder, Fate, Goal, Verdict, verdicts
+from penstock.planning.policy import Trigger, refuse_model
 from penstock.planning.receipt import DEGRADED
 from penstock.settings import Settings, settings_from
 from penstock.writing.extractive import ExtractiveWriter
@@ -101,6 +102,10 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
     memory: WriterMemory = WriterMemory()
     recall_tool: str | None = None
     """The tool by which the agent reads originals, where it has one."""
+    trigger: Trigger = Trigger.MANUAL
+    """The occasion of the compaction."""
+    most_request_tokens: int | None = None
+    """The most that a request for a summary may take, where that is less than the window of the model that writes it."""
     make_writer: MakeWriter = ExtractiveWriter
     """Makes the writer of the handoff."""
     importance: Importance | None = None
@@ -127,7 +132,7 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
         configured = self.context_length or self.settings.model.window_of(self.model or "")
         window = configured if configured is not None else resolve_window(self.model).tokens
         outside = tools_tokens(self.tools, tokenizer) + _system_tokens(self.system, tokenizer)
-        return Goal(self.target_tokens, window, outside)
+        return Goal(self.target_tokens, window, outside, self.trigger.forces)
 
     def order(self, notebook: Notebook) -> CompactionOrder:
         """Returns what the planner is told."""
@@ -298,6 +303,8 @@ async def _summarise(
     plan = first.result.plan
     if plan is None or not plan.handoff_tokens:
         return deliver(first)
+    if said := refuse_model(request.trigger, request.settings.compression, len(first.opened.came)):
+        return deliver(first, reason=said)
     prose_tokens = int(plan.handoff_room * PROSE_SHARE)
     if prose_tokens < _LEAST_PROSE:
         said = f"a handoff of at most {plan.handoff_room:,} tokens has no room for a model's words"
@@ -330,7 +337,11 @@ def _make_job(first: FirstPass, plan: Plan, request: CompressRequest, prose_toke
     )
     reusable = not opened.repairs and request.settings.model.cache_ttl != "off"
     return WritingJob(
-        maker.make(prose_tokens), maker.trim, conversation if reusable else None, request.memory
+        maker.make(prose_tokens),
+        maker.trim,
+        conversation if reusable else None,
+        request.memory,
+        request.most_request_tokens,
     )
 
 

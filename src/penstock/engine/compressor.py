@@ -12,7 +12,7 @@ from penstock._log import log
 from penstock.conversation.dialects.base import require_list
 from penstock.conversation.handles import parse_message_handle
 from penstock.engine.attempt import WriterMemory
-from penstock.engine.auxiliary import provider_of, summariser_for
+from penstock.engine.auxiliary import provider_of, summariser_for, writes_summaries
 from penstock.engine.compress import (
     CompressRequest,
     compress_list,
@@ -32,9 +32,9 @@ from penstock.measure.running import RunningEstimate
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.usage import normalise_usage
 from penstock.measure.windows import resolve_window
-from penstock.planning.policy import Compact, Decision, Guard, Policy, Thrash, worth_it
+from penstock.planning.policy import Compact, Decision, Guard, Policy, Thrash, Trigger, worth_it
 from penstock.planning.pressure import Level, Notice, Pressure
-from penstock.planning.receipt import NOTHING_TO_DO
+from penstock.planning.receipt import NOTHING_TO_DO, describe_compaction
 from penstock.providers.connect import connect
 from penstock.providers.presets import PRESETS
 from penstock.recall.semantic import embedder_for
@@ -133,6 +133,7 @@ class ContextCompressor(ContextEngine):
         self._recollection = self._new_recollection() if recall_tools else None
         self._store = store
         self._learned = None if store is None else Learned(store)
+        self._own_calibration = Calibration()  # of this model, where no store keeps it
         self._endpoint = ""
         self._notes: PartNotes | None = None
         self._observed = (0, 0)  # of the last response: what was counted, and what was reported
@@ -243,8 +244,9 @@ class ContextCompressor(ContextEngine):
         target_tokens: int | None = None,
     ) -> Compressed:
         """Compresses, and says what was done. `current_tokens` is what the whole request takes, where known."""
-        result = self._prepare(messages, focus_topic, target_tokens=target_tokens)
-        self._on_compaction(result.receipt, current_tokens)
+        trigger = self._find_trigger(focus_topic, target_tokens)
+        result = self._prepare(messages, focus_topic, target_tokens=target_tokens, trigger=trigger)
+        self._finish(result, trigger, current_tokens)
         return result
 
     async def acompact(
@@ -256,9 +258,22 @@ class ContextCompressor(ContextEngine):
         target_tokens: int | None = None,
     ) -> Compressed:
         """As `compact`, without blocking the event loop. Cancelling it stops a model that is being asked."""
-        result = await self._compact_beside(messages, self._request(focus_topic, target_tokens))
-        self._on_compaction(result.receipt, current_tokens)
+        trigger = self._find_trigger(focus_topic, target_tokens)
+        request = msgspec.structs.replace(self._request(focus_topic, target_tokens), trigger=trigger)
+        result = await self._compact_beside(messages, request)
+        self._finish(result, trigger, current_tokens)
         return result
+
+    def _finish(self, result: Compressed, trigger: Trigger, current_tokens: int | None) -> None:
+        self._on_compaction(result.receipt, current_tokens)
+        if result.plan is not None:
+            log.info("%s", describe_compaction(trigger, result.receipt, result.plan.pieces))
+
+    def _find_trigger(self, focus: str | None, target: int | None) -> Trigger:
+        """Returns the occasion on which a host that only has a list asks: by its wishes, and the size of the last request."""
+        if self._in_emergency():
+            return Trigger.EMERGENCY
+        return Trigger.PREFLIGHT if focus is None and target is None else Trigger.MANUAL
 
     def _prepare(
         self,
@@ -266,9 +281,11 @@ class ContextCompressor(ContextEngine):
         focus_topic: str | None = None,
         *,
         target_tokens: int | None = None,
+        trigger: Trigger = Trigger.PREFLIGHT,
     ) -> Compressed:
         """Compresses for later: nothing counts as done before `_on_compaction`."""
-        request, writer = self._request(focus_topic, target_tokens), self._writer(may_call_model=True)
+        request = msgspec.structs.replace(self._request(focus_topic, target_tokens), trigger=trigger)
+        writer = self._writer(may_call_model=True)
         if writer is None:
             return self._remember(self._extractive(messages, request))
         return self._remember(run_sync(self._write_with_model(messages, request, writer)))
@@ -282,7 +299,12 @@ class ContextCompressor(ContextEngine):
         own words.
         """
         self.pins = set(wish.pins)
-        request = msgspec.structs.replace(self._request(wish.focus, wish.target_tokens), numbers=numbers)
+        request = msgspec.structs.replace(
+            self._request(wish.focus, wish.target_tokens),
+            numbers=numbers,
+            trigger=wish.trigger,
+            most_request_tokens=wish.most_request_tokens,
+        )
         return await self._compact_beside(messages, request, may_call_model=wish.may_call_model)
 
     async def _compact_beside(
@@ -296,14 +318,18 @@ class ContextCompressor(ContextEngine):
 
     def _on_compaction(self, receipt: Receipt, current_tokens: int | None = None) -> None:
         """Counts it, and rests where compactions save too little. `current_tokens` is what the request took before."""
+        # What the receipt says is counted by us, what the request takes is counted by the provider.
+        scale = self._calibration().estimate
+        before, after = scale(receipt.tokens_before), scale(receipt.tokens_after)
         whole = current_tokens or 0  # a host that does not know it passes None, 0 or -1
-        outside = max(0, whole - receipt.tokens_before) if whole > 0 else self._outside_tokens()
+        outside = max(0, whole - before) if whole > 0 else self._outside_tokens()
         effective = receipt.outcome != NOTHING_TO_DO and worth_it(
             receipt.tokens_before, receipt.tokens_after, forced=False
         )
-        compressible = max(0, receipt.tokens_before - self._policy.budgets.tail_tokens)
+        compressible = max(0, before - self._policy.budgets.tail_tokens)
+        self.last_summary_call = receipt.summary_call
         self._thrash = self._thrash.after_pass(effective=effective, compressible_tokens=compressible)
-        self._passed_at, self._compressible = receipt.tokens_before + outside, compressible
+        self._passed_at, self._compressible = before + outside, compressible
         if reason := self._thrash.reason(compressible):
             limit = self._policy.budgets.threshold_tokens
             self._on_notice(
@@ -311,7 +337,7 @@ class ContextCompressor(ContextEngine):
             )
         if receipt.outcome != NOTHING_TO_DO:
             self.compression_count += 1
-            self.last_prompt_tokens = receipt.tokens_after + outside
+            self.last_prompt_tokens = after + outside
             self._running = RunningEstimate(receipt.tokens_after).report(self.last_prompt_tokens)
             self._observed = (0, 0)
             self._pressure, notices = self._pressure.observe_compaction(self.last_prompt_tokens)
@@ -398,6 +424,8 @@ class ContextCompressor(ContextEngine):
         model, which `auxiliary.mode` may let write summaries. `api_mode` says how a provider is spoken to that we do not
         know by its name: `chat_completions`, `anthropic_messages` or `responses`.
         """
+        if (model, base_url) != (self._model, self._endpoint):
+            self._own_calibration = Calibration()
         if tokenizer_for(model).name != self._notebook.tokenizer.name:
             self._model = model
             self._notebook = self._new_notebook()
@@ -434,6 +462,8 @@ class ContextCompressor(ContextEngine):
         self, model: str, context_length: int, base_url: str, api_key: str, provider: str
     ) -> Summariser | None:
         """Returns the summariser for a session with this model; none where it cannot be reached in a way that we know."""
+        if not writes_summaries(self.settings, model, provider):
+            return summariser_for(self.settings, None)
         try:
             main = connect(
                 provider or provider_of(model),
@@ -444,12 +474,12 @@ class ContextCompressor(ContextEngine):
         except SettingsError as error:
             log.info("handoffs will be written without a model: %s", error)
             return None
-        return summariser_for(self.settings, main, context_length)
+        return summariser_for(self.settings, main, context_length, provider)
 
     def _request(self, focus: str | None, target: int | None) -> CompressRequest:
         return CompressRequest(
             target_tokens=target,
-            context_length=self._policy.budgets.window_tokens,
+            context_length=max(1, self._calibration().count(self._policy.budgets.window_tokens)),
             model=self._model,
             focus=focus,
             settings=self.settings,
@@ -460,7 +490,7 @@ class ContextCompressor(ContextEngine):
 
     def _calibration(self) -> Calibration:
         if self._learned is None or not self._model:
-            return Calibration()
+            return self._own_calibration
         return self._learned.calibration(self._model, self._endpoint)
 
     def _learn(self, reported: int) -> None:
@@ -468,8 +498,12 @@ class ContextCompressor(ContextEngine):
         counted, before = self._observed
         now = self._running.counted_tokens
         self._observed = (now, reported)
-        if self._learned is not None and self._model and counted and before:
+        if not counted or not before:
+            return
+        if self._learned is not None and self._model:
             self._learned.observe(self._model, self._endpoint, now - counted, reported - before)
+        else:
+            self._own_calibration = self._own_calibration.observe(now - counted, reported - before)
 
     def _keep_notes_of(self, session_id: str) -> None:
         if self._store is not None:

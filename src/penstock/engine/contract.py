@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.planning.policy import Trigger
+from penstock.planning.receipt import SummaryCall
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -36,6 +39,10 @@ class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of messages that stay whole."""
     may_call_model: bool = True
     """False where no model may be asked: there is no time for it, or it would cost more than it saves."""
+    most_request_tokens: int | None = None
+    """The most that a request for a summary may take, as we count: the provider has refused a larger one."""
+    trigger: Trigger = Trigger.MANUAL
+    """The occasion: a refused request or an emergency is worth any saving; at the threshold a few messages ask no model."""
 
     @property
     def is_plain(self) -> bool:
@@ -90,6 +97,8 @@ class ContextEngine(ABC):
     threshold_tokens: int = 0
     context_length: int = 0
     compression_count: int = 0
+    last_summary_call: SummaryCall = SummaryCall()
+    """What came of the last request for a summary: its outcome, its error, and which model stepped in."""
 
     threshold_percent: float = 0.75
     protect_first_n: int = 3

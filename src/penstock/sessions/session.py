@@ -34,6 +34,7 @@ from penstock.engine.summariser import summariser_of
 from penstock.engine.threads import in_thread
 from penstock.errors import SettingsError, UnknownHandle
 from penstock.measure.usage import Usage, normalise_usage
+from penstock.planning.policy import Trigger
 from penstock.recall.ranking import Wish
 from penstock.recall.tools import Budget, answer, tool_schemas
 from penstock.sessions.branches import branch_off
@@ -172,7 +173,7 @@ class Session:
         """
         return [message.raw for message in self.workings.standing().view.mend()]
 
-    def compact(
+    def compact(  # noqa: PLR0913  # all by name
         self,
         *,
         target_tokens: int | None = None,
@@ -181,8 +182,9 @@ class Session:
         system: Any = None,
         focus: str | None = None,
         summariser: Any = None,
+        trigger: Trigger = Trigger.MANUAL,
     ) -> Compressed:
-        """Compacts the view and commits it. Nothing is committed where there is nothing to do.
+        """Compacts the view and commits it. Nothing is committed where there is nothing to do. `trigger` is the occasion.
 
         Raises what `penstock.compress` raises, and StoreConflict where another process has compacted the same view
         meanwhile: that compaction stands, and this one is discarded.
@@ -195,10 +197,11 @@ class Session:
                 system=system,
                 focus=focus,
                 summariser=summariser,
+                trigger=trigger,
             )
         )
 
-    async def acompact(
+    async def acompact(  # noqa: PLR0913  # all by name
         self,
         *,
         target_tokens: int | None = None,
@@ -207,16 +210,18 @@ class Session:
         system: Any = None,
         focus: str | None = None,
         summariser: Any = None,
+        trigger: Trigger = Trigger.MANUAL,
     ) -> Compressed:
         """As `compact`, without blocking the event loop. Where it is cancelled, nothing is committed."""
         standing = await in_thread(self.workings.standing, with_pins=True)
         request = CompressRequest(
             target_tokens=target_tokens,
-            context_length=context_length or self.window.tokens,
+            context_length=context_length or max(1, self.workings.count_reported(self.window.tokens)),
             model=self.row.model or None,
             tools=tools,
             system=system,
             focus=focus,
+            trigger=trigger,
             dialect=self.row.dialect,
             settings=self.settings,
             recall_tool=self.recall_tool,
@@ -229,7 +234,7 @@ class Session:
         )
         writer = None if summariser is None else summariser_of(summariser)
         result = await self._compact_list(standing.view.wires, request, writer)
-        await in_thread(self.workings.commit, standing, result)
+        await in_thread(self.workings.commit, standing, result, None, trigger)
         return result
 
     async def _compact_list(

@@ -139,6 +139,21 @@ class TestEstimate:
         engine.update_model("gpt-4o", engine.estimate(messages) + 100)
         assert engine.should_compress_preflight(messages)
 
+    @pytest.mark.parametrize("factor", [1.0, 1.5])
+    def test_windows_are_in_the_tokens_of_the_provider(self, factor):
+        engine, messages = ContextCompressor(24_000), long_conversation()
+        count = ContextCompressor().estimate
+        for length in range(4, len(messages), len(messages) // 8):
+            engine.estimate(messages[:length])
+            engine.update_from_response(reported(round(factor * count(messages[:length]))))
+        sent = engine.estimate(messages)
+        assert sent == pytest.approx(factor * count(messages), rel=0.01)
+        result = engine.compact(messages, sent)
+        assert engine.last_prompt_tokens == pytest.approx(factor * result.receipt.tokens_after, rel=0.01)
+        assert engine.last_prompt_tokens <= engine.hosting.kept_tokens + factor * count(
+            messages[:4]
+        )  # and the head
+
 
 class TestCompact:
     def test_it_says_what_it_did_and_counts(self, notices):

@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.cli.progress import ProgressLine
 from penstock.config import read_secret
-from penstock.engine.auxiliary import provider_of
+from penstock.engine.auxiliary import LOCAL, provider_of
 from penstock.errors import SettingsError
 from penstock.local import LocalServer, bundled_model, missing
 from penstock.providers.address import read_address
@@ -39,8 +39,6 @@ __all__ = [
     "keep_route",
     "read_route",
 ]
-
-LOCAL = "local"
 
 # Providers that only serve their own models, and the maker of those; elsewhere a name says nothing about the provider.
 _SINGLE = {"anthropic": "anthropic", "openai": "openai", "responses": "openai", LOCAL: ""}
