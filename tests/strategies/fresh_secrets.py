@@ -253,8 +253,8 @@ def _registries(v: Values) -> Iterator[tuple[str, str]]:
     yield f"[pypi]\nusername = __token__\npassword = {token}", token
     token = v.base64(18)
     yield f"//npm.corp.example/:_password={token}\n//npm.corp.example/:username=ci", token
-    token = "rubygems_" + v.hex(48)
-    yield f":rubygems_api_key: {token}", token
+    token = v.hex(48)
+    yield f":rubygems_api_key: rubygems_{token}", token
 
 
 @_kind("docker")
