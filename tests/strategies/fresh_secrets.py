@@ -15,8 +15,21 @@ _ALNUM = string.ascii_letters + string.digits
 _HEX = "0123456789abcdef"
 _BASE64 = _ALNUM + "+/"
 _URL_SAFE = _ALNUM + "-_"
-_WORDS = "Winter Harbour Maple Falcon Granite Orchid Pepper Lantern Cobalt Thunder Velvet Juniper".split()
-_HOSTS = "db.corp.example pg-main.internal 10.20.0.7 cache.svc.example mail.example.org".split()
+_WORDS = [
+    "Winter",
+    "Harbour",
+    "Maple",
+    "Falcon",
+    "Granite",
+    "Orchid",
+    "Pepper",
+    "Lantern",
+    "Cobalt",
+    "Thunder",
+    "Velvet",
+    "Juniper",
+]
+_HOSTS = ["db.corp.example", "pg-main.internal", "10.20.0.7", "cache.svc.example", "mail.example.org"]
 
 
 @dataclass(frozen=True, slots=True)

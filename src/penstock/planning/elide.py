@@ -79,7 +79,9 @@ class Elider:
         stub = self.stub(part, number)
         count = self._tokenizer.count
         is_file = shows_files(self._calls.get(part.call_id)) and not part.is_error
-        lines = teller.tell(redact_readable(part.text, self._redactor.redact), limit - count(stub) - 1, is_file=is_file)
+        lines = teller.tell(
+            redact_readable(part.text, self._redactor.redact), limit - count(stub) - 1, is_file=is_file
+        )
         text = f"{stub}\n{lines}" if lines else stub
         if count(text) >= count(part.text) and not part.images:
             return None

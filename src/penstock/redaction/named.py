@@ -49,13 +49,75 @@ _SUFFIX = re.compile(
     r"|base|key_base|hex|base64|b64|data|pem|primary|secondary|main|admin|root|user|db|old|new|current))?",
     re.IGNORECASE,
 )
-_OTHERWISE_MEANT = re.compile(
-    r"(?:(?<![A-Za-z])|(?=[A-Z]))(?i:max|min|num|next|page|paging|pagination|continuation|continue|cancel|cancell?ation|eos|bos|pad|unk|cls|sep|mask"
-    r"|special|stop|start|end|first|last|sync|cursor|resume|skip|per|total|count|image|prompt|completion|lock|fencing"
-    r"|parse|lexer|syntax|ast|public|public_?key|publishable|design|color|has|is|use|with|forgot"
-    r"|cache|primary|foreign|sort|partition|object|idempotency|dedup|index|routing|row|group)[_.-]?\Z",
+_OTHERWISE_MEANT = frozenset(
+    [
+        "max",
+        "min",
+        "num",
+        "next",
+        "page",
+        "paging",
+        "pagination",
+        "continuation",
+        "continue",
+        "cancel",
+        "cancelation",
+        "cancellation",
+        "eos",
+        "bos",
+        "pad",
+        "unk",
+        "cls",
+        "sep",
+        "mask",
+        "special",
+        "stop",
+        "start",
+        "end",
+        "first",
+        "last",
+        "sync",
+        "cursor",
+        "resume",
+        "skip",
+        "per",
+        "total",
+        "count",
+        "image",
+        "prompt",
+        "completion",
+        "lock",
+        "fencing",
+        "parse",
+        "lexer",
+        "syntax",
+        "ast",
+        "public",
+        "publickey",
+        "publishable",
+        "design",
+        "color",
+        "has",
+        "is",
+        "use",
+        "with",
+        "forgot",
+        "cache",
+        "primary",
+        "foreign",
+        "sort",
+        "partition",
+        "object",
+        "idempotency",
+        "dedup",
+        "index",
+        "routing",
+        "row",
+        "group",
+    ]
 )
-_LEFT_PART = re.compile(r"[\w.$-]*\Z")
+_LAST_WORD = re.compile(r"[_.-]?([A-Za-z]{1,16})")  # of what stands before the name, read backwards
+_LEFT_PART = re.compile(r"[\w.$-]*")  # of what stands before the name, read backwards
 _NEXT_WORD = re.compile(r"(?<=.)_(\w)")
 
 
@@ -86,13 +148,33 @@ def _is_telling(text: str, start: int, suffix: str) -> int | None:
     """
     if suffix and not _SUFFIX.fullmatch(suffix):
         return None
-    left = _LEFT_PART.search(text, max(0, start - 48), start)
-    begin = left.start() if left else start
-    if text[max(0, begin - 1) : begin] == "\\" and text[begin : begin + 1] in {"n", "r", "t"} and begin < start:
+    left = _LEFT_PART.match(text[max(0, start - 48) : start][::-1])
+    begin = start - left.end() if left else start
+    if (
+        text[max(0, begin - 1) : begin] == "\\"
+        and text[begin : begin + 1] in {"n", "r", "t"}
+        and begin < start
+    ):
         begin += 1  # the letter of an escaped line break
-    if _OTHERWISE_MEANT.search(text, begin, start) or text.endswith("etc/", 0, begin):
+    if (begin < start and _means_otherwise(text[max(begin, start - 18) : start])) or text.endswith(
+        "etc/", 0, begin
+    ):
         return None
     return begin
+
+
+def _means_otherwise(left: str) -> bool:
+    """Returns True if the last word before the name changes what it means: `max_tokens`, `nextToken`, `public_key`."""
+    last = _LAST_WORD.match(left[::-1])
+    if last is None:
+        return False
+    word = last[1][::-1]
+    if any(
+        (not place or letter.isupper()) and word[place:].lower() in _OTHERWISE_MEANT
+        for place, letter in enumerate(word)
+    ):
+        return True
+    return left.lower().rstrip("_.-").endswith("public_key")
 
 
 _TAIL = re.compile(
@@ -209,7 +291,9 @@ def _finder(tells: Tells) -> Find:
         first, last = value.span(value.lastgroup)
         bare = value.lastgroup == "bare"
         last = _end_of_bare(text, first, last) if bare else last
-        site = _Site(text, tells, begin, text[begin : tail.end("suffix")], how, tail["tie"] or tail[how], last)
+        site = _Site(
+            text, tells, begin, text[begin : tail.end("suffix")], how, tail["tie"] or tail[how], last
+        )
         judged = text[first : min(last, first + _JUDGED)]
         accepts = _accepts_bare if bare else _accepts_call if value["call"] else _accepts_quoted
         if accepts(site, judged):
@@ -253,7 +337,9 @@ def _accepts_quoted(site: _Site, value: str) -> bool:
         return False  # the quote that we took for the first was the last of something else
     if "phrase" in site.name.lower() and value.count(" ") >= 2:
         return True
-    in_a_list = site.how == "comma" and not site.is_defined() and (site.tells is Tells.SECRET or not value.isalnum())
+    in_a_list = (
+        site.how == "comma" and not site.is_defined() and (site.tells is Tells.SECRET or not value.isalnum())
+    )
     if " " in value or in_a_list or site.tells is Tells.TOKEN:
         return looks_random(value)
     if site.how == "cell":

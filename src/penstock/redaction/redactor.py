@@ -12,7 +12,7 @@ import re
 from base64 import b64encode
 from bisect import bisect_left, bisect_right
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ahocorasick_rs import AhoCorasick, Implementation
 
@@ -20,7 +20,7 @@ from penstock.redaction import named, tokens
 from penstock.redaction.rules import ADDRESS_RULES, COMMAND_RULES, HEADER_RULES, KEY_RULES, PHRASE_RULES
 from penstock.redaction.secret import REDACTED, Detector, Find, RedactionRule, Secret
 from penstock.redaction.tables import TABLE_RULES
-from penstock.redaction.value import is_literal
+from penstock.redaction.value import is_literal, looks_chosen, looks_random
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -48,11 +48,20 @@ _HIDING = ("\\u", "\\/")
 _ESCAPE = re.compile(r"""\\(?:u([0-9A-Fa-f]{4})|(["'/\\bfnrt]))""")
 _PLAIN_FORM = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _LEVELS = 4  # JSON in JSON in JSON: arguments of a call that quote a result that quotes a file
-# Where an escape other than a quote stands between a name and its value: `password:\\n…`, `API_KEY=\\\\\\n…`.
+# Where an escape other than a quote stands between a name and its value: `password:\n…`, `API_KEY=\\\n…`.
 _ESCAPE_IN_TIE = re.compile(
     r"""[A-Za-z0-9_-]{0,24}+(?:\\{0,15}["'`\]])*+[ \t]{0,4}(?:[=:：]{1,2}[ \t]{0,4}(?:[>|][-+]?)?)?\\{1,15}[nrt]"""
 )
-_WINDOW_BEFORE, _WINDOW_AFTER = 80, 320
+# So many anchors that close together are no text that a person or a program writes. To ask every rule at each would take
+# longer than the text is worth, so whatever looks chosen or drawn between them goes, with a name or without.
+_CROWD, _CROWDED = 64, 20  # anchors in a row, and the most characters from one to the next on average
+_RUN = re.compile(
+    r"""(?<![^\s"'`,;&<>(){}\[\]\\|=:：＝是为為は는은])(?=[^\s"'`,;&<>(){}\[\]\\|=:：＝是为為は는은0-9]{0,63}[0-9])"""
+    r"""[^\s"'`,;&<>(){}\[\]\\|=:：＝是为為は는은]{6,}"""
+)
+# The undoing of escapes around an anchor is paid for once in so many characters, beyond the first few.
+_LOOK_EACH, _LOOK_FREE = 100, 800
+_WINDOW_BEFORE, _WINDOW_AFTER = 48, 120
 
 # The names of variables whose values are secrets of the process.
 _TELLING = re.compile(
@@ -66,6 +75,10 @@ _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 _SHORTEST_VALUE = 8
 
 
+_Hit: TypeAlias = tuple[int, int, int]
+"""Which anchor stands in a text, where it begins, and where it ends."""
+
+
 class Redactor:
     """Finds secrets in text and blanks them. Immutable, and safe to share between threads.
 
@@ -73,7 +86,7 @@ class Redactor:
     characters are left out. `detectors` are asked as well, about every text that is not empty.
     """
 
-    __slots__ = ("_anchors", "_detectors", "_escapes", "_finds", "_overlap", "_own")
+    __slots__ = ("_anchors", "_detectors", "_escapes", "_finds", "_named", "_overlap", "_own")
 
     def __init__(self, secret_values: Iterable[str] = (), *, detectors: Iterable[Detector] = ()) -> None:
         finds: dict[str, list[Find]] = {}
@@ -82,6 +95,8 @@ class Redactor:
             for anchor in rule.anchors:
                 finds.setdefault(anchor, []).append(rule.find)
         self._own = len({anchor for rule in own for anchor in rule.anchors})
+        told_by_name = {anchor for rule in named.RULES for anchor in rule.anchors}
+        self._named = {which for which, anchor in enumerate(finds) if anchor in told_by_name}
         self._escapes = len(finds)
         finds |= {escape: [] for escape in _HIDING}
         self._finds = tuple(map(tuple, finds.values()))
@@ -109,8 +124,10 @@ class Redactor:
         return _blank(text, secrets) if secrets else text
 
     def _scan(self, text: str) -> list[Secret]:
-        hits = self._hits(text)
-        found, is_escaped = self._apply_rules(text, hits) if hits else ([], False)
+        found: list[Secret] = []
+        is_escaped = False
+        for hits in self._hits(text):
+            is_escaped |= self._apply_rules(text, hits, found)
         if is_escaped:
             found += self._scan_unescaped(text)
         for detector in self._detectors:
@@ -119,27 +136,38 @@ class Redactor:
             )
         return _apart(found) if found else found
 
-    def _apply_rules(self, text: str, hits: Iterable[tuple[int, int, int]]) -> tuple[list[Secret], bool]:
-        """Returns what the rules find at their anchors, and whether escapes may hide more anchors."""
-        found: list[Secret] = []
-        covered = 0
-        is_escaped = False
-        for which, start, end in hits:
-            if which >= self._escapes:
-                is_escaped = True
-                continue
+    def _apply_rules(self, text: str, hits: list[_Hit], found: list[Secret]) -> bool:
+        """Adds what the rules find at their anchors. Returns True if escapes may hide more anchors."""
+        covered = crowded = looked = 0
+        has_escapes = "\\" in text
+        is_escaped = has_escapes and any(which >= self._escapes for which, _, _ in hits)
+        if is_escaped:
+            hits = [hit for hit in hits if hit[0] < self._escapes]
+        for number, (which, start, end) in enumerate(hits):
+            if not number % _CROWD and len(hits) > number + _CROWD:
+                last = hits[number + _CROWD][2]
+                if last - start < _CROWD * _CROWDED:
+                    found += _find_in_crowd(text, start, last)
+                    crowded = last
             # Inside a secret there is nothing left to find, but for an own value that reaches beyond it.
-            if start >= covered or which < self._own:
+            if which < self._own or (start >= covered and start >= crowded):
                 before = len(found)
                 for find in self._finds[which]:
                     for secret in find(text, start, end):
                         found.append(secret)
                         covered = max(covered, secret.end)
-                if len(found) == before and _ESCAPE_IN_TIE.match(text, end):
+                if (
+                    has_escapes
+                    and len(found) == before
+                    and which in self._named
+                    and _ESCAPE_IN_TIE.match(text, end)
+                    and looked * _LOOK_EACH <= start + _LOOK_FREE
+                ):
+                    looked += 1
                     for secret in self._look_through_escapes(text, which, start, end):
                         found.append(secret)
                         covered = max(covered, secret.end)
-        return found, is_escaped
+        return is_escaped
 
     def _look_through_escapes(self, text: str, which: int, start: int, end: int) -> Iterator[Secret]:
         """Yields what the rules of an anchor find where the escapes around it are undone."""
@@ -161,22 +189,34 @@ class Redactor:
         while len(maps) < _LEVELS and (undone := _undo_escapes(text)) is not None:
             maps.append(undone)
             text = undone.text
-            found += [_map_back(secret, maps) for secret in self._apply_rules(text, self._hits(text))[0]]
+            shown: list[Secret] = []
+            for hits in self._hits(text):
+                self._apply_rules(text, hits, shown)
+            found += [_map_back(secret, maps) for secret in shown]
         return found
 
-    def _hits(self, text: str) -> Iterable[tuple[int, int, int]]:
+    def _hits(self, text: str) -> Iterable[list[_Hit]]:
+        """Returns the anchors in the text, block by block."""
         if len(text) > _BLOCK:
             return self._hits_in_blocks(text)
         try:
-            return self._anchors.find_matches_as_indexes(text, overlapping=True)
+            hits = self._anchors.find_matches_as_indexes(text, overlapping=True)
         except UnicodeEncodeError:
-            return self._anchors.find_matches_as_indexes(_SURROGATE.sub("\ufffd", text), overlapping=True)
+            hits = self._anchors.find_matches_as_indexes(_SURROGATE.sub("\ufffd", text), overlapping=True)
+        return (hits,) if hits else ()
 
-    def _hits_in_blocks(self, text: str) -> Iterator[tuple[int, int, int]]:
+    def _hits_in_blocks(self, text: str) -> Iterator[list[_Hit]]:
         for begin in range(0, len(text), _BLOCK):
             block = _SURROGATE.sub("\ufffd", text[begin : begin + _BLOCK + self._overlap])
             hits = self._anchors.find_matches_as_indexes(block, overlapping=True)
-            yield from ((which, begin + start, begin + end) for which, start, end in hits if start < _BLOCK)
+            yield [(which, begin + start, begin + end) for which, start, end in hits if start < _BLOCK]
+
+
+def _find_in_crowd(text: str, start: int, end: int) -> Iterator[Secret]:
+    for run in _RUN.finditer(text, start, end):
+        value = run[0][:64]
+        if (looks_chosen(value) or looks_random(value)) and is_literal(value):
+            yield Secret(run.start(), run.end(), "crowded")
 
 
 def secret_variables(environ: Mapping[str, str]) -> list[str]:

@@ -75,7 +75,7 @@ ADDRESS_RULES = (
 
 _OTP = re.compile(r"[^\s\"'<>]{0,256}?[?&]secret=(?P<v>[A-Za-z2-7]{16,}+)")
 _SEED_PHRASE = re.compile(
-    r"""[\w]{0,12}\\{0,15}["']?(?:[ ]is)?[ \t]{0,4}[:=]{0,2}[ \t]{0,4}\\{0,15}["']?(?P<v>[a-z]{3,8}(?:[ ]{1,2}[a-z]{3,8}){11,23}+)(?![ ][a-z])"""
+    r"""\w{0,12}+\\{0,15}+["']?+(?:[ ]is\b)?+[ \t]{0,4}+[:=]{0,2}+[ \t]{0,4}+\\{0,15}+["']?+(?P<v>[a-z]{3,8}+(?:[ ]{1,2}[a-z]{3,8}+){11,23}+)(?![ ][a-z])"""
 )
 
 
@@ -92,7 +92,16 @@ def _seed_phrase(text: str, _start: int, end: int) -> Iterator[Secret]:
 PHRASE_RULES = (
     RedactionRule(("otpauth://",), _otp),
     RedactionRule(
-        ("mnemonic", "MNEMONIC", "Mnemonic", "seed phrase", "Seed phrase", "seed_phrase", "SEED_PHRASE", "recovery phrase"),
+        (
+            "mnemonic",
+            "MNEMONIC",
+            "Mnemonic",
+            "seed phrase",
+            "Seed phrase",
+            "seed_phrase",
+            "SEED_PHRASE",
+            "recovery phrase",
+        ),
         _seed_phrase,
     ),
 )
@@ -100,7 +109,9 @@ PHRASE_RULES = (
 
 # Passwords that commands and statements take without a telling name.
 
-_WORD = r"""(?:\\{0,15}"(?P<d>[^"\\\n]{1,256})|\\{0,15}'(?P<s>[^'\\\n]{1,256})|(?P<b>[^\s"'\\|;<>()]{1,256}))"""
+_WORD = (
+    r"""(?:\\{0,15}"(?P<d>[^"\\\n]{1,256})|\\{0,15}'(?P<s>[^'\\\n]{1,256})|(?P<b>[^\s"'\\|;<>()]{1,256}))"""
+)
 _ATTACHED = re.compile(_WORD)
 _NEXT = re.compile(r"[ \t=]+" + _WORD)
 _QUOTED = re.compile(r"""[ \t]+(?:\\{0,15}"(?P<d>[^"\\\n]{1,256})|\\{0,15}'(?P<s>[^'\\\n]{1,256}))""")
@@ -135,7 +146,12 @@ def _after(pattern: re.Pattern[str], *commands: str) -> Find:
 def _second_argument(text: str, _start: int, end: int) -> Iterator[Secret]:
     """`server.login("user", "password")`, `auth=("user", "password")`."""
     match = _USER_THEN_PASSWORD.match(text, end)
-    if match and match.lastgroup and is_literal(match[match.lastgroup]) and looks_chosen(match[match.lastgroup]):
+    if (
+        match
+        and match.lastgroup
+        and is_literal(match[match.lastgroup])
+        and looks_chosen(match[match.lastgroup])
+    ):
         yield Secret(*match.span(match.lastgroup), "command-password")
 
 
@@ -333,10 +349,48 @@ KEY_RULES = (
     RedactionRule(
         # PKCS#1 and PKCS#8 of the usual sizes, EC, Ed25519, OpenSSH.
         (
-            *(f"MII{size}IBAAKC" for size in ("CXQ", "CXA", "CWw", "CXg", "EpA", "Eow", "Eog", "EpQ", "Jow", "JKA", "JKQ", "JKg", "JJw")),
-            *(f"MII{size}IBADANBgkqhkiG9w0BAQEFAASC" for size in ("Evg", "Evw", "EvQ", "EvA", "Euw", "JQg", "JQw", "JRA", "JQQ", "CdQ", "Cdw", "Cdg", "CeA")),
-            "MHcCAQEE", "MIGHAgEAMBMGByqGSM49", "MIGkAgEBBD", "MC4CAQAwBQYDK2Vw", "b3BlbnNzaC1rZXktdjE",
-        ),  # fmt: skip
+            *(
+                f"MII{size}IBAAKC"
+                for size in (
+                    "CXQ",
+                    "CXA",
+                    "CWw",
+                    "CXg",
+                    "EpA",
+                    "Eow",
+                    "Eog",
+                    "EpQ",
+                    "Jow",
+                    "JKA",
+                    "JKQ",
+                    "JKg",
+                    "JJw",
+                )
+            ),
+            *(
+                f"MII{size}IBADANBgkqhkiG9w0BAQEFAASC"
+                for size in (
+                    "Evg",
+                    "Evw",
+                    "EvQ",
+                    "EvA",
+                    "Euw",
+                    "JQg",
+                    "JQw",
+                    "JRA",
+                    "JQQ",
+                    "CdQ",
+                    "Cdw",
+                    "Cdg",
+                    "CeA",
+                )
+            ),
+            "MHcCAQEE",
+            "MIGHAgEAMBMGByqGSM49",
+            "MIGkAgEBBD",
+            "MC4CAQAwBQYDK2Vw",
+            "b3BlbnNzaC1rZXktdjE",
+        ),
         _find_bare,
     ),
     RedactionRule(("--BEGIN", "-- BEGIN"), _find_armoured),

@@ -16,9 +16,28 @@ if TYPE_CHECKING:
 
 __all__ = ["TABLE_RULES"]
 
-_PASSWORDS = ("password", "passwd", "passwort", "kennwort", "passphrase", "contraseña", "senha", "пароль", "密码")
-_KEYS = ("secret", "api_key", "apikey", "api key", "access_key", "private_key", "auth_token", "access_token", "token")
-_NAME = re.compile("|".join((*_PASSWORDS, *_KEYS)), re.IGNORECASE)
+_PASSWORDS = (
+    "password",
+    "passwd",
+    "passwort",
+    "kennwort",
+    "passphrase",
+    "contraseña",
+    "senha",
+    "пароль",
+    "密码",
+)
+_KEYS = (
+    "secret",
+    "api_key",
+    "apikey",
+    "api key",
+    "access_key",
+    "private_key",
+    "auth_token",
+    "access_token",
+    "token",
+)
 _COLUMN = re.compile(
     rf"(?:[\w -]{{1,24}}[_ -])?(?:(?P<password>{'|'.join(_PASSWORDS)})|{'|'.join(_KEYS)})"
     r"(?:[_ -]?(?:[0-9]|key|value|plain|plaintext|id|hash))?",
@@ -29,7 +48,7 @@ _HEAD_CELL = re.compile(r"""[ \t"'`\\*]{0,40}(?P<name>[^\W\d][\w ()./#-]{0,40}?)
 _ESCAPED_BREAK = re.compile(r"\\{1,15}n")
 _RULE_LINE = re.compile(r"[ \t]*\|?[ \t]*:?-{2,}[-|+: \t]*\r?")
 _TRIMMED = " \t\r\"'`*\\"
-_LONGEST_HEAD = 600
+_LONGEST_HEAD = 300
 _LONGEST_ROW = 4_000
 _MOST_ROWS = 10_000
 
@@ -44,8 +63,8 @@ def _find(text: str, start: int, end: int) -> Iterator[Secret]:
             return
         brk = escaped[0]
     head = _head_of(text, start, brk)
-    if head < 0 or _NAME.search(text, head, start):
-        return  # the first column of secrets finds them all
+    if head < 0:
+        return
     foot = text.find(brk, end, end + _LONGEST_HEAD)
     if foot < 0 or foot - head > _LONGEST_HEAD:
         return
@@ -54,7 +73,8 @@ def _find(text: str, start: int, end: int) -> Iterator[Secret]:
     if mark is None or not _is_first_line(text, head, brk, mark, line.count(mark)):
         return
     columns = _columns_of(line.split(mark))
-    if columns:
+    # The first column of secrets finds them all.
+    if columns and line.count(mark, 0, start - head) == min(columns):
         yield from _cells(text, foot + len(brk), brk, mark, line.count(mark), columns)
 
 
@@ -88,9 +108,7 @@ def _columns_of(cells: list[str]) -> dict[int, bool]:
     return columns
 
 
-def _cells(
-    text: str, at: int, brk: str, mark: str, count: int, columns: dict[int, bool]
-) -> Iterator[Secret]:
+def _cells(text: str, at: int, brk: str, mark: str, count: int, columns: dict[int, bool]) -> Iterator[Secret]:
     for _ in range(_MOST_ROWS):
         stop = text.find(brk, at, at + _LONGEST_ROW)
         last = stop < 0
@@ -115,7 +133,18 @@ def _cells(
 def _accepts(value: str, *, is_password: bool) -> bool:
     if not is_literal(value[:256]) or any(map(str.isspace, value)):
         return False
-    return looks_random(value[:256]) or (looks_chosen(value[:256]) and (is_password or len(value) >= 8) and not value.isdigit())
+    return looks_random(value[:256]) or (
+        looks_chosen(value[:256]) and (is_password or len(value) >= 8) and not value.isdigit()
+    )
 
 
-TABLE_RULES = (RedactionRule(tuple(form for name in (*_PASSWORDS, *_KEYS) for form in {name, name.upper(), name.capitalize(), name.title()}), _find),)
+TABLE_RULES = (
+    RedactionRule(
+        tuple(
+            form
+            for name in (*_PASSWORDS, *_KEYS)
+            for form in {name, name.upper(), name.capitalize(), name.title()}
+        ),
+        _find,
+    ),
+)

@@ -15,6 +15,7 @@ _MASKS = (
     "REDACTED", "MASKED", "FILTERED", "[HIDDEN]", "[secret", "***", "•••", "…", "...", "xxxxxx", "XXXXXX", "____", "####",
     "${", "$(", "{{", "}}", "#{", "<%", "%s",
 )  # fmt: skip
+_ANY_MASK = re.compile("|".join(map(re.escape, _MASKS)))
 _MASKED = re.compile(
     r"""
       [xX]{3,} | [-.*_•\#]+
@@ -56,6 +57,7 @@ _PLAIN = """
 """
 _PLAIN_WORDS = frozenset(_PLAIN.split())
 _WORD_BREAK = re.compile(r"[^A-Za-z0-9\u0080-\U0010ffff]+|(?<=[a-z])(?=[A-Z])")
+_WORDS_READ = 6  # of a value, to tell whether it is made of plain words
 _NOT_ALNUM = re.compile(r"[^A-Za-z0-9]+")
 _CHUNK = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _HEX = re.compile(r"[0-9a-f]+")
@@ -66,12 +68,12 @@ def is_masked(value: str) -> bool:
     """Returns True if the value is a blank, a mask or a template: no secret, by its form alone."""
     if len(set(value)) < 2 or _MASKED.fullmatch(value):
         return True
-    return any(mask in value for mask in _MASKS)
+    return _ANY_MASK.search(value) is not None
 
 
 def _is_placeholder(value: str) -> bool:
     """Returns True if the value says, in words, that a secret belongs here: `your-api-key`, `changeme`."""
-    for word in _WORD_BREAK.split(value):
+    for word in _WORD_BREAK.split(value, _WORDS_READ)[:_WORDS_READ]:
         stem = word[:-1] if word[-1:].isdigit() else word
         if stem and stem.lower() not in _PLAIN_WORDS:
             return False
@@ -83,7 +85,9 @@ def is_literal(value: str) -> bool:
     if len(value) < 4 or is_masked(value) or _is_placeholder(value):
         return False
     # A key of base64 that begins with a slash is no path.
-    return _REFERENCE.match(value) is None or (value[0] == "/" and _KEY_LIKE_PATH.fullmatch(value) is not None)
+    return _REFERENCE.match(value) is None or (
+        value[0] == "/" and _KEY_LIKE_PATH.fullmatch(value) is not None
+    )
 
 
 def looks_chosen(value: str) -> bool:

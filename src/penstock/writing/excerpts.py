@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
     TakeLines: TypeAlias = Callable[[dict[str, Any] | list[Any], str, list[str]], bool]
 
-__all__ = ["Laid", "excerpts", "flatten_json", "lay_out", "lay_out_redacted", "redact_readable", "write_scalar"]
+__all__ = [
+    "Laid",
+    "excerpts",
+    "flatten_json",
+    "lay_out",
+    "lay_out_redacted",
+    "redact_readable",
+    "write_scalar",
+]
 
 _WISHED = 85  # characters: shorter pieces of a long line are joined up to this length
 _WISHED_ITEMS = 60

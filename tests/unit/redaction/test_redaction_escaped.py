@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from planted_held_out import HELD_OUT
 from planted_known import KNOWN
+from tests.strategies.escapings import ESCAPINGS, decode_all, escape
 
 from penstock.redaction import REDACTED, Redactor
 from penstock.writing.excerpts import lay_out_redacted, redact_readable
-from tests.strategies.escapings import ESCAPINGS, decode_all, escape
 
 REDACTOR = Redactor()
 WAYS = [(name,) for name in ESCAPINGS] + [

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.agent.tools.walking import files_below
-from penstock.loop.globs import path_matcher
+from penstock.loop.globs import compile_path_glob
 from penstock.loop.text_files import looks_binary
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ def _paths(job: SearchJob) -> Iterator[str]:
     paths = (entry.path for entry in files_below(root, job.start))
     if job.glob is None:
         return paths
-    matches, prefix = path_matcher(job.glob), f"{job.start}/" if job.start else ""
-    return (path for path in paths if matches.fullmatch(path.removeprefix(prefix)))
+    glob, prefix = compile_path_glob(job.glob), f"{job.start}/" if job.start else ""
+    return (path for path in paths if glob.matches(path.removeprefix(prefix)))
 
 
 def _batches(paths: Iterator[str]) -> Iterator[list[str]]:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.loop.globs import glob_regex
+from penstock.loop.globs import Glob, compile_glob
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -117,7 +116,7 @@ def _scope_of(root: Path, folder: str) -> tuple[IgnoreScope, ...]:
 class IgnoreRule(msgspec.Struct, frozen=True):
     """One line of a file: what it matches, from the file's folder on."""
 
-    matches: re.Pattern[str]
+    glob: Glob
     negated: bool
     folders_only: bool
 
@@ -143,7 +142,7 @@ def is_ignored(path: str, *, is_folder: bool, scopes: tuple[IgnoreScope, ...]) -
     for scope in scopes:
         inside = path.removeprefix(scope.base)
         for rule in scope.rules:
-            if (is_folder or not rule.folders_only) and rule.matches.fullmatch(inside):
+            if (is_folder or not rule.folders_only) and rule.glob.matches(inside):
                 verdict = not rule.negated
     return verdict
 
@@ -159,4 +158,4 @@ def _rule(line: str) -> IgnoreRule | None:
     if not pattern:
         return None
     anchored = pattern.removeprefix("/") if "/" in pattern else f"**/{pattern}"
-    return IgnoreRule(glob_regex(anchored), negated, folders_only)
+    return IgnoreRule(compile_glob(anchored), negated, folders_only)
