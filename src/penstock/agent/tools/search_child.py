@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.agent.tools.walking import files_below
+from penstock.agent.tools.walking import files_below, looks_secret
 from penstock.loop.globs import compile_path_glob
 from penstock.loop.text_files import looks_binary
 
@@ -95,8 +95,8 @@ def _compile_pattern(job: SearchJob) -> tuple[re.Pattern[str], bool]:
 def _paths(job: SearchJob) -> Iterator[str]:
     root = Path(job.root)
     if (root / job.start).is_file():
-        return iter([job.start])
-    paths = (entry.path for entry in files_below(root, job.start))
+        return iter([] if looks_secret(job.start) else [job.start])
+    paths = (entry.path for entry in files_below(root, job.start) if not looks_secret(entry.path))
     if job.glob is None:
         return paths
     glob, prefix = compile_path_glob(job.glob), f"{job.start}/" if job.start else ""

@@ -21,6 +21,7 @@ __all__ = [
     "files_below",
     "is_ignored",
     "levels_below",
+    "looks_secret",
     "read_rules",
 ]
 
@@ -105,6 +106,45 @@ def _scope_of(root: Path, folder: str) -> tuple[IgnoreScope, ...]:
     except OSError:
         return ()
     return (IgnoreScope(f"{folder}/" if folder else "", read_rules(text)),)
+
+
+# Files that hold secrets by their name. Pure.
+
+_SECRET_NAMES = tuple(
+    compile_glob(name)
+    for name in (
+        ".env", ".env.*", "*.env", ".envrc", "*.pem", "*.key", "*.p8", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk",
+        "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".npmrc", ".pypirc",
+        ".git-credentials", ".htpasswd", ".dockerconfigjson", ".dockercfg", "credentials", "credentials.*", "*.credentials",
+        "secrets.*", "secret.*", "*.tfstate", "*.tfvars", "kubeconfig", ".vault-token", "service-account*.json",
+        "service_account*.json", ".*_history", "master.key", "shadow",
+    )
+)  # fmt: skip
+_HARMLESS_NAMES = tuple(
+    compile_glob(name)
+    for name in (
+        "*.example",
+        "*.sample",
+        "*.template",
+        "*.dist",
+        "*.pub",
+        "*.md",
+        "*.py",
+        "*.pyi",
+        "*.ts",
+        "*.go",
+        "*.rs",
+        "*.java",
+    )
+)
+
+
+def looks_secret(path: str) -> bool:
+    """Returns True for a file that is made to hold secrets, such as `.env` or a private key. Only the name is looked at."""
+    name = path.rpartition("/")[2].lower()
+    if any(glob.matches(name) for glob in _HARMLESS_NAMES):
+        return False
+    return any(glob.matches(name) for glob in _SECRET_NAMES)
 
 
 # What `.gitignore` files leave out. Pure.

@@ -16,6 +16,7 @@ from penstock.cli.chat.model import ModelChooser, ModelWish, NoModel, read_route
 from penstock.cli.chat.script import ScriptChat, is_interactive, read_prompt
 from penstock.cli.chat.state import ChatSetup
 from penstock.cli.failure import BAD_INPUT
+from penstock.cli.screen import printable
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
 from penstock.errors import SettingsError, UnknownSession
@@ -45,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
         settings = settings_of(args)
         store = stack.enter_context(open_store_of(args))
         resumed = _find_resumed(store, args.resume)
-        chooser = ModelChooser(stack, ModelWish.of(args, settings.model))
+        wish = ModelWish.of(args, settings.model)
+        chooser = ModelChooser(stack, wish, _confirm_host if person else None)
         try:
             choice = chooser.choose_first(resumed, read_route(store, resumed) if resumed else None)
         except NoModel as error:
@@ -69,6 +71,18 @@ async def _talk(
         return await TerminalChat(setup, choice, yes=args.yes).run(session_id)
     finally:
         await setup.chooser.aclose()
+
+
+def _confirm_host(host: str) -> bool:
+    """Asks the person, before anything is sent. Only a plain yes is one."""
+    print(
+        f"This conversation was with {printable(host)}, which no setting names, only the store. Whoever runs it would read "
+        "the conversation and what the tools read."
+    )
+    try:
+        return input("Go on there? [y/N] ").strip().lower() in {"y", "yes"}
+    except EOFError:
+        return False
 
 
 def _check_installed() -> None:
