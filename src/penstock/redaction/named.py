@@ -180,15 +180,15 @@ def _means_otherwise(left: str) -> bool:
 _TAIL = re.compile(
     r"""
     (?P<suffix>[A-Za-z0-9_-]{0,24}+)
-    (?P<close>(?:\\{0,15}["'`]|\])*+)
+    (?P<close>(?:\\{0,63}["'`]|\])*+)
     (?:
         (?P<typed>(?:\??[ \t]{0,3}:[ \t]{0,3}[&A-Za-z][\w\[\]&'.|<>\ ]{0,40}?|[ \t]string[ \t])
-            =[ \t]{0,3}(?=[A-Za-z&@$]{0,2}\\{0,15}["']))
+            =[ \t]{0,3}(?=[A-Za-z&@$]{0,2}\\{0,63}["'][^\s}\],)\\]))
       | (?P<below>[ \t]{0,4}:[ \t]{0,4}\r?\n[ \t]{0,8})
       | (?P<assign>(?P<tie>(?:\ (?:for|of)\ [\w.@-]{1,40})?[ \t]{0,12}(?:=>|:=|\?=|<-|={1,3}|!==?|[:：＝])[ \t\u3000]{0,12})
             (?:\\\r?\n[ \t]{0,40}|[>|][-+]?[ \t]{0,4}\r?\n[ \t]{1,40})?+)
       | (?P<cell>[ \t]{0,40}\|[ \t]{0,40})
-      | (?P<comma>[ \t]{0,4},[ \t]{0,4}(?=\\{0,15}["']))
+      | (?P<comma>[ \t]{0,4},[ \t]{0,4}(?=\\{0,63}["']))
       | (?P<pair>(?:\s(?![Vv]alue)[\w-]{1,24}=["'][^"'<>\n]{0,60}["']){0,3}+\s{0,12},?\s{0,12}["']?[Vv]alue["']?[ \t]{0,4}[:=][ \t]{0,4})
       | (?P<says>(?:\ (?:for|of|to|on|at|für|zu|zum|zur|von|vom|de|del|do|da|di|du|pour|para|per|к|от|для)\ [\w .@/-]{1,40}?)?
             (?:\ (?:is|was|ist|lautet|es|est|é|è|это)(?=[ :])|是|为|為|は|는|은)[ ]?:?[ ]{0,3})
@@ -201,7 +201,7 @@ _TAIL = re.compile(
 _VALUE = re.compile(
     r"""
     (?P<call>[A-Za-z_][\w.:]{0,40}\((?=["']))? [brfuBRFU@$&]{0,2}+
-    (?: \\{1,15}["'`](?P<escaped>[^\\\n"]{1,4000}+)
+    (?: \\{1,63}["'`](?P<escaped>[^\\\n"]{1,4000}+)
       | "(?P<double>(?:[^"\\\n]|\\.){1,4000}+)
       | '(?P<single>(?:[^'\\\n]|\\.){1,4000}+)
       | `(?P<tick>[^`\n]{1,4000}+) )
@@ -212,9 +212,9 @@ _VALUE = re.compile(
 _REST_OF_RUN = re.compile(r"""[^\s"'`,;&<>(){}\[\]\\|]*+""")
 _JUDGED = 64  # characters of a value that are enough to judge it by
 _LINE_HEAD = re.compile(
-    r"""(?:\A|[\n\r]|\\n|\\t)[ \t>|+-]{0,40}(?:[0-9]{1,6}(?:→|[:|\t])[ \t]{0,40})?(?:(?:export|set|setx|ENV|ARG)\ )?["']?\Z"""
+    r"""(?:\A|[\n\r]|\\n|\\t|[:,\[]\ ?\\{0,63}")[ \t>|+-]{0,40}(?:[0-9]{1,6}(?:→|[:|\t])[ \t]{0,40})?(?:(?:export|set|setx|ENV|ARG)\ )?["']?\Z"""
 )
-_LINE_END = re.compile(r"""[ \t]*(?:\Z|[\n\r#]|\\{1,15}[nr"])""")
+_LINE_END = re.compile(r"""[ \t]*(?:\Z|[\n\r#]|\\{1,63}[nr"]|"[ \t]*(?:[,}\]\n]|\Z))""")
 _CELL_BEFORE = re.compile(r"\|[ \t*`]{0,20}(?:[\w()-]{1,20}[ ]){0,3}[*`]{0,2}\Z")
 _WITH = re.compile(r"\b(?:with|using|and|mit|avec|con|com)\ (?:the\ |its\ )?\Z")
 _NETRC = re.compile(r"\blogin\s+\S+\s+\Z")

@@ -50,7 +50,7 @@ _PLAIN_FORM = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _LEVELS = 4  # JSON in JSON in JSON: arguments of a call that quote a result that quotes a file
 # Where an escape other than a quote stands between a name and its value: `password:\n…`, `API_KEY=\\\n…`.
 _ESCAPE_IN_TIE = re.compile(
-    r"""[A-Za-z0-9_-]{0,24}+(?:\\{0,15}["'`\]])*+[ \t]{0,4}(?:[=:：]{1,2}[ \t]{0,4}(?:[>|][-+]?)?)?\\{1,15}[nrt]"""
+    r"""[A-Za-z0-9_-]{0,24}+(?:\\{0,63}["'`\]])*+[ \t]{0,4}(?:[=:：]{1,2}[ \t]{0,4}(?:[>|][-+]?)?)?\\{1,63}[nrt]"""
 )
 # So many anchors that close together are no text that a person or a program writes. To ask every rule at each would take
 # longer than the text is worth, so whatever looks chosen or drawn between them goes, with a name or without.

@@ -75,7 +75,7 @@ ADDRESS_RULES = (
 
 _OTP = re.compile(r"[^\s\"'<>]{0,256}?[?&]secret=(?P<v>[A-Za-z2-7]{16,}+)")
 _SEED_PHRASE = re.compile(
-    r"""\w{0,12}+\\{0,15}+["']?+(?:[ ]is\b)?+[ \t]{0,4}+[:=]{0,2}+[ \t]{0,4}+\\{0,15}+["']?+(?P<v>[a-z]{3,8}+(?:[ ]{1,2}[a-z]{3,8}+){11,23}+)(?![ ][a-z])"""
+    r"""\w{0,12}+\\{0,63}+["']?+(?:[ ]is\b)?+[ \t]{0,4}+[:=]{0,2}+[ \t]{0,4}+\\{0,63}+["']?+(?P<v>[a-z]{3,8}+(?:[ ]{1,2}[a-z]{3,8}+){11,23}+)(?![ ][a-z])"""
 )
 
 
@@ -110,19 +110,19 @@ PHRASE_RULES = (
 # Passwords that commands and statements take without a telling name.
 
 _WORD = (
-    r"""(?:\\{0,15}"(?P<d>[^"\\\n]{1,256})|\\{0,15}'(?P<s>[^'\\\n]{1,256})|(?P<b>[^\s"'\\|;<>()]{1,256}))"""
+    r"""(?:\\{0,63}"(?P<d>[^"\\\n]{1,256})|\\{0,63}'(?P<s>[^'\\\n]{1,256})|(?P<b>[^\s"'\\|;<>()]{1,256}))"""
 )
 _ATTACHED = re.compile(_WORD)
 _NEXT = re.compile(r"[ \t=]+" + _WORD)
-_QUOTED = re.compile(r"""[ \t]+(?:\\{0,15}"(?P<d>[^"\\\n]{1,256})|\\{0,15}'(?P<s>[^'\\\n]{1,256}))""")
+_QUOTED = re.compile(r"""[ \t]+(?:\\{0,63}"(?P<d>[^"\\\n]{1,256})|\\{0,63}'(?P<s>[^'\\\n]{1,256}))""")
 _OPTION_USER_AND_PASSWORD = re.compile(
-    r"""[ \t=]+\\{0,15}(?:"[^":\s]{1,128}:(?P<d>[^"\\\n]{1,256})|'[^':\s]{1,128}:(?P<s>[^'\\\n]{1,256})"""
+    r"""[ \t=]+\\{0,63}(?:"[^":\s]{1,128}:(?P<d>[^"\\\n]{1,256})|'[^':\s]{1,128}:(?P<s>[^'\\\n]{1,256})"""
     r"""|[^\s:"'\\]{1,128}:(?P<b>[^\s"'\\|;<>()]{1,256}))"""
 )
 _AFTER_USER = re.compile(r"\S{1,128}[ \t]+" + _WORD)
 _USER_THEN_PASSWORD = re.compile(
-    r"""\s{0,8}\\{0,15}["'][^"'\\\n]{1,128}\\{0,15}["']\s{0,8},\s{0,8}"""
-    r"""\\{0,15}(?:"(?P<d>[^"\\\n]{4,256})(?=\\{0,15}")|'(?P<s>[^'\\\n]{4,256})(?=\\{0,15}'))"""
+    r"""\s{0,8}\\{0,63}["'][^"'\\\n]{1,128}\\{0,63}["']\s{0,8},\s{0,8}"""
+    r"""\\{0,63}(?:"(?P<d>[^"\\\n]{4,256})(?=\\{0,63}")|'(?P<s>[^'\\\n]{4,256})(?=\\{0,63}'))"""
 )
 _PGPASS = re.compile(r"[\w*.-]+:[\w*.@-]+:(?P<b>[^\s:]{4,256}+)(?=\s|$)")
 
@@ -180,7 +180,7 @@ COMMAND_RULES = (
 
 # What HTTP headers carry: authorisation of any scheme, and cookies.
 
-_BETWEEN = r"""[\\"'`\])]{0,8}[ \t]{0,8}(?:=>|[:=,])[ \t]{0,8}(?:[fbr]?\\{0,15}["'`])?"""
+_BETWEEN = r"""[\\"'`\])]{0,8}[ \t]{0,8}(?:=>|[:=,])[ \t]{0,8}(?:[fbr]?\\{0,63}["'`])?"""
 _AUTHORIZATION = re.compile(
     rf"""{_BETWEEN}(?:(?P<scheme>[A-Za-z][A-Za-z0-9_-]{{1,24}})[ ]+)?(?P<v>[^\s"'`\\,;<>(){{}}]{{6,}}+)"""
 )
@@ -283,17 +283,17 @@ _BODY = re.compile(
 _LONGEST_KEY = 16_000
 _KEY_END = re.compile(r" (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-{1,5}")
 # Read from the end backwards, so that no stretch of text is read twice.
-_BETWEEN_REVERSED = r"""(?:[\s"'`,>|#*\\]|[nrt]\\{1,15}|[:|→][0-9]{1,6})"""
+_BETWEEN_REVERSED = r"""(?:[\s"'`,>|#*\\]|[nrt]\\{1,63}|[:|→][0-9]{1,6})"""
 _LINES_ABOVE_REVERSED = re.compile(
     rf"-{{0,5}}+{_BETWEEN_REVERSED}{{0,80}}+(?P<key>={{0,2}}[A-Za-z0-9+/]{{4,}}+"
     rf"(?:{_BETWEEN_REVERSED}{{1,80}}+[A-Za-z0-9+/]{{16,}}+)*+)"
 )
 _LINES_BELOW = re.compile(
-    r"""[^\n\\"]{0,80}+(?:\n|\\{1,15}n)(?P<key>[A-Za-z0-9+/]{60,80}(?:(?:\n|\\{1,15}n)[A-Za-z0-9+/]{60,80}(?![A-Za-z0-9+/])){1,400}+
-        (?:(?:\n|\\{1,15}n)[A-Za-z0-9+/]{1,79}={1,2})?)""",
+    r"""[^\n\\"]{0,80}+(?:\n|\\{1,63}n)(?P<key>[A-Za-z0-9+/]{60,80}(?:(?:\n|\\{1,63}n)[A-Za-z0-9+/]{60,80}(?![A-Za-z0-9+/])){1,400}+
+        (?:(?:\n|\\{1,63}n)[A-Za-z0-9+/]{1,79}={1,2})?)""",
     re.VERBOSE,
 )
-_PUBLIC_END = re.compile(r"(?:\s|\\{1,15}n){0,4}-----END (?:CERTIFICATE|PUBLIC|RSA PUBLIC|X509|PKCS7)")
+_PUBLIC_END = re.compile(r"(?:\s|\\{1,63}n){0,4}-----END (?:CERTIFICATE|PUBLIC|RSA PUBLIC|X509|PKCS7)")
 _PUTTY = re.compile(
     r"Private-Lines: \d+(?:\s|\\{1,4}[nr])++(?P<key>[A-Za-z0-9+/=]{16,}(?:(?:\s|\\{1,4}[nr])+[A-Za-z0-9+/=]{16,})*)"
 )

@@ -6,7 +6,7 @@ The name stands once, at the top, and the values stand below it, far from any na
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.redaction.secret import RedactionRule, Secret
 from penstock.redaction.value import is_literal, looks_chosen, looks_random
@@ -43,9 +43,11 @@ _COLUMN = re.compile(
     r"(?:[_ -]?(?:[0-9]|key|value|plain|plaintext|id|hash))?",
     re.IGNORECASE,
 )
-_CELL_END = re.compile(r"""[\w-]{0,16}+\\{0,15}["'`]?[ \t]{0,40}(?:[,;|]|\t|\r?\n|\\{1,15}[nt])""")
+_CELL_END = re.compile(r"""[\w-]{0,16}+\\{0,63}["'`]?[ \t]{0,40}(?:[,;|]|\t|\r?\n|\\{1,63}[nt])""")
 _HEAD_CELL = re.compile(r"""[ \t"'`\\*]{0,40}(?P<name>[^\W\d][\w ()./#-]{0,40}?)?[ \t"'`\\*]{0,40}\r?""")
-_ESCAPED_BREAK = re.compile(r"\\{1,15}n")
+_ESCAPED_BREAK = re.compile(r"\\{1,63}n")
+_OPENED = re.compile(r'.*:[ ]?\\{0,63}"')  # the value of a JSON object, up to its quote
+_CLOSED = re.compile(r"""\\{0,63}"\s*[}\],]""")
 _RULE_LINE = re.compile(r"[ \t]*\|?[ \t]*:?-{2,}[-|+: \t]*\r?")
 _TRIMMED = " \t\r\"'`*\\"
 _LONGEST_HEAD = 300
@@ -62,7 +64,7 @@ def _find(text: str, start: int, end: int) -> Iterator[Secret]:
         if escaped is None:
             return
         brk = escaped[0]
-    head = _head_of(text, start, brk)
+    head, in_json = _head_of(text, start, brk)
     if head < 0:
         return
     foot = text.find(brk, end, end + _LONGEST_HEAD)
@@ -75,17 +77,18 @@ def _find(text: str, start: int, end: int) -> Iterator[Secret]:
     columns = _columns_of(line.split(mark))
     # The first column of secrets finds them all.
     if columns and line.count(mark, 0, start - head) == min(columns):
-        yield from _cells(text, foot + len(brk), brk, mark, line.count(mark), columns)
+        rows = _Rows(foot + len(brk), brk, mark, line.count(mark), in_json or brk != "\n")
+        yield from _cells(text, rows, columns)
 
 
-def _head_of(text: str, start: int, brk: str) -> int:
-    """Returns where the line of the name begins; -1 if that is too far away."""
+def _head_of(text: str, start: int, brk: str) -> tuple[int, bool]:
+    """Returns where the line of the name begins, -1 if that is too far away, and whether a JSON string begins there."""
     floor = max(0, start - _LONGEST_HEAD)
     before = text.rfind(brk, floor, start)
     head = before + len(brk) if before >= 0 else floor
-    if brk != "\n":  # inside a JSON string: its quote begins the first line
-        head = max(head, text.rfind('"', head, start) + 1)
-    return head if before >= 0 or head > floor or floor == 0 else -1
+    if opened := _OPENED.match(text, head, start):
+        return opened.end(), True
+    return (head, False) if before >= 0 or floor == 0 else (-1, False)
 
 
 def _is_first_line(text: str, head: int, brk: str, mark: str, count: int) -> bool:
@@ -108,13 +111,24 @@ def _columns_of(cells: list[str]) -> dict[int, bool]:
     return columns
 
 
-def _cells(text: str, at: int, brk: str, mark: str, count: int, columns: dict[int, bool]) -> Iterator[Secret]:
+class _Rows(NamedTuple):
+    """What stands below the head of a table: where, how rows and cells are parted, and how often in a row."""
+
+    at: int
+    brk: str
+    mark: str
+    count: int
+    in_json: bool
+
+
+def _cells(text: str, rows: _Rows, columns: dict[int, bool]) -> Iterator[Secret]:
+    at, brk, mark, count, _ = rows
     for _ in range(_MOST_ROWS):
         stop = text.find(brk, at, at + _LONGEST_ROW)
         last = stop < 0
         line = text[at : min(len(text), at + _LONGEST_ROW) if last else stop]
-        if brk != "\n" and last:
-            line = line.partition('"')[0]
+        if rows.in_json and last:
+            line = _CLOSED.split(line, 1)[0]
         if line.count(mark) != count and not _RULE_LINE.fullmatch(line):
             return
         begin = at

@@ -133,13 +133,13 @@ _MESSAGING = (
     _Shape(
         "discord",
         "Bot .run( .login(",
-        rf"(?:Bot\ |\.(?:run|login)\(\\{{0,15}}['\"`])(?P<v>[MNO]{_W}{{22,27}}\.{_W}{{6}}\.{_W}{{27,}})",
+        rf"(?:Bot\ |\.(?:run|login)\(\\{{0,63}}['\"`])(?P<v>[MNO]{_W}{{22,27}}\.{_W}{{6}}\.{_W}{{27,}})",
     ),
     _Shape("discord", _NUMBER_STARTS, rf"{_A}{{22,27}}\.{_W}{{6}}\.{_W}{{27,}}"),
     _Shape(
         "twilio",
         "'AC \"AC",
-        rf"['\"]AC{_H}{{32}}\\{{0,15}}['\"]\s{{0,8}},\s{{0,8}}\\{{0,15}}['\"](?P<v>{_H}{{32}})(?!{_A})",
+        rf"['\"]AC{_H}{{32}}\\{{0,63}}['\"]\s{{0,8}},\s{{0,8}}\\{{0,63}}['\"](?P<v>{_H}{{32}})(?!{_A})",
     ),
     _Shape(
         "teams", "webhook.office.com/webhookb2/", r"webhook\.office\.com/webhookb2/(?P<v>[A-Za-z0-9@/-]{40,})"
