@@ -80,13 +80,13 @@ _Hit: TypeAlias = tuple[int, int, int]
 
 
 class Redactor:
-    """Finds secrets in text and blanks them. Immutable, and safe to share between threads.
+    """Finds secrets in text and blanks them. Safe to share between threads.
 
     `secret_values` are values that must never be shown, the process's own secrets; shorter ones than six
     characters are left out. `detectors` are asked as well, about every text that is not empty.
     """
 
-    __slots__ = ("_anchors", "_detectors", "_escapes", "_finds", "_named", "_overlap", "_own")
+    __slots__ = ("_anchors", "_detectors", "_escapes", "_finds", "_last", "_named", "_overlap", "_own")
 
     def __init__(self, secret_values: Iterable[str] = (), *, detectors: Iterable[Detector] = ()) -> None:
         finds: dict[str, list[Find]] = {}
@@ -103,6 +103,7 @@ class Redactor:
         self._overlap = max(map(len, finds)) - 1
         self._anchors = AhoCorasick(list(finds), store_patterns=False, implementation=Implementation.DFA)
         self._detectors = tuple(detectors)
+        self._last: tuple[str, tuple[Secret, ...]] = ("", ())
 
     def find(self, text: str) -> list[Secret]:
         """Returns the secrets in the text, in order, apart from each other: what `redact` would replace.
@@ -110,12 +111,16 @@ class Redactor:
         Blanking one secret can bring another to light, whose anchor or border it had covered. So what was
         found is blanked and looked at again, until there is nothing more: a text without secrets is read once.
         """
+        asked, answer = self._last
+        if asked is text:  # a message is read for its values, its facts and its state, one after the other
+            return list(answer)
         secrets = found = self._scan(text)
         for _ in range(_PASSES):
             if not found:
                 break
             found = self._scan(_blank(text, secrets))
             secrets = _apart(secrets + _unblank(secrets, found))
+        self._last = text, tuple(secrets)
         return secrets
 
     def redact(self, text: str) -> str:
