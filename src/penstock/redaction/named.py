@@ -148,6 +148,9 @@ def _is_telling(text: str, start: int, suffix: str) -> int | None:
     """
     if suffix and not _SUFFIX.fullmatch(suffix):
         return None
+    before = text[max(0, start - 1) : start]
+    if not (before.isalnum() or before in {"_", ".", "$", "-"}):
+        return None if before == "/" and text.endswith("etc/", 0, start) else start
     left = _LEFT_PART.match(text[max(0, start - 48) : start][::-1])
     begin = start - left.end() if left else start
     if (
@@ -283,9 +286,11 @@ def _finder(tells: Tells) -> Find:
         tail = _TAIL.match(text, end)
         if tail is None or (tail["space"] and not _may_follow_a_space(text, start, tail.end(), tells)):
             return
+        value = _VALUE.match(text, tail.end())
+        if value is None or value.lastgroup is None:
+            return
         begin = _is_telling(text, start, tail["suffix"])
-        value = _VALUE.match(text, tail.end()) if begin is not None else None
-        if begin is None or value is None or value.lastgroup is None:
+        if begin is None:
             return
         how = tail.lastgroup or ""
         first, last = value.span(value.lastgroup)
