@@ -117,7 +117,7 @@ class _Rows(NamedTuple):
     at: int
     brk: str
     mark: str
-    count: int
+    marks: int
     in_json: bool
 
 
