@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from penstock.cli.options import carry_store
 from penstock.cli.parser import build_parser
 from penstock.errors import PenstockError
 
@@ -42,6 +43,7 @@ HOMES = {
     "bench replay": "bench:run_replay",
     "engines": "setup:run_engines",
     "config": "setup:run_config",
+    "completion": "completion:run",
 }
 
 
@@ -83,7 +85,7 @@ def _report(error: Exception, args: argparse.Namespace | None) -> int:
         import traceback  # noqa: PLC0415 - as above
 
         traceback.print_exception(error)
-    print(f"penstock: {failure.text}", file=sys.stderr)
+    print(f"penstock: {carry_store(failure.text, args)}", file=sys.stderr)
     return failure.code
 
 

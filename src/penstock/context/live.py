@@ -24,6 +24,7 @@ from penstock.context.engine_adapter import EngineAdapter
 from penstock.context.events import Compacted, Compacting, Noticed, Recovering
 from penstock.context.recovery import GiveUp, LowerCap, next_step
 from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.message import Role
 from penstock.conversation.speakers import people_in
 from penstock.conversation.wire import parse_json
 from penstock.engine.compress import run_sync
@@ -71,6 +72,8 @@ class Beside(msgspec.Struct, frozen=True):
 
     system: Any = None
     tools: Sequence[Any] = ()
+    passing: Sequence[str] = ()
+    """Texts for this request alone."""
 
 
 class RefusedRequest(msgspec.Struct, frozen=True):
@@ -99,7 +102,9 @@ class Context:
         self.outside_tokens = 0
         self.compactions = 0
         self.bookkeeper: Bookkeeper | None = None
-        self.before_compaction: Callable[[Sequence[NewFact]], None] = _do_nothing
+        self.before_compaction: Callable[[Sequence[NewFact]], None] = (
+            _do_nothing  # and before all of it is left
+        )
         self.on_boundary: Callable[[], None] = _do_nothing
         self._messages: list[ViewMessage] = []
         self.prefix_end: int | None = None  # how many messages of the view the last compaction has settled
@@ -125,7 +130,7 @@ class Context:
 
     def append(self, messages: Sequence[Any], *, keep_results: bool = False) -> None:
         """Logs messages, and sends them from now on. With `keep_results`, large tool results are kept in the store."""
-        logged = self.session.log_messages(messages, keep_results=keep_results)
+        logged = self.session.workings.log_messages(messages, keep_results=keep_results)
         self._messages += logged
         self._counted += self._weigh(logged)
 
@@ -138,11 +143,11 @@ class Context:
 
     def catch_up(self) -> bool:
         """Takes in what another process has logged or compacted meanwhile; False where there is nothing new."""
-        if not self.session.is_behind():
+        if not self.session.workings.is_behind():
             return False
         self._drop_prepared()
         self.session.refresh()
-        self.session.forget_report()
+        self.session.workings.forget_report()
         self._load()
         return True
 
@@ -160,11 +165,16 @@ class Context:
 
     def tokens(self) -> int:
         """Tokens that the provider would report for it: what it reported last, and what came since."""
-        return self.session.expected(self.counted)
+        return self.session.workings.expected(self.counted)
 
     def weigh(self, beside: Beside) -> None:
         """Counts what stands beside the messages of the next request."""
-        self.outside_tokens = self.session.weigh_outside(tools=beside.tools, system=beside.system)
+        self.outside_tokens = self.session.workings.weigh_outside(tools=beside.tools, system=beside.system)
+        if beside.passing:
+            dialect = dialect_named(self.session.row.dialect)
+            self.outside_tokens += self.session.workings.weigh(
+                [dialect.text_message(Role.USER, text) for text in beside.passing]
+            )
 
     @property
     def policy(self) -> Policy:
@@ -205,7 +215,7 @@ class Context:
             async with asyncio.timeout(_LISTING_SECONDS):
                 found = await ask()
             if found is not None and key == (session.row.model, session.endpoint):
-                session.listed_window = found
+                session.workings.listed_window = found
                 self.fit_window(session.window.tokens)
         except (PenstockError, TimeoutError):
             return
@@ -236,7 +246,7 @@ class Context:
             decision = self._decide(tokens, weighed)
             if isinstance(decision, Compact):
                 made = await self.compact(decision.reason, tokens, self._wish_for(decision), weighed)
-                if made is None and not self.engine.watches_pressure:
+                if made is None and not self.engine.hosting.watches_pressure:
                     self._rests_below = int(tokens * _REST)
             elif self._may_prepare(tokens):
                 self._prepare()
@@ -255,7 +265,7 @@ class Context:
         if self.bookkeeper is not None:
             self.bookkeeper.settle(usage)
         self._try_to_tell(lambda: self._adapter.report(usage))
-        if not self.engine.watches_pressure:
+        if not self.engine.hosting.watches_pressure:
             self._pressure, notices = self._pressure.observe(reported)
             self._say(notices)
         if sent_tokens > _WORTH_A_LOOK and reported < _TRUNCATED * sent_tokens:
@@ -290,7 +300,7 @@ class Context:
             raise ProviderError(step.why, failure=error.failure, requests=error.requests) from error
         if isinstance(step, LowerCap):
             self._tell(Recovering(kind, f"asking for at most {step.max_output_tokens:,} tokens of answer"))
-            session.learn_output_cap(error.failure)
+            session.workings.learn_output_cap(error.failure)
             return step.max_output_tokens
         if session.learn_window(error.failure):
             self.fit_window(session.window.tokens)
@@ -309,8 +319,8 @@ class Context:
     def _too_large(self, error: ProviderError, parts: Mapping[str, int], beside: Beside) -> ProviderError:
         """Returns the error for a request that cannot be made smaller: which part of it takes how many tokens."""
         outside = {
-            "system prompt": self.session.weigh_outside(system=beside.system),
-            "tools": self.session.weigh_outside(tools=beside.tools),
+            "system prompt": self.session.workings.weigh_outside(system=beside.system),
+            "tools": self.session.workings.weigh_outside(tools=beside.tools),
         }
         listed = ", ".join(f"{name} {tokens:,}" for name, tokens in {**outside, **parts}.items() if tokens)
         text = f"{str(error).rstrip('.')}; no more of the request can give way: it has {listed} tokens"
@@ -329,7 +339,11 @@ class Context:
         return Wait(reason="the engine finds nothing to do")
 
     def _may_prepare(self, tokens: int) -> bool:
-        if self._prepared is not None or not self.engine.works_in_background or tokens < self._rests_below:
+        if (
+            self._prepared is not None
+            or not self.engine.hosting.works_in_background
+            or tokens < self._rests_below
+        ):
             return False
         return isinstance(self.policy.background(tokens), Compact)
 
@@ -348,7 +362,7 @@ class Context:
 
     def _kept_where_it_pays(self) -> int | None:
         """Tokens that a compaction made for the price leaves: fewer than at the threshold of a large window."""
-        kept = self.engine.kept_tokens
+        kept = self.engine.hosting.kept_tokens
         return None if kept is None else min(_KEPT_TOKENS, kept)
 
     # Compacting.
@@ -372,10 +386,11 @@ class Context:
         if made.draft is None:
             return None
         old_id = self.session.id
-        self._leave_to_memory(made.draft.facts)
+        # An engine that only gives a list tells no facts of what leaves.
+        self._leave_to_memory(made.draft.facts or self.session.workings.list_demands)
         try:
             why = weighed.to_dict() if weighed is not None else {"reason": reason}
-            self.session.commit_draft(made.draft, why)
+            self.session.workings.commit_draft(made.draft, why)
         except StoreConflict:  # another process was quicker: its compaction is the view now
             self.session.refresh()
             self._load()
@@ -384,7 +399,7 @@ class Context:
         self._take(made.draft, made.view_tokens)
         self.compactions += 1
         self._rests_below = 0
-        if not self.engine.watches_pressure:
+        if not self.engine.hosting.watches_pressure:
             self._pressure, notices = self._pressure.observe_compaction(self.tokens())
             self._say(notices)
         self.on_boundary()
@@ -402,7 +417,7 @@ class Context:
         wish = CompactionWish(focus=focus or None, pins=self._last_exchanges(keep_exchanges))
         done = await self.compact(reason, self.tokens(), wish)
         half = self._counted // 2
-        if done is not None or half < _LEAST_BY_HAND or self.engine.kept_tokens is None:
+        if done is not None or half < _LEAST_BY_HAND or self.engine.hosting.kept_tokens is None:
             return done
         # The conversation is smaller than what a full window is compacted to; a person who asks wants it smaller still.
         try:
@@ -416,7 +431,7 @@ class Context:
         """Returns the numbers of the messages from the last so many requests on."""
         if not count:
             return frozenset()
-        view = self.session.standing().view
+        view = self.session.workings.standing().view
         messages = decode_all(dialect_named(self.session.row.dialect), view.wires)
         asked = people_in(messages)
         first = asked[-count] if len(asked) >= count else 0
@@ -431,6 +446,11 @@ class Context:
             self._try_to_tell(lambda: self._adapter.start(self.session.id))
             self._load()
         return done
+
+    def leave(self) -> None:
+        """Lets memory take what must outlive the conversation, before the host ends it or goes to another one."""
+        if len(self.session) and self.before_compaction is not _do_nothing:
+            self._leave_to_memory(self.session.workings.list_demands)
 
     async def aclose(self) -> None:
         """Ends what is being prepared, and the session for its engine."""
@@ -502,7 +522,7 @@ class Context:
         return self._messages[len(self._messages) - (len(self.session) - length) :]
 
     def _weigh(self, messages: Sequence[ViewMessage]) -> int:
-        return self.session.weigh([message.wire for message in messages])
+        return self.session.workings.weigh([message.wire for message in messages])
 
     def _drop_prepared(self) -> None:
         if self._prepared is not None:
@@ -514,7 +534,9 @@ class Context:
     def _take(self, draft: CompactionDraft, tokens: int) -> None:
         """The view of a compaction that was committed, and behind it what was said since it was begun."""
         later = self._logged_since(draft.base.tip.length)
-        if self.session.is_behind():  # another process has said something: what is sent is what is logged
+        if (
+            self.session.workings.is_behind()
+        ):  # another process has said something: what is sent is what is logged
             self.session.refresh()
             self._load()
             return
@@ -523,16 +545,16 @@ class Context:
         self.prefix_end = len(draft.messages)
 
     def _load(self) -> None:
-        standing = self.session.standing()
+        standing = self.session.workings.standing()
         self.prefix_end = standing.prefix_end or None
         # What a killed process left broken in the middle of the log is mended in the view, as in `Session.view`.
         self._messages = standing.view.mend()
         self._counted = self._weigh(self._messages)
 
-    def _leave_to_memory(self, facts: Sequence[NewFact]) -> None:
+    def _leave_to_memory(self, facts: Sequence[NewFact] | Callable[[], Sequence[NewFact]]) -> None:
         """Lets memory keep what leaves the view. That this fails is no reason to keep it in the view."""
         try:
-            self.before_compaction(facts)
+            self.before_compaction(facts() if callable(facts) else facts)
         except PenstockError as error:
             self._tell(Noticed("warn", f"memory did not take what leaves the view: {error}"))
 
@@ -572,21 +594,28 @@ def _may_listing_know_more(session: Session) -> bool:
 
 
 def tidy(
-    session: Session, engine: ContextEngine | None = None, *, reported_tokens: int | None = None
+    session: Session,
+    engine: ContextEngine | None = None,
+    *,
+    reported_tokens: int | None = None,
+    before_compaction: Callable[[Sequence[NewFact]], None] | None = None,
 ) -> Receipt | None:
     """Compacts a resumed session that has reached `compression.hygiene_threshold` of its window; None where it has not.
 
     The safety net of any host, before a message reaches the model; no model is asked for a summary. `reported_tokens` is
     what the provider reported last, where the caller knows; else the store is asked. A conversation of fewer than four
     messages is left alone. `engine` is the session's, told of its model; its session need not have started. It is needed
-    where it is not one that `Session.compact` knows: without it, such a session waits for its first request. Raises
-    EngineFailure where that engine fails, and what `Session.compact` raises.
+    where it is not one that `Session.compact` knows: without it, such a session waits for its first request.
+    `before_compaction` is given what people demand in the view first. Raises what it raises, EngineFailure where that
+    engine fails, and what `Session.compact` raises.
     """
     policy = Policy.of(session.settings.compression, session.window.tokens)
     tokens = _last_reported_tokens(session) if reported_tokens is None else reported_tokens
     decision = policy.hygiene(tokens, len(session))
     if not isinstance(decision, Compact):
         return None
+    if before_compaction is not None:
+        before_compaction(session.workings.list_demands())
     if compacts_stored_sessions(session.settings.context.engine):
         receipt = session.compact().receipt
     elif engine is not None:
@@ -601,7 +630,7 @@ async def _compact_stored(session: Session, engine: ContextEngine, tokens: int, 
     adapter = EngineAdapter(engine, session.row.dialect)
     made = await make_compaction(session, adapter, CompactionWish(may_call_model=False), tokens)
     if made.draft is not None:
-        session.commit_draft(made.draft, {"reason": reason})
+        session.workings.commit_draft(made.draft, {"reason": reason})
     adapter.settle(made.receipt, tokens)
     return made.receipt
 

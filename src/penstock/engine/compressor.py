@@ -13,7 +13,7 @@ from penstock.conversation.handles import parse_message_handle
 from penstock.engine.attempt import WriterMemory
 from penstock.engine.auxiliary import provider_of, summariser_for
 from penstock.engine.compress import CompressRequest, compress_list, new_notebook, run_sync, summarise_list
-from penstock.engine.contract import CompactionWish, ContextEngine
+from penstock.engine.contract import CompactionWish, ContextEngine, Hosting
 from penstock.engine.learned import Learned, notes_for
 from penstock.engine.recollection import Recollection
 from penstock.engine.summariser import summariser_of
@@ -66,8 +66,6 @@ class ContextCompressor(ContextEngine):
     threshold_percent = 0.50
     protect_first_n = 3
     protect_last_n = 20
-    works_in_background = True
-    watches_pressure = True
 
     def __init__(  # noqa: PLR0913  # all but the first by name
         self,
@@ -123,6 +121,20 @@ class ContextCompressor(ContextEngine):
         """`compressor`."""
         return "compressor"
 
+    @property
+    def hosting(self) -> Hosting:
+        """All of it: the plan of a compaction, work in the background, and its own watch on the pressure."""
+        return Hosting(
+            works_in_background=True,
+            watches_pressure=True,
+            kept_tokens=self._policy.budgets.target_tokens(0),  # handoff and tail
+            is_due=self.should_compress,  # by the tokens alone: a host with a log weighs its view itself
+            compact_view=self._compact_view,
+            on_compaction=self._on_compaction,
+            reserve_output=self._reserve_output,
+            use_summariser=self._use_summariser,
+        )
+
     def update_from_response(self, usage: Mapping[str, Any]) -> None:
         """Reported prompt tokens decide, never completion or reasoning tokens."""
         reported = normalise_usage(usage)
@@ -142,10 +154,6 @@ class ContextCompressor(ContextEngine):
         """Asks the policy for the time before a request, with the estimate of these messages."""
         tokens = self.estimate(messages)
         return isinstance(self._policy.preflight(tokens, self._guard(tokens)), Compact)
-
-    def is_due(self, prompt_tokens: int, messages: Callable[[], Sequence[dict[str, Any]]]) -> bool:  # noqa: ARG002
-        """Decides by the tokens alone: a host with a log weighs its view itself."""
-        return self.should_compress(prompt_tokens)
 
     def has_content_to_compress(self, messages: Sequence[dict[str, Any]]) -> bool:
         """Returns True where a compression would save a tenth."""
@@ -170,24 +178,24 @@ class ContextCompressor(ContextEngine):
         target_tokens: int | None = None,
     ) -> Compressed:
         """Compresses, and says what was done. `current_tokens` is what the whole request takes, where known."""
-        result = self.prepare(messages, focus_topic, target_tokens=target_tokens)
-        self.on_compaction(result.receipt, current_tokens)
+        result = self._prepare(messages, focus_topic, target_tokens=target_tokens)
+        self._on_compaction(result.receipt, current_tokens)
         return result
 
-    def prepare(
+    def _prepare(
         self,
         messages: Sequence[dict[str, Any]],
         focus_topic: str | None = None,
         *,
         target_tokens: int | None = None,
     ) -> Compressed:
-        """Compresses for later: nothing counts as done before `on_compaction`."""
+        """Compresses for later: nothing counts as done before `_on_compaction`."""
         request, writer = self._request(focus_topic, target_tokens), self._writer(may_call_model=True)
         if writer is None:
             return self._remember(self._extractive(messages, request))
         return self._remember(run_sync(self._write_with_model(messages, request, writer)))
 
-    async def compact_view(
+    async def _compact_view(
         self, messages: Sequence[Any], numbers: Sequence[int], wish: CompactionWish
     ) -> Compressed:
         """Prepares a compaction for a host with a log, without blocking the event loop. Cancelled, it leaves nothing to run.
@@ -202,12 +210,7 @@ class ContextCompressor(ContextEngine):
             return self._remember(await in_thread(self._extractive, messages, request))
         return self._remember(await self._write_with_model(messages, request, writer))
 
-    @property
-    def kept_tokens(self) -> int:
-        """The most that a compaction without a target leaves: handoff and tail."""
-        return self._policy.budgets.target_tokens(0)
-
-    def on_compaction(self, receipt: Receipt, current_tokens: int | None = None) -> None:
+    def _on_compaction(self, receipt: Receipt, current_tokens: int | None = None) -> None:
         """Counts it, and rests where compactions save too little. `current_tokens` is what the request took before."""
         outside = max(0, (current_tokens or receipt.tokens_before) - receipt.tokens_before)
         effective = receipt.outcome != NOTHING_TO_DO and worth_it(
@@ -285,12 +288,12 @@ class ContextCompressor(ContextEngine):
         super().on_session_switch(old_id, new_id, reason)
         self._keep_notes_of(new_id)
 
-    def use_summariser(self, summariser: Summariser | None) -> None:
+    def _use_summariser(self, summariser: Summariser | None) -> None:
         """Has another model write from now on; with None, the one that the settings name, where they do."""
         self._given_summariser = summariser
         self._summariser = summariser or summariser_for(self.settings, None)
 
-    def reserve_output(self, tokens: int) -> None:
+    def _reserve_output(self, tokens: int) -> None:
         """Requests ask for answers of so many tokens from now on, which come off the window; guards are fresh."""
         self._reserved_output_tokens = tokens
         self._fit_window(self.context_length)

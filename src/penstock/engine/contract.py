@@ -3,8 +3,8 @@
 Lists are lists of OpenAI-format dicts. An engine never mutates what it is given.
 
 An engine needs four members. All that a host does around a compaction is the same for every engine: it is decided on,
-committed to the session's log, opens a continuation session, is counted, can be undone and survives a restart. Optional
-members let an engine say more: that it may work in the background, how much it keeps, that it watches the pressure itself.
+committed to the session's log, opens a continuation session, is counted, can be undone and survives a restart. By
+`hosting` an engine says more: that it may work in the background, how much it keeps, that it watches the pressure itself.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from penstock.engine.compress import Compressed
     from penstock.planning.receipt import Receipt
 
-__all__ = ["CompactionWish", "ContextEngine"]
+__all__ = ["CompactionWish", "ContextEngine", "Hosting"]
 
 
 class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +42,40 @@ class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
         return self.target_tokens is None and not self.focus and not self.pins
 
 
+def _do_nothing(*_told: Any) -> None:
+    """For engines that have nothing to do then."""
+
+
+class Hosting(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine offers beside its contract to a host that keeps a log, such as Penstock's own agent."""
+
+    works_in_background: bool = False
+    """True where `compress` may run in a thread while the host calls other methods, and is free of lasting effects: the
+    host then prepares compactions beside the work, and tells `on_compaction` which of them it has put in place."""
+    watches_pressure: bool = False
+    """True where the engine itself warns a person of pressure, and rests where compacting saves too little; else the host
+    does both."""
+    kept_tokens: int | None = None
+    """The most tokens that a compaction without a target leaves; None where the engine cannot tell. An engine that tells is
+    also asked to compact below the threshold where prices make that worth it: to a target, and without a model."""
+    is_due: Callable[[int], bool] | None = None
+    """Returns True where a request of so many tokens should be compressed first, in place of `should_compress`,
+    `should_compress_preflight` and `has_content_to_compress`."""
+    compact_view: Callable[[Sequence[Any], Sequence[int], CompactionWish], Awaitable[Compressed]] | None = (
+        None
+    )
+    """Returns a compaction of the view of a log, with its plan; None for an engine that only has `compress`. The messages
+    are in the conversation's own dialect; the numbers name them by their place in the log, 0 for those that stand for
+    others. Nothing counts as done before `on_compaction`. Engines that build on `ContextCompressor` have it."""
+    on_compaction: Callable[[Receipt, int | None], None] = _do_nothing
+    """Told that a compaction of this engine was put in place, or came to nothing: the receipt tells which. The number is
+    what the whole request took before, where that is known."""
+    reserve_output: Callable[[int], None] = _do_nothing
+    """Told how many tokens requests let an answer take from now on, which leave less of the window to the prompt."""
+    use_summariser: Callable[[Any], None] = _do_nothing
+    """Told which model writes summaries from now on; None leaves the choice to the settings."""
+
+
 class ContextEngine(ABC):
     """The members that a host may use. The first four members are required; the rest have defaults.
 
@@ -60,26 +94,10 @@ class ContextEngine(ABC):
     protect_first_n: int = 3
     protect_last_n: int = 6
 
-    works_in_background: bool = False
-    """True where `compress` may run in a thread while the host calls other methods, and is free of lasting effects: the
-    host then prepares compactions beside the work, and tells `on_compaction` which of them it has put in place."""
-    watches_pressure: bool = False
-    """True where the engine itself warns a person of pressure, and rests where compacting saves too little; else the host
-    does both."""
-
     @property
     @abstractmethod
     def name(self) -> str:
         """The name by which `context.engine` chooses it."""
-
-    @property
-    def kept_tokens(self) -> int | None:
-        """The most tokens that a compaction without a target leaves; None where the engine cannot tell.
-
-        An engine that tells is also asked to compact below the threshold where prices make that worth it: to a target, and
-        without a model.
-        """
-        return None
 
     @abstractmethod
     def update_from_response(self, usage: Mapping[str, Any]) -> None:
@@ -106,39 +124,10 @@ class ContextEngine(ABC):
         """Returns True where a compression of these messages could do anything."""
         return True
 
-    def is_due(self, prompt_tokens: int, messages: Callable[[], Sequence[dict[str, Any]]]) -> bool:
-        """Returns True where a request of so many tokens should be compressed first. `messages` gives its list, at a cost.
-
-        The default asks the methods above, and converts nothing for an engine that decides by the tokens alone.
-        """
-        if not self.should_compress(prompt_tokens):
-            if type(self).should_compress_preflight is ContextEngine.should_compress_preflight:
-                return False
-            if not self.should_compress_preflight(messages()):
-                return False
-        return bool(self.has_content_to_compress(messages()))
-
-    async def compact_view(
-        self, messages: Sequence[Any], numbers: Sequence[int], wish: CompactionWish
-    ) -> Compressed | None:
-        """Returns a compaction of the view of a log, with its plan; None from an engine that only has `compress`.
-
-        `messages` are in the conversation's own dialect, `numbers` name them by their place in the log, 0 for those that
-        stand for others. Nothing counts as done before `on_compaction`. Engines that build on `ContextCompressor` have it.
-        """
-        return None
-
-    def on_compaction(self, receipt: Receipt, current_tokens: int | None = None) -> None:
-        """A compaction of this engine was put in place, or came to nothing: the receipt tells which.
-
-        `current_tokens` is what the whole request took before.
-        """
-
-    def reserve_output(self, tokens: int) -> None:
-        """Requests ask for answers of so many tokens from now on, which leave less of the window to the prompt."""
-
-    def use_summariser(self, summariser: Any) -> None:
-        """Another model writes summaries from now on; None leaves the choice to the settings."""
+    @property
+    def hosting(self) -> Hosting:
+        """What the engine offers beside these members to a host that keeps a log."""
+        return Hosting()
 
     def on_session_start(self, session_id: str, **context: Any) -> None:
         """A session begins or is resumed."""

@@ -16,7 +16,8 @@ import numpy as np
 from penstock.conversation.message import leading_system
 from penstock.conversation.rules import check
 from penstock.conversation.view import Handoff, Kept, Rewritten, as_message, encode, is_merged
-from penstock.errors import IllegalResult
+from penstock.errors import IllegalResult, TargetTooSmall
+from penstock.measure.wording import pluralise
 from penstock.planning.layout import PlanLimits
 from penstock.planning.plan import CompactionOrder, NothingToDo, Plan, make_plan
 from penstock.planning.policy import budgets, summary_budget, worth_it
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from penstock.writing.notebook import Opened
     from penstock.writing.prose import Prose
     from penstock.writing.transcript import Transcript
+    from penstock.writing.verify import Checked
 
 __all__ = ["CompactionResult", "compact", "limits_for_target"]
 
@@ -67,7 +69,16 @@ def compact(opened: Opened, order: CompactionOrder, prose: Prose | None = None) 
     checked = None
     if prose is not None:
         checked = check_prose(prose, source_of(transcript, order.redactor), order.redactor)
-    planned = make_plan(transcript, limits, order, checked)
+    try:
+        planned = make_plan(transcript, limits, order, checked)
+    except TargetTooSmall as error:
+        least = _find_least_target(transcript, error.target_tokens, order, checked)
+        unpin = " or unpin messages" if order.wishes.pins else ""
+        raise TargetTooSmall(
+            f"{error}; raise the target to at least {pluralise(least, 'token')}{unpin}",
+            target_tokens=error.target_tokens,
+            parts=error.parts,
+        ) from None
     if isinstance(planned, NothingToDo):
         return _leave(opened, planned.reason, limits, order)
     before, after = transcript.total_tokens, planned.tokens_after
@@ -79,6 +90,39 @@ def compact(opened: Opened, order: CompactionOrder, prose: Prose | None = None) 
         return result
     receipt = msgspec.structs.replace(result.receipt, outcome=DEGRADED, reason=ALL_STRUCK)
     return msgspec.structs.replace(result, receipt=receipt)
+
+
+def _find_least_target(
+    transcript: Transcript, too_small: int, order: CompactionOrder, checked: Checked | None
+) -> int:
+    """Returns a target that works, next to one that does not: with the whole conversation there is nothing to do.
+
+    Every target is tried: a larger one may leave less room, since a request that is cut takes a share of it.
+    """
+
+    def fits(target_tokens: int) -> bool:
+        try:
+            make_plan(
+                transcript, limits_for_target(transcript, target_tokens, order.settings), order, checked
+            )
+        except TargetTooSmall:
+            return False
+        return True
+
+    fails, works = too_small, transcript.total_tokens
+    step = 64
+    while fails + step < works:  # most often the least one is near what was asked for, or near what must stay
+        if fits(fails + step):
+            works = fails + step
+            break
+        fails, step = fails + step, step * 2
+    while works - fails > 1:
+        middle = (works + fails) // 2
+        if fits(middle):
+            works = middle
+        else:
+            fails = middle
+    return works
 
 
 def limits_for_target(

@@ -288,18 +288,12 @@ class _Planner:
         return next((role for role in speakers if role is not Role.SYSTEM), Role.USER) is not Role.USER
 
     def too_small(self, layout: Layout) -> TargetTooSmall:
-        """Returns the error for a target that even the last layout exceeds: which parts take how much, what would do."""
+        """Returns the error for a target that even the last layout exceeds: which parts take how much."""
         target = self._limits.target_tokens
         parts = self.layouts.tokens_by_part(layout)
         listed = ", ".join(f"{name} {tokens:,}" for name, tokens in parts.items())
-        # A clipped request takes more of a larger target, so what surely works is room for all of it.
-        enough = min(
-            self.layouts.lay_out(Sacrifice.TAIL).tokens + 2 * _LEAST_HANDOFF, self._transcript.total_tokens
-        )
-        unpin = " or unpin messages" if self.layouts.pins else ""
         return TargetTooSmall(
-            f"a target of {target:,} tokens is too small for what may not be dropped: {listed}; "
-            f"raise the target to at least {enough:,} tokens{unpin}",
+            f"a target of {pluralise(target, 'token')} is too small for what may not be dropped: {listed}",
             target_tokens=target,
             parts=parts,
         )

@@ -126,7 +126,7 @@ def test_what_the_prompt_leaves_of_the_window_is_for_one_call_only(store, tmp_pa
     agent.limits = TurnLimits(max_output_tokens=8_000)
     script.refusals = [Reply.output_over_window(window=20_000, prompt=15_000, asked=8_000)]
     assert run(agent, "go on").reason == "done"
-    assert agent.session.output_cap is None
+    assert agent.session.workings.output_cap is None
     assert agent.session.window.tokens != 20_000
 
 

@@ -373,5 +373,5 @@ def test_reserved_output_comes_off_the_window():
     assert (engine.threshold_tokens, engine.context_length) == (70_000, 200_000)
     engine.update_model("gpt-4o", 128_000)
     assert engine.threshold_tokens == 57_800  # of the 68,000 that are left: the floor of small windows
-    engine.reserve_output(0)
+    engine.hosting.reserve_output(0)
     assert engine.threshold_tokens == 64_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import ExitStack
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +17,11 @@ from penstock.cli.chat.model import ModelChooser, ModelWish, NoModel, read_route
 from penstock.cli.chat.script import ScriptChat, is_interactive, read_prompt
 from penstock.cli.chat.state import ChatSetup
 from penstock.cli.failure import BAD_INPUT
+from penstock.cli.options import carry_store
 from penstock.cli.screen import printable
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
-from penstock.errors import SettingsError, UnknownSession
+from penstock.errors import SettingsError, UnknownSession, name_install
 
 if TYPE_CHECKING:
     import argparse
@@ -54,7 +56,13 @@ def run(args: argparse.Namespace) -> int:
             print(f"penstock: {error}", file=sys.stderr)
             return BAD_INPUT
         settings = _with_window(settings, choice.model.name, args.context_length)
-        setup = ChatSetup(settings=settings, store=store, chooser=chooser, folder=Path.cwd())
+        setup = ChatSetup(
+            settings=settings,
+            store=store,
+            chooser=chooser,
+            folder=Path.cwd(),
+            carry=partial(carry_store, args=args),
+        )
         session_id = resumed.id if resumed else None
         return asyncio.run(_talk(args, setup, choice, prompt, session_id))
 
@@ -89,7 +97,7 @@ def _check_installed() -> None:
     lacking = [name for name in _NEEDED if find_spec(name) is None]
     if lacking:
         raise SettingsError(
-            f"chat at a terminal needs {' and '.join(lacking)}: pip install 'penstock[chat]'; "
+            f"chat at a terminal needs {' and '.join(lacking)}: {name_install('chat')}; "
             "-p TEXT works without it"
         )
 
