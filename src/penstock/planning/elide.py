@@ -12,6 +12,7 @@ import msgspec
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Image, Message, Part, Text, ToolCall, ToolResult
 from penstock.conversation.speakers import Voice, VoicedPart, part_voices
+from penstock.writing.excerpts import redact_readable
 from penstock.writing.harness import shorten_harness
 from penstock.writing.stubs import clip, describe, shows_files, state_outcome
 
@@ -80,7 +81,9 @@ class Elider:
         pictures = f", {len(part.images)} images" if part.images else ""
         head = f"[in part: {state_outcome(call, part)}{pictures} ({name_message(number)}{self._recall})]"
         is_file = shows_files(call) and not part.is_error
-        lines = teller.tell(self._redactor.redact(part.text), limit - count(head) - 1, is_file=is_file)
+        lines = teller.tell(
+            redact_readable(part.text, self._redactor.redact), limit - count(head) - 1, is_file=is_file
+        )
         text = f"{head}\n{lines}" if lines else self.stub(part, number)
         if count(text) >= count(part.text) and not part.images:
             return None
@@ -151,7 +154,9 @@ class Elider:
             return {key: self._shorten(value, number) for key, value in node.items()}
         if isinstance(node, list):
             return [self._shorten(value, number) for value in node]
-        return self._leaf(node, number) if isinstance(node, str) and len(node) > _LONGEST_LEAF else node
+        if isinstance(node, str):
+            return self._leaf(node, number) if len(node) > _LONGEST_LEAF else self._redactor.redact(node)
+        return node
 
     def _leaf(self, text: str, number: int) -> str:
         head = " ".join(self._redactor.redact(text[: _LEAF_HEAD * 4])[:_LEAF_HEAD].split())

@@ -30,6 +30,8 @@ class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `transport` is shared and left open by the model. `headers` are sent along; a key does not belong there.
     `allow_plain_http` sends a key unencrypted to another machine. `environ` takes the place of the environment.
+    `address_is_given` is False for an address that neither the person nor the settings named: no variable is read for it,
+    unless it is the provider's own.
     """
 
     transport: Transport | None = None
@@ -38,6 +40,7 @@ class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True):
     pace: Pace = Pace()
     allow_plain_http: bool = False
     environ: Mapping[str, str] | None = None
+    address_is_given: bool = True
 
 
 _PLAIN_OPTIONS = ConnectOptions()
@@ -70,7 +73,7 @@ def connect(  # noqa: PLR0913  # all but the first two by name
     address = _address(provider, preset, base_url)
     variable, key = "api_key", None if api_key is None else _read_given(api_key)
     if key is None:
-        variable, key = _key(provider, preset, address, api_key_env, options.environ)
+        variable, key = _key(provider, preset, address, api_key_env, options)
     if key is not None and not (address.encrypted or address.loopback or options.allow_plain_http):
         raise SettingsError(
             f"{address.hostname} is asked over plain http, where anybody on the way can read the key in "
@@ -123,14 +126,17 @@ def _key(
     preset: Preset,
     address: Address,
     api_key_env: str | None,
-    environ: Mapping[str, str] | None,
+    options: ConnectOptions,
 ) -> tuple[str, SecretText | None]:
     """The variable and what it holds. A key goes to the provider it is for, or where the caller sends it."""
+    environ = options.environ
     if api_key_env:
         key = read_secret(api_key_env, environ)
         if key is None:
             raise SettingsError(f"{api_key_env} is not set; set it to the key for {address.hostname}")
         return api_key_env, key
+    if not preset.base_url and not options.address_is_given:
+        return "", None  # such a provider's key would be at home anywhere
     home = read_address(preset.base_url) if preset.base_url else address
     if not preset.key_variable or (address.hostname, address.encrypted) != (home.hostname, home.encrypted):
         return "", None

@@ -17,6 +17,7 @@ from penstock.conversation.message import (
     ToolCall,
     ToolResult,
 )
+from penstock.writing.excerpts import redact_readable
 from penstock.writing.handoff import header_of
 from penstock.writing.stubs import arguments_of, describe, main_argument, shorten, tool_family
 
@@ -64,7 +65,7 @@ def write_title(message: Message, calls: Mapping[str, ToolCall], redact: Callabl
 
 
 def redact_message(message: Message, redact: Callable[[str], str]) -> Message:
-    """Returns the message with every text in it redacted, part by part.
+    """Returns the message with every text in it redacted, part by part, as it stands and as it is laid out.
 
     No piece of it can hold half of a secret.
     """
@@ -90,8 +91,8 @@ def _describe_image(image: Image) -> str:
 def _redact_part(part: Part, redact: Callable[[str], str]) -> Part:
     match part:
         case ToolCall(arguments=arguments):
-            return msgspec.structs.replace(part, arguments=redact(arguments))
+            return msgspec.structs.replace(part, arguments=redact_readable(arguments, redact))
         case Image():
             return part
         case _:
-            return msgspec.structs.replace(part, text=redact(part.text))
+            return msgspec.structs.replace(part, text=redact_readable(part.text, redact))

@@ -31,7 +31,7 @@ from penstock.conversation.message import (
     ToolResult,
 )
 from penstock.conversation.speakers import Voice, part_voices, person_words, typed_command, without_reminders
-from penstock.writing.excerpts import excerpts, lay_out
+from penstock.writing.excerpts import excerpts, lay_out_redacted
 from penstock.writing.handoff import HandoffEntry, HandoffSection, parse_handoff
 from penstock.writing.ledger import Fact, facts_in
 from penstock.writing.state import signs_in
@@ -227,11 +227,12 @@ class Reader:
         known = self._results.get(text) if speaker is Speaker.RESULT else None
         if known is not None:
             return known
-        clean = self._redactor.redact(_readable(text))
         keys: frozenset[str] = frozenset()
         if speaker in {Speaker.RESULT, Speaker.CALL}:
-            laid = lay_out(clean)
+            laid = lay_out_redacted(_readable(text), self._redactor.redact)
             clean, keys = laid.text, laid.keys
+        else:
+            clean = self._redactor.redact(_readable(text))
         draft = _Draft(speaker, tuple(excerpts(clean, items=bool(keys))), keys)
         if speaker is Speaker.RESULT:
             self._results[text] = draft

@@ -19,6 +19,7 @@ from penstock.cli.chat.script import ScriptChat, is_interactive, read_prompt
 from penstock.cli.chat.state import ChatSetup
 from penstock.cli.failure import BAD_INPUT
 from penstock.cli.options import carry_store
+from penstock.cli.screen import printable
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
 from penstock.errors import SettingsError, UnknownSession, name_install
@@ -51,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
         settings = settings_of(args)
         store = stack.enter_context(open_store_of(args))
         resumed = _find_resumed(store, args.resume)
-        chooser = ModelChooser(stack, ModelWish.of(args, settings.model))
+        wish = ModelWish.of(args, settings.model)
+        chooser = ModelChooser(stack, wish, _confirm_host if person else None)
         try:
             choice = chooser.choose_first(resumed, read_route(store, resumed) if resumed else None)
         except NoModel as error:
@@ -101,6 +103,18 @@ def _log_to(path: Path) -> Iterator[None]:
         log.removeHandler(handler)
         log.setLevel(level)
         handler.close()
+
+
+def _confirm_host(host: str) -> bool:
+    """Asks the person, before anything is sent. Only a plain yes is one."""
+    print(
+        f"This conversation was with {printable(host)}, which no setting names, only the store. Whoever runs it would read "
+        "the conversation and what the tools read."
+    )
+    try:
+        return input("Go on there? [y/N] ").strip().lower() in {"y", "yes"}
+    except EOFError:
+        return False
 
 
 def _check_installed() -> None:
