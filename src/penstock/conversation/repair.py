@@ -374,6 +374,8 @@ class _Mending:
         """Returns the message with other parts, as the wire object now says them."""
         made = Message(message.role, parts)
         read = self.dialect.decode(self.dialect.build(made) if wire is None else wire)
+        if wire is None and any(isinstance(part, ToolResult) and part.kind for part in parts):
+            parts = read.parts  # not every kind of output holds the text
         return Message(message.role, parts, wire, read.beside, read.written)
 
 

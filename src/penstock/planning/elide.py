@@ -95,7 +95,8 @@ class Elider:
         stub = self.stub(part, number)
         count = self._tokenizer.count
         is_file = shows_files(self._calls.get(part.call_id)) and not part.is_error
-        lines = teller.tell(self._redactor.redact(part.text), limit - count(stub) - 1, is_file=is_file)
+        room = limit - count(stub) - 1
+        lines = teller.tell(self._redactor.redact(part.text), room, is_file=is_file) if room > 0 else ""
         text = f"{stub}\n{lines}" if lines else stub
         if count(text) >= count(part.text) and not part.images:
             return None

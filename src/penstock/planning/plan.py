@@ -591,17 +591,21 @@ class _Planner:
         """Adds the newest message whose results are too large to come back whole, with the lines that fit the room."""
         layouts, messages = self.layouts, self._transcript.messages
         handoffs = set(self._transcript.handoffs)
+        tried: set[int] = set()  # a batch of many results is one segment: once is enough
         for place in self._by_need(range(layouts.floor, len(messages))):
-            if place in stays and place not in rewritten:
+            if place in tried or (place in stays and place not in rewritten):
                 continue
             if not any(isinstance(part, ToolResult) for part in messages[place].parts):
                 continue
             segment = [place] if place in stays else [*range(*layouts.cuts.segment(place))]
             if handoffs.intersection(segment):
                 continue
+            tried.update(segment)
             now = sum(layouts.size(one, rewritten) for one in segment if one in stays)
             bare = layouts.tell_results(segment, 0)
             least = sum(layouts.size(one, rewritten | bare) for one in segment)
+            if least - now > room:
+                continue
             told = layouts.tell_results(segment, max(0, room + now - least))
             more = sum(layouts.size(one, rewritten | told) for one in segment) - now
             if 0 < more <= room:

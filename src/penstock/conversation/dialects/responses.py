@@ -245,23 +245,25 @@ def _read_output(wire: Mapping[str, Any], kind: str) -> ToolResult:
         if image is not None:
             return ToolResult(call_id, "", images=(image,), kind=named)
     if kind == "shell_call_output" and (chunks := _read_chunks(given)) is not None:
-        return ToolResult(call_id, "\n".join(chunks), kind=named)
+        return ToolResult(call_id, "\n".join(chunks), _has_failed(given), kind=named)
     text, images = read_result(given)
     return ToolResult(call_id, text, images=images, kind=named)
 
 
 def _read_chunks(output: Any) -> list[str] | None:
-    """Returns what a shell printed, and how it ended; None where the output has another shape."""
+    """Returns what a shell printed; None where the output has another shape."""
     if not isinstance(output, list | tuple) or not all(isinstance(chunk, Mapping) for chunk in output):
         return None
     texts: list[str] = []
     for chunk in output:
         texts += [chunk[name] for name in ("stdout", "stderr") if isinstance(chunk.get(name), str)]
-        outcome = chunk.get("outcome")
-        if isinstance(outcome, Mapping):
-            code = outcome.get("exit_code")
-            texts.append(f"exit code {code}" if isinstance(code, int) else str(outcome.get("type", "")))
     return [text for text in texts if text]
+
+
+def _has_failed(chunks: Sequence[Mapping[str, Any]]) -> bool:
+    """Returns whether a command of a shell ended with another code than 0, or was stopped."""
+    outcomes = [chunk["outcome"] for chunk in chunks if isinstance(chunk.get("outcome"), Mapping)]
+    return any(outcome.get("exit_code", 0) != 0 or outcome.get("type") == "timeout" for outcome in outcomes)
 
 
 def _call_id(wire: Mapping[str, Any]) -> str:
