@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from penstock.conversation import mark
+from penstock.conversation.dialects.chat import CHAT
 from penstock.conversation.dialects.protocol import is_fixed
 from penstock.conversation.handles import AFTER, name_message, numbers_after
 from penstock.conversation.message import Message, Part, Role, Summary, Text, ToolResult
@@ -635,7 +636,7 @@ class _Planner:
 
         Where neither role alternates with what is beside it, the head gives up its last messages if that helps, or
         what was said before the live request stays; else the role is None and the handoff is merged into the message
-        that follows.
+        that follows. In the chat dialect it is merged at once: what an answer costs keeps more as excerpts.
         """
         layouts = self.layouts
         shorter = [cut for cut in layouts.cuts.legal if layouts.system_end <= cut < layout.head_end]
@@ -644,7 +645,7 @@ class _Planner:
             role = self._role_at(candidate)
             if role is not None:
                 return role, candidate
-        wider = self._with_answer_before_request(layout)
+        wider = self._with_answer_before_request(layout) if self._transcript.dialect is not CHAT else None
         role = self._role_at(wider) if wider is not None else None
         return (role, wider) if role is not None and wider is not None else (None, layout)
 

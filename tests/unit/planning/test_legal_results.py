@@ -173,10 +173,10 @@ def test_documents_in_the_last_message_are_cut(data):
     text = {"type": "text", "text": "What does order 7 lack?"}
     result = compress([{"role": "user", "content": [document, text]}], 800, "anthropic")
     blocks = result.messages[-1]["content"]
-    assert blocks[1] == text
-    assert blocks[0]["type"] == "text"
-    assert "'orders'" in blocks[0]["text"]
-    assert ("order 0" in blocks[0]["text"]) == (source["type"] == "text")
+    assert blocks[-1] == text
+    assert blocks[-2]["type"] == "text"
+    assert "'orders'" in blocks[-2]["text"]
+    assert ("order 0" in blocks[-2]["text"]) == (source["type"] == "text")
 
 
 def test_only_what_is_unavoidable_is_refused():
