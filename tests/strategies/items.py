@@ -8,6 +8,7 @@ answered, unanswered and open calls, barriers and references. What a provider wo
 from __future__ import annotations
 
 import base64
+import json
 import random
 from functools import cache
 from typing import Any, NamedTuple
@@ -29,10 +30,36 @@ Wire = dict[str, Any]
 _PICTURE = base64.b64encode(
     b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + (1280).to_bytes(4, "big") + (800).to_bytes(4, "big") + bytes(16)
 ).decode()
-_WORDS = (
-    "the importer fails on order 88213-B in src/importer/parse.py because Tabelle orders_2024 lacks a column; "
-    "retry after 30 s with --max-rows 500 und prüfe tests/test_retry.py; 次は設定を確認する; exit code 1"
-).split()
+_WORDS = [
+    "the",
+    "importer",
+    "fails",
+    "on",
+    "order",
+    "88213-B",
+    "in",
+    "src/importer/parse.py",
+    "because",
+    "Tabelle",
+    "orders_2024",
+    "lacks",
+    "a",
+    "column;",
+    "retry",
+    "after",
+    "30",
+    "s",
+    "with",
+    "--max-rows",
+    "500",
+    "und",
+    "prüfe",
+    "tests/test_retry.py;",
+    "次は設定を確認する;",
+    "exit",
+    "code",
+    "1",
+]
 SECRET = "gAAAAciphertext"  # what no view may quote: every opaque content begins with it
 
 
@@ -283,8 +310,6 @@ _BLOCK_FIELDS: dict[str, Any] = {
 
 
 def _json(value: Any) -> str:
-    import json
-
     return json.dumps(value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from penstock.conversation.dialects.protocol import RESPONSES_ITEMS, Nature
@@ -20,6 +21,7 @@ _STANDING = {
     "additional_tools",
     "configuration_update",
 }
+_USES = ("server_tool_use", "mcp_tool_use")
 _STANDING_BLOCKS = {"container_upload", "tool_addition", "tool_removal"}
 
 
@@ -62,61 +64,73 @@ def _is_barrier(wire: Wire) -> bool:
 
 
 def _refuse_responses(sent: Sequence[Wire]) -> list[str]:
+    return [*_refuse_pairs(sent), *_refuse_uses(sent), *_refuse_order(sent)]
+
+
+def _refuse_pairs(sent: Sequence[Wire]) -> list[str]:
     found: list[str] = []
-    calls: dict[str, str] = {}
-    uses: set[str] = set()
-    referenced = False
+    calls: set[str] = set()
     end = len(sent)
     while end and _type(sent[end - 1]) != "message":
         end -= 1
     for at, item in enumerate(sent):
         name = _type(item)
         kind = RESPONSES_ITEMS.get(name)
-        if name == "item_reference":
-            referenced = True
-        elif name == "reasoning" and at + 1 < len(sent):
-            follower = _type(sent[at + 1])
-            if follower.endswith("_output") or sent[at + 1].get("role") in ("user", "developer"):
-                found.append(f"reasoning is followed by {follower}")
-        elif kind is not None and kind.nature is Nature.CALL:
-            calls[item["call_id"]] = name
-            answers = [one for one in sent[at + 1 :] if _answers(one, item["call_id"])]
-            if not answers and at < end:
-                found.append(f"{name} has no output")
-            if any(_type(one) != kind.pair for one in answers):
-                found.append(f"{name} is answered by {[_type(one) for one in answers]}")
-            if len(answers) > 1:
-                found.append(f"{name} is answered twice")
+        if kind is not None and kind.nature is Nature.CALL:
+            calls.add(item["call_id"])
+            answers = [_type(one) for one in sent[at + 1 :] if _answered_by(one) == item["call_id"]]
+            if answers != [kind.pair] and (answers or at < end):
+                found.append(f"{name} is answered by {answers}")
         elif kind is not None and kind.nature is Nature.OUTPUT:
-            call_id = item["id"] if name == "local_shell_call_output" else item["call_id"]
-            if call_id not in calls and not referenced:
+            if _answered_by(item) not in calls and not _is_referenced(sent[:at]):
                 found.append(f"{name} has no call")
             found += _misshapen(name, item)
-        elif kind is not None and kind.nature is Nature.USE:
+    return found
+
+
+def _answered_by(item: Wire) -> str | None:
+    kind = RESPONSES_ITEMS.get(_type(item))
+    if kind is None or kind.nature is not Nature.OUTPUT:
+        return None
+    return item["id"] if _type(item) == "local_shell_call_output" else item["call_id"]
+
+
+def _is_referenced(before: Sequence[Wire]) -> bool:
+    """Whether what is missing may be an item that the provider has kept."""
+    return any(_type(item) == "item_reference" for item in before)
+
+
+def _refuse_uses(sent: Sequence[Wire]) -> list[str]:
+    found: list[str] = []
+    uses: set[str] = set()
+    for at, item in enumerate(sent):
+        name = _type(item)
+        kind = RESPONSES_ITEMS.get(name)
+        if kind is not None and kind.nature is Nature.USE:
             uses.add(item[kind.key])
-        elif (
-            kind is not None
-            and kind.nature is Nature.RESULT
-            and item[kind.key] not in uses
-            and not referenced
-        ):
-            found.append(f"{name} has no {kind.pair}")
-        if item.get("caller") and item["caller"]["caller_id"] not in uses:
-            found.append("a call has lost the program that made it")
-        if name == "mcp_call" and item.get("approval_request_id") and item["approval_request_id"] not in uses:
-            found.append("an MCP call has lost the request that it was approved by")
-        if name == "compaction_trigger" and at + 1 < len(sent):
-            found.append("the trigger of a compaction is not the last item")
+        named = [item[kind.key]] if kind is not None and kind.nature is Nature.RESULT else []
+        named += [item["caller"]["caller_id"]] if item.get("caller") else []
+        named += (
+            [item["approval_request_id"]] if name == "mcp_call" and item.get("approval_request_id") else []
+        )
+        if set(named) - uses and not _is_referenced(sent[:at]):
+            found.append(f"{name} has lost what it belongs to")
         if name == "x_new_result" and not any(one.get("id") == item["x_call_id"] for one in sent[:at]):
             found.append("an unknown item has lost what it names")
     return found
 
 
-def _answers(item: Wire, call_id: str) -> bool:
-    kind = RESPONSES_ITEMS.get(_type(item))
-    if kind is None or kind.nature is not Nature.OUTPUT:
-        return False
-    return (item["id"] if _type(item) == "local_shell_call_output" else item["call_id"]) == call_id
+def _refuse_order(sent: Sequence[Wire]) -> list[str]:
+    found: list[str] = []
+    for item, follower in pairwise(sent):
+        after = _type(follower)
+        if _type(item) == "reasoning" and (
+            after.endswith("_output") or follower.get("role") in ("user", "developer")
+        ):
+            found.append(f"reasoning is followed by {after}")
+        if _type(item) == "compaction_trigger":
+            found.append("the trigger of a compaction is not the last item")
+    return found
 
 
 def _misshapen(name: str, item: Wire) -> list[str]:
@@ -133,42 +147,29 @@ def _misshapen(name: str, item: Wire) -> list[str]:
 
 def _refuse_anthropic(sent: Sequence[Wire]) -> list[str]:
     found: list[str] = []
-    speakers = [wire for wire in sent if wire["role"] != "system"]
-    if speakers and speakers[0]["role"] != "user" and not any(map(_is_barrier, _blocks(speakers[0]))):
-        found.append("the first message is not the user's")
-    uses: set[str] = set()
     for wire in sent:
         thoughts = [block["type"] in ("thinking", "redacted_thinking") for block in _blocks(wire)]
         if any(thoughts) and not thoughts[0]:
             found.append("thinking does not come first")
-    sent = _join_turns(sent)
-    for at, wire in enumerate(sent):
-        blocks = _blocks(wire)
-        if not blocks:
+        if not thoughts:
             found.append("a message is empty")
-        calls = {block["id"] for block in blocks if block["type"] == "tool_use"}
-        results = {block["tool_use_id"] for block in blocks if block["type"] == "tool_result"}
-        if results:
-            before = next((one for one in reversed(sent[:at]) if one["role"] == "assistant"), None)
-            made = (
-                {block["id"] for block in _blocks(before) if block["type"] == "tool_use"} if before else set()
-            )
-            if not results <= made:
-                found.append("a tool_result has no tool_use")
-            if len(results) < len([block for block in blocks if block["type"] == "tool_result"]):
-                found.append("a tool_use is answered twice")
-        if calls and at + 1 < len(sent):
-            after = next((one for one in sent[at + 1 :] if one["role"] != "system"), None)
-            answered = {block.get("tool_use_id") for block in _blocks(after)} if after else calls
-            if after is not None and not calls <= answered and at + 2 < len(sent):
-                found.append("a tool_use has no tool_result")
-        for block in blocks:
-            name = block["type"]
-            if name in ("server_tool_use", "mcp_tool_use"):
-                uses.add(block["id"])
-            elif name.endswith("_tool_result") and block["tool_use_id"] not in uses:
-                found.append(f"{name} has no use")
-    return found
+    turns = _join_turns(sent)
+    if turns and turns[0]["role"] != "user" and not any(map(_is_barrier, _blocks(turns[0]))):
+        found.append("the first message is not the user's")
+    for turn, after in pairwise([{"role": "user", "content": []}, *turns, {"role": "user", "content": []}]):
+        calls = [block["id"] for block in _blocks(turn) if block["type"] == "tool_use"]
+        results = [block["tool_use_id"] for block in _blocks(after) if block["type"] == "tool_result"]
+        if set(results) - set(calls) or len(results) != len(set(results)):
+            found.append("a tool_result has no tool_use")
+        if set(calls) - set(results) and after is not turns[-1] and turn is not turns[-1]:
+            found.append("a tool_use has no tool_result")
+    return found + _refuse_server_tools([block for turn in turns for block in _blocks(turn)])
+
+
+def _refuse_server_tools(blocks: Sequence[Wire]) -> list[str]:
+    uses = {block["id"] for block in blocks if block["type"] in _USES}
+    results = [block for block in blocks if block["type"].endswith("_tool_result")]
+    return [f"{block['type']} has no use" for block in results if block["tool_use_id"] not in uses]
 
 
 def _join_turns(sent: Sequence[Wire]) -> list[Wire]:

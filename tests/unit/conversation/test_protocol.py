@@ -17,7 +17,7 @@ from penstock.conversation.dialects.protocol import (
     is_barrier,
     read_words,
 )
-from penstock.conversation.message import Opaque, Role, ToolResult
+from penstock.conversation.message import Message, Opaque, Role, ToolResult
 from penstock.conversation.repair import repair
 from penstock.conversation.rules import check, legal_cuts
 
@@ -121,8 +121,6 @@ def test_the_answer_of_a_shell_and_a_computer_have_the_shapes_that_the_api_wants
 
 
 def made(kind):
-    from penstock.conversation.message import Message
-
     return Message(Role.TOOL, (ToolResult("c", "nothing", kind=kind),))
 
 

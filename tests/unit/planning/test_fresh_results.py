@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from tests.strategies.writers import Call, Turn, write
 
@@ -186,3 +188,10 @@ def test_json_is_told_as_a_table_with_the_row_that_the_request_names():
     told = results_in("chat", compress("chat", wires, 1_200).messages)[-1]
     assert "rows (invoice, note); in all: state settled:" in told
     assert "INV-77, refund was booked twice" in told
+
+
+@each_dialect
+def test_what_is_told_says_how_it_ended_and_where_it_stands_and_nothing_of_the_call(dialect):
+    wires = conversation(dialect, log(600, "error: the disk is full") + "\nexit code: 3")
+    told = results_in(dialect, compress(dialect, wires, 1_500).messages)[-1]
+    assert re.match(r"\[in part: exit 3, 602 lines \(m\d+\)\]\n", told)

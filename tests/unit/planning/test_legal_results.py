@@ -8,6 +8,7 @@ import pytest
 
 import penstock
 from penstock.conversation.dialects import DIALECTS
+from penstock.conversation.rules import check
 from penstock.errors import TargetTooSmall
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import weigh
@@ -65,7 +66,7 @@ def test_a_compaction_item_is_a_barrier():
     result = compress(wires, target, "responses")
     assert result.messages == wires[2:]  # nothing but what no longer counts has left, and nothing was written
     assert result.messages[0] is barrier
-    with_handoff = compress(wires + [user(prose(80, 300)), user("Go on.")], target, "responses")
+    with_handoff = compress([*wires, user(prose(80, 300)), user("Go on.")], target, "responses")
     said = [one for one in with_handoff.messages if one is not barrier]
     assert any(one is barrier for one in with_handoff.messages)
     assert SEAL not in json.dumps(said)
@@ -117,16 +118,10 @@ def test_a_chat_list_that_the_user_began_begins_with_the_user(system, target):
         turns += [("user", prose(4, n * 10)), ("assistant", prose(6, n * 10 + 5))]
     wires = [*chat(*turns), {"role": "user", "content": "Now fix the last one."}]
     result = compress(wires, target)
-    assert [one["role"] for one in result.messages if one["role"] != "system"][0] == "user"
+    assert next(one["role"] for one in result.messages if one["role"] != "system") == "user"
     for dialect in ("chat", "anthropic"):  # the list fits both
         messages = [DIALECTS[dialect].decode(wire) for wire in result.messages]
-        assert penstock_breaches(messages, dialect) == []
-
-
-def penstock_breaches(messages, dialect):
-    from penstock.conversation.rules import check
-
-    return check(messages, DIALECTS[dialect].rules)
+        assert check(messages, DIALECTS[dialect].rules) == []
 
 
 def call(n, arguments):
