@@ -17,7 +17,7 @@ from penstock.conversation.dialects.protocol import ANTHROPIC_BLOCKS, RESPONSES_
 from penstock.engine.compress import CompressRequest, compress_list
 from penstock.errors import TargetTooSmall
 
-# The parts that an error may name: docs/guides/limits.md lists them.
+# The parts that an error may name: docs/concepts/how-it-compacts.md lists them.
 UNAVOIDABLE = {
     "system prompt",
     "open calls",
