@@ -636,7 +636,7 @@ class _Planner:
 
         Where neither role alternates with what is beside it, the head gives up its last messages if that helps, or
         what was said before the live request stays; else the role is None and the handoff is merged into the message
-        that follows. In the chat dialect it is merged at once: what an answer costs keeps more as excerpts.
+        that follows. In the chat dialect it is merged at once: what an answer or a head costs keeps more as excerpts.
         """
         layouts = self.layouts
         shorter = [cut for cut in layouts.cuts.legal if layouts.system_end <= cut < layout.head_end]
@@ -645,7 +645,9 @@ class _Planner:
             role = self._role_at(candidate)
             if role is not None:
                 return role, candidate
-        wider = self._with_answer_before_request(layout) if self._transcript.dialect is not CHAT else None
+        if self._transcript.dialect is CHAT:
+            return None, layouts.shorten_head(layout, layouts.system_end)
+        wider = self._with_answer_before_request(layout)
         role = self._role_at(wider) if wider is not None else None
         return (role, wider) if role is not None and wider is not None else (None, layout)
 

@@ -260,7 +260,7 @@ def _read_chunks(output: Any) -> list[str] | None:
     return [text for text in texts if text]
 
 
-def _has_failed(chunks: Sequence[Mapping[str, Any]]) -> bool:
+def _has_failed(chunks: Any) -> bool:
     """Returns whether a command of a shell ended with another code than 0, or was stopped."""
     outcomes = [chunk["outcome"] for chunk in chunks if isinstance(chunk.get("outcome"), Mapping)]
     return any(outcome.get("exit_code", 0) != 0 or outcome.get("type") == "timeout" for outcome in outcomes)
