@@ -7,8 +7,8 @@ import json
 import random
 
 import pytest
+from compaction_claims import claim, tokens, told_target
 from hypothesis import given
-from tests.properties.compaction_claims import claim, tokens, told_target
 from tests.strategies.items import SECRET, item_cases, sample_block, sample_item
 from tests.strategies.legality import refusals
 
