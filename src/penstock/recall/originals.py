@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.conversation.dialects.protocol import read_words
 from penstock.conversation.message import (
     Image,
     Message,
@@ -50,8 +51,10 @@ def write_title(message: Message, calls: Mapping[str, ToolCall], redact: Callabl
     """
     for part in message.parts:
         match part:
-            case Text(text=text) | Reasoning(text=text) | Summary(text=text) | Opaque(text=text):
+            case Text(text=text) | Reasoning(text=text) | Summary(text=text):
                 words = " ".join(redact(text).split())
+            case Opaque(kind=kind):
+                words = " ".join(redact(read_words(part)).split()) or f"[{kind}]"
             case ToolCall(name=name):
                 family = tool_family(name)
                 words = f"[{name}] {redact(main_argument(family, arguments_of(part)))}".rstrip()

@@ -214,7 +214,7 @@ class Notebook:
                     "the message is nested too deeply", position=f"message {place + 1}"
                 ) from None
             copies.append(copy)
-            messages.append(Message(read.role, read.parts))
+            messages.append(Message(read.role, read.parts, None, read.beside, read.written))
             if not _holds_only_texts(copy):
                 mixed.append(place)
             if len(read.parts) > 1 and holds_handoff(read):
@@ -271,10 +271,11 @@ def _same_until(one: Sequence[Message], other: Sequence[Message]) -> int:
 
 def _content_key(message: Message) -> Hashable:
     """Returns the content that tokens and reading depend on."""
-    return message.role, tuple(
+    parts = tuple(
         (part.text, part.version, tuple(part.attributes.items())) if isinstance(part, Summary) else part
         for part in message.parts
     )
+    return message.role, parts, message.beside, message.written
 
 
 def _is_written_alike(one: Any, other: Any) -> bool:

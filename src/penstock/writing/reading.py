@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from penstock.conversation.dialects.protocol import read_words
 from penstock.conversation.message import (
     Message,
     Opaque,
@@ -325,8 +326,9 @@ def _voices(message: Message, entries: list[HandoffEntry]) -> Iterator[tuple[Spe
                 yield Speaker.CALL, name, arguments
             case ToolResult(call_id=call_id, text=text):
                 yield Speaker.RESULT, call_id, without_reminders(text)
-            case Opaque(kind=kind, text=text):
-                yield Speaker.RESULT, kind, text
+            case Opaque(kind=kind):
+                if words := read_words(part):
+                    yield Speaker.RESULT, kind, words
             case Summary(text=text):
                 yield from _voices_of_handoff(text, entries)
             case _:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from penstock.conversation.wire import parse_json, to_plain
+from penstock.conversation.wire import json_text, parse_json, to_plain
 from penstock.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ __all__ = [
     "is_one_of",
     "require_list",
     "require_object",
+    "text_beside",
     "unknown_role",
     "wire_of",
 ]
@@ -34,6 +35,23 @@ WAY_OUT = (
     "convert those of another library first, LangChain's with convert_to_openai_messages"
 )
 _LIST_WAY_OUT = "put a single message into a list of its own, and read JSON with json.loads first"
+# Fields that say nothing to the model, whatever holds them: no provider charges for them.
+_UNCOUNTED = frozenset(
+    (
+        "annotations",
+        "cache_control",
+        "citations",
+        "id",
+        "internal_chat_message_metadata_passthrough",
+        "logprobs",
+        "metadata",
+        "phase",
+        "prompt_cache_breakpoint",
+        "role",
+        "status",
+        "type",
+    )
+)
 
 
 class Dialect(Protocol):
@@ -114,6 +132,48 @@ def wire_of(message: Message, dialect: Dialect) -> Mapping[str, Any]:
     if not isinstance(decoded, dict):
         raise TypeError(f"the origin of a message is JSON of an object, not of {describe(decoded)}")
     return decoded
+
+
+def text_beside(wire: Mapping[str, Any], known: frozenset[str]) -> str:
+    """Returns the JSON of the fields that are in no part: a name, and those that we do not know; empty where there are none.
+
+    `known` are the fields that the parts are read from. Of a block in the content, every field but its content counts.
+    """
+    beside: list[Any] = []
+    if not wire.keys() <= known:
+        beside.append(_unknown_fields(wire, known))
+    content = wire.get("content")
+    if type(content) is list:
+        beside += [
+            _unknown_fields(block, _READ_BLOCKS[block["type"]])
+            for block in content
+            if type(block) is dict and is_one_of(block.get("type"), _READ_BLOCKS)
+        ]
+    told = [fields for fields in beside if fields]
+    if not told:
+        return ""
+    try:
+        return json_text(told[0] if len(told) == 1 else told)
+    except InputError:  # a caller's own object, which only its maker can write
+        return ""
+
+
+# The blocks that become words, calls and results, and the fields that those are read from.
+_READ_BLOCKS = {
+    "text": frozenset(("text",)),
+    "input_text": frozenset(("text",)),
+    "output_text": frozenset(("text",)),
+    "tool_use": frozenset(("name", "input")),
+    "tool_result": frozenset(("tool_use_id", "content", "is_error")),
+}
+
+
+def _unknown_fields(wire: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in wire.items()
+        if name not in known and name not in _UNCOUNTED and value is not None
+    }
 
 
 def require_object(wire: Any) -> Mapping[str, Any]:
