@@ -280,9 +280,9 @@ def test_new_and_resume_and_nothing_empty_is_left_behind(tmp_path, monkeypatch):
 
 def test_another_model_of_the_same_server(tmp_path, monkeypatch):
     async def act(person):
-        assert (await person.command("/model"))[0] == "gpt-4.1 (openai), window 32,000 tokens"
+        assert (await person.command("/model"))[0] == "gpt-4.1 (openai, at 127.0.0.1), window 32,000 tokens"
         lines = await person.command("/model gpt-4.1-mini")
-        assert lines[0] == "now gpt-4.1-mini (openai), window 32,000 tokens"
+        assert lines[0] == "now gpt-4.1-mini (openai, at 127.0.0.1), window 32,000 tokens"
         assert lines[1].startswith("prompt caching: no marks for gpt-4.1-mini by openai")
         await person.says("Hello.")
         assert person.server.received[-1].body["model"] == "gpt-4.1-mini"
