@@ -11,7 +11,7 @@ from penstock.conversation.dialects.base import require_list
 from penstock.conversation.identity import content_digest
 from penstock.conversation.message import ToolResult
 from penstock.conversation.wire import encode_wire, parse_json, to_plain
-from penstock.errors import MalformedJSON
+from penstock.errors import InputError, MalformedJSON
 from penstock.measure.weigh import weigh
 from penstock.sessions.previews import find_stored_handles
 from penstock.stores.values import NewMessage
@@ -66,7 +66,7 @@ def _has_no_number(value: Any) -> bool:
     """Returns whether a float in it is none that JSON can say."""
     if isinstance(value, float):
         return not math.isfinite(value)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return any(map(_has_no_number, value.values()))
     return isinstance(value, (list, tuple)) and any(map(_has_no_number, value))
 
