@@ -55,7 +55,8 @@ class AgentPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The surroundings of an agent: a folder, a store, a way to ask a person (None: nobody), a listener for events.
 
     `before_compaction` is given the facts of the messages that are about to leave the view, so that memory can take what
-    must outlive it: what it writes to the memory files is in the system prompt from then on.
+    must outlive it: what it writes to the memory files is in the system prompt from then on. With `prepares`, compactions
+    are prepared beside the work: a host that ends after one turn would only throw them away.
     """
 
     folder: Path
@@ -65,6 +66,7 @@ class AgentPlace(msgspec.Struct, frozen=True, kw_only=True):
     yes: bool = False
     before_compaction: Callable[[Sequence[NewFact]], None] | None = None
     limits: TurnLimits = TurnLimits()
+    prepares: bool = True
 
 
 def make_agent(
@@ -96,6 +98,7 @@ def make_agent(
     with blame_engine(engine.name):
         engine.on_session_start(session.id, model=model.name)
     context = Context(session, engine, place.tell)
+    context.prepares = place.prepares
     workspace = Workspace.at(place.folder)
     memory = MemoryFiles(data_folder() / "memory")
     prompt = FrozenPrompt(PromptParts(workspace=workspace, memory=memory), _read_prompt(session))

@@ -28,6 +28,7 @@ from penstock.conversation.handles import HandleKind, name_message, parse_handle
 from penstock.conversation.rules import is_reasoning_item
 from penstock.conversation.wire import json_text
 from penstock.engine.attempt import Conversation, WriterMemory, WritingJob
+from penstock.engine.contract import Beside
 from penstock.engine.summariser import summariser_of
 from penstock.engine.threads import in_thread
 from penstock.errors import InputError, SettingsError, UnknownHandle
@@ -97,6 +98,11 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
     numbers: Sequence[int] | None = None
     """The numbers of the messages given, where they are not to be counted."""
     memory: WriterMemory = WriterMemory()
+    beside: Beside | None = None
+    """The other parts of the requests that a live agent sends, where they differ from `system` and `tools`: a summary
+    is asked for with them, and they do not count against the target."""
+    refused: bool = False
+    """True where the provider has refused the conversation as it is: then no model is asked at its end."""
     recall_tool: str | None = None
     """The tool by which the agent reads originals, where it has one."""
     make_writer: MakeWriter = ExtractiveWriter
@@ -119,8 +125,7 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Returns the target or window to aim at."""
         configured = self.context_length or self.settings.model.window_of(self.model or "")
         window = configured if configured is not None else resolve_window(self.model).tokens
-        outside = tools_tokens(self.tools, tokenizer) + _system_tokens(self.system, tokenizer)
-        return Goal(self.target_tokens, window, outside)
+        return Goal(self.target_tokens, window, _outside_tokens(self.system, self.tools, tokenizer))
 
     def order(self, notebook: Notebook) -> CompactionOrder:
         """Returns what the planner is told."""
@@ -314,17 +319,18 @@ def _make_job(first: FirstPass, plan: Plan, request: CompressRequest, prose_toke
     stays = plan.kept_verbatim - plan.standing.brought
     scope = WorkScope(plan.standing.request, stays, request.focus or "")
     maker = WorkMaker(transcript, scope, book.tokenizer, book.redactor)
-    outside = request.goal(book.tokenizer).outside_tokens
+    beside = request.beside or Beside(request.system, request.tools or ())
     conversation = Conversation(
         messages=opened.came,
         dialect=transcript.dialect.name,
         model=request.model or "",
-        tokens=transcript.total_tokens + outside,
-        system=request.system,
-        tools=request.tools or (),
+        tokens=transcript.total_tokens + _outside_tokens(beside.system, beside.tools, book.tokenizer),
+        system=beside.system,
+        tools=beside.tools,
+        mark=beside.mark,
         waits=bool(plan.standing.open) or is_reasoning_item(transcript.messages[-1]),
     )
-    reusable = not opened.repairs and request.settings.model.cache_ttl != "off"
+    reusable = not request.refused and not opened.repairs and request.settings.model.cache_ttl != "off"
     return WritingJob(
         maker.make(prose_tokens), maker.trim, conversation if reusable else None, request.memory
     )
@@ -511,6 +517,10 @@ def read_settings(settings: Settings | Mapping[str, Any] | None) -> Settings:
     if isinstance(settings, Settings):
         return settings
     return settings_from(settings) if settings is not None else Settings()
+
+
+def _outside_tokens(system: Any, tools: Sequence[Any] | None, tokenizer: Tokenizer) -> int:
+    return tools_tokens(tools, tokenizer) + _system_tokens(system, tokenizer)
 
 
 def _system_tokens(system: Any, tokenizer: Tokenizer) -> int:

@@ -30,6 +30,7 @@ from penstock.providers.connect import ConnectOptions, connect
 from penstock.recall.semantic import embedder_for
 from penstock.recall.tools import EXPAND, limit_answer, tool_schemas
 from penstock.settings import Settings
+from penstock.writing.writer import PROSE_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -196,7 +197,13 @@ class ContextCompressor(ContextEngine):
         own words.
         """
         self.pins = set(wish.pins)
-        request = msgspec.structs.replace(self._request(wish.focus, wish.target_tokens), numbers=numbers)
+        request = msgspec.structs.replace(
+            self._request(wish.focus, wish.target_tokens),
+            numbers=numbers,
+            beside=wish.beside,
+            refused=wish.refused,
+            memory=WriterMemory(self._notes, self._learned, wish.book_summary),
+        )
         writer = self._writer(may_call_model=wish.may_call_model)
         if writer is None:
             return self._remember(await in_thread(self._extractive, messages, request))
@@ -206,6 +213,12 @@ class ContextCompressor(ContextEngine):
     def kept_tokens(self) -> int:
         """The most that a compaction without a target leaves: handoff and tail."""
         return self._policy.budgets.target_tokens(0)
+
+    @property
+    def summary_tokens(self) -> int:
+        """The most that a model writes of a handoff; 0 where no model is asked."""
+        ceiling = self._policy.budgets.summary_ceiling_tokens
+        return 0 if self._summariser is None else int(ceiling * PROSE_SHARE)
 
     def on_compaction(self, receipt: Receipt, current_tokens: int | None = None) -> None:
         """Counts it, and rests where compactions save too little. `current_tokens` is what the request took before."""

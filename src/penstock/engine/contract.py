@@ -19,9 +19,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.engine.compress import Compressed
+    from penstock.measure.usage import Usage
     from penstock.planning.receipt import Receipt
 
-__all__ = ["CompactionWish", "ContextEngine"]
+__all__ = ["Beside", "CompactionWish", "ContextEngine"]
+
+
+class Beside(msgspec.Struct, frozen=True):
+    """The parts of a request beside its messages: they count against the window, and are never compacted.
+
+    A summary is asked for with the same parts, so that the provider reads its prompt from the cache.
+    """
+
+    system: Any = None
+    tools: Sequence[Any] = ()
+    mark: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """Places the cache marks on a request (`messages`, `system`, `tools`); None where the host places none."""
 
 
 class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +48,12 @@ class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of messages that stay whole."""
     may_call_model: bool = True
     """False where no model may be asked: there is no time for it, or it would cost more than it saves."""
+    beside: Beside | None = None
+    """The other parts of the host's own requests, where they are known."""
+    refused: bool = False
+    """True where the provider has refused the conversation as it is, so that no model is asked at its end."""
+    book_summary: Callable[[str, Usage], None] | None = None
+    """Told of each request for a summary which model answered it and what it used, whatever becomes of the summary."""
 
     @property
     def is_plain(self) -> bool:
@@ -77,9 +96,14 @@ class ContextEngine(ABC):
         """The most tokens that a compaction without a target leaves; None where the engine cannot tell.
 
         An engine that tells is also asked to compact below the threshold where prices make that worth it: to a target, and
-        without a model.
+        without a model, unless `context.economics` is `on`.
         """
         return None
+
+    @property
+    def summary_tokens(self) -> int:
+        """The most tokens that a model writes for a compaction; 0 where none is asked. Prices are weighed with it."""
+        return 0
 
     @abstractmethod
     def update_from_response(self, usage: Mapping[str, Any]) -> None:

@@ -40,7 +40,7 @@ from penstock.sessions.branches import branch_off
 from penstock.sessions.completing import CompletionLimits, complete_draft
 from penstock.sessions.drafts import CompactionDraft, draft_compaction
 from penstock.sessions.history import SessionHistory
-from penstock.sessions.metering import CountedView, Meter, price_request
+from penstock.sessions.metering import SUMMARY_TASK, TURN_TASK, CountedView, Meter, price_request
 from penstock.sessions.pins import stands_whole
 from penstock.sessions.previews import scale_limits
 from penstock.sessions.quality import measure_qualities, read_receipt
@@ -265,7 +265,9 @@ class Session:
             pins=frozenset(position + 1 for position in self.store.pins(self.id)),
             numbers=standing.view.numbers,
             memory=WriterMemory(
-                notes_for(self.store, self.id, self._notebook.redactor.redact), self._meter.learned
+                notes_for(self.store, self.id, self._notebook.redactor.redact),
+                self._meter.learned,
+                self.book_summary,
             ),
         )
         writer = None if summariser is None else summariser_of(summariser)
@@ -494,7 +496,7 @@ class Session:
         counted_tokens: int = 0,
         *,
         model: str = "",
-        task: str = "turn",
+        task: str = TURN_TASK,
     ) -> UsageRow:
         """Books what a request used and cost, and learns from it how the provider counts; returns what was booked.
 
@@ -505,6 +507,14 @@ class Session:
         row = price_request(self._row.id, reported, model or self._row.model, at=time.time(), task=task)
         self._require_meter().record(row, counted_tokens)
         return row
+
+    def book_summary(self, model: str, usage: Usage) -> None:
+        """Books what a request for a summary used, whether the summary is put in place or not."""
+        self.record_usage(usage, model=model, task=SUMMARY_TASK)
+
+    def restore_report(self, counted_tokens: int, reported_tokens: int) -> None:
+        """Takes the report of an earlier process for the last one: of so many tokens as we counted them, for this view."""
+        self._meter.restore_report(counted_tokens, reported_tokens)
 
     def forget_report(self) -> None:
         """Drops the provider's last report: the view was replaced beside the store, and the next request is another one."""
