@@ -68,7 +68,9 @@ async def make_compaction(
     `base` is the view to compact, with its pins, where it is not read now. Raises what the engine raises: TargetTooSmall for a target that cannot be met, EngineFailure where it fails.
     """
     pins = frozenset(session.store.pins(session.id))
-    wish = msgspec.structs.replace(wish, pins=wish.pins.union(position + 1 for position in pins))
+    wish = msgspec.structs.replace(
+        wish, pins=wish.pins.union(position + 1 for position in pins), dialect=session.row.dialect
+    )
     if base is None:
         base = await in_thread(session.standing, with_pins=True)
     result = await adapter.compact_view(base.view.wires, base.view.numbers, wish)

@@ -351,7 +351,7 @@ class Context:
         if self.bookkeeper is None or self.bookkeeper.can_pay(tokens, self.engine.summary_tokens):
             return True
         grown = [max(0, now - before) for before, now in pairwise(self._reported)]
-        return tokens + (median(grown) if grown else tokens) >= self.engine.threshold_tokens
+        return bool(grown) and tokens + median(grown) >= self.engine.threshold_tokens
 
     def _wish_for(self, decision: Compact) -> CompactionWish:
         if decision.trigger is Trigger.ECONOMY:

@@ -48,6 +48,7 @@ _T = TypeVar("_T")
 _MARGIN = 0.9  # of a window: another model's tokenizer counts otherwise
 _SLACK = 1.5  # times what is to be written: models do not count their words
 _CLOSING_TOKENS = 2_000  # for the request at the end of a conversation
+_LEAST_THINKING_TOKENS = 1_000  # on top of that; with less, the answer may be cut
 _THINKING_TOKENS = 4_096  # on top of what is to be written, for models that think first
 _MOST_PARTS = 24
 _LEAST_ROOM = 400  # tokens for turns: less is no use
@@ -160,7 +161,8 @@ class Writing:
             return False
         if talk.model and talk.model != model.name:
             return False
-        return self._room_in_conversation(talk) >= int(self._job.work.prose_tokens * _SLACK)
+        needed = int(self._job.work.prose_tokens * _SLACK) + _LEAST_THINKING_TOKENS
+        return self._room_in_conversation(talk) >= needed
 
     async def write_in_conversation(self) -> Prose:
         """Returns the handoff, asked for as the last message of the conversation.

@@ -200,6 +200,7 @@ class ContextCompressor(ContextEngine):
         request = msgspec.structs.replace(
             self._request(wish.focus, wish.target_tokens),
             numbers=numbers,
+            dialect=wish.dialect,
             beside=wish.beside,
             refused=wish.refused,
             memory=WriterMemory(self._notes, self._learned, wish.book_summary),

@@ -48,6 +48,8 @@ class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of messages that stay whole."""
     may_call_model: bool = True
     """False where no model may be asked: there is no time for it, or it would cost more than it saves."""
+    dialect: str = "auto"
+    """The dialect of the messages, where it is known: a list of plain texts does not tell."""
     beside: Beside | None = None
     """The other parts of the host's own requests, where they are known."""
     refused: bool = False

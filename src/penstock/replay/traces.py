@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.errors import InputError, MalformedJSON
+from penstock.sessions.metering import TURN_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
