@@ -1,4 +1,4 @@
-"""`python -m benchmarks [speed|memory|stores|recall|search|fidelity|compactbench|engines|summaries|tasks|replay|trajectories|redaction|startup …]`: measure, and print tables."""
+"""`python -m benchmarks [speed|memory|stores|recall|search|fidelity|compactbench|engines|summaries|tasks|replay|bill|trajectories|redaction|startup …]`: measure, and print tables."""
 
 import argparse
 import datetime as dt
@@ -11,6 +11,7 @@ from typing import Any
 from benchmarks import (
     engines,
     fidelity,
+    live_bill,
     memory,
     practice,
     recall,
@@ -43,6 +44,7 @@ SUBJECTS: dict[str, Callable[[Options], list[Table]]] = {
     "summaries": summaries.run,
     "tasks": tasks.run,
     "replay": replay.run,
+    "bill": live_bill.run,
     "trajectories": trajectories.run,
 }
 

@@ -28,6 +28,7 @@ __all__ = [
     "sum_requests",
 ]
 
+
 class Spending(msgspec.Struct, frozen=True):
     """Requests and what they used. `cost` is None where one of them has no known cost, or there were none."""
 
@@ -103,7 +104,9 @@ def _price_compaction(row: CompactionRow, requests: Sequence[UsageRow]) -> Compa
     cost = row.receipt.get("cost")
     fewer = max(0, before - after)
     until = float("inf") if row.undone is None else row.undone
-    later = [request for request in requests if request.task == TURN_TASK and row.created < request.at < until]
+    later = [
+        request for request in requests if request.task == TURN_TASK and row.created < request.at < until
+    ]
     saved: float | None = 0.0
     for request in later:
         price = cost_of(Usage(cache_read_tokens=fewer), request.model or None)

@@ -8,7 +8,7 @@ is cold only when so much time has passed.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,8 +26,6 @@ from penstock.planning.economics import (
 from penstock.sessions.metering import TURN_TASK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.measure.usage import Usage
     from penstock.planning.economics import Weighed
     from penstock.providers.cache_marks import CachePlan
@@ -81,9 +79,6 @@ class Bookkeeper:
     price of the model is not known.
     """
 
-    now: ClassVar[Callable[[], float]] = time.time
-    """The clock, in seconds since the epoch."""
-
     def __init__(self, session: Session, plan: CachePlan, limit_tokens: int) -> None:
         self._session = session
         self._model = session.row.model
@@ -91,13 +86,22 @@ class Bookkeeper:
         self._asked: float | None = None  # the second at which the last request was answered or went out
         self._sent_tokens = 0  # of the last request, or of the view that took its place since
         self._new_tokens = 0  # came after the last request, and before another view took its place
-        self._replaced = False  # the view is not that of the last request: only what stands beside it is cached
+        self._replaced = (
+            False  # the view is not that of the last request: only what stands beside it is cached
+        )
         self._pending: PricedRequest | None = None
         self._under_way: _BookedRequest | None = None
         off = session.settings.model.cache_ttl == "off"
-        self._caching: Caching = "none" if off else "1h" if plan.ttl == "1h" else "5m" if plan.on else "automatic"
+        self._caching: Caching = (
+            "none" if off else "1h" if plan.ttl == "1h" else "5m" if plan.on else "automatic"
+        )
         self.books: Books | None = None
         self.resume()
+
+    @staticmethod
+    def now() -> float:
+        """Returns the seconds since the epoch: a clock that the next process goes by, too."""
+        return time.time()
 
     def _open(self) -> Books | None:
         price = price_of(self._model)

@@ -365,7 +365,9 @@ class Context:
         kept, counted = self._kept_where_it_pays(), self.counted
         if self.bookkeeper is None or kept is None or not counted:
             return None
-        theirs = tokens / counted  # prices are for the provider's tokens; what stands still, and what is kept, we count
+        theirs = (
+            tokens / counted
+        )  # prices are for the provider's tokens; what stands still, and what is kept, we count
         static = min(tokens, round(self.outside_tokens * theirs))
         return self.bookkeeper.weigh(tokens, static, round(kept * theirs), self.engine.summary_tokens)
 
@@ -500,7 +502,11 @@ class Context:
         """Returns the compaction that was prepared, where it is what is wanted now; else one that is made now."""
         prepared = self._prepared
         self._prepared = None
-        if prepared is not None and not prepared.cancelled() and (wish.is_plain or self._will_do(prepared, wish)):
+        if (
+            prepared is not None
+            and not prepared.cancelled()
+            and (wish.is_plain or self._will_do(prepared, wish))
+        ):
             if not prepared.done():
                 self._tell(Compacting(reason))
             try:

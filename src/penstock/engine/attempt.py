@@ -221,9 +221,7 @@ class Writing:
             Ask(messages=[{"role": "user", "content": prompt}], system=SYSTEM), tokens, asked
         )
 
-    async def _ask_for_text(
-        self, ask: Ask, tokens: int, prompt_tokens: int, room: int | None = None
-    ) -> str:
+    async def _ask_for_text(self, ask: Ask, tokens: int, prompt_tokens: int, room: int | None = None) -> str:
         """Returns the text of the answer, which has at most `room` tokens of the window.
 
         Where only the room asked for the answer was too much, less is asked for, once.

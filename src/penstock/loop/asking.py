@@ -159,9 +159,7 @@ class Asking:
         raise PenstockError("the model's answer ended before it was whole; ask again")
 
     def _request(self, beside: Beside, cap: int | None) -> Ask:
-        body = self._mark(
-            {"messages": self._context.view, "tools": beside.tools, "system": beside.system}
-        )
+        body = self._mark({"messages": self._context.view, "tools": beside.tools, "system": beside.system})
         return Ask(
             messages=self._context.restore_bytes(body["messages"]),
             system=body["system"],

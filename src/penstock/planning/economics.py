@@ -181,7 +181,7 @@ class Weighed(msgspec.Struct, frozen=True, gc=False):
         return self.why.compacts
 
     @property
-    def reason(self) -> str:
+    def reason(self) -> str:  # noqa: PLR0911  # one for each word
         """The reason, in a sentence for people."""
         dropped, cost, carried = f"{self.droppable_tokens:,} tokens", _units(self.cost), _units(self.carried)
         match self.why:

@@ -46,10 +46,14 @@ def test_the_answer_alone_goes_to_standard_output(chat):
 
 def test_how_prompts_are_cached_is_said_where_it_is_on_or_was_asked_for(chat):
     with scripted_provider(["Yes.", "Yes.", "Yes."]) as server:
-        on = chat(server, "-p", "Is it on?", "--provider", "openrouter", "--model", "anthropic/claude-sonnet-4.5")
+        on = chat(
+            server, "-p", "Is it on?", "--provider", "openrouter", "--model", "anthropic/claude-sonnet-4.5"
+        )
         asked = chat(server, "-p", "Is it on?", PENSTOCK_MODEL_CACHE_TTL="1h")
         off = chat(server, "-p", "Is it on?")
-    assert on.err.splitlines()[0].startswith("prompt caching: on for anthropic/claude-sonnet-4.5 by OpenRouter")
+    assert on.err.splitlines()[0].startswith(
+        "prompt caching: on for anthropic/claude-sonnet-4.5 by OpenRouter"
+    )
     assert asked.err.splitlines()[0].startswith("prompt caching: no marks for gpt-4.1 by openai")
     assert "prompt caching" not in off.err
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import closing
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -20,11 +22,13 @@ from penstock.providers.cache_marks import caching_for, marks_of
 from penstock.sessions.session import Session
 from penstock.settings import settings_from
 from penstock.stores.store import open_store
-from penstock.testing import PromptCache, Reply, ScriptedModel
+from penstock.testing import PromptCache, ScriptedModel
 
 CLAUDE, GPT = ("claude-sonnet-4-5", "anthropic"), ("gpt-4.1", "chat")
 TALK = "please think about the harbour and its cranes "
-HANDOFF = "## Goal\nThe user wants the harbour thought about.\n\n## Active State\nAll of it was thought about."
+HANDOFF = (
+    "## Goal\nThe user wants the harbour thought about.\n\n## Active State\nAll of it was thought about."
+)
 
 
 class Clock:
@@ -48,7 +52,7 @@ def store():
 def clock(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     made = Clock()
-    monkeypatch.setattr(Bookkeeper, "now", staticmethod(made))
+    monkeypatch.setattr(Bookkeeper, "now", made)
     return made
 
 
@@ -178,7 +182,7 @@ def test_a_second_summary_brings_the_first_up_to_date(store, tmp_path, clock):
 def test_what_was_prepared_and_never_used_is_booked(store, tmp_path, clock):
     till = Books(clock)
     served = ScriptedModel(answer, name="gpt-4.1", prompt_cache=till)
-    agent, events = agent_with(served, store, tmp_path)
+    agent, _ = agent_with(served, store, tmp_path)
     fill(agent, 80)
 
     async def talk():
@@ -232,12 +236,12 @@ def test_below_the_threshold_no_summary_is_prepared_that_nobody_has_saved_for(st
     assert not [request for request in served.received if "Write the handoff now." in request.text]
 
 
-@pytest.mark.parametrize("fields", [{}, {"prompt_tokens_details": {"cached_tokens": 0}}], ids=["none", "zero"])
+@pytest.mark.parametrize(
+    "fields", [{}, {"prompt_tokens_details": {"cached_tokens": 0}}], ids=["none", "zero"]
+)
 def test_nothing_is_compacted_for_the_price_before_cached_tokens_were_named(store, tmp_path, clock, fields):
     session = Session.create(store, model="gpt-4.1", settings=settings_from({"model.context_length": 64_000}))
-    agent, _ = agent_with(
-        ScriptedModel(answer, name="gpt-4.1"), store, tmp_path, session_id=session.id
-    )
+    agent, _ = agent_with(ScriptedModel(answer, name="gpt-4.1"), store, tmp_path, session_id=session.id)
     context = agent.context
 
     async def talk():
@@ -288,9 +292,7 @@ def test_settings_that_say_there_is_no_cache_are_believed_until_a_report_names_o
 def request(keeper, tokens, *, read, written):
     keeper.weigh(tokens, 3_000, 10_000)
     keeper.book(tokens, compacted=False)
-    usage = Usage(
-        input_tokens=tokens - read - written, cache_read_tokens=read, cache_write_tokens=written
-    )
+    usage = Usage(input_tokens=tokens - read - written, cache_read_tokens=read, cache_write_tokens=written)
     keeper.settle(usage, tokens)
 
 
@@ -315,11 +317,10 @@ def test_books_that_are_put_down_and_taken_up_again_are_the_same_books(course):
 
 
 def _keep_books(course, *, restarts):
-    store, clock = open_store("memory:"), Clock()
-    session = Session.create(store, model="claude-sonnet-4-5", dialect="anthropic")
-    plan = caching_for("claude-sonnet-4-5", provider="anthropic")
-    before, Bookkeeper.now = Bookkeeper.now, staticmethod(clock)
-    try:
+    clock = Clock()
+    with closing(open_store("memory:")) as store, patch.object(Bookkeeper, "now", clock):
+        session = Session.create(store, model="claude-sonnet-4-5", dialect="anthropic")
+        plan = caching_for("claude-sonnet-4-5", provider="anthropic")
         keeper = Bookkeeper(session, plan, 60_000)
         tokens, cached, moves = 3_000, 0, []
         for appended, seconds, ends, follows, summaries in course:
@@ -341,9 +342,6 @@ def _keep_books(course, *, restarts):
         books = keeper.books
         names = ("carried", "bill", "twin_bill", "twin_tokens", "compactions", "grown_tokens", "cache_known")
         return moves, [getattr(books, name) for name in names]
-    finally:
-        Bookkeeper.now = before
-        store.close()
 
 
 def test_on_asks_a_model_below_the_threshold_where_that_pays(store, tmp_path, clock):
