@@ -39,13 +39,14 @@ _NOTES = "books"  # the name of the notes that hold books
 class _LastRequest(msgspec.Struct, frozen=True):
     """The last request that was answered: when, its tokens by our count and by the provider's, and of which view.
 
-    `compaction` is the key of the compaction that its view rested on, 0 for the bare log.
+    `compaction` is the key of the compaction that its view rested on, 0 for the bare log, `length` that of the log.
     """
 
     at: float
     counted_tokens: int
     reported_tokens: int
     compaction: int
+    length: int
 
 
 class _KeptBooks(msgspec.Struct, frozen=True):
@@ -84,6 +85,7 @@ class Bookkeeper:
         self._model = session.row.model
         self._limit_tokens = limit_tokens
         self._asked: float | None = None  # the second at which the last request was answered or went out
+        self._sent_length = 0  # of the log, when the last request was sent
         self._sent_tokens = 0  # of the last request, or of the view that took its place since
         self._new_tokens = 0  # came after the last request, and before another view took its place
         self._replaced = (
@@ -174,6 +176,7 @@ class Bookkeeper:
             if names_cache and books.cache_known and says and self.books is not None:
                 self.books = settle(self.books, usage)
         self._asked, self._sent_tokens = self.now(), usage.prompt_tokens
+        self._sent_length = len(self._session)
         self._keep(counted_tokens, usage.prompt_tokens)
 
     def spend(self, model: str, usage: Usage) -> None:
@@ -188,6 +191,12 @@ class Bookkeeper:
         if self._under_way is not None:
             before = spend(self._under_way.before, units)
             self._under_way = msgspec.structs.replace(self._under_way, before=before)
+
+    @property
+    def unsent_messages(self) -> int:
+        """How many messages were logged since the last request; 0 where that is not known, or another view stands."""
+        known = self._sent_length > 0 and not self._replaced
+        return max(0, len(self._session) - self._sent_length) if known else 0
 
     def can_pay(self, view_tokens: int, summary_tokens: int) -> bool:
         """Returns True where a summary of the cached view costs no more than compacting has saved so far.
@@ -227,7 +236,9 @@ class Bookkeeper:
         books, session = self.books, self._session
         if books is None:
             return
-        last = _LastRequest(self.now(), counted_tokens, reported_tokens, _newest_compaction(session))
+        last = _LastRequest(
+            self.now(), counted_tokens, reported_tokens, _newest_compaction(session), self._sent_length
+        )
         kept = _KeptBooks(
             self._model,
             self._caching,
@@ -264,6 +275,7 @@ class Bookkeeper:
             cache_known=kept.cache_known,
         )
         self._asked, self._sent_tokens, self._new_tokens = last.at, last.reported_tokens, 0
+        self._sent_length = last.length
         self._replaced = last.compaction != _newest_compaction(session)
         if not self._replaced:
             session.restore_report(last.counted_tokens, last.reported_tokens)

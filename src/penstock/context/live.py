@@ -538,7 +538,10 @@ class Context:
         if self._dropped is not None:
             await _end(self._dropped)
             self._dropped = None
-        wish = msgspec.structs.replace(wish, beside=self._beside, book_summary=self._book_summary)
+        unsent = self.bookkeeper.unsent_messages if self.bookkeeper is not None and base is None else 0
+        wish = msgspec.structs.replace(
+            wish, beside=self._beside, unsent=unsent, book_summary=self._book_summary
+        )
         return await make_compaction(self.session, self._adapter, wish, tokens, base)
 
     def _book_summary(self, model: str, usage: Usage) -> None:

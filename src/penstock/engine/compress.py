@@ -101,6 +101,9 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
     beside: Beside | None = None
     """The other parts of the requests that a live agent sends, where they differ from `system` and `tools`: a summary
     is asked for with them, and they do not count against the target."""
+    unsent: int = 0
+    """How many of the last messages no request has held yet: where they stay in the view, a model that is asked at the
+    end of the conversation is asked before them, and reads the rest from the cache."""
     refused: bool = False
     """True where the provider has refused the conversation as it is: then no model is asked at its end."""
     recall_tool: str | None = None
@@ -320,20 +323,30 @@ def _make_job(first: FirstPass, plan: Plan, request: CompressRequest, prose_toke
     scope = WorkScope(plan.standing.request, stays, request.focus or "")
     maker = WorkMaker(transcript, scope, book.tokenizer, book.redactor)
     beside = request.beside or Beside(request.system, request.tools or ())
+    came, tokens, waits = opened.came, transcript.total_tokens, bool(plan.standing.open)
+    waits = waits or is_reasoning_item(transcript.messages[-1])
+    if 0 < request.unsent < len(came) and _stay(plan, len(transcript.messages), request.unsent):
+        came, waits = came[: -request.unsent], False  # a request has ended there before
+        tokens -= sum(transcript.tokens[-request.unsent :])
     conversation = Conversation(
-        messages=opened.came,
+        messages=came,
         dialect=transcript.dialect.name,
         model=request.model or "",
-        tokens=transcript.total_tokens + _outside_tokens(beside.system, beside.tools, book.tokenizer),
+        tokens=tokens + _outside_tokens(beside.system, beside.tools, book.tokenizer),
         system=beside.system,
         tools=beside.tools,
         mark=beside.mark,
-        waits=bool(plan.standing.open) or is_reasoning_item(transcript.messages[-1]),
+        waits=waits,
     )
     reusable = not request.refused and not opened.repairs and request.settings.model.cache_ttl != "off"
     return WritingJob(
         maker.make(prose_tokens), maker.trim, conversation if reusable else None, request.memory
     )
+
+
+def _stay(plan: Plan, count: int, last: int) -> bool:
+    """Returns True where the last so many messages stand in the view, be it shortened."""
+    return all(place in plan.sizes for place in range(count - last, count))
 
 
 def deliver(

@@ -202,6 +202,7 @@ class ContextCompressor(ContextEngine):
             numbers=numbers,
             dialect=wish.dialect,
             beside=wish.beside,
+            unsent=wish.unsent,
             refused=wish.refused,
             memory=WriterMemory(self._notes, self._learned, wish.book_summary),
         )

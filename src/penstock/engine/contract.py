@@ -52,6 +52,8 @@ class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
     """The dialect of the messages, where it is known: a list of plain texts does not tell."""
     beside: Beside | None = None
     """The other parts of the host's own requests, where they are known."""
+    unsent: int = 0
+    """How many of the last messages no request has held yet, so that no cache has them either."""
     refused: bool = False
     """True where the provider has refused the conversation as it is, so that no model is asked at its end."""
     book_summary: Callable[[str, Usage], None] | None = None

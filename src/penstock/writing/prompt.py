@@ -70,7 +70,8 @@ _SECTIONS: dict[HandoffSection, str] = {
     ),
 }
 
-_MOST_NAMED = 12  # messages of the user that stand above anyway: more would only be paid for
+# Messages of the user that stand above anyway, and characters of them: more would only be paid for.
+_MOST_NAMED, _NAMED_CHARS = 12, 48
 _FENCES = re.compile(r"<(/?)(conversation|previous_handoff|latest_request|notes)\b", re.IGNORECASE)
 
 
@@ -113,7 +114,7 @@ def closing_prompt(work: Work) -> str:
 
     The last handoff stands in that conversation, so it is named and not quoted again.
     """
-    asked = "\n".join(f"m{number}: {text}" for number, text in work.asked[-_MOST_NAMED:])
+    asked = "\n".join(f"m{number}: {text[:_NAMED_CHARS]}" for number, text in work.asked[-_MOST_NAMED:])
     return "\n\n".join(
         [
             (

@@ -147,6 +147,9 @@ def test_a_summary_is_asked_for_with_the_prompt_and_the_tools_of_the_agent(store
     asyncio.run(talk())
     (_, own), (asked, used) = till.requests[-2:]
     assert asked.tools == served.received[-2].tools
+    assert (
+        len(asked.messages) == len(served.received[-2].messages) + 1
+    )  # the last answer was in no request yet
     assert asked.tools
     texts = [json.dumps(request.system or request.messages[0]) for request in served.received[-2:]]
     assert texts[0] == texts[1]
