@@ -83,7 +83,9 @@ def test_turns_that_stay_are_the_objects_given_in_their_order_with_one_summary_a
     assert all(is_summary(turn) for turn in own)
     assert metrics.turns_before == len(turns)
     assert metrics.turns_after == len(after)
-    assert metrics.turns_summarised == len(turns) - len(places)
+    gone = sorted(set(range(len(turns))) - set(places))
+    assert metrics.turns_summarised == len(gone)
+    assert (metrics.region_start, metrics.region_end) == ((gone[0], gone[-1] + 1) if gone else (0, 0))
 
 
 @each_kind

@@ -14,7 +14,7 @@ from penstock.conversation.handles import name_message
 from penstock.conversation.message import Role
 from penstock.conversation.speakers import people_in
 from penstock.conversation.wire import parse_json
-from penstock.errors import UnknownSession
+from penstock.errors import UnknownHandle, UnknownSession
 from penstock.sessions.branches import TAKEN_OVER
 from penstock.sessions.exporting import read_view_bytes
 from penstock.sessions.quality import measure_qualities, read_receipt
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.recall.ranking import Wish
     from penstock.stores.store import Store
     from penstock.stores.values import CompactionRow, ConversationRow, FactRow, SessionRow, UsageRow
+    from penstock.writing.entities import EntityState
 
 __all__ = [
     "CompactionAccount",
@@ -40,6 +41,7 @@ __all__ = [
     "count_view_tokens",
     "describe_conversation",
     "find_conversation",
+    "find_entities",
     "iterate_conversations",
     "list_conversations",
     "make_title",
@@ -275,6 +277,20 @@ def read_handle(store: Store, tip: SessionRow, handle: str) -> tuple[HistoryPlac
     """
     history = Session(store, tip).history
     return history.describe(handle), history.text(handle)
+
+
+def find_entities(store: Store, tip: SessionRow, name: str) -> list[EntityState]:
+    """Returns what is known now of the files, commands, records and people that a name means, without secrets.
+
+    Raises UnknownHandle where there is none.
+    """
+    found = Session(store, tip).entities(name)
+    if not found:
+        raise UnknownHandle(
+            f"nothing is known of {name!r} in this conversation; try the end of a path, a command, an id, a kind such as "
+            "file, command or person, or '*' for all"
+        )
+    return found
 
 
 def _describe_compaction(

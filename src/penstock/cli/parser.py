@@ -302,6 +302,7 @@ def _add_trajectory_limits(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="note in the system turn that turns may be summarised",
     )
+    parser.add_argument("--note-text", metavar="TEXT", help="the words of that note, in place of ours")
     parser.add_argument(
         "--tokenizer", metavar="NAME", help="o200k (default), cl100k, or the path of a tokenizer.json"
     )
@@ -341,6 +342,11 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
     _add_id(parser)
     parser.add_argument(
         "--facts", action="store_true", help="also show what was noted about messages that left the view"
+    )
+    parser.add_argument(
+        "--entity",
+        metavar="NAME",
+        help="show what is known now of a file (its path, or the end of it), a command, an order, a person or anything with an id; a kind such as file lists all of it, '*' everything",
     )
     parser.add_argument(
         "--handle",
@@ -489,6 +495,14 @@ Every policy compacts in the same way; only the moment differs. The price is com
 """
 
 
+def _add_engines(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "step", nargs="?", choices=("list", "enable"), default="list", help="list (default), or enable NAME"
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the engine to use from now on")
+    add_shared(parser)
+
+
 def _add_bench(parser: argparse.ArgumentParser) -> None:
     benches = parser.add_subparsers(dest="action", required=True, metavar="BENCHMARK", title="benchmarks")
     _add_parsers(benches, _BENCHES)
@@ -574,6 +588,6 @@ _COMMANDS = {
     "insights": ("show recent usage by model and by day, and what compaction saved", _add_insights),
     "doctor": ("check a store and repair it", _add_doctor),
     "bench": ("run benchmarks on your own sessions", _add_bench),
-    "engines": ("list the engines and show which one is active", add_shared),
+    "engines": ("list the engines, show which one is active, or choose another", _add_engines),
     "config": ("show the settings and where each comes from", add_shared),
 }

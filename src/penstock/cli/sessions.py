@@ -11,6 +11,7 @@ import msgspec
 from penstock.accounts.conversations import (
     describe_conversation,
     find_conversation,
+    find_entities,
     list_conversations,
     read_handle,
 )
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from penstock.accounts.conversations import ConversationAccount, ListedConversation
     from penstock.recall.history import HistoryPlace
     from penstock.stores.values import FactRow, SessionRow
+    from penstock.writing.entities import EntityState
 
-__all__ = ["list_lines", "run_list", "run_show", "show_lines"]
+__all__ = ["entity_lines", "list_lines", "run_list", "run_show", "show_lines"]
 
 _PLAIN_COLUMNS = 80  # where the output is no terminal
 _LEAST_TITLE_COLUMNS = 10
@@ -85,11 +87,16 @@ def _cells(one: ListedConversation) -> list[str]:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Shows a conversation, or with `--handle` one message of it. Raises UnknownSession, UnknownHandle."""
+    """Shows a conversation, or with `--handle` one message, with `--entity` what is known of something in it.
+
+    Raises UnknownSession, UnknownHandle.
+    """
     with open_store_of(args, must_exist=True) as store:
         tip = find_conversation(store, args.id)
         if args.handle:
             return _show_handle(*read_handle(store, tip, args.handle.lower()), as_json=args.json)
+        if args.entity is not None:
+            return _show_entities(find_entities(store, tip, args.entity), as_json=args.json)
         found = describe_conversation(store, tip, facts=args.facts)
     screen = screen_of(sys.stdout)
     if args.json:
@@ -114,6 +121,42 @@ def _show_handle(place: HistoryPlace, text: str, *, as_json: bool) -> int:
     for line in text.split("\n"):
         screen.say("\t".join(map(printable, line.removesuffix("\r").split("\t"))))
     return 0
+
+
+def _show_entities(found: Sequence[EntityState], *, as_json: bool) -> int:
+    screen = screen_of(sys.stdout)
+    if as_json:
+        screen.say(json.dumps(msgspec.to_builtins(found), indent=2))
+        return 0
+    for line in entity_lines(found, screen):
+        screen.say(line)
+    return 0
+
+
+def entity_lines(found: Sequence[EntityState], screen: Screen) -> Iterator[str]:
+    """Yields all that is known of one entity; of several, one line each."""
+    if len(found) > 1:
+        rows = [[one.handle, one.kind, _entity_text(one)] for one in found]
+        yield from (screen.clip("  ".join(cells), 0) for cells in align(rows, right={0}))
+        return
+    for one in found:
+        yield screen.paint(printable(f"{one.kind} {one.name}"), "bold")
+        moment = f", {format_time(one.at)}" if one.at is not None else ""
+        yield from wrap(printable(f"  now      {one.state} ({one.handle}{moment})"), screen.columns, 11)
+        if one.tried is not None:
+            yield from wrap(
+                printable(f"  tried    {one.tried.what} ({one.tried.handle})"), screen.columns, 11
+            )
+        yield f"  seen     {pluralise(one.times, 'time')}"
+        width = max((len(change.handle) for change in one.changes), default=0)
+        for place, change in enumerate(one.changes if len(one.changes) > 1 else ()):
+            start = "  history  " if place == 0 else " " * 11
+            yield screen.clip(printable(f"{start}{change.handle:>{width}}  {change.what}"), 0)
+
+
+def _entity_text(one: EntityState) -> str:
+    tried = f"; {one.tried.what} ({one.tried.handle})" if one.tried is not None else ""
+    return printable(f"{one.name}: {one.state}{tried}")
 
 
 def show_lines(found: ConversationAccount, screen: Screen) -> Iterator[str]:

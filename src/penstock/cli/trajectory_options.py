@@ -29,6 +29,8 @@ def run_of(args: argparse.Namespace) -> Run:
         given = {**_from_file(Path(args.config)), **given}
     if "ray_address" in given and given.get("engine") != "ray":
         raise SettingsError("--ray-address is for the engine ray; add --engine ray")
+    if "note_text" in given:
+        given["system_note"] = given["note_text"]
     dry_run = bool(given.get("dry_run"))
     if args.output is None and not dry_run:
         raise SettingsError("no output; give a file or folder after the input, or --dry-run")

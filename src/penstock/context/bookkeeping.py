@@ -175,6 +175,8 @@ class Bookkeeper:
             says = done.after_tokens is None or not done.request.warm or usage.cache_read_tokens > 0
             if names_cache and books.cache_known and says and self.books is not None:
                 self.books = settle(self.books, usage)
+            if names_cache and done.after_tokens is not None and self.books is not None:
+                self.books = _pay_for_prefix(self.books, usage)
         self._asked, self._sent_tokens = self.now(), usage.prompt_tokens
         self._sent_length = len(self._session)
         self._keep(counted_tokens, usage.prompt_tokens)
@@ -308,6 +310,14 @@ class Bookkeeper:
         newest = session.store.newest_compaction(session.id)
         self._asked, self._sent_tokens = turns[-1].at, turns[-1].usage.prompt_tokens
         self._replaced = newest is not None and newest.created > turns[-1].at
+
+
+def _pay_for_prefix(books: Books, usage: Usage) -> Books:
+    """Returns the books with all that a compacted request cost: memory may have changed its system prompt, too."""
+    if books.last is None:
+        return books
+    paid = books.terms.bill(usage) - books.terms.output * usage.output_tokens
+    return spend(books, max(0.0, paid - books.last.own))
 
 
 def _newest_compaction(session: Session) -> int:

@@ -27,6 +27,7 @@ from penstock.context.engine_adapter import EngineAdapter
 from penstock.context.events import Compacted, Compacting, Noticed, Recovering
 from penstock.context.recovery import GiveUp, LowerCap, next_step
 from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.message import Role
 from penstock.conversation.speakers import people_in
 from penstock.conversation.wire import parse_json
 from penstock.engine.compress import run_sync
@@ -101,7 +102,9 @@ class Context:
         self.compactions = 0
         self.bookkeeper: Bookkeeper | None = None
         self.prepares = True
-        self.before_compaction: Callable[[Sequence[NewFact]], None] = _do_nothing
+        self.before_compaction: Callable[[Sequence[NewFact]], None] = (
+            _do_nothing  # and before all of it is left
+        )
         self.on_boundary: Callable[[], None] = _do_nothing
         self._messages: list[ViewMessage] = []
         self.prefix_end: int | None = None  # how many messages of the view the last compaction has settled
@@ -172,6 +175,11 @@ class Context:
         """Counts what stands beside the messages of the next request."""
         self._beside = beside
         self.outside_tokens = self.session.weigh_outside(tools=beside.tools, system=beside.system)
+        if beside.passing:
+            dialect = dialect_named(self.session.row.dialect)
+            self.outside_tokens += self.session.weigh(
+                [dialect.text_message(Role.USER, text) for text in beside.passing]
+            )
 
     @property
     def policy(self) -> Policy:
@@ -397,7 +405,8 @@ class Context:
         if made.draft is None:
             return None
         old_id = self.session.id
-        self._leave_to_memory(made.draft.facts)
+        # An engine that only gives a list tells no facts of what leaves.
+        self._leave_to_memory(made.draft.facts or self.session.list_demands)
         try:
             why = weighed.to_dict() if weighed is not None else {"reason": reason}
             self.session.commit_draft(made.draft, why)
@@ -461,6 +470,11 @@ class Context:
             if self.bookkeeper is not None:
                 self.bookkeeper.replace_view(before, self.tokens())
         return done
+
+    def leave(self) -> None:
+        """Lets memory take what must outlive the conversation, before the host ends it or goes to another one."""
+        if len(self.session) and self.before_compaction is not _do_nothing:
+            self._leave_to_memory(self.session.list_demands)
 
     async def aclose(self) -> None:
         """Ends what is being prepared, and the session for its engine."""
@@ -592,10 +606,10 @@ class Context:
         self._messages = standing.view.mend()
         self._counted = self._weigh(self._messages)
 
-    def _leave_to_memory(self, facts: Sequence[NewFact]) -> None:
+    def _leave_to_memory(self, facts: Sequence[NewFact] | Callable[[], Sequence[NewFact]]) -> None:
         """Lets memory keep what leaves the view. That this fails is no reason to keep it in the view."""
         try:
-            self.before_compaction(facts)
+            self.before_compaction(facts() if callable(facts) else facts)
         except PenstockError as error:
             self._tell(Noticed("warn", f"memory did not take what leaves the view: {error}"))
 
@@ -635,21 +649,28 @@ def _may_listing_know_more(session: Session) -> bool:
 
 
 def tidy(
-    session: Session, engine: ContextEngine | None = None, *, reported_tokens: int | None = None
+    session: Session,
+    engine: ContextEngine | None = None,
+    *,
+    reported_tokens: int | None = None,
+    before_compaction: Callable[[Sequence[NewFact]], None] | None = None,
 ) -> Receipt | None:
     """Compacts a resumed session that has reached `compression.hygiene_threshold` of its window; None where it has not.
 
     The safety net of any host, before a message reaches the model; no model is asked for a summary. `reported_tokens` is
     what the provider reported last, where the caller knows; else the store is asked. A conversation of fewer than four
     messages is left alone. `engine` is the session's, told of its model; its session need not have started. It is needed
-    where it is not one that `Session.compact` knows: without it, such a session waits for its first request. Raises
-    EngineFailure where that engine fails, and what `Session.compact` raises.
+    where it is not one that `Session.compact` knows: without it, such a session waits for its first request.
+    `before_compaction` is given what people demand in the view first. Raises what it raises, EngineFailure where that
+    engine fails, and what `Session.compact` raises.
     """
     policy = Policy.of(session.settings.compression, session.window.tokens)
     tokens = _last_reported_tokens(session) if reported_tokens is None else reported_tokens
     decision = policy.hygiene(tokens, len(session))
     if not isinstance(decision, Compact):
         return None
+    if before_compaction is not None:
+        before_compaction(session.list_demands())
     if compacts_stored_sessions(session.settings.context.engine):
         receipt = session.compact().receipt
     elif engine is not None:

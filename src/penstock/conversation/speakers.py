@@ -317,7 +317,8 @@ _OPENINGS = (
     _Opening(
         _open_with(
             r"[\w.:/()*-]{1,60}(?: [\w.:/()*-]{1,40}){0,3} hook (?:(?:blocking )?error|feedback|success|"
-            r"additional context|output|stopped|cancelled|failed|returned)\b"
+            r"additional context|output|stopped|cancelled|failed|returned)\b",
+            r"(?:operation|prompt|request|command|tool call) (?:stopped|blocked|denied|cancelled) by (?:\w+ )?hook\b",
         ),
         Voice.NOTICE,
     ),
@@ -370,7 +371,7 @@ _OPENINGS = (
     ),
 )
 _HINT = re.compile(
-    r"\s*(?:[\[#-]|this |another |i |base |caveat|here |called |the |continue |summarize |briefly |[^\n]{1,140} hook )",
+    r"\s*(?:[\[#-]|this |another |i |base |caveat|here |called |the |continue |summarize |briefly |[^\n]{1,140} hook\b)",
     re.IGNORECASE,
 )
 _HINTED = 200  # characters of a text that the hint is looked for in

@@ -35,6 +35,8 @@ class Beside(msgspec.Struct, frozen=True):
     tools: Sequence[Any] = ()
     mark: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     """Places the cache marks on a request (`messages`, `system`, `tools`); None where the host places none."""
+    passing: Sequence[str] = ()
+    """Texts for this request alone."""
 
 
 class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):

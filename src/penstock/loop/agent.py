@@ -203,8 +203,13 @@ class Agent:
         for why in dict.fromkeys(found.failures.values()):  # each names its server
             self._tell(Noticed("warn", f"{self.session.redact(why)}; its tools are not offered"))
 
+    def add_to_next_request(self, text: str) -> None:
+        """Sends the text with the next request and no other: what was recalled or looked up for it. It is never logged."""
+        self.asking.passing.append(text)
+
     async def aclose(self) -> None:
-        """Ends what is being prepared, and the MCP servers."""
+        """Lets memory take what must outlive the conversation; ends what is being prepared, and the MCP servers."""
+        self.context.leave()
         await self.context.aclose()
         if self._servers is not None:
             await self._servers.aclose()

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.accounts.display import SHORT_ID_CHARS
 from penstock.context.bookkeeping import Bookkeeper
 from penstock.context.live import Beside, RefusedRequest
+from penstock.conversation.dialects import dialect_named
+from penstock.conversation.message import Role
 from penstock.engine.auxiliary import summariser_for
 from penstock.errors import PenstockError, ProviderError, SettingsError
 from penstock.loop.events import Asked, Noticed, Recovering, Said, Thought, Used
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.context.live import Context
+    from penstock.conversation.dialects import Dialect
     from penstock.errors import ErrorClass
     from penstock.loop.events import AgentEvent
     from penstock.loop.system_prompt import FrozenPrompt
@@ -62,7 +65,7 @@ class Asking:
 
     The model is that of the session already (`adopt_model`). `provider` is the name of its provider, where it has one.
     `offer` gives the tools of the next request. `unfinished` is the text of an answer that is coming or was cut off, None
-    where there is no such answer.
+    where there is no such answer. `passing` are texts for the next request alone: they are sent with it and never logged.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Asking:
         tell: Callable[[AgentEvent], None],
     ) -> None:
         self.unfinished: list[str] | None = None
+        self.passing: list[str] = []
         self._context = context
         self._prompt = prompt
         self._offer = offer
@@ -85,7 +89,8 @@ class Asking:
 
     def beside(self) -> Beside:
         """Returns the system prompt and the tools of the next request."""
-        return Beside(self._prompt.current.text, self._offer(), self._mark)
+        system, tools = self._prompt.current.text, self._offer()
+        return Beside(system, tools, self._mark, passing=tuple(self.passing))
 
     async def learn_window(self) -> None:
         """Asks the provider how large the model's window is, where that is not known. `ask` does so by itself."""
@@ -96,9 +101,15 @@ class Asking:
 
         `step` is its number within the turn.
         """
-        context = self._context
         await self.learn_window()
         beside = self.beside()
+        try:
+            return await self._ask_fitting(step, max_output_tokens, beside)
+        finally:
+            del self.passing[: len(beside.passing)]  # what was added meanwhile is for the next one
+
+    async def _ask_fitting(self, step: int, max_output_tokens: int | None, beside: Beside) -> Answer:
+        context = self._context
         await context.fit(beside)
         cap, attempt = self._output_cap(max_output_tokens), 0
         while True:
@@ -160,8 +171,11 @@ class Asking:
 
     def _request(self, beside: Beside, cap: int | None) -> Ask:
         body = self._mark({"messages": self._context.view, "tools": beside.tools, "system": beside.system})
+        messages = self._context.restore_bytes(body["messages"])
+        if beside.passing:
+            _add_passing(messages, body["messages"], beside.passing, dialect_named(self.model.dialect))
         return Ask(
-            messages=self._context.restore_bytes(body["messages"]),
+            messages=messages,
             system=body["system"],
             tools=body["tools"],
             max_output_tokens=cap,
@@ -208,3 +222,19 @@ class Asking:
             case _:
                 return
         self._tell(Noticed("warn", text))
+
+
+_PASSING = "[Context for this request only, added by the application. It is no message of the user.]"
+
+
+def _add_passing(messages: list[Any], wires: Sequence[Any], texts: Sequence[str], dialect: Dialect) -> None:
+    """Adds texts behind the last message, where they do not disturb what the provider has cached, or at its end.
+
+    `wires` are the same messages, none of them as bytes.
+    """
+    text = "\n\n".join([_PASSING, *texts])
+    last = dialect.decode(wires[-1]) if wires else None
+    if last is None or dialect.can_follow(last.role, Role.USER):
+        messages.append(dialect.text_message(Role.USER, text))
+    else:
+        messages[-1] = dialect.append_text(last, text)

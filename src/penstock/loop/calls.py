@@ -19,7 +19,7 @@ from penstock.loop.tool_offer import LOAD_TOOLS, ToolUse, answer_load, make_offe
 from penstock.loop.tools import Toolbox, ToolOutcome, function_schema
 from penstock.loop.wire import tools_in
 from penstock.measure.tokens import tokenizer_for
-from penstock.recall.tools import TOOL_NAMES, limit_answer
+from penstock.recall.tools import ENTITY, TOOL_NAMES, limit_answer
 from penstock.writing.stubs import arguments_of, main_argument, tool_family
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["ToolCalls"]
 
 _ALWAYS = ("terminal", "read_file", "patch")  # are offered in full, however little room there is
+_RECALL = TOOL_NAMES - {ENTITY}  # a search finds what it would tell, where there is no room for both
 _CUT = ToolOutcome(
     "Not done: the answer reached its limit of tokens before this call was whole. Make it again in smaller parts.",
     is_error=True,
@@ -82,7 +83,7 @@ class ToolCalls:
             self._use,
             window_tokens=self._context.engine.context_length,
             tokenizer=tokenizer_for(session.row.model),
-            always=(*_ALWAYS, *TOOL_NAMES, *(schema["function"]["name"] for schema in own)),
+            always=(*_ALWAYS, *_RECALL, *(schema["function"]["name"] for schema in own)),
         )
         return tools_in(session.row.dialect, offer.schemas)
 

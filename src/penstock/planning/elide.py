@@ -13,7 +13,7 @@ from penstock.conversation.handles import name_message
 from penstock.conversation.message import Image, Message, Part, Text, ToolCall, ToolResult
 from penstock.conversation.speakers import Voice, VoicedPart, part_voices
 from penstock.writing.harness import shorten_harness
-from penstock.writing.stubs import clip, describe, shows_files
+from penstock.writing.stubs import clip, describe, shows_files, state_outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,18 +68,20 @@ class Elider:
     def tell_result(
         self, message: Message, at: int, number: int, limit: int, teller: Teller
     ) -> ToolResult | None:
-        """Returns the result at this place of the message as its stub and its most telling lines.
+        """Returns the result at this place of the message as its most telling lines under its outcome and its handle.
 
-        It takes about `limit` tokens. Returns None where that would not be smaller than the result itself.
+        The call stands right before it, so that nothing of it is said again. It takes about `limit` tokens. Returns None where that would not be smaller than the result itself.
         """
         part = message.parts[at]
         if not isinstance(part, ToolResult):
             return None
-        stub = self.stub(part, number)
+        call = self._calls.get(part.call_id)
         count = self._tokenizer.count
-        is_file = shows_files(self._calls.get(part.call_id)) and not part.is_error
-        lines = teller.tell(self._redactor.redact(part.text), limit - count(stub) - 1, is_file=is_file)
-        text = f"{stub}\n{lines}" if lines else stub
+        pictures = f", {len(part.images)} images" if part.images else ""
+        head = f"[in part: {state_outcome(call, part)}{pictures} ({name_message(number)}{self._recall})]"
+        is_file = shows_files(call) and not part.is_error
+        lines = teller.tell(self._redactor.redact(part.text), limit - count(head) - 1, is_file=is_file)
+        text = f"{head}\n{lines}" if lines else self.stub(part, number)
         if count(text) >= count(part.text) and not part.images:
             return None
         return msgspec.structs.replace(part, text=text, images=())

@@ -37,6 +37,7 @@ _LEAST_HARNESS = 40  # tokens of one harness text in a user message that stays,
 _HARNESS_SHARE = 0.02  # or this share of the target, where that is more
 _SHORT_TEXT = 60  # tokens: an assistant's text in the tail is not clipped below this
 _LEAST_REQUEST = 24
+_LEAST_FOR_HANDOFF = 60  # tokens, where all but the request has given way
 _ROOM_FOR_HANDOFF = 150  # tokens: a request that must be clipped leaves them for constraints and the mark
 
 
@@ -145,7 +146,7 @@ class LayoutMaker:
             return self._arrange(sacrifice, limits.fresh_tokens)
         if sacrifice is Sacrifice.FRESH:  # what is left of it when all the rest has given way
             others = self._arrange(Sacrifice.TAIL, 0).tokens
-            left = limits.target_tokens - others - _ROOM_FOR_HANDOFF // 2
+            left = limits.target_tokens - others - min(_LEAST_FOR_HANDOFF, limits.target_tokens // 5)
             return self._arrange(sacrifice, min(limits.fresh_tokens, max(0, left)))
         some = self._arrange(sacrifice, limits.fresh_tokens // 2)
         return some if some.tokens <= limits.target_tokens else self._arrange(sacrifice, 0)

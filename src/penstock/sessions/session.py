@@ -39,6 +39,7 @@ from penstock.sessions.appending import encode_given, prepare_messages, read_giv
 from penstock.sessions.branches import branch_off
 from penstock.sessions.completing import CompletionLimits, complete_draft
 from penstock.sessions.drafts import CompactionDraft, draft_compaction
+from penstock.sessions.facts import list_demands
 from penstock.sessions.history import SessionHistory
 from penstock.sessions.metering import SUMMARY_TASK, TURN_TASK, CountedView, Meter, price_request
 from penstock.sessions.pins import stands_whole
@@ -49,6 +50,7 @@ from penstock.sessions.retention import honour_retention
 from penstock.sessions.stored_view import ViewBase, read_standing
 from penstock.settings import Settings
 from penstock.stores.values import BRANCH, COMPRESSION, SUBAGENT, NewCompaction, NewSession
+from penstock.writing.entities import EVERYTHING, match_entities
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,7 +63,8 @@ if TYPE_CHECKING:
     from penstock.recall.history import Finding, History
     from penstock.sessions.completing import CompletedDraft
     from penstock.stores.store import Store
-    from penstock.stores.values import LogEntry, SessionRow, UsageRow
+    from penstock.stores.values import LogEntry, NewFact, SessionRow, UsageRow
+    from penstock.writing.entities import EntityState
     from penstock.writing.notebook import Notebook
 
 __all__ = ["Session", "ViewBase"]
@@ -352,6 +355,11 @@ class Session:
         self._row = self.store.session(row.session)
         self._meter.forget_report()
 
+    def list_demands(self) -> list[NewFact]:
+        """Returns what people demand in the messages that stand whole in the view, the newest first, redacted."""
+        view = self.standing().view
+        return list_demands(view, dialect_named(self._row.dialect), self._notebook.redactor)
+
     def undo(self) -> bool:
         """Takes the newest compaction back; returns False where there is none."""
         self._meter.forget_report()
@@ -430,6 +438,14 @@ class Session:
         `query` may be a few words, or the live request with what came before it. Excerpts are redacted.
         """
         return list(self.history.search(query, Wish(hits=hits, characters=characters)))
+
+    def entities(self, name: str = EVERYTHING) -> list[EntityState]:
+        """Returns what is known now of the files, commands, records and people that a name means, the newest first.
+
+        A path or its end, a command or words of it, an id, a person, a kind such as "file"; by default all of them. Each
+        has its last state and the handle of the message where that stands. What is returned is redacted.
+        """
+        return match_entities(self._own_history().entities(), name)
 
     @property
     def history(self) -> History:

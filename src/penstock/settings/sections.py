@@ -228,6 +228,7 @@ class AgentSettings(SettingsSection, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    remember: bool = True
 
 
 class Settings(Struct, frozen=True, kw_only=True):

@@ -38,6 +38,7 @@ from penstock.stores.conversations import (
 )
 from penstock.stores.deletion import delete_conversations, expire_conversation, list_due
 from penstock.stores.encoding import require_moment
+from penstock.stores.entities import add_sightings, count_unread, read_sightings
 from penstock.stores.index import purge_some
 from penstock.stores.indexing import count_unembedded, count_waiting, embed_some, index_some
 from penstock.stores.keeping import book_usage, find_note, find_result, keep_note, keep_result, list_usage
@@ -45,6 +46,7 @@ from penstock.stores.rows import find_session, read_ids, read_log_tip
 from penstock.stores.schema import migrate
 from penstock.stores.searching import SearchQuery, SearchScope, find_shown_summaries, search
 from penstock.stores.values import StoreFault
+from penstock.writing.entities import fold_entities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
         StoredResult,
         UsageRow,
     )
+    from penstock.writing.entities import EntityState
 
 __all__ = ["Store", "open_store"]
 
@@ -285,6 +288,26 @@ class Store:
         """Returns what is kept under that name and key."""
         with self._database.reading() as do:
             return find_note(do, name, key)
+
+    # Entities.
+
+    def entities(self, session_id: str, *, redact: Callable[[str], str]) -> Sequence[EntityState]:
+        """Returns what is known now of each file, command, record and person in the session's log, the newest first.
+
+        Messages that were logged since the last time are looked at first; what they say is kept, redacted.
+        """
+        with self._database.reading() as do:
+            _, _, conversation = find_session(do, session_id)
+            start = 0 if count_unread(do, conversation) else None
+        while start is not None:
+            with self._database.writing() as do:
+                for statement in self._words.hold_index:  # one process at a time, and no deletion meanwhile
+                    do.run(statement)
+                _, _, conversation = find_session(do, session_id)
+                start = add_sightings(do, conversation, redact, start)
+        with self._database.reading() as do:
+            _, _, conversation = find_session(do, session_id)
+            return fold_entities(read_sightings(do, conversation))
 
     # Recall.
 

@@ -19,7 +19,7 @@ import msgspec
 
 from penstock.config import redactor_of_process
 from penstock.conversation.dialects import decode_all
-from penstock.conversation.message import Role
+from penstock.conversation.message import Role, Text
 from penstock.conversation.rules import Pairs, legal_cuts
 from penstock.engine.compress import run_sync
 from penstock.errors import IllegalResult
@@ -49,7 +49,6 @@ __all__ = [
 ]
 
 
-SYSTEM_NOTE = "Some earlier turns of this conversation may be replaced by a summary of them."
 _LEAST_SUMMARY = 64  # tokens: less says nothing
 _Row = TypeVar("_Row", bound="Mapping[str, Any]")
 
@@ -110,7 +109,7 @@ class Compressor:
         if total <= options.target_tokens:
             return CompressedTrajectory(_report_unchanged(TrajectoryOutcome.UNDER_TARGET, total, len(turns)))
         messages = decode_all(dialect, turns)
-        system = self._add_note(turns, messages, tokens, dialect)
+        system = self._add_note(messages, tokens, dialect)
         total_after = total + (system[2] if system is not None else 0)
         legal = legal_cuts(messages, dialect.rules)
         needed = total_after - options.target_tokens + options.summary_tokens
@@ -138,15 +137,18 @@ class Compressor:
         return min(wished, room) if room >= _LEAST_SUMMARY else wished
 
     def _add_note(
-        self, turns: Sequence[Any], messages: Sequence[Message], tokens: Sequence[int], dialect: Dialect
+        self, messages: Sequence[Message], tokens: Sequence[int], dialect: Dialect
     ) -> tuple[int, dict[str, Any], int] | None:
         """Returns the first system turn with the note in it, its place, and the tokens that the note adds."""
-        if not self.options.system_note:
+        note = self.options.note
+        if not note:
             return None
         place = next((at for at, message in enumerate(messages) if message.role is Role.SYSTEM), None)
-        if place is None or SYSTEM_NOTE in str(turns[place]):
+        if place is None or any(
+            note in part.text for part in messages[place].parts if isinstance(part, Text)
+        ):
             return None
-        noted = dialect.append_text(messages[place], SYSTEM_NOTE)
+        noted = dialect.append_text(messages[place], note)
         return place, noted, turn_tokens(noted, dialect, self.tokenizer) - tokens[place]
 
 
@@ -193,6 +195,8 @@ class TrajectoryDraft:
             "turns_before": len(given.turns),
             "turns_after": len(given.turns) - gone + 1,
             "turns_summarised": gone,
+            "region_start": span.start,
+            "region_end": span.end,
             "summary_tokens": taken,
             "still_over_limit": after > self._target,
             "passes": self._passes,
@@ -322,7 +326,7 @@ def compress_trajectory(  # noqa: PLR0913 - the public signature, all but the fi
     summary_tokens: int = 750,
     keep_last: int = 4,
     passes: int = 1,
-    system_note: bool = False,
+    system_note: bool | str = False,
     tokenizer: str = "o200k",
     summariser: Any = None,
     timeout_seconds: float = MODEL_TIMEOUT_SECONDS,
@@ -332,7 +336,7 @@ def compress_trajectory(  # noqa: PLR0913 - the public signature, all but the fi
     One at or under the target comes back as it is. Else turns from the start of the middle, as many as needed, are
     replaced by one human turn of at most `summary_tokens`. The first system, human, gpt and tool turn and the last
     `keep_last` turns stay; where they alone are too much, `still_over_limit` says so. Every turn that stays is the
-    object that was given.
+    object that was given. `system_note` tells the reader in the system turn, in a sentence of ours or in the one given.
 
     `summariser` has a model write the summary: a `Summariser`, a model, or a function from a prompt to a text. Where
     it fails or takes longer than `timeout_seconds`, excerpts stand in its place and the outcome is `degraded`.
@@ -360,7 +364,7 @@ async def acompress_trajectory(  # noqa: PLR0913 - the public signature
     summary_tokens: int = 750,
     keep_last: int = 4,
     passes: int = 1,
-    system_note: bool = False,
+    system_note: bool | str = False,
     tokenizer: str = "o200k",
     summariser: Any = None,
     timeout_seconds: float = MODEL_TIMEOUT_SECONDS,

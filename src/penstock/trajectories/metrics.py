@@ -38,7 +38,8 @@ class TrajectoryOutcome(StrEnum):
 class TrajectoryMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The figures of one trajectory.
 
-    `cost` is in US dollars, None where the price of the model is not known; `model` is empty where no model wrote.
+    `cost` is in US dollars, None where the price of the model is not known; `model` is empty where no model wrote. The
+    turns that gave way are among `turns[region_start:region_end]` of the trajectory given; both are 0 where none did.
     """
 
     outcome: TrajectoryOutcome
@@ -47,6 +48,8 @@ class TrajectoryMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     turns_before: int = 0
     turns_after: int = 0
     turns_summarised: int = 0
+    region_start: int = 0
+    region_end: int = 0
     summary_tokens: int = 0
     still_over_limit: bool = False
     passes: int = 0

@@ -10,34 +10,28 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from penstock.writing.reading import spoken_text
+from penstock.writing.values import plain_stem
+from penstock.writing.vocabulary import BUCKETS, bucket, sorted_distinct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from penstock.conversation.message import ToolCall
     from penstock.writing.reading import Index
     from penstock.writing.transcript import Transcript
 
-__all__ = ["find_asked"]
+__all__ = ["find_asked", "weigh_words"]
 
 _SOURCES = 5  # as many of those that hold most of the words
 _NAMED_IN_CALL = 4  # times: a word in the call that brought a result tells more than one in the result
 _LONGEST_REQUEST = 3_000  # characters
 _SEARCHED_CHARACTERS = 3_000_000
-_STEM = 6  # characters by which words are compared
 _WORD = re.compile(r"[^\W\d_]{4,}")
-_WORDS_WITHOUT_SUBJECT = """
-about after again also because been before being below could does done each else ever every first from
-give good have here into just keep know last like long make many more most much need never next only
-other over please same should some still such sure take than that their them then there these they thing
-things this those through today under until very want well were what when where which while will with
-without would your yourself
-"""
-_NO_SUBJECT = frozenset(_WORDS_WITHOUT_SUBJECT.split())
 
 
 def find_asked(
@@ -51,7 +45,7 @@ def find_asked(
         return []
     index = transcript.index
     asked = spoken_text(transcript.messages[request])[:_LONGEST_REQUEST].lower()
-    words = sorted({word[:_STEM] for word in _WORD.findall(asked) if word not in _NO_SUBJECT})
+    words = _subjects(asked)
     texts = _newest_texts(index, without=request)
     holding = {word: [source for source, text in texts.items() if word in text] for word in words}
     # A word that stands everywhere names nothing; one that stands in few places names one of them.
@@ -81,6 +75,36 @@ def find_asked(
         (number for number in lines if lines[number]), key=lambda number: (-lines[number], number)
     )
     return list(dict.fromkeys(one for number in ranked for one in _with_neighbours(number, index, lines)))
+
+
+def weigh_words(index: Index, text: str) -> NDArray[np.int64]:
+    """Returns for each excerpt the weight of the plain words of the text that stand in it; a rare word weighs more."""
+    wanted = np.unique([bucket(word) for word in _subjects(text)]).astype(np.int64)
+    place = np.full(BUCKETS, -1, np.int32)
+    place[wanted] = np.arange(len(wanted))
+    word = place[index.words]
+    rows = np.flatnonzero(word >= 0)
+    word = word[rows]
+    excerpt = np.searchsorted(np.cumsum(index.word_counts), rows, side="right")
+    sources = len(index.sources)
+    held = sorted_distinct(word.astype(np.int64) * sources + index.source_of[excerpt])
+    holding = np.bincount(held // max(1, sources), minlength=len(wanted))
+    # A word that stands everywhere names nothing; one that stands in few places names one of them.
+    worth = np.array(
+        [
+            (sources // many).bit_length() if 0 < many <= max(2, sources // 4) else 0
+            for many in holding.tolist()
+        ],
+        np.int64,
+    )
+    weights = np.zeros(len(index.source_of), np.int64)
+    np.add.at(weights, excerpt, worth[word])
+    return weights
+
+
+def _subjects(text: str) -> list[str]:
+    """Returns the words that may name something, cut to what is compared."""
+    return sorted({stem for word in _WORD.findall(text[:_LONGEST_REQUEST]) if (stem := plain_stem(word))})
 
 
 def _with_neighbours(number: int, index: Index, among: Mapping[int, int]) -> Iterable[int]:

@@ -39,7 +39,7 @@ _REDRAWN = re.compile(r"^[^\n]*\r(?=[^\n])", re.MULTILINE)
 _LINE_NUMBER = re.compile(r"^\s*\d{1,6}(?:→|\t|\|)\s?", re.MULTILINE)
 _OPENS_JSON = re.compile(r"\s*[{\[]").match
 _has_word = re.compile(r"\w").search
-_PLAIN_KEY = re.compile(r"[^\W\d]+(?:[_\- ][^\W\d]+|\d+)*$")
+_PLAIN_KEY = re.compile(r"[^\W\d]+(?:[_\- ][^\W\d]+|\d{1,2}(?!\d))*$")  # one with a long number is an id
 
 _DECODER = msgspec.json.Decoder(float_hook=str)  # 3.50 stays 3.50
 _INLINE = 80

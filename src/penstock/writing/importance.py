@@ -28,9 +28,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
+from penstock.writing.asked import weigh_words
 from penstock.writing.reading import Speaker, spoken_text
 from penstock.writing.values import sub_words
-from penstock.writing.vocabulary import SHAPES, Kind
+from penstock.writing.vocabulary import SHAPES, Kind, Label
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,6 +61,7 @@ LOGIT = 1024  # steps of a logit, and of a natural logarithm
 _LIVE_MESSAGES = 3
 _LIVE_REQUEST = 3_000  # characters
 _LIVE_WORK = 6_000
+_LIVE_WORDS = 1_000
 _PAST_MESSAGES = 15
 _PAST_WORK = 12_000
 _WEIGHT_STEPS = 1 << 14  # of a weight: sums of a thousand of them are exact in single precision
@@ -263,10 +265,19 @@ FEATURES = (
     "length",
     "words",
     "is_key",
+    "is_identifier",  # what the words before it say it is
+    "is_amount",
+    "is_time",
+    "is_place",
+    "is_name",
+    "is_state",
+    "is_definition",
     "of_request",
     "of_work",
     "of_goal",  # as to the request and the work: to the first request, and to the assistant's words for some time
     "of_past_work",
+    "asked_beside",  # words of people's last messages, and of the assistant's, that stand beside it; rare ones weigh more
+    "work_beside",
     "by_user",  # the sources that mention it, by their speaker
     "by_assistant",
     "by_call",
@@ -321,10 +332,13 @@ def value_features(index: Index, live: Live, tokens_after: NDArray[np.int64]) ->
         "length": looks.shape >> 8,
         "words": looks.words,
         "is_key": looks.is_key,
+        **{f"is_{str(label.name).lower()}": index.labels & label > 0 for label in Label},
         "of_request": looks.of_request,
         "of_work": looks.of_work,
         "of_goal": _relation(index, _goal(index)),
         "of_past_work": _relation(index, _own_words(index, _PAST_MESSAGES)[-_PAST_WORK:]),
+        "asked_beside": _beside(index, weigh_words(index, _last_words(index, Speaker.USER))),
+        "work_beside": _beside(index, weigh_words(index, _last_words(index, Speaker.ASSISTANT))),
         **mentions.by_speaker(),
         "in_sources": index.in_sources,
         "in_excerpts": index.in_excerpts,
@@ -349,6 +363,23 @@ def value_features(index: Index, live: Live, tokens_after: NDArray[np.int64]) ->
         **_fortunes(index, looks, mentions),
     }
     return np.stack([features[name] for name in FEATURES]).astype(np.int32)
+
+
+def _last_words(index: Index, speaker: Speaker) -> str:
+    """Returns what people, or the assistant, said last, the newest first."""
+    said = np.flatnonzero(index.speakers == speaker)[: -_LIVE_MESSAGES - 1 : -1].tolist()
+    return "\n".join(index.sources[source].text[:_LIVE_WORDS] for source in said)
+
+
+def _beside(index: Index, weights: Whole) -> Whole:
+    """Returns for each value the most that an excerpt in which it stands, with the one before and the one after, weighs."""
+    same = index.source_of[1:] == index.source_of[:-1]
+    near = weights.copy()
+    near[1:] += np.where(same, weights[:-1], 0)
+    near[:-1] += np.where(same, weights[1:], 0)
+    result = np.zeros(len(index.in_sources), np.int64)
+    np.maximum.at(result, index.ids, np.repeat(near, np.diff(index.starts)))
+    return result
 
 
 _OTHERS = int(Speaker.SYSTEM)  # from here on, speakers count as one

@@ -76,6 +76,10 @@ class _Block(msgspec.Struct, frozen=True, eq=False):
     counts: NDArray[np.int32]
     # The values of excerpt 0, then those of excerpt 1, and so on: `counts[e]` of them for excerpt e.
     ids: NDArray[np.int32]
+    labels: NDArray[np.uint8]  # row by row with `ids`
+    # The buckets of the plain words of excerpt 0, then those of excerpt 1, and so on: `word_counts[e]` of them.
+    words: NDArray[np.uint16]
+    word_counts: NDArray[np.int32]
     # The values of source 0, each once, then those of source 1, and so on.
     distinct: NDArray[np.int32]
 
@@ -95,6 +99,8 @@ class SpokenSource(msgspec.Struct, frozen=True, eq=False, gc=False):
     end_id: int
     first_distinct: int  # its stretch of the block's `distinct`
     end_distinct: int
+    first_word: int  # its stretch of the block's `words`
+    end_word: int
 
     @property
     def lengths(self) -> NDArray[np.int32]:
@@ -110,6 +116,21 @@ class SpokenSource(msgspec.Struct, frozen=True, eq=False, gc=False):
     def ids(self) -> NDArray[np.int32]:
         """The distinct values of each excerpt, one excerpt after the other."""
         return self.block.ids[self.first_id : self.end_id]
+
+    @property
+    def labels(self) -> NDArray[np.uint8]:
+        """What the words before each of `ids` say it is."""
+        return self.block.labels[self.first_id : self.end_id]
+
+    @property
+    def words(self) -> NDArray[np.uint16]:
+        """The buckets of its plain words, one excerpt after the other."""
+        return self.block.words[self.first_word : self.end_word]
+
+    @property
+    def word_counts(self) -> NDArray[np.int32]:
+        """The number of plain words of each excerpt."""
+        return self.block.word_counts[self.first_excerpt : self.end_excerpt]
 
     @property
     def distinct(self) -> NDArray[np.int32]:
@@ -234,11 +255,21 @@ class Reader:
         vocabulary.keys.update(vocabulary.numbers_of(keys).tolist())
         offsets = array("i", [0])
         offsets.frombytes(np.cumsum(lengths + 1, dtype=np.intc).tobytes())
-        values = _Block(lengths, offsets, counts, found.ids, (distinct % width).astype(np.int32))
-        # Where the stretch of each source begins: in `distinct`, among the excerpts, in `ids`.
+        values = _Block(
+            lengths,
+            offsets,
+            counts,
+            found.ids,
+            found.labels,
+            found.words,
+            found.word_counts,
+            (distinct % width).astype(np.int32),
+        )
+        # Where the stretch of each source begins: in `distinct`, among the excerpts, in `ids`, in `words`.
         edges = np.searchsorted(distinct, np.arange(len(block) + 1) * width).tolist()
         borders = [0, *ends.tolist()]
         spans = found.starts[borders].tolist()
+        words = np.concatenate([[0], np.cumsum(found.word_counts)])[borders].tolist()
         for place, draft in enumerate(block):
             draft.source = SpokenSource(
                 draft.speaker,
@@ -250,6 +281,8 @@ class Reader:
                 spans[place + 1],
                 edges[place],
                 edges[place + 1],
+                words[place],
+                words[place + 1],
             )
             draft.excerpts = ()
 
@@ -262,7 +295,11 @@ def _find_in_pieces(vocabulary: Vocabulary, texts: list[str]) -> FoundValues:
     pieces = [vocabulary.find(texts[start : start + step]) for start in range(0, len(texts), step)]
     counts = np.concatenate([np.diff(piece.starts) for piece in pieces])
     return FoundValues(
-        np.concatenate([piece.ids for piece in pieces]), np.concatenate([[0], np.cumsum(counts)])
+        np.concatenate([piece.ids for piece in pieces]),
+        np.concatenate([[0], np.cumsum(counts)]),
+        np.concatenate([piece.labels for piece in pieces]),
+        np.concatenate([piece.words for piece in pieces]),
+        np.concatenate([piece.word_counts for piece in pieces]),
     )
 
 
@@ -364,6 +401,9 @@ class Index:
         self.ids = np.zeros(0, np.int32)
         self.starts = np.zeros(1, np.int32)
         self.filled = np.zeros(0, np.int64)  # the excerpts that hold a value
+        # The buckets of the plain words of all excerpts, and how many each has.
+        self.words = np.zeros(0, np.uint16)
+        self.word_counts = np.zeros(0, np.int32)
         # Of the excerpts that were looked at more closely: their tokens and their plain words.
         self.costs: dict[int, int] = {}
         self.plain: dict[int, int] = {}
@@ -378,6 +418,7 @@ class Index:
         self.said = np.zeros(0, np.bool_)
         self.said_by_assistant = np.zeros(0, np.bool_)
         self.crowd = np.zeros(0, np.int32)
+        self.labels = np.zeros(0, np.uint8)  # what the words before it say it is, as a `Label`
 
     def extend(self, readings: Sequence[Reading]) -> None:
         """Add the readings of the next messages, some at a time, so that this takes little memory."""
@@ -418,6 +459,8 @@ class Index:
         counts = np.concatenate([source.counts for source in fresh])
         self.filled = np.concatenate([self.filled, len(self.starts) - 1 + np.flatnonzero(counts)])
         self.ids = np.concatenate([self.ids, *(source.ids for source in fresh)])
+        self.words = np.concatenate([self.words, *(source.words for source in fresh)])
+        self.word_counts = np.concatenate([self.word_counts, *(source.word_counts for source in fresh)])
         self.starts = np.concatenate([self.starts, self.starts[-1] + np.cumsum(counts, dtype=np.int32)])
 
     def _add_values(self, fresh: list[SpokenSource], tags: Sequence[str], at: NDArray[np.int32]) -> None:
@@ -428,6 +471,7 @@ class Index:
         self.in_sources += np.bincount(distinct, minlength=total).astype(np.int32)
         occurrences = np.concatenate([source.ids for source in fresh])
         self.in_excerpts += np.bincount(occurrences, minlength=total).astype(np.int32)
+        np.bitwise_or.at(self.labels, occurrences, np.concatenate([source.labels for source in fresh]))
         self.last_message[distinct] = np.repeat(at, sizes)  # in order, so that the latest stays
         np.minimum.at(self.crowd, distinct, np.repeat(sizes.astype(np.int32), sizes))
         for source, tag in zip(fresh, tags, strict=True):
@@ -451,3 +495,4 @@ class Index:
         self.said = np.concatenate([self.said, np.zeros(more, np.bool_)])
         self.said_by_assistant = np.concatenate([self.said_by_assistant, np.zeros(more, np.bool_)])
         self.crowd = np.concatenate([self.crowd, np.full(more, _NEVER, np.int32)])
+        self.labels = np.concatenate([self.labels, np.zeros(more, np.uint8)])

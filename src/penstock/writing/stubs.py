@@ -34,6 +34,7 @@ __all__ = [
     "main_argument",
     "shorten",
     "shows_files",
+    "state_outcome",
     "tool_family",
 ]
 
@@ -152,6 +153,11 @@ def describe(call: ToolCall | None, result: ToolResult, redact: Callable[[str], 
         line = start if isinstance(start, int) else 1
         return f"{head} from line {line}, {outcome}"
     return f"{head} → {outcome}"
+
+
+def state_outcome(call: ToolCall | None, result: ToolResult) -> str:
+    """Returns how a call ended and how long its result is."""
+    return _outcome(result, ToolFamily.OTHER if call is None else tool_family(call.name))
 
 
 def _outcome(result: ToolResult, family: ToolFamily) -> str:

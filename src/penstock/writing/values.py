@@ -19,6 +19,7 @@ __all__ = [
     "PHRASE",
     "QUOTES",
     "SEPARATORS",
+    "plain_stem",
     "plain_words",
     "sub_words",
     "tokens_of",
@@ -43,6 +44,15 @@ _NAME_LIKE = re.compile(r"\S*[_/\\.@#\d]\S*|\S*[a-z][A-Z]\S*")
 _SHORTEST_WORD = 4
 _PLAIN_WORD = re.compile(r"[^\W\d_]{4,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}")
 _LONGEST = 200
+_STEM = 6  # characters by which plain words are compared
+_WORDS_WITHOUT_SUBJECT = """
+about after again also because been before being below could does done each else ever every first from
+give good have here into just keep know last like long make many more most much need never next only
+other over please same should some still such sure take than that their them then there these they thing
+things this those through today under until very want well were what when where which while will with
+without would your yourself
+"""
+_NO_SUBJECT = frozenset(_WORDS_WITHOUT_SUBJECT.split())
 
 
 def tokens_of(text: str) -> list[str]:
@@ -129,6 +139,14 @@ def _in_marked(token: str) -> list[str]:
 def sub_words(text: str) -> set[str]:
     """Returns the words inside names: `getUserName` and `user_name` both hold `user`."""
     return {word.lower() for word in _SUB_WORD.findall(text)}
+
+
+def plain_stem(token: str) -> str:
+    """Returns the beginning of an ordinary word that may name a subject, by which it is compared; empty for any other token."""
+    if len(token) < _SHORTEST_WORD or not token.isalpha():
+        return ""
+    word = token.lower()
+    return "" if word in _NO_SUBJECT else word[:_STEM]
 
 
 def plain_words(text: str, most: int) -> int:

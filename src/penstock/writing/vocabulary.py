@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import re
 from array import array
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
 
-from penstock.writing.values import PHRASE, QUOTES, SEPARATORS, values_in, values_of_each
+from penstock.writing.values import PHRASE, QUOTES, SEPARATORS, plain_stem, values_in, values_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,6 +39,7 @@ __all__ = [
     "Interned",
     "Interner",
     "Kind",
+    "Label",
     "ValueWords",
     "Vocabulary",
     "bucket",
@@ -60,7 +61,40 @@ class Kind(IntEnum):
     PHRASE = 7
 
 
+class Label(IntFlag):
+    """What the word before a value says it is: `order_id 4711`, `price: 12.50`, `def parse_date`."""
+
+    IDENTIFIER = 1
+    AMOUNT = 2
+    TIME = 4
+    PLACE = 8
+    NAME = 16
+    STATE = 32
+    DEFINITION = 64
+
+
+_LABEL_WORDS = {
+    Label.IDENTIFIER: "id ids uid uuid guid number numbers no num nr code codes key keys ref reference sku token hash sha "
+    "digest commit ticket issue pr serial account order orders reservation reservations tracking invoice",
+    Label.AMOUNT: "price prices amount total subtotal cost costs fee fees balance paid refund count size bytes length "
+    "limit max min rate score tokens seconds ms timeout duration",
+    Label.TIME: "date dates time times at on day year month created updated modified timestamp expires since until dob "
+    "birthday deadline start end departure arrival",
+    Label.PLACE: "path paths file files filename dir directory folder line lines url uri host port address street city zip "
+    "origin destination source target branch repo repository cwd in from to",
+    Label.NAME: "name names title label user username email mail author owner customer passenger contact package module "
+    "model version tag release",
+    Label.STATE: "status state type kind mode level result error warning failed exit reason available enabled",
+    Label.DEFINITION: "def class function func fn const let var struct enum interface type trait impl import export "
+    "test tests describe table column field method",
+}
+_LABELS: dict[str, int] = {}
+for _label, _words in _LABEL_WORDS.items():
+    for _word in _words.split():
+        _LABELS[_word] = _LABELS.get(_word, 0) | _label
+
 UNKNOWN = -1
+_LABEL_BITS = 7
 LONGEST_SHAPE = 63  # bytes: longer values are of one length
 SHAPES = (LONGEST_SHAPE + 1) << 8
 _END = "\x00"  # the token between two texts that go through the vocabulary as one
@@ -72,10 +106,17 @@ _PHRASE_OR_END = re.compile(r"\x00|" + PHRASE.pattern)
 
 
 class FoundValues(msgspec.Struct, frozen=True, eq=False):
-    """The distinct values of each text: `ids[starts[t]:starts[t + 1]]` are those of text t."""
+    """The distinct values of each text: `ids[starts[t]:starts[t + 1]]` are those of text t.
+
+    `labels` has a row for each of them: the `Label` of all words that stand right before the value in its text.
+    `words` are the buckets of the plain words of all texts, one text after the other, `word_counts[t]` of text t.
+    """
 
     ids: NDArray[np.int32]
     starts: NDArray[np.int64]
+    labels: NDArray[np.uint8]
+    words: NDArray[np.uint16]
+    word_counts: NDArray[np.int32]
 
 
 class Vocabulary:
@@ -107,23 +148,44 @@ class Vocabulary:
         joined = _END_OF_TEXT.join([*texts, ""])
         if joined.count(_END) > len(texts):
             joined = _END_OF_TEXT.join([*(text.replace(_END, " ") for text in texts), ""])
-        texts_of, numbers = self._values_of(joined.translate(_SEPARATORS_BUT_END).split())
+        codes = self._codes_of(joined.translate(_SEPARATORS_BUT_END).split())
+        texts_of, numbers, labels = self._values_of(codes)
+        words = np.frombuffer(self._tokens.words, np.uint16)[codes]
+        plain = np.flatnonzero(words)
+        word_counts = np.bincount(np.cumsum(codes == 0)[plain], minlength=len(texts))[: len(texts)]
         if any(quote in joined for quote in QUOTES):
-            phrases_of, phrases = self._values_of(_PHRASE_OR_END.findall(joined))
+            phrases_of, phrases, _ = self._values_of(self._codes_of(_PHRASE_OR_END.findall(joined)))
             texts_of, numbers = np.concatenate([texts_of, phrases_of]), np.concatenate([numbers, phrases])
-        # Text and value in one number: one sort, and the values of each text stand together, each once.
+            labels = np.concatenate([labels, np.zeros(len(phrases), np.uint8)])
+        # Text, value and label in one number: one sort, and the values of each text stand together.
         size = max(1, len(self))
-        distinct = sorted_distinct(texts_of * size + numbers)
+        ordered = np.sort((texts_of * size + numbers) << _LABEL_BITS | labels)
+        values = ordered >> _LABEL_BITS
+        first = np.ones(len(values), np.bool_)
+        first[1:] = values[1:] != values[:-1]
+        distinct, runs = values[first], np.flatnonzero(first)
+        labelled = (ordered & ((1 << _LABEL_BITS) - 1)).astype(np.uint8)
+        if len(runs):
+            labelled = np.bitwise_or.reduceat(labelled, runs)
         per_text = np.bincount(distinct // size, minlength=len(texts))[: len(texts)]
-        return FoundValues((distinct % size).astype(np.int32), np.concatenate([[0], np.cumsum(per_text)]))
+        starts = np.concatenate([[0], np.cumsum(per_text)])
+        return FoundValues(
+            (distinct % size).astype(np.int32), starts, labelled, words[plain], word_counts.astype(np.int32)
+        )
 
-    def _values_of(self, tokens: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Returns the values of all tokens, one token after the other, each with the text it is of.
+    def _codes_of(self, tokens: list[str]) -> NDArray[np.int64]:
+        """Returns the number of each token; new ones are read."""
+        codes = np.fromiter(map(self._tokens.__getitem__, tokens), np.int64, len(tokens))
+        self._read_fresh()
+        return codes
+
+    def _values_of(
+        self, codes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8]]:
+        """Returns the values of all tokens, one token after the other, each with the text it is of and its label.
 
         An end token leads to the next text.
         """
-        codes = np.fromiter(map(self._tokens.__getitem__, tokens), np.int64, len(tokens))
-        self._read_fresh()
         # Token t holds counts[t] values from first[t] on. `places` are the indices of all of them in `held`:
         # for each token the run first[t], first[t] + 1, …, made from one `arange` by shifting each token's
         # part of it.
@@ -132,12 +194,16 @@ class Vocabulary:
         before = np.cumsum(counts) - counts
         places = np.arange(int(counts.sum())) + np.repeat(first[codes] - before, counts)
         held = np.frombuffer(self._tokens.held, np.intc)[places]
-        return np.repeat(np.cumsum(codes == 0), counts), held
+        before_it = np.concatenate([[0], codes[:-1]]) if len(codes) else codes
+        labels = np.frombuffer(self._tokens.labels, np.uint8)[before_it]
+        return np.repeat(np.cumsum(codes == 0), counts), held, np.repeat(labels, counts)
 
     def _read_fresh(self) -> None:
         """Read the tokens that were met for the first time: their values get numbers, new ones are looked at."""
         tokens = self._tokens
         values, counts = values_of_each(tokens.fresh)
+        tokens.labels.extend(map(_label_of, tokens.fresh))
+        tokens.words.extend(_buckets(list(map(plain_stem, tokens.fresh))))
         tokens.fresh.clear()
         tokens.first.extend(islice(accumulate(counts, initial=tokens.first[-1]), 1, None))
         interned = self._interner.intern(np.fromiter(map(hash, values), np.int64, len(values)))
@@ -210,6 +276,12 @@ class Vocabulary:
         self._owner.append(owner[order])
 
 
+def _label_of(token: str) -> int:
+    """Returns what the token, or the last word in it, says of a value behind it."""
+    word = token.rpartition("_")[2]
+    return _LABELS.get(word.lower(), Label.IDENTIFIER if word[-2:] in {"Id", "ID"} else 0)
+
+
 class _Tokens(dict[str, int]):
     """A number for each token of late, and the values that each holds.
 
@@ -223,6 +295,8 @@ class _Tokens(dict[str, int]):
         self.fresh: list[str] = []  # tokens that have a number and were not read yet
         self.held = array("i")
         self.first = array("i")
+        self.labels = array("B")  # what each token says of a value behind it
+        self.words = array("H")  # the bucket of each token that is a plain word, 0 for any other
         self.forget()
 
     def forget(self) -> None:
@@ -231,6 +305,8 @@ class _Tokens(dict[str, int]):
         self[_END] = 0
         del self.held[:]
         self.first[:] = array("i", [0, 0])
+        self.labels[:] = array("B", [0])
+        self.words[:] = array("H", [0])
 
     def __missing__(self, token: str) -> int:
         number = self[token] = len(self)

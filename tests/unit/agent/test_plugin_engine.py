@@ -110,7 +110,8 @@ def test_its_tools_are_offered_and_answered(store, tmp_path, plugins, dialect):
 
 def test_what_is_ours_is_not_taken_over(store, tmp_path, plugins):
     write_plugin(plugins, text=LAST_TURNS.replace("count_word", "list_files"))
-    agent, model, _ = agent_of([Reply.calling("list_files"), Reply(text="ok")], store, tmp_path)
+    roomy = {"model.context_length": 2 * WINDOW}  # so that every tool is offered in full
+    agent, model, _ = agent_of([Reply.calling("list_files"), Reply(text="ok")], store, tmp_path, **roomy)
     (tmp_path / "here.txt").write_text("x")
     run(agent, "List.")
     assert json.dumps(model.received[0].body["tools"]).count('"list_files"') == 1

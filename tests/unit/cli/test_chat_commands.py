@@ -212,6 +212,27 @@ def test_resume_takes_the_model_that_the_conversation_had(tmp_path, monkeypatch)
     acted(["Yes."], tmp_path, monkeypatch, act)
 
 
+@pytest.mark.parametrize("leaving", ["/new", "/resume"])
+def test_what_a_person_said_to_remember_outlives_the_conversation(tmp_path, monkeypatch, leaving):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+    async def act(person):
+        await person.says("Hello.")
+        await person.command("/new")
+        await person.says("Remember that the staging port is 7443.")
+        memory = tmp_path / "data" / "penstock" / "memory" / "MEMORY.md"
+        assert not memory.exists()
+        await person.command(leaving)
+        assert memory.read_text() == "- Remember that the staging port is 7443.\n"
+        told = [one.text for one in person.heard if isinstance(one, Noticed)]
+        assert "MEMORY.md now holds: Remember that the staging port is 7443." in told
+        if leaving == "/new":  # a conversation that is resumed keeps its prompt until its next compaction
+            await person.says("Which port?")
+            assert "staging port is 7443" in str(person.server.received[-1].body["messages"][0])
+
+    acted(["yes"], tmp_path, monkeypatch, act)
+
+
 def test_new_and_resume_and_nothing_empty_is_left_behind(tmp_path, monkeypatch):
     async def act(person):
         chat = person.chat

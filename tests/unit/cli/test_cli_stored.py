@@ -283,6 +283,36 @@ class TestOne:
         shown = store("sessions", "show", one, "--facts").text.split("\nfacts\n")[1].splitlines()
         assert [line.split()[:2] for line in shown] == [[fact["handle"], fact["kind"]] for fact in facts]
 
+    def test_what_is_known_of_an_entity(self, store, tmp_path):
+        made = {"name": "patch", "arguments": '{"path": "src/app.py"}'}
+        ran = {"name": "terminal", "arguments": '{"command": "make test"}'}
+        calls = [
+            {"id": f"c{n}", "type": "function", "function": one} for n, one in enumerate((made, ran, made))
+        ]
+        talk = [{"role": "user", "content": "Fix it."}]
+        for one, text in zip(calls, ("done", "exit 2\nerror: no rule", "Error: no such text"), strict=True):
+            talk.append({"role": "assistant", "content": None, "tool_calls": [one]})
+            talk.append({"role": "tool", "tool_call_id": one["id"], "content": text})
+        file = tmp_path / "talk.json"
+        file.write_text(json.dumps(talk))
+        store("sessions", "import", file)
+        one = the_id(store)
+        lines = store("sessions", "show", one, "--entity", "app.py").text.splitlines()
+        assert lines[0] == "file src/app.py"
+        assert lines[1].startswith("  now      edited m2 (m2, ")
+        assert lines[2] == "  tried    not edited: Error: no such text (m7)"
+        assert lines[3] == "  seen     2 times"
+        assert [line.split()[-4:] for line in lines[4:]][1] == ["m2", "edited"]
+        assert store("sessions", "show", one, "--entity", "*").text.splitlines() == [
+            "m5  command  make test: exit 2: error: no rule",
+            "m2  file     src/app.py: edited m2; not edited: Error: no such text (m7)",
+        ]
+        (told,) = json.loads(store("sessions", "show", one, "--entity", "make test", "--json").out)
+        assert (told["kind"], told["state"], told["handle"]) == ("command", "exit 2: error: no rule", "m5")
+        missing = store("sessions", "show", one, "--entity", "nobody")
+        assert missing.code == 2
+        assert "nothing is known of 'nobody'" in missing.err
+
     def test_a_pin_says_whether_the_message_has_to_come_back(self, store, files):
         store("sessions", "import", files["plain"])
         one = the_id(store)

@@ -196,6 +196,31 @@ def test_a_note_goes_into_the_system_turn_only_if_asked_and_counts():
     assert untouched[0] is turns[0]
 
 
+def test_the_note_may_have_other_words():
+    turns = agent_run(30)
+    after, metrics = penstock.compress_trajectory(turns, **SMALL, system_note='Früheres ist "gekürzt".')
+    assert after[0]["value"] == 'You are careful.\n\nFrüheres ist "gekürzt".'
+    assert metrics.tokens_after <= 2_000
+    longer = [*after, *agent_run(40)[2:]]
+    again, _ = penstock.compress_trajectory(longer, **SMALL, system_note='Früheres ist "gekürzt".')
+    assert again[0] == after[0]
+    with pytest.raises(SettingsError, match="system_note is an empty text"):
+        penstock.compress_trajectory(turns, system_note=" ")
+
+
+def test_the_metrics_name_the_region_that_gave_way():
+    turns = agent_run(30)
+    after, metrics = penstock.compress_trajectory(turns, **SMALL)
+    region = range(metrics.region_start, metrics.region_end)
+    gone = [place for place, turn in enumerate(turns) if not any(turn is one for one in after)]
+    assert gone
+    assert (gone[0], gone[-1] + 1) == (region.start, region.stop)
+    assert after.index(summary_of(after)) == region.start
+    assert metrics.to_dict()["region_end"] == region.stop
+    _, untouched = penstock.compress_trajectory(agent_run(3, filler=5))
+    assert (untouched.region_start, untouched.region_end) == (0, 0)
+
+
 def test_a_compressed_trajectory_can_be_compressed_further():
     first, _ = penstock.compress_trajectory(agent_run(60), target_tokens=3_000, summary_tokens=400)
     kept = summary_of(first)["value"]

@@ -206,3 +206,32 @@ def test_fresh_mentions_and_places_are_told():
     assert last["place"] > first["place"]
     assert first["after_last"] == 0
     assert first["after_own"] > first["after_result"]
+
+
+def test_words_that_people_said_last_stand_beside_a_value():
+    names = [
+        "Desk Lamp",
+        "Garden Hose",
+        "Oak Table",
+        "Water Bottle",
+        "Wool Carpet",
+        "Wall Clock",
+        "Tea Kettle",
+    ]
+    listing = "\n".join(
+        f"item_id {n}00{n}, a {name} of the best quality, made to last for many years, in all our shops"
+        for n, name in enumerate(names, 1)
+    )
+    wires = [
+        {"role": "user", "content": "Show me what I have, please."},
+        *exchange("call_1", {"user": "ada_lovelace"}, listing),
+        {"role": "assistant", "content": "There are seven."},
+        {"role": "user", "content": "I want another bottle."},
+    ]
+    transcript = opened(wires)
+    live = live_of(transcript, 4, "")
+    rows = value_features(transcript.index, live, transcript.tokens_after())[FEATURES.index("asked_beside")]
+    beside = [
+        int(rows[transcript.index.vocabulary.numbers_of([f"{n}00{n}"])[0]]) for n in range(1, len(names) + 1)
+    ]
+    assert [weight > 0 for weight in beside] == [False, False, True, True, True, False, False]

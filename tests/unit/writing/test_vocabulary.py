@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.writing.values import sub_words, tokens_of, values_in_token, values_of_each
-from penstock.writing.vocabulary import BUCKETS, UNKNOWN, Interner, bucket, find_words
+from penstock.writing.values import sub_words, tokens_of, values_in, values_in_token, values_of_each
+from penstock.writing.vocabulary import BUCKETS, UNKNOWN, Interner, Label, Vocabulary, bucket, find_words
 
 batches = st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=12), max_size=6)
 
@@ -89,3 +90,45 @@ def test_many_tokens_at_once_give_the_values_of_each(text):
     assert values == [value for token in tokens for value in values_in_token(token)]
     assert sum(counts) == len(values)
     assert len(counts) == len(tokens)
+
+
+def labels_in(*texts):
+    """For each text its values with what the words before them say."""
+    vocabulary = Vocabulary()
+    found = vocabulary.find(texts)
+    names = {int(vocabulary.numbers_of([value])[0]): value for text in texts for value in values_in(text)}
+    return [
+        {
+            names[value]: Label(label)
+            for value, label in zip(found.ids[a:b].tolist(), found.labels[a:b].tolist(), strict=True)
+        }
+        for a, b in pairwise(found.starts)
+    ]
+
+
+def test_the_word_before_a_value_says_what_it_is():
+    (labels,) = labels_in("order_id #W4711, price 12.50 · def parse_date · userId AB12CD and XY99ZZ")
+    assert labels["#W4711"] is Label.IDENTIFIER
+    assert labels["12.50"] is Label.AMOUNT
+    assert labels["parse_date"] is Label.DEFINITION
+    assert labels["AB12CD"] is Label.IDENTIFIER
+    assert labels["XY99ZZ"] == Label(0)
+
+
+def test_all_that_stands_before_a_value_in_one_text_counts_and_no_other_text():
+    assert labels_in("date 2026-11-16 until 2026-11-16", "id", "2026-11-16") == [
+        {"2026-11-16": Label.TIME},
+        {},
+        {"2026-11-16": Label(0)},
+    ]
+
+
+@given(st.lists(st.text(alphabet="id price ABC12,.", max_size=30), max_size=6))
+def test_labels_do_not_depend_on_what_is_read_together(texts):
+    assert labels_in(*texts) == [labels for text in texts for labels in labels_in(text)]
+
+
+def test_plain_words_are_counted_text_by_text_and_empty_ones_are_not_words():
+    found = Vocabulary().find(["Desk lamps, and a desk_lamp", "", "with the lamp4 lamps"])
+    assert found.word_counts.tolist() == [2, 0, 1]
+    assert found.words.tolist() == [bucket("desk"), bucket("lamps"), bucket("lamps")]
