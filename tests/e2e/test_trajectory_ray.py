@@ -330,4 +330,4 @@ def test_without_the_package_it_is_told_how_to_get_it(tmp_path):
     source = tmp_path / "in.jsonl"
     source.write_bytes(b"")
     ran = penstock("trajectories", source, tmp_path / "out.jsonl", "--engine", "ray")
-    assert_one_clear_error(ran, "pip install 'penstock[ray]'")
+    assert_one_clear_error(ran, "pip install 'penstock-context[ray]'")

@@ -16,8 +16,11 @@ from penstock.accounts.conversations import (
     read_handle,
 )
 from penstock.accounts.display import SHORT_ID_CHARS, format_money, format_time, redact, shorten_count
+from penstock.accounts.talk import read_talk
+from penstock.cli.options import carry_store
 from penstock.cli.screen import Screen, align, clip, drop_columns, printable, screen_of, wrap
 from penstock.cli.stored import open_store_of
+from penstock.cli.talk import page, talk_lines
 from penstock.conversation.handles import name_message
 from penstock.measure.wording import pluralise
 from penstock.sessions.facts import KeptKind
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.stores.values import FactRow, SessionRow
     from penstock.writing.entities import EntityState
 
-__all__ = ["entity_lines", "list_lines", "run_list", "run_show", "show_lines"]
+__all__ = ["entity_lines", "handle_lines", "list_lines", "run_list", "run_show", "show_lines"]
 
 _PLAIN_COLUMNS = 80  # where the output is no terminal
 _LEAST_TITLE_COLUMNS = 10
@@ -51,7 +54,8 @@ def run_list(args: argparse.Namespace) -> int:
         screen.say(json.dumps([one.to_dict() for one in found], indent=2))
         return 0
     if not found:
-        screen.say(f"no conversations in {printable(url)}; add some with penstock sessions import FILE")
+        hint = carry_store("add some with penstock sessions import FILE", args)
+        screen.say(f"no conversations in {printable(url)}; {hint}")
         return 0
     for line in list_lines(found, screen):
         screen.say(line)
@@ -98,12 +102,12 @@ def run_show(args: argparse.Namespace) -> int:
         if args.entity is not None:
             return _show_entities(find_entities(store, tip, args.entity), as_json=args.json)
         found = describe_conversation(store, tip, facts=args.facts)
+        entries = [] if args.json or args.facts else read_talk(store, tip.id)
     screen = screen_of(sys.stdout)
     if args.json:
         screen.say(json.dumps(found.to_dict(), indent=2))
         return 0
-    for line in show_lines(found, screen):
-        screen.say(line)
+    page([*show_lines(found, screen), *talk_lines(entries, screen)], screen)
     return 0
 
 
@@ -112,15 +116,21 @@ def _show_handle(place: HistoryPlace, text: str, *, as_json: bool) -> int:
     if as_json:
         screen.say(json.dumps({**msgspec.to_builtins(place), "text": text}, indent=2))
         return 0
+    for line in handle_lines(place, text, screen):
+        screen.say(line)
+    return 0
+
+
+def handle_lines(place: HistoryPlace, text: str, screen: Screen) -> Iterator[str]:
+    """Yields what a handle names, in full, under a line that says what it is."""
     about = [place.handle, place.role or place.kind, pluralise(place.tokens, "token")]
     if place.at is not None:
         about.append(format_time(place.at))
     if place.in_view:
         about.append("in the view")
-    screen.say(screen.paint(" · ".join(map(printable, about)), "bold"))
+    yield screen.paint(" · ".join(map(printable, about)), "bold")
     for line in text.split("\n"):
-        screen.say("\t".join(map(printable, line.removesuffix("\r").split("\t"))))
-    return 0
+        yield "\t".join(map(printable, line.removesuffix("\r").split("\t")))
 
 
 def _show_entities(found: Sequence[EntityState], *, as_json: bool) -> int:

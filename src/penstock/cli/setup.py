@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.cli.options import carry_store
 from penstock.cli.output import write_file
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, align, printable, screen_of, wrap
@@ -258,7 +259,7 @@ def run_doctor(args: argparse.Namespace) -> int:
         screen.say(f"{printable(url)} is sound")
         return 0
     mendable = sum(fault.mendable for fault in faults)
-    hint = f"; penstock doctor --repair repairs {mendable:,} of them" if mendable else ""
+    hint = carry_store(f"; penstock doctor --repair repairs {mendable:,} of them", args) if mendable else ""
     screen.say(f"{pluralise(len(faults), 'fault')} in {printable(url)}{hint}")
     return _FAULTS_REMAIN
 

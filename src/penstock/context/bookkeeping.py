@@ -280,7 +280,7 @@ class Bookkeeper:
         self._sent_length = last.length
         self._replaced = last.compaction != _newest_compaction(session)
         if not self._replaced:
-            session.restore_report(last.counted_tokens, last.reported_tokens)
+            session.workings.restore_report(last.counted_tokens, last.reported_tokens)
 
     def _read_kept(self) -> _KeptBooks | None:
         """Returns the books that were kept; None where there are none, or they are about another model or caching."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.errors import SettingsError
+from penstock.errors import SettingsError, name_install
 from penstock.measure.tokens import tokenizer_named
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class TrajectoryOptions(msgspec.Struct, frozen=True, kw_only=True):
     `target_tokens` bounds all turns together, `summary_tokens` the turn that takes the place of others. The first
     system, human, gpt and tool turn and the last `keep_last` turns stay. Where that alone is too much, each further
     pass of `passes` keeps half as many turns at the end. `system_note` adds a sentence to the system turn: True ours, a
-    text that one.
-    `tokenizer` is "o200k", "cl100k" or the path of a `tokenizer.json`.
+    text that one. `tokenizer` is "o200k", "cl100k" or the path of a `tokenizer.json`. With `shorten_protected`, turns
+    that must stay and are too large by themselves lose their middle.
     """
 
     target_tokens: int = 15_250
@@ -50,6 +50,7 @@ class TrajectoryOptions(msgspec.Struct, frozen=True, kw_only=True):
     passes: int = 1
     system_note: bool | str = False
     tokenizer: str = "o200k"
+    shorten_protected: bool = False
 
     def __post_init__(self) -> None:
         """Raises SettingsError."""
@@ -132,7 +133,7 @@ class FileTokenizer:
             from tokenizers import Tokenizer as Loaded  # noqa: PLC0415 - an extra, and slow to load
         except ImportError:
             raise SettingsError(
-                "a tokenizer.json needs the package tokenizers: pip install 'penstock[trajectories]'"
+                f"a tokenizer.json needs the package tokenizers: {name_install('trajectories')}"
             ) from None
         self.name = str(file)
         try:

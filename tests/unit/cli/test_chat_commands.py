@@ -102,6 +102,24 @@ def test_help_names_every_command_and_the_keys(tmp_path, monkeypatch):
     acted(["."], tmp_path, monkeypatch, act)
 
 
+def test_history_reads_like_a_conversation_and_show_gives_one_message_in_full(tmp_path, monkeypatch):
+    async def act(person):
+        assert await person.command("/history") == ["nothing was said yet"]
+        await person.says("Count the orders.")
+        lines = await person.command("/history")
+        assert lines[0].startswith("user m1 ")
+        assert "  Count the orders." in lines
+        assert any(line.startswith("assistant m2 ") for line in lines)
+        assert (await person.command("/history 1"))[0].startswith("assistant m2 ")
+        assert "how many messages?" in (await person.command("/history all"))[0]
+        head, *text = await person.command("/show M1")
+        assert head.startswith("m1 · user")
+        assert text == ["Count the orders."]
+        assert "/show m12" in (await person.command("/show"))[0]
+
+    acted(["19."], tmp_path, monkeypatch, act)
+
+
 def test_compress_undo_and_what_is_said_from_the_second_time_on_once(tmp_path, monkeypatch):
     async def act(person):
         assert await person.command("/compress") == [
@@ -262,9 +280,9 @@ def test_new_and_resume_and_nothing_empty_is_left_behind(tmp_path, monkeypatch):
 
 def test_another_model_of_the_same_server(tmp_path, monkeypatch):
     async def act(person):
-        assert (await person.command("/model"))[0] == "gpt-4.1 (openai), window 32,000 tokens"
+        assert (await person.command("/model"))[0] == "gpt-4.1 (openai, at 127.0.0.1), window 32,000 tokens"
         lines = await person.command("/model gpt-4.1-mini")
-        assert lines[0] == "now gpt-4.1-mini (openai), window 32,000 tokens"
+        assert lines[0] == "now gpt-4.1-mini (openai, at 127.0.0.1), window 32,000 tokens"
         assert lines[1].startswith("prompt caching: no marks for gpt-4.1-mini by openai")
         await person.says("Hello.")
         assert person.server.received[-1].body["model"] == "gpt-4.1-mini"

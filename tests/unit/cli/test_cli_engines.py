@@ -122,7 +122,7 @@ def test_a_package_that_is_installed_is_there_in_a_process_of_its_own(tmp_path):
         "XDG_DATA_HOME": str(tmp_path),
     }
     environ["PENSTOCK_CONTEXT_ENGINE"] = "last-turns"
-    command = [sys.executable, "-m", "penstock.cli", "engines", "--json"]
+    command = [sys.executable, "-m", "penstock", "engines", "--json"]
     ran = subprocess.run(command, env=environ, capture_output=True, check=True, timeout=60)
     told = {one["name"]: one for one in json.loads(ran.stdout)["engines"]}
     assert told["last-turns"] == {

@@ -156,7 +156,22 @@ class TestList:
     def test_an_empty_store_says_what_to_do(self, store):
         ran = store("sessions", "list")
         assert ran.text.startswith("no conversations in sqlite:///")
-        assert "penstock sessions import FILE" in ran.text
+        assert f"penstock sessions import --store {store.url} FILE" in ran.text
+
+    @pytest.mark.parametrize(
+        ("first", "title"),
+        [
+            ("<system-reminder>Be brief.</system-reminder>\nCount the orders.", "Count the orders."),
+            ("This session is being continued from a previous conversation. Summary: 19 orders.", "And now?"),
+            ("<command-message>review</command-message>\n<command-name>/review</command-name>", "And now?"),
+        ],
+    )
+    def test_a_title_is_made_of_the_words_of_a_person(self, store, tmp_path, first, title):
+        said = [claude_line("user", "u1", None, first), claude_line("assistant", "a2", "u1", "Yes.")]
+        said.append(claude_line("user", "u3", "a2", "And now?"))
+        (tmp_path / "titled.jsonl").write_bytes(lines(*said))
+        assert store("sessions", "import", tmp_path / "titled.jsonl").code == 0
+        assert [row["title"] for row in listed(store)] == [title]
 
     def test_it_fits_a_terminal_of_80_columns(self, store, files):
         store("sessions", "import", *files.values())
@@ -473,16 +488,15 @@ class TestMoney:
         report = json.loads(store("usage", plain, "--json").out)
         assert report["total"] == report["summaries"]
         told = json.loads(store("usage", "--json").out)["compactions"]
-        assert told == {"count": 1, "model_calls": 1, "cost": pytest.approx(receipt.cost)}
+        cost = pytest.approx(receipt.cost)
+        assert told == {"count": 1, "model_calls": 1, "cost": cost, "known_cost": cost}
 
-    def test_one_price_that_is_not_known_makes_the_sum_unknown(self, store, files):
+    def test_one_price_that_is_not_known_makes_the_sum_the_least_it_can_be(self, store, files):
         files["claude"].write_text(files["claude"].read_text().replace("claude-sonnet-4-5", "unheard-of"))
         store("sessions", "import", files["claude"], files["codex"])
-        assert [line.split()[-1] == "unknown" for line in store("usage").text.splitlines()[1:]] == [
-            False,
-            True,
-            True,
-        ]
+        gpt, unheard, total = store("usage").text.splitlines()[1:]
+        assert unheard.split()[-1] == "unknown"
+        assert total.endswith(f" at least {gpt.split()[-1]}")
         report = json.loads(store("usage", "--json").out)
         assert (report["total"]["cost"], report["models"]["unheard-of"]["cost"]) == (None, None)
 
@@ -517,7 +531,7 @@ class TestDoctor:
         ran = store("doctor")
         assert ran.code == 1
         assert "(can be repaired)" in ran.text
-        assert "penstock doctor --repair repairs 1 of them" in ran.text
+        assert f"penstock doctor --store {store.url} --repair repairs 1 of them" in ran.text
         mended = store("doctor", "--repair")
         assert mended.code == 0
         assert mended.text.startswith("repaired  conversation ")
