@@ -202,7 +202,7 @@ async def _talk(agent: Agent, arm: Arm, task: Task, folder: Path, record: "_Reco
 async def _compact(agent: Agent, arm: Arm) -> None:
     """Compacts to the share of all that has been said, also where an earlier compaction has made it less."""
     context = agent.context
-    said = agent.session.weigh(context.read_log())
+    said = agent.session.workings.weigh(context.read_log())
     wish = CompactionWish(target_tokens=int((arm.share or 1) * said), may_call_model=arm.summaries)
     with contextlib.suppress(TargetTooSmall):  # nothing smaller can be made; the task goes on as it is
         await context.compact(context.policy.manual().reason, context.tokens(), wish)

@@ -31,7 +31,7 @@ SPEED = Limit(6, 15, at_least=True)
 NONE_LOST = Limit(0)
 ALL_LEGAL = Limit(100, at_least=True)
 MEMORY = Limit(400)
-COMMAND = (sys.executable, "-m", "penstock.cli", "trajectories")
+COMMAND = (sys.executable, "-m", "penstock", "trajectories")
 
 
 class Seen(NamedTuple):

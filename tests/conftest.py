@@ -7,6 +7,7 @@ started or a socket that is opened fails it, with what to do.
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import re
@@ -19,6 +20,7 @@ import warnings
 from pathlib import Path
 from typing import ClassVar
 
+import hypothesis.core
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
@@ -29,6 +31,8 @@ settings.register_profile(
     "penstock", derandomize=EXAMPLES <= 1, database=None, deadline=None, print_blob=True
 )
 settings.load_profile("penstock")
+# What seeds a property is made of its source, which is read twice for each of its parameters: once is enough.
+hypothesis.core.function_digest = functools.cache(hypothesis.core.function_digest)
 
 TESTS = Path(__file__).parent
 QUICK_FOLDERS = {"unit", "golden", "properties"}

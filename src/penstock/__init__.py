@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.engine.compress import compress as compress
     from penstock.engine.compressor import ContextCompressor as ContextCompressor
     from penstock.engine.contract import ContextEngine as ContextEngine
+    from penstock.engine.contract import Hosting as Hosting
     from penstock.engine.handoff import handoff as handoff
     from penstock.engine.summariser import Summariser as Summariser
     from penstock.errors import ErrorClass as ErrorClass
@@ -46,6 +47,7 @@ __all__ = [
     "ContextCompressor",
     "ContextEngine",
     "ErrorClass",
+    "Hosting",
     "LosslessEngine",
     "PenstockError",
     "Receipt",
@@ -72,6 +74,7 @@ _HOMES = {
     "ContextCompressor": "penstock.engine.compressor",
     "ContextEngine": "penstock.engine.contract",
     "ErrorClass": "penstock.errors",
+    "Hosting": "penstock.engine.contract",
     "LosslessEngine": "penstock.lossless.engine",
     "PenstockError": "penstock.errors",
     "Receipt": "penstock.planning.receipt",

@@ -59,6 +59,8 @@ __all__ = [
     "read_named_variables",
     "read_secret",
     "redactor_of_process",
+    "require_config_path",
+    "set_in_file",
     "settings_from",
     "variable_name",
     "wants_colour",
@@ -121,14 +123,67 @@ def config_path(path: Path | None = None, environ: Mapping[str, str] | None = No
         return path
     if named := environ.get("PENSTOCK_CONFIG"):
         return Path(named)
+    file = _find_users_file(environ)
+    return file if file is not None and file.is_file() else None
+
+
+def _find_users_file(environ: Mapping[str, str]) -> Path | None:
+    """Returns where the user's settings file is, or would be; None where there is no place for one."""
     home = environ.get("HOME") or environ.get("USERPROFILE")
     folder = environ.get("XDG_CONFIG_HOME", "")
     if not Path(folder).is_absolute():  # the XDG specification: a relative path is to be ignored
         if not home:
             return None
         folder = f"{home}/.config"
-    file = Path(folder) / "penstock" / "config.yaml"
-    return file if file.is_file() else None
+    return Path(folder) / "penstock" / "config.yaml"
+
+
+def set_in_file(text: str, key: str, value: str, source: str = "settings") -> str:
+    """Returns the text of a settings file that gives `section.name` that value; all else in it stays as it is.
+
+    Raises SettingsError for a text that is not a settings file, or that cannot be changed without changing more.
+    """
+    import yaml  # noqa: PLC0415 - only a file needs it
+
+    section, _, name = key.partition(".")
+    written = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True).partition("\n")[0]
+    before = _read_text(text, source)
+    node = yaml.compose(text, Loader=yaml.BaseLoader)
+    items = {one.value: (one, found) for one, found in node.value} if before else {}
+    known, held = items.get(section, (None, None))
+    inside = {one.value: found for one, found in held.value} if isinstance(held, yaml.MappingNode) else {}
+    given = inside.get(name) or items.get(key, (None, None))[1]
+    if given is not None:
+        new = text[: given.start_mark.index] + written + text[given.end_mark.index :]
+    elif isinstance(held, yaml.MappingNode):
+        at = held.start_mark.index + bool(held.flow_style)
+        gap = ", " if held.flow_style else f"\n{' ' * held.start_mark.column}"
+        new = f"{text[:at]}{name}: {written}{gap}{text[at:]}"
+    elif known is not None:  # a section without anything in it
+        at = text.index(":", known.end_mark.index) + 1
+        new = f"{text[:at]}\n  {name}: {written}{text[at:]}"
+    else:
+        gap = "" if not text or text.endswith("\n") else "\n"
+        new = f"{text}{gap}{section}:\n  {name}: {written}\n"
+    try:
+        after = read_values(_read_text(new, source), texts=True)
+    except SettingsError:
+        after = {}
+    if after != {**_values_from(source, before), key: value}:
+        raise SettingsError(f"{source} cannot be changed safely; write {key}: {written} into it by hand")
+    return new
+
+
+def require_config_path(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Path:
+    """Returns the file to write settings to: the one that they are read from, else the user's, which may not be there yet.
+
+    Raises SettingsError where there is no place for one.
+    """
+    environ = os.environ if environ is None else environ
+    file = config_path(path, environ) or _find_users_file(environ)
+    if file is None:
+        raise SettingsError("there is no home folder for a settings file; name one with --config FILE")
+    return file
 
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
@@ -279,17 +334,24 @@ def _values_from(source: str, mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_file(file: Path) -> Mapping[str, Any]:
-    """Returns the file as nested mappings of text. Scalars stay text, so that `off` is a word and not a boolean."""
-    import yaml  # noqa: PLC0415 - only a file needs it
-
+    """Returns the file as nested mappings of text."""
     try:
-        node = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+        text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise SettingsError(
             f"{file} cannot be read: {error.strerror}; name another file or leave it out"
         ) from error
     except UnicodeDecodeError as error:
         raise SettingsError(f"{file} is not UTF-8 text (byte {error.start + 1}); save it as UTF-8") from error
+    return _read_text(text, file)
+
+
+def _read_text(text: str, file: Path | str) -> dict[str, Any]:
+    """Returns a file as nested mappings of text. Scalars stay text, so that `off` is a word and not a boolean."""
+    import yaml  # noqa: PLC0415 - only a file needs it
+
+    try:
+        node = yaml.compose(text, Loader=yaml.BaseLoader)
     except yaml.reader.ReaderError as error:
         raise SettingsError(
             f"{file} holds a character that YAML does not allow (character {error.position + 1})"
@@ -307,7 +369,7 @@ def _read_file(file: Path) -> Mapping[str, Any]:
     return _plain(node, file)
 
 
-def _plain(node: yaml.MappingNode, file: Path, section: str = "") -> dict[str, Any]:
+def _plain(node: yaml.MappingNode, file: Path | str, section: str = "") -> dict[str, Any]:
     """Returns a mapping node as a dict. Refuses what no setting has: lists where none belong, keys given twice, other levels."""
     import yaml  # noqa: PLC0415 - as above
 
@@ -327,7 +389,7 @@ def _plain(node: yaml.MappingNode, file: Path, section: str = "") -> dict[str, A
     return values
 
 
-def _tree(node: Any, file: Path, depth: int = 1) -> Any:
+def _tree(node: Any, file: Path | str, depth: int = 1) -> Any:
     """Returns a value that is a list or mapping, as it stands there; scalars stay text."""
     import yaml  # noqa: PLC0415 - as above
 
@@ -340,7 +402,7 @@ def _tree(node: Any, file: Path, depth: int = 1) -> Any:
     return node.value
 
 
-def _items(node: yaml.MappingNode, file: Path) -> Iterator[tuple[yaml.ScalarNode, Any]]:
+def _items(node: yaml.MappingNode, file: Path | str) -> Iterator[tuple[yaml.ScalarNode, Any]]:
     """Yields the keys and values of a mapping. Refuses keys that are no words, and keys given twice."""
     import yaml  # noqa: PLC0415 - as above
 

@@ -51,7 +51,16 @@ __all__ = [
     "UnknownDialect",
     "UnknownHandle",
     "UnknownSession",
+    "name_install",
 ]
+
+_DISTRIBUTION = "penstock-context"
+"""What to install: `penstock` is another project's name on PyPI."""
+
+
+def name_install(extra: str, then: str = "") -> str:
+    """Returns the command that installs an extra, from PyPI and in a clone; `then` is what follows it on the line."""
+    return f"pip install '{_DISTRIBUTION}[{extra}]'{then} (in a clone: pip install '.[{extra}]'{then})"
 
 
 class PenstockError(Exception):

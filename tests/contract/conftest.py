@@ -25,6 +25,8 @@ TABLES = (
     "removed",
     "vectors",
     "vectors_made",
+    "sightings",
+    "sighted",
 )
 
 

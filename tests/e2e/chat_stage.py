@@ -62,6 +62,7 @@ def golden(name, text):
     shown = re.sub(r"^in /.*$", "in FOLDER", shown, flags=re.MULTILINE)
     shown = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "YYYY-MM-DD HH:MM", shown)
     shown = re.sub(r"\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{8}\b", "IDIDIDID", shown)
+    shown = re.sub(r"(?<=compaction of )[0-9a-f]{8}\b", "IDIDIDID", shown)  # of digits alone, now and then
     shown = re.sub(r"penstock \d+\.\d+\.\S+", "penstock V", shown)
     path = GOLDEN / f"chat_{name}.txt"
     if os.environ.get("UPDATE_GOLDEN"):

@@ -1,9 +1,9 @@
 """Runs on a Ray cluster of several nodes, of which one goes away in the middle. Writes what it saw as JSON.
 
-    python ray_nodes_process.py ROWS OUT SEEN [ORDERS]
+    python ray_nodes_process.py ROWS OUT SEEN ORDERS
 
-Every node is a raylet of its own with its own object store, as on a machine of its own. With ORDERS it goes on: another node
-comes and goes, the process that cuts the files is killed, and then whatever process does the first row of ORDERS.
+Every node is a raylet of its own with its own object store, as on a machine of its own. Another node comes and goes, the
+process that cuts the files is killed, and then whatever process does the first row of ORDERS.
 """
 
 from __future__ import annotations
@@ -49,10 +49,9 @@ def kill(name):
 class Troubles:
     """What happens on the way, by the number of shards that are done."""
 
-    def __init__(self, cluster, nodes, *, long):
+    def __init__(self, cluster, nodes):
         self._cluster = cluster
         self._nodes = nodes
-        self._long = long
         self._done = 0
         self.seen = {"removed": 0, "added": 0, "cutters": 0, "workers": 0}
 
@@ -60,14 +59,14 @@ class Troubles:
         self._done += 1
         if self._done == 3:
             self._remove()
-        if self._long and self._done == 12:
+        if self._done == 12:
             self.seen["cutters"] += kill("ray::MapBatches(_cut)")
-        if self._long and self._done == 16:
+        if self._done == 16:
             self._nodes.append(self._cluster.add_node(**HERE))
             self.seen["added"] += 1
-        if self._long and self._done == 24:
+        if self._done == 24:
             self.seen["workers"] += kill("ray::MapBatches(_compress)")
-        if self._long and self._done == 30:
+        if self._done == 30:
             self._remove()
 
     def _remove(self):
@@ -118,19 +117,18 @@ def poisoned(source):
     return {"told": "", "asked": sum(asked)}
 
 
-def main(rows, target, seen, orders=None):
+def main(rows, target, seen, orders):
     engine = RayEngine(0)  # loads Ray, with all that keeps it to this machine
     ray = engine.cluster.ray
     cluster = started()
     try:
         nodes = [cluster.add_node(**HERE) for _ in range(2)]
         ray.init(address=cluster.address, log_to_driver=False, logging_level="CRITICAL")
-        troubles = Troubles(cluster, nodes, long=orders is not None)
+        troubles = Troubles(cluster, nodes)
         finished = run(Run(source=rows, target=target, job=ShardJob(options=OPTIONS)), engine, troubles)
         told = {**troubles.seen, "rows": finished.totals.rows, "shards": troubles._done}
         told["by_address"] = by_address(cluster.address, rows)
-        if orders is not None:
-            told["poisoned"] = poisoned(orders)
+        told["poisoned"] = poisoned(orders)
         seen.write_text(json.dumps(told))
     finally:
         ray.shutdown()

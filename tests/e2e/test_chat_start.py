@@ -24,9 +24,11 @@ sys.exit(main(["chat", "--model", "gpt-4.1"]))
 
 def test_without_the_extra_the_line_that_installs_it(tmp_path):
     command = (sys.executable, "-c", _WITHOUT)
-    with ChatScreen(command=command, columns=120, HOME=str(tmp_path)) as chat:
+    with ChatScreen(command=command, columns=160, HOME=str(tmp_path)) as chat:
         assert chat.wait_end() == 2
-        assert "needs rich: pip install 'penstock[chat]'; -p TEXT works without it" in chat.text
+        text = " ".join(chat.text.split())
+        assert "needs rich: pip install 'penstock-context[chat]' (in a clone: pip install '.[chat]'" in text
+        assert "-p TEXT works without it" in text
         assert "Traceback" not in chat.text
 
 

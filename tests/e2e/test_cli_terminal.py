@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.e2e.cli_process import COMMAND, encoded, environment, penstock, result, user, work
+from tests.e2e.cli_process import COMMAND, encoded, environment, penstock, penstock_to, result, user, work
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "long_session.json"
 
@@ -55,10 +55,10 @@ def terminal():
 
 
 def shown_on(terminal: Terminal, *args: str | Path, **env: str) -> str:
-    subprocess.run(
-        [COMMAND, *map(str, args)], stdout=terminal.slave, env=environment(**env), timeout=60, check=True
-    )
-    return terminal.read()
+    ran = penstock_to(terminal.slave, *args, **env)
+    assert ran.code == 0, ran.err
+    os.write(terminal.slave, b"\0")  # behind all that it wrote
+    return terminal.read(until=b"\0").removesuffix("\0")
 
 
 def without_colour(shown: str) -> str:
@@ -68,7 +68,11 @@ def without_colour(shown: str) -> str:
 
 
 def test_colour_and_bars_on_a_terminal_within_its_columns(terminal):
-    shown = shown_on(terminal, "tokens", EXAMPLE, "--context-length", "40k", TERM="xterm-256color")
+    command = [COMMAND, "tokens", EXAMPLE, "--context-length", "40k"]
+    subprocess.run(
+        command, stdout=terminal.slave, env=environment(TERM="xterm-256color"), timeout=60, check=True
+    )
+    shown = terminal.read()
     assert "\x1b[1m" in shown
     assert "████" in shown
     assert max(map(len, without_colour(shown).splitlines())) <= 64
@@ -112,9 +116,10 @@ def test_bars_without_colour(terminal, env):
 
 
 def test_ascii_where_nothing_else_can_be_shown(terminal):
-    shown = shown_on(
-        terminal, "tokens", EXAMPLE, "--context-length", "40k", PYTHONIOENCODING="ascii", TERM="dumb"
-    )
+    command = [COMMAND, "tokens", EXAMPLE, "--context-length", "40k"]
+    env = environment(PYTHONIOENCODING="ascii", TERM="dumb")
+    subprocess.run(command, stdout=terminal.slave, env=env, timeout=60, check=True)
+    shown = terminal.read()
     assert shown.isascii()
     assert "#####" in shown
 

@@ -205,7 +205,7 @@ def test_options_come_from_a_file_and_typed_ones_win(rows, tmp_path):
         (("in.jsonl", "out.parquet"), ("format of the input",)),
         (("in.jsonl", "out.jsonl", "--tokenizer", "gpt-2"), ("gpt-2", "o200k")),
         (("in.jsonl", "out.jsonl", "--summary-tokens", "20000"), ("20,000", "smaller than the target")),
-        (("in.jsonl", "out.jsonl", "--timeout", "5"), ("--timeout", "--model")),
+        (("in.jsonl", "out.jsonl", "--timeout", "5"), ("--timeout", "--summary-model")),
         (("empty", "out"), ("empty", ".parquet")),
         (("bad.jsonl.gz", "out.jsonl.gz"), ("bad.jsonl.gz", "row 0")),
         (("bad.parquet", "out.parquet"), ("bad.parquet",)),

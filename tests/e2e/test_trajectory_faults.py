@@ -32,7 +32,7 @@ def last_line(told):
 
 @pytest.fixture(scope="module")
 def rows():
-    return many_rows(30)  # seconds of work for two: more than the second command needs to be refused
+    return many_rows(15)  # more work for two than the second command needs to be refused
 
 
 def test_a_worker_that_dies_ends_the_run_with_one_line_and_what_was_done_is_kept(rows, tmp_path):

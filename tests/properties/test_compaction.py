@@ -44,6 +44,8 @@ def assert_names_its_parts(case, error):
     assert error.target_tokens == case.target < told_target(error)
     assert error.parts
     assert all(f"{part} {size:,}" in str(error) for part, size in error.parts.items())
+    with pytest.raises(TargetTooSmall):  # what is named is the least: one token less does not do
+        case.compress(told_target(error) - 1)
 
 
 @each_dialect

@@ -61,7 +61,7 @@ def test_the_stored_view_is_what_the_engine_made_and_can_be_undone(name, data):
         assert len(context.view) <= len(views[-1]) + 1
         if name == "chat":
             assert context.view == context.engine.made
-        assert context.counted == session.weigh(context.view)
+        assert context.counted == session.workings.weigh(context.view)
         newest = store.newest_compaction(session.id).compaction
         standing = {piece.position for piece in newest.pieces if not isinstance(piece, Handoff)}
         covered = [place for piece in newest.pieces if isinstance(piece, Handoff) for place in piece.covers]

@@ -81,13 +81,13 @@ def test_a_completed_draft_keeps_to_its_target_and_to_the_rules(name, data):
     lacking = sorted(find_lacking(made.draft))
     missed = data.draw(st.lists(st.sampled_from(lacking), max_size=12, unique=True)) if lacking else []
     target = made.view_tokens + data.draw(st.integers(0, 300))
-    done = session.complete_draft(made.draft, missed, target)
+    done = session.workings.complete_draft(made.draft, missed, target)
     event(f"put in: {done is not None}")
     texts = [one.summary.text for one in made.draft.compaction.pieces if isinstance(one, Handoff)]
     assert [join_context(*split_context(text)) for text in texts] == texts
     if done is None:
         return
-    assert session.weigh(done.draft.wires) == done.view_tokens <= target
+    assert session.workings.weigh(done.draft.wires) == done.view_tokens <= target
     assert 0 < done.facts_added <= len(missed)
     dialect = DIALECTS[name]
     before, after = (decode_all(dialect, draft.wires) for draft in (made.draft, done.draft))
@@ -95,8 +95,8 @@ def test_a_completed_draft_keeps_to_its_target_and_to_the_rules(name, data):
     assert {one.rule for one in check(after, dialect.rules)} <= {
         one.rule for one in check(before, dialect.rules)
     }
-    session.commit_draft(done.draft)
-    assert session.view() == [message.wire for message in session.standing().view.mend()]
+    session.workings.commit_draft(done.draft)
+    assert session.view() == [message.wire for message in session.workings.standing().view.mend()]
     wires = [parse_json(one.raw) for one in store.read_from(session.id, 0)]
     for entry in set(excerpts_in(done.draft)) - set(excerpts_in(made.draft)):
         assert is_quoted(entry.text, quotable(name, wires[entry.number - 1]))

@@ -7,7 +7,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.conversation.message import Message, Role, Text
+from penstock.conversation.message import Message, Role, Text, ToolCall, ToolResult
 from penstock.measure.tokens import tokenizer_for
 from penstock.recall.memory_history import MemoryHistory
 from penstock.recall.tools import TOOL_NAMES, Budget, answer
@@ -33,7 +33,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
-KEYS = st.sampled_from(["query", "handle", "limit", "offset", "other"])
+KEYS = st.sampled_from(["query", "handle", "limit", "offset", "name", "other"])
 ARGUMENTS = st.dictionaries(KEYS, JSON, max_size=5) | JSON
 
 
@@ -41,6 +41,9 @@ def history_of(texts):
     messages = [Message(Role.USER, (Text(text),)) for text in texts]
     history = MemoryHistory(messages, range(1, len(messages) + 1))
     inside = [f"m{number}" for number in range(1, len(texts) + 1)]
+    for number, text in enumerate(texts, len(messages) + 1):
+        call = ToolCall(f"c{number}", "terminal", json.dumps({"command": f"make {text}"}))
+        history.add(number, Message(Role.ASSISTANT, (call, ToolResult(call.call_id, text))))
     history.add_summary("s1", "\n".join(texts), inside, at=1e9)
     return history
 
@@ -79,6 +82,8 @@ def test_every_answer_fits_its_budget(texts, tokens, limit, data):
         ("history_describe", {"handle": "m1"}),
         ("history_describe", {"handle": "s1"}),
         ("history_expand", {"handle": "s1"}),
+        ("history_entity", {"name": "*"}),
+        ("history_entity", {"name": "file"}),
     ):
         answered = answer(history, name, args, budget)
         assert COUNT(answered) <= tokens

@@ -15,6 +15,7 @@ from tests.strategies.long_sessions import long_conversations
 
 from penstock.conversation import mark
 from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.message import Role
 from penstock.conversation.rules import Pairs, legal_cuts
 from penstock.errors import InputError
 from penstock.measure.tokens import tokenizer_named
@@ -83,7 +84,47 @@ def test_turns_that_stay_are_the_objects_given_in_their_order_with_one_summary_a
     assert all(is_summary(turn) for turn in own)
     assert metrics.turns_before == len(turns)
     assert metrics.turns_after == len(after)
-    assert metrics.turns_summarised == len(turns) - len(places)
+    gone = sorted(set(range(len(turns))) - set(places))
+    assert metrics.turns_summarised == len(gone)
+    assert (metrics.region_start, metrics.region_end) == ((gone[0], gone[-1] + 1) if gone else (0, 0))
+
+
+@each_kind
+@each_format
+@claim(20)
+@given(data=st.data())
+def test_no_human_turn_follows_another_unless_the_trajectory_came_so(name, kind, data):
+    turns, options = data.draw(cases(name, kind))
+    result = compressed(turns, options)
+    if result is None:
+        return
+    assert not humans_in_a_row(name, result[0]) or humans_in_a_row(name, turns)
+
+
+def humans_in_a_row(name, turns):
+    roles = [message.role for message in decode_all(dialect_named(name), turns)]
+    return any(one is two is Role.USER for one, two in pairwise(roles))
+
+
+@each_kind
+@each_format
+@claim(20)
+@given(data=st.data())
+def test_shortened_turns_keep_their_role_and_their_calls_and_the_row_is_no_larger(name, kind, data):
+    turns, options = data.draw(cases(name, kind))
+    plain = compressed(turns, options)
+    if plain is None:
+        return
+    after, metrics = compressed(turns, {**options, "shorten_protected": True})
+    assert metrics.tokens_after == tokens_of(name, after) <= plain[1].tokens_after + options["summary_tokens"]
+    assert metrics.tokens_before == tokens_of(name, turns)
+    assert metrics.still_over_limit == (metrics.tokens_after > options["target_tokens"])
+    if not plain[1].still_over_limit:
+        assert after == plain[0]
+    dialect = dialect_named(name)
+    broken = len(Pairs(dialect.pairing).violations(decode_all(dialect, turns)))
+    assert len(Pairs(dialect.pairing).violations(decode_all(dialect, after))) <= broken
+    assert not humans_in_a_row(name, after) or humans_in_a_row(name, turns)
 
 
 @each_kind

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.config import config_path, load_settings, own_secrets, variable_name
+from penstock.config import config_path, load_settings, own_secrets, set_in_file, variable_name
 from penstock.errors import SettingsError
 from penstock.settings import (
     AuxiliaryCompressionSettings,
@@ -59,9 +59,11 @@ DEFAULTS = {
     "store.url": None,
     "store.retention_days": None,
     "plugins.folder": None,
+    "agent.compact_tool": False,
     "agent.allow": None,
     "agent.pass_env": None,
     "agent.mcp_servers": None,
+    "agent.remember": True,
 }
 
 ALLOWED = {
@@ -498,3 +500,27 @@ def test_the_reference_states_every_setting():
         assert (spelled if isinstance(key.default, str) else json.loads(spelled)) == key.default
         assert allowed == key.allowed
         assert meaning
+
+
+@pytest.mark.parametrize(
+    ("text", "new"),
+    [
+        ("", "context:\n  engine: lossless\n"),
+        (
+            "# mine\nstore:\n  retention_days: 3",
+            "# mine\nstore:\n  retention_days: 3\ncontext:\n  engine: lossless\n",
+        ),
+        ("context:\n  engine: x # why\n", "context:\n  engine: lossless # why\n"),
+        ("context.engine: x\n", "context.engine: lossless\n"),
+        ("context: {engine: x}\n", "context: {engine: lossless}\n"),
+        ("context: # empty\nplugins: {}\n", "context:\n  engine: lossless # empty\nplugins: {}\n"),
+    ],
+)
+def test_one_setting_is_changed_in_a_file_and_nothing_else(text, new):
+    assert set_in_file(text, "context.engine", "lossless") == new
+
+
+@pytest.mark.parametrize("text", ["{}", "--- {}\n...\n"])
+def test_a_file_that_cannot_be_changed_safely_is_left_to_its_owner(text):
+    with pytest.raises(SettingsError, match="by hand"):
+        set_in_file(text, "context.engine", "lossless")

@@ -80,7 +80,7 @@ def test_python_blocks_run_as_printed_one_after_the_other(name, monkeypatch):
 @pytest.mark.parametrize("line", commands_of_readme())
 def test_commands_of_the_readme_run_as_printed(line, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    command = [sys.executable, "-m", "penstock.cli", *shlex.split(line)[1:]]
+    command = [sys.executable, "-m", "penstock", *shlex.split(line)[1:]]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
     assert (done.returncode, done.stderr.decode()) == (0, "")
 

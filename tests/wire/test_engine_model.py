@@ -115,7 +115,7 @@ def test_a_provider_that_is_not_known_leaves_the_session_without_a_summariser():
 
 def run(*args, cwd, **variables):
     return subprocess.run(
-        [sys.executable, "-m", "penstock.cli", "compress", *args],
+        [sys.executable, "-m", "penstock", "compress", *args],
         capture_output=True,
         text=True,
         cwd=cwd,
@@ -135,8 +135,16 @@ def session(tmp_path):
 def test_the_command_asks_a_model(session, provider):
     with scripted_provider([GOOD]) as server:
         done = run(
-            *("session.json", "--target-tokens", "20%", "--model", "claude-haiku-4-5", "-o", "small.json"),
-            *("--provider", provider, "--base-url", server.base_url, "--json"),
+            *(
+                "session.json",
+                "--target-tokens",
+                "20%",
+                "--summary-model",
+                "claude-haiku-4-5",
+                "-o",
+                "small.json",
+            ),
+            *("--summary-provider", provider, "--summary-base-url", server.base_url, "--json"),
             cwd=session.parent,
         )
         assert not server.violations
@@ -152,8 +160,8 @@ def test_the_command_asks_a_model(session, provider):
 def test_the_command_tells_what_degraded(session):
     with scripted_provider([Reply.overloaded()], repeat_last=True) as server:
         done = run(
-            *("session.json", "--target-tokens", "20%", "--model", "m", "-o", "small.json"),
-            *("--base-url", server.base_url),
+            *("session.json", "--target-tokens", "20%", "--summary-model", "m", "-o", "small.json"),
+            *("--summary-base-url", server.base_url),
             cwd=session.parent,
         )
     assert done.returncode == 0
@@ -167,7 +175,7 @@ def test_a_missing_key_is_one_clear_line(session):
         "session.json",
         "--target-tokens",
         "20%",
-        "--model",
+        "--summary-model",
         "gpt-4.1-mini",
         "-o",
         "s.json",
@@ -180,9 +188,9 @@ def test_a_missing_key_is_one_clear_line(session):
 
 
 def test_a_provider_without_a_model_is_a_mistake(session):
-    done = run("session.json", "--provider", "openai", cwd=session.parent)
+    done = run("session.json", "--summary-provider", "openai", cwd=session.parent)
     assert done.returncode == 2
-    assert "--model" in done.stderr
+    assert "--summary-model" in done.stderr
 
 
 def test_the_settings_name_the_model_too(session):

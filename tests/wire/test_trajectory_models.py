@@ -208,7 +208,7 @@ def test_after_a_kill_no_row_is_asked_for_that_was_answered(tmp_path):
     )
     with scripted_provider(steady) as server:
         command = [COMMAND, "trajectories", source, target, *options]
-        command += ["--model", "writer-1", "--base-url", server.base_url]
+        command += ["--summary-model", "writer-1", "--summary-base-url", server.base_url]
         environ = {"PATH": os.defpath, "HOME": "/nonexistent", "LANG": "C.UTF-8"}
         process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         while len(server.received) < 10:

@@ -12,12 +12,14 @@ from penstock.accounts.spending import CompactionTotals, Spending, sum_compactio
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Role
-from penstock.conversation.speakers import people_in
+from penstock.conversation.speakers import people_in, person_words, typed_command
 from penstock.conversation.wire import parse_json
-from penstock.errors import UnknownSession
+from penstock.errors import UnknownHandle, UnknownSession
+from penstock.measure.wording import pluralise
 from penstock.sessions.branches import TAKEN_OVER
 from penstock.sessions.exporting import read_view_bytes
 from penstock.sessions.quality import measure_qualities, read_receipt
+from penstock.sessions.rewinding import REWOUND
 from penstock.sessions.session import Session
 from penstock.stores.values import COMPRESSION
 from penstock.writing.reading import spoken_text
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from penstock.recall.ranking import Wish
     from penstock.stores.store import Store
     from penstock.stores.values import CompactionRow, ConversationRow, FactRow, SessionRow, UsageRow
+    from penstock.writing.entities import EntityState
 
 __all__ = [
     "CompactionAccount",
@@ -40,6 +43,7 @@ __all__ = [
     "count_view_tokens",
     "describe_conversation",
     "find_conversation",
+    "find_entities",
     "iterate_conversations",
     "list_conversations",
     "make_title",
@@ -140,11 +144,16 @@ def _last_title(lineage: Sequence[SessionRow]) -> str:
 
 
 def _read_first_words(store: Store, tip: SessionRow) -> str:
-    """Returns the first words of a person, or where there are none those that a program has put in front."""
+    """Returns the first words of a person, or where there are none those that a program has put in front.
+
+    A command that a person typed counts where nothing else was typed.
+    """
     dialect = dialect_named(tip.dialect)
     entries = store.read_from(tip.id, 0, _FIRST_MESSAGES)
     messages = [dialect.decode(parse_json(entry.raw)) for entry in entries]
-    texts = [spoken_text(messages[place]).strip() for place in people_in(messages)]
+    said = [messages[place] for place in people_in(messages)]
+    texts = [words for message in said if (words := person_words(message).strip())]
+    texts += [typed_command(message) for message in said]
     texts += [spoken_text(message).strip() for message in messages if message.role is Role.USER]
     return next(filter(None, texts), "")
 
@@ -165,6 +174,8 @@ class CompactionAccount(msgspec.Struct, frozen=True):
     @property
     def headline(self) -> str:
         """Returns the receipt in one line."""
+        if (count := self.receipt.get(REWOUND)) is not None:
+            return f"rewound by {pluralise(count, 'message')}"
         receipt = read_receipt(self.receipt)
         if receipt is None:
             return "a compaction whose receipt cannot be read"
@@ -275,6 +286,20 @@ def read_handle(store: Store, tip: SessionRow, handle: str) -> tuple[HistoryPlac
     """
     history = Session(store, tip).history
     return history.describe(handle), history.text(handle)
+
+
+def find_entities(store: Store, tip: SessionRow, name: str) -> list[EntityState]:
+    """Returns what is known now of the files, commands, records and people that a name means, without secrets.
+
+    Raises UnknownHandle where there is none.
+    """
+    found = Session(store, tip).entities(name)
+    if not found:
+        raise UnknownHandle(
+            f"nothing is known of {name!r} in this conversation; try the end of a path, a command, an id, a kind such as "
+            "file, command or person, or '*' for all"
+        )
+    return found
 
 
 def _describe_compaction(

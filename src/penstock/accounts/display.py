@@ -8,7 +8,7 @@ from decimal import Decimal
 from penstock.config import redactor_of_process
 from penstock.measure.prices import Money
 
-__all__ = ["SHORT_ID_CHARS", "format_money", "format_time", "redact", "shorten_count"]
+__all__ = ["SHORT_ID_CHARS", "format_money", "format_sum", "format_time", "redact", "shorten_count"]
 
 SHORT_ID_CHARS = 8  # of an id in a list; the beginning of an id is enough to name a conversation
 
@@ -16,6 +16,11 @@ SHORT_ID_CHARS = 8  # of an id in a list; the beginning of an id is enough to na
 def format_money(usd: float | None) -> str:
     """Returns an amount of money, or "unknown" for None."""
     return "unknown" if usd is None else str(Money(Decimal(repr(usd))))
+
+
+def format_sum(usd: float | None, known: float) -> str:
+    """Returns a sum of money; of one that is None, since a price in it is unknown, the least that it can be."""
+    return f"at least {format_money(known)}" if usd is None and known else format_money(usd)
 
 
 def format_time(at: float) -> str:

@@ -13,6 +13,7 @@ import msgspec
 from penstock.measure.prices import Money, cost_of
 from penstock.measure.usage import Usage
 from penstock.sessions.branches import TAKEN_OVER
+from penstock.sessions.rewinding import REWOUND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -36,6 +37,8 @@ class Spending(msgspec.Struct, frozen=True):
     requests: int
     usage: Usage
     cost: float | None
+    known_cost: float = 0.0
+    """The cost of those whose price is known: the least that all of them cost."""
 
     @property
     def cache_hit_ratio(self) -> float | None:
@@ -52,6 +55,7 @@ class Spending(msgspec.Struct, frozen=True):
             "prompt_tokens": self.usage.prompt_tokens,
             "cache_hit_ratio": None if ratio is None else round(ratio, 4),
             "cost": self.cost,
+            "known_cost": self.known_cost,
         }
 
 
@@ -59,7 +63,7 @@ class CompactionTotals(msgspec.Struct, frozen=True):
     """Sizes, cost and savings of compactions; an undone one counts for as long as it held.
 
     One that a branch took over is not counted and not paid for again; what it saves in the branch is. `cost` and
-    `saved` are None where they are unknown.
+    `saved` are None where one of them is unknown; `known_cost` and `known_saved` are the sums of the others.
     """
 
     count: int = 0
@@ -71,6 +75,8 @@ class CompactionTotals(msgspec.Struct, frozen=True):
     """Tokens that later requests of turns did not have to send."""
     saved: float | None = 0.0
     """The price of those tokens as cached ones, the lowest there is."""
+    known_cost: float = 0.0
+    known_saved: float = 0.0
 
     def __add__(self, other: CompactionTotals) -> CompactionTotals:
         return CompactionTotals(
@@ -83,7 +89,8 @@ def sum_requests(rows: Iterable[UsageRow]) -> Spending:
     listed = list(rows)
     costs = [row.cost for row in listed if row.cost is not None]
     known = bool(costs) and len(costs) == len(listed)
-    return Spending(len(listed), sum((row.usage for row in listed), Usage()), sum(costs) if known else None)
+    usage = sum((row.usage for row in listed), Usage())
+    return Spending(len(listed), usage, sum(costs) if known else None, sum(costs))
 
 
 def group_requests(rows: Iterable[UsageRow], key: Callable[[UsageRow], str]) -> dict[str, Spending]:
@@ -96,7 +103,8 @@ def group_requests(rows: Iterable[UsageRow], key: Callable[[UsageRow], str]) -> 
 
 def sum_compactions(rows: Iterable[CompactionRow], requests: Sequence[UsageRow]) -> CompactionTotals:
     """Returns what these compactions of one conversation cost, and what they saved in its requests."""
-    return sum((_price_compaction(row, requests) for row in rows), CompactionTotals())
+    made = (row for row in rows if REWOUND not in row.receipt)
+    return sum((_price_compaction(row, requests) for row in made), CompactionTotals())
 
 
 def _price_compaction(row: CompactionRow, requests: Sequence[UsageRow]) -> CompactionTotals:
@@ -106,20 +114,24 @@ def _price_compaction(row: CompactionRow, requests: Sequence[UsageRow]) -> Compa
     fewer = max(0, before - after)
     until = float("inf") if row.undone is None else row.undone
     later = [request for request in requests if request.task == _TURN and row.created < request.at < until]
-    saved: float | None = 0.0
-    for request in later:
-        price = cost_of(Usage(cache_read_tokens=fewer), request.model or None)
-        saved = _add(saved, float(price.usd) if isinstance(price, Money) else None)
-    savings = CompactionTotals(saved_tokens=fewer * len(later), saved=saved)
+    prices = [cost_of(Usage(cache_read_tokens=fewer), request.model or None) for request in later]
+    known = [float(price.usd) for price in prices if isinstance(price, Money)]
+    savings = CompactionTotals(
+        saved_tokens=fewer * len(later),
+        saved=sum(known) if len(known) == len(prices) else None,
+        known_saved=sum(known),
+    )
     if TAKEN_OVER in row.receipt:
         return savings
+    paid = float(cost) if isinstance(cost, (int, float)) else (None if calls else 0.0)
     return msgspec.structs.replace(
         savings,
         count=1,
         tokens_before=before,
         tokens_after=after,
         model_calls=calls,
-        cost=float(cost) if isinstance(cost, (int, float)) else (None if calls else 0.0),
+        cost=paid,
+        known_cost=paid or 0.0,
     )
 
 

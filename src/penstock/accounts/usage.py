@@ -39,7 +39,12 @@ class UsageReport(msgspec.Struct, frozen=True):
         return {
             "total": self.total.to_dict(),
             "models": {name: spending.to_dict() for name, spending in self.models.items()},
-            "compactions": {"count": made.count, "model_calls": made.model_calls, "cost": made.cost},
+            "compactions": {
+                "count": made.count,
+                "model_calls": made.model_calls,
+                "cost": made.cost,
+                "known_cost": made.known_cost,
+            },
         }
 
 

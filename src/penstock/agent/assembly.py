@@ -16,16 +16,18 @@ from penstock.agent.tools.search_files import SearchFiles
 from penstock.agent.tools.terminal import Terminal
 from penstock.agent.tools.write_file import WriteFile
 from penstock.config import command_environment, data_folder, read_named_variables
+from penstock.context.events import tell_notice
 from penstock.context.live import Context, tidy
 from penstock.engine.auxiliary import summariser_for
 from penstock.engine.registry import blame_engine, engine_named
-from penstock.errors import EngineFailure, UnknownHandle
+from penstock.errors import EngineFailure, PenstockError, TargetTooSmall, UnknownHandle
 from penstock.loop.agent import Agent, Equipment, TurnLimits
 from penstock.loop.approvals import Approvals, read_rule
 from penstock.loop.asking import adopt_model
 from penstock.loop.events import Noticed
 from penstock.loop.mcp import McpServers
 from penstock.loop.memory import MemoryFiles
+from penstock.loop.remembering import MemoryTaker
 from penstock.loop.system_prompt import FrozenPrompt, PromptParts, Snapshot
 from penstock.loop.tools import Toolbox, ToolContext
 from penstock.loop.workspace import Workspace
@@ -54,8 +56,9 @@ _PROMPT = "prompt"  # the name of the notes that hold frozen prompts
 class AgentPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The surroundings of an agent: a folder, a store, a way to ask a person (None: nobody), a listener for events.
 
-    `before_compaction` is given the facts of the messages that are about to leave the view, so that memory can take what
-    must outlive it: what it writes to the memory files is in the system prompt from then on.
+    `before_compaction` is given the facts of the messages that are about to leave the view, and what people demand in it
+    when the conversation is left, so that memory can take what must outlive it: what it writes to the memory files is in
+    the system prompt from then on. Without it, memory takes what people said to remember (`agent.remember` of the settings).
     """
 
     folder: Path
@@ -88,17 +91,23 @@ def make_agent(
     adopt_model(session, model, listed_window)
     session.recall_tool = EXPAND
     engine = _engine(session, model, place, provider)
+    memory = MemoryFiles(data_folder() / "memory")
+    take = place.before_compaction
+    if take is None and settings.agent.remember:
+        take = MemoryTaker(memory, lambda text: place.tell(Noticed("warn", text)))
+    tidied = None
     if session_id is not None:
         try:
-            tidy(session, engine)
-        except EngineFailure as error:
+            tidied = tidy(session, engine, before_compaction=_take_before(take, place))
+        except (EngineFailure, TargetTooSmall) as error:
             place.tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
     with blame_engine(engine.name):
         engine.on_session_start(session.id, model=model.name)
     context = Context(session, engine, place.tell)
     workspace = Workspace.at(place.folder)
-    memory = MemoryFiles(data_folder() / "memory")
     prompt = FrozenPrompt(PromptParts(workspace=workspace, memory=memory), _read_prompt(session))
+    if tidied is not None:
+        prompt.renew()
     _keep_prompt(session, prompt.current)
 
     def renew() -> None:
@@ -106,8 +115,8 @@ def make_agent(
             _keep_prompt(session, prompt.current)
 
     context.on_boundary = renew
-    if place.before_compaction is not None:
-        context.before_compaction = place.before_compaction
+    if take is not None:
+        context.before_compaction = take
     equipment = Equipment(
         toolbox=Toolbox.of(own_tools()),
         tools=_tools(session, workspace, memory, settings, place),
@@ -121,6 +130,22 @@ def make_agent(
     return agent
 
 
+def _take_before(
+    take: Callable[[Sequence[NewFact]], None] | None, place: AgentPlace
+) -> Callable[[Sequence[NewFact]], None] | None:
+    """Returns the hook for a compaction that must not fail because memory is full."""
+    if take is None:
+        return None
+
+    def try_to_take(facts: Sequence[NewFact]) -> None:
+        try:
+            take(facts)
+        except PenstockError as error:
+            place.tell(Noticed("warn", f"memory did not take what leaves the view: {error}"))
+
+    return try_to_take
+
+
 def _engine(session: Session, model: StreamingModel, place: AgentPlace, provider: str) -> ContextEngine:
     settings, window = session.settings, session.window.tokens
     engine = engine_named(
@@ -128,8 +153,8 @@ def _engine(session: Session, model: StreamingModel, place: AgentPlace, provider
         settings,
         context_length=window,
         model=model.name,
-        summariser=summariser_for(settings, model, window),
-        on_notice=lambda notice: place.tell(Noticed(str(notice.level), notice.text)),
+        summariser=summariser_for(settings, model, window, provider),
+        on_notice=lambda notice: tell_notice(notice, place.tell),
         recall_tools=True,
         store=place.store,
     )
@@ -158,7 +183,7 @@ def _tools(
         memory=memory,
         stored=read_stored,
         interrupt=asyncio.Event(),
-        redact=session.redact,
+        redact=session.workings.redact,
     )
 
 

@@ -11,6 +11,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
+from penstock.cli.options import tell_of_model
 from penstock.cli.output import write_output
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import printable, screen_of, wrap
@@ -18,6 +19,7 @@ from penstock.cli.source import beside_tokens, read_given, target_tokens
 from penstock.conversation.handles import name_message
 from penstock.errors import PenstockError, SettingsError
 from penstock.measure.tokens import tokenizer_for
+from penstock.measure.windows import resolve_window
 from penstock.measure.wording import pluralise
 from penstock.planning.plan import Fate
 from penstock.planning.receipt import NOTHING_TO_DO
@@ -37,6 +39,8 @@ __all__ = ["compress_given", "encode_result", "receipt_json", "report_lines", "r
 def run(args: argparse.Namespace) -> int:
     """Compresses the file. Raises what `read_given` and `summarise_given` raise, and OSError."""
     given = read_given(args)
+    if not args.json:  # standard error has the report then
+        tell_of_model(args.model, args.summary_model)
     with ProgressLine("compressing") as progress:
         result = summarise_given(given, args, progress.now)
         data = encode_result(given, result)
@@ -77,17 +81,18 @@ def _summariser(given: Given, args: argparse.Namespace) -> Summariser | None:
     from penstock.engine.summariser import Summariser  # noqa: PLC0415 - as above
     from penstock.providers.connect import connect  # noqa: PLC0415 - as above
 
-    if args.model is None:
-        if args.base_url or args.provider or args.api_key_env:
-            raise SettingsError("no model is named for the handoff; add --model NAME")
+    name, address = args.summary_model, args.summary_base_url
+    if name is None:
+        if address or args.summary_provider or args.summary_api_key_env:
+            raise SettingsError("no model is named for the handoff; add --summary-model NAME")
         return summariser_for(given.settings, None)
-    provider = args.provider or ("openai" if args.base_url else provider_of(args.model))
+    provider = args.summary_provider or ("openai" if address else provider_of(name))
     auxiliary = given.settings.auxiliary.compression
     model = connect(
         provider,
-        args.model,
-        base_url=args.base_url,
-        api_key_env=args.api_key_env,
+        name,
+        base_url=address,
+        api_key_env=args.summary_api_key_env,
         timeout_seconds=auxiliary.timeout,
     )
     return Summariser(model, window_tokens=auxiliary.context_length, timeout_seconds=auxiliary.timeout)
@@ -138,6 +143,12 @@ def report_lines(given: Given, args: argparse.Namespace, result: Compressed, scr
             faults = pluralise(result.receipt.repaired, "fault")
             text = f"{faults} in the input, such as a call without a result"
         yield from _label(label, text, screen)
+    if given.model and resolve_window(given.model).source == "default":
+        counted = f"counted with {tokenizer_for(given.model).name}"
+        window = resolve_window(given.model, configured=given.settings.model.window_of(given.model))
+        if args.target_tokens is None and args.context_length is None and window.source == "default":
+            counted += f", for a window of {window.tokens:,} tokens: --context-length sets it"
+        yield from _label("model", f"nothing is known of {printable(given.model)!r}: {counted}", screen)
     if result.receipt.summarised and not result.receipt.handoff_tokens:
         yield from _label("note", "no room for a handoff: nothing says what was summarised", screen)
     beside = _beside(given)
@@ -213,7 +224,7 @@ def _target_hint(given: Given, args: argparse.Namespace, result: Compressed) -> 
 
 def _command_with(args: argparse.Namespace, option: str) -> str:
     """Returns the command with one more option; only that option where a long command is better edited."""
-    more = (args.model, getattr(args, "for_model", None), args.focus, args.config, args.settings)
+    more = (args.model, getattr(args, "summary_model", None), args.focus, args.config, args.settings)
     if any(more) or args.dialect != "auto":
         return f"add {option}"
     output = getattr(args, "output", None)

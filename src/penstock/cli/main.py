@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from penstock.cli.options import carry_store
 from penstock.cli.parser import build_parser
 from penstock.errors import PenstockError
 
@@ -42,6 +43,7 @@ HOMES = {
     "bench replay": "bench:run_replay",
     "engines": "setup:run_engines",
     "config": "setup:run_config",
+    "completion": "completion:run",
 }
 
 
@@ -66,8 +68,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     command = " ".join(filter(None, (args.command, getattr(args, "action", None))))
     module, _, name = HOMES[command].partition(":")
+    _show_warnings()
     code: int = getattr(import_module(f"penstock.cli.{module}"), name)(args)
     return code
+
+
+def _show_warnings() -> None:
+    """Has what the library warns of printed on standard error; by itself it prints nothing."""
+    import logging  # noqa: PLC0415 - help and mistakes do without
+
+    if (handler := logging.lastResort) is not None:
+        logging.getLogger("penstock").addHandler(handler)
 
 
 def _report(error: Exception, args: argparse.Namespace | None) -> int:
@@ -83,7 +94,7 @@ def _report(error: Exception, args: argparse.Namespace | None) -> int:
         import traceback  # noqa: PLC0415 - as above
 
         traceback.print_exception(error)
-    print(f"penstock: {failure.text}", file=sys.stderr)
+    print(f"penstock: {carry_store(failure.text, args)}", file=sys.stderr)
     return failure.code
 
 

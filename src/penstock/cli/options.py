@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
+import sys
 from typing import NamedTuple
 
 __all__ = [
     "DIALECT_NAMES",
     "Share",
     "add_context_length",
+    "add_counted_model",
     "add_dialect",
     "add_model_access",
     "add_shared",
     "add_store",
+    "carry_store",
     "key_and_value",
     "percentage",
     "seconds",
     "seed",
     "target",
+    "tell_of_model",
     "token_count",
     "whole_number",
 ]
 
 DIALECT_NAMES = ("chat", "responses", "anthropic", "sharegpt")
 
-_TOKENS = re.compile(r"(\d{1,3}(?:[,_]\d{3})+|\d{1,12})([km]?)", re.IGNORECASE | re.ASCII)
+_TOKENS = re.compile(
+    r"(\d{1,3}(?:[,_]\d{3})+|\d{1,12})(?:([km]?)|\.(\d{1,6})([km]))", re.IGNORECASE | re.ASCII
+)
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 _PERCENT = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?%", re.ASCII)
 _WHOLE_PERCENT = 100
@@ -38,14 +45,40 @@ class Share(NamedTuple):
     of_tokens: float
 
 
+_ON_STORES = re.compile(
+    r"\bpenstock (?:sessions (?:list|show|export|import|delete|expire|undo|pin|unpin)|bench (?:recall|replay)|search|usage|"
+    r"insights|doctor|chat)\b(?! --store)"
+)
+_PASSWORD = re.compile(r"(://[^/@:]*):[^@]*@")
+
+
+def carry_store(text: str, args: argparse.Namespace | None) -> str:
+    """Returns the text with the options by which this command found its store in every command on a store that it names.
+
+    Where the settings of the machine name the store, no option is needed. A password is not shown.
+    """
+    found = [("--store", store)] if (store := getattr(args, "store", None)) else []
+    if config := getattr(args, "config", None):
+        found.append(("--config", config))
+    found += [
+        ("--set", f"{key}={value}") for key, value in getattr(args, "settings", ()) if key == "store.url"
+    ]
+    shown = [(option, _PASSWORD.sub(r"\1:PASSWORD@", value)) for option, value in found]
+    options = "".join(f" {option} {shlex.quote(value)}" for option, value in shown)
+    return _ON_STORES.sub(lambda command: command[0] + options, text) if options else text
+
+
 # Values. Each raises ArgumentTypeError with a text that names the value and gives an example.
 
 
 def token_count(text: str) -> int:
-    """Reads a number of tokens, at least 1: `20000`, `20_000`, `20,000`, `20k`, `1m`."""
+    """Reads a number of tokens, at least 1: `20000`, `20_000`, `20,000`, `20k`, `6.5k`, `1m`."""
     found = _TOKENS.fullmatch(text.strip())
-    number = int(re.sub("[,_]", "", found[1])) * _UNITS[found[2].lower()] if found else 0
-    if number < 1:
+    number = rest = 0
+    if found:
+        whole, unit, decimals = re.sub("[,_]", "", found[1]), found[2] or found[4] or "", found[3] or ""
+        number, rest = divmod(int(whole + decimals) * _UNITS[unit.lower()], 10 ** len(decimals))
+    if number < 1 or rest:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a number of tokens: give a whole number of at least 1, such as 20000 or 20k"
         )
@@ -167,13 +200,30 @@ def add_dialect(parser: argparse._ActionsContainer, about: str = "") -> None:
     )
 
 
-def add_model_access(group: argparse._ActionsContainer, about_model: str, provider: str) -> None:
-    """Adds the options that name a model and say how to reach it."""
-    group.add_argument("--model", metavar="NAME", help=about_model)
-    group.add_argument("--provider", metavar="NAME", help=provider)
-    group.add_argument("--base-url", metavar="URL", help="any server with the provider's API")
+def add_counted_model(parser: argparse._ActionsContainer, text: str) -> None:
+    """Adds `--model`: the model that the conversation is for, by whose tokenizer and window it is counted."""
+    parser.add_argument("--model", metavar="NAME", help=text)
+
+
+def tell_of_model(model: str | None, summary_model: str | None) -> None:
+    """Says on standard error what `--model` has meant since it named the model that writes, where only it was given."""
+    if model and not summary_model and sys.stderr is not None:
+        print(
+            "penstock: --model names the model whose tokenizer and window count; for one that writes the summary use "
+            "--summary-model",
+            file=sys.stderr,
+        )
+
+
+def add_model_access(
+    group: argparse._ActionsContainer, about_model: str, provider: str, prefix: str = ""
+) -> None:
+    """Adds the options that name a model and say how to reach it; `prefix` begins the name of each."""
+    group.add_argument(f"--{prefix}model", metavar="NAME", help=about_model)
+    group.add_argument(f"--{prefix}provider", metavar="NAME", help=provider)
+    group.add_argument(f"--{prefix}base-url", metavar="URL", help="any server with the provider's API")
     group.add_argument(
-        "--api-key-env",
+        f"--{prefix}api-key-env",
         metavar="VARIABLE",
         help="the environment variable that holds the key; default: the provider's own",
     )

@@ -6,6 +6,7 @@ Nothing of the engine is imported here, so that help and mistakes are answered a
 from __future__ import annotations
 
 import argparse
+import shlex
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -13,6 +14,7 @@ from penstock import __version__
 from penstock.cli.options import (
     DIALECT_NAMES,
     add_context_length,
+    add_counted_model,
     add_dialect,
     add_model_access,
     add_shared,
@@ -27,14 +29,14 @@ from penstock.cli.options import (
 from penstock.cli.screen import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = ["build_parser"]
 
 _EXAMPLES = """\
 examples:
   penstock compress session.json --target-tokens 20000 -o smaller.json
-  penstock compress session.json --target-tokens 20% --model claude-haiku-4-5 -o smaller.json
+  penstock compress session.json --target-tokens 20% --summary-model claude-haiku-4-5 -o smaller.json
   cat session.jsonl | penstock compress - --context-length 200k > smaller.jsonl
   penstock explain session.json --target-tokens 20%
   penstock explain session.json --handle m14
@@ -69,9 +71,63 @@ class _Parser(argparse.ArgumentParser):
                     setattr(found, action.dest, word)
         return found, rest
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, rest = self.parse_known_args(args, namespace)
+        if rest:
+            self._parser_of(found).refuse(rest[0])
+        return found
+
+    def refuse(self, word: str) -> NoReturn:
+        """Says that this command does not take the word, and which one it may stand for."""
+        option = word.partition("=")[0]
+        if not word.startswith("-"):
+            hint = (
+                f"; a prompt is given with -p: {self.prog} -p {shlex.quote(word)}" if self.takes("-p") else ""
+            )
+            self.error(f"unexpected argument {word!r}{hint}")
+        if self.takes(option):
+            self.error(f"{option} belongs behind the command: {self.prog} … {option}")
+        self.error(f"there is no option {option}{_suggest(option, self._option_string_actions)}")
+
+    def takes(self, option: str) -> bool:
+        """Returns True where the command has that option."""
+        return option in self._option_string_actions
+
+    def _parser_of(self, found: argparse.Namespace) -> _Parser:
+        """Returns the parser of the command that was typed."""
+        parser = self
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - argparse has no other name for it
+                name = getattr(found, action.dest, None)
+                if name is not None:
+                    parser = action.choices[name]._parser_of(found)  # noqa: SLF001 - its own class
+        return parser
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        choices = action.choices
+        if choices is None or value in choices:
+            return
+        what = f"{str(action.metavar).lower()} " if isinstance(action, argparse._SubParsersAction) else ""  # noqa: SLF001
+        said = f"unknown {what}{value!r}"
+        said += _suggest(str(value), choices) or f" (choose from {', '.join(choices)})"
+        if what:
+            self.error(said)
+        raise argparse.ArgumentError(action, said)
+
     def error(self, message: str) -> NoReturn:
         text = message.removeprefix("argument ")
-        self.exit(2, f"penstock: {printable(text)}; see {self.prog} --help\n")
+        end = " See" if text.endswith("?") else "; see"
+        self.exit(2, f"penstock: {printable(text)}{end} {self.prog} --help\n")
+
+
+def _suggest(given: str, known: Iterable[str]) -> str:
+    """Returns a question with the name that was probably meant; nothing where none is near."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it
+
+    names = list(known)
+    longer = sorted((name for name in names if len(given) > 2 and name.startswith(given)), key=len)
+    near = longer[:1] or get_close_matches(given, names, 1, 0.7)
+    return f": did you mean {near[0]}?" if near else ""
 
 
 @cache
@@ -121,7 +177,7 @@ _PROVIDERS = "openai, responses, anthropic, openrouter, ollama and others"
 
 def _add_compress(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _REPORT
-    _add_input(parser, "--for-model")
+    _add_input(parser)
     parser.add_argument(
         "-o",
         "--output",
@@ -133,13 +189,14 @@ def _add_compress(parser: argparse.ArgumentParser) -> None:
         writer,
         "the model that writes the prose; default: no model is called",
         f"{_PROVIDERS}; default: by the model's name",
+        "summary-",
     )
     _add_goal(parser)
     add_shared(parser)
 
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
-    _add_input(parser, "--model")
+    _add_input(parser)
     parser.add_argument(
         "--all", action="store_true", help="one line per message, even where many have the same fate"
     )
@@ -153,22 +210,20 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_tokens(parser: argparse.ArgumentParser) -> None:
-    _add_input(parser, "--model")
+    _add_input(parser)
     add_context_length(parser)
     add_shared(parser)
 
 
-def _add_input(parser: argparse.ArgumentParser, model_option: str) -> None:
+def _add_input(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         metavar="FILE",
         help="an array of messages, a request body, or one message per line; - for standard input",
     )
     add_dialect(parser)
-    parser.add_argument(
-        model_option,
-        metavar="NAME",
-        help="sets the tokenizer and the window; default: the model named in the input",
+    add_counted_model(
+        parser, "the model whose tokenizer and window count; default: the one named in the input"
     )
 
 
@@ -207,6 +262,9 @@ def _add_chat(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--yes", action="store_true", help="allow every command and every write without asking"
     )
+    parser.add_argument(
+        "--log", metavar="FILE", help="append what happens to the context to a file: pressure, compactions"
+    )
     model = parser.add_argument_group(
         "the model",
         "Without any of these: model.name of the settings, else the provider whose key is set, else the model on this "
@@ -241,7 +299,10 @@ def _add_trajectories(parser: argparse.ArgumentParser) -> None:
     _add_trajectory_limits(parser)
     writer = parser.add_argument_group("a model for the summaries", _SUMMARY_MODEL)
     add_model_access(
-        writer, "the model that writes summaries", "openai, anthropic, openrouter, ollama and others"
+        writer,
+        "the model that writes summaries",
+        "openai, anthropic, openrouter, ollama and others",
+        "summary-",
     )
     writer.add_argument(
         "--concurrency", metavar="N", type=whole_number, help="rows sent to it at the same time (default 16)"
@@ -276,6 +337,10 @@ def _add_trajectories(parser: argparse.ArgumentParser) -> None:
         "--report", metavar="FILE", help="write a page about the run: distributions, worst rows, samples"
     )
     parser.add_argument("--resume", action="store_true", help="continue an earlier run")
+    parser.add_argument("--overwrite", action="store_true", help="replace an output that exists")
+    parser.add_argument(
+        "--strict", action="store_true", default=None, help="exit code 3 if a row is still over the target"
+    )
     parser.add_argument("--json", action="store_true", help="report as JSON")
     parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")
 
@@ -297,13 +362,23 @@ def _add_trajectory_limits(parser: argparse.ArgumentParser) -> None:
         help="further passes keep fewer turns at the end of rows that are still too large (default 1)",
     )
     parser.add_argument(
+        "--shorten-protected",
+        action="store_true",
+        default=None,
+        help="leave out the middle of turns that must stay and are too large by themselves",
+    )
+    parser.add_argument(
         "--system-note",
         action="store_true",
         default=None,
         help="note in the system turn that turns may be summarised",
     )
+    parser.add_argument("--note-text", metavar="TEXT", help="the words of that note, in place of ours")
+    add_counted_model(parser, "the model whose tokenizer counts; default: o200k counts")
     parser.add_argument(
-        "--tokenizer", metavar="NAME", help="o200k (default), cl100k, or the path of a tokenizer.json"
+        "--tokenizer",
+        metavar="NAME",
+        help="instead of --model: o200k, cl100k, or the path of a tokenizer.json",
     )
     parser.add_argument(
         "--column", metavar="NAME", help="the column with the turns (default: conversations, messages)"
@@ -340,7 +415,14 @@ def _add_list(parser: argparse.ArgumentParser) -> None:
 def _add_show(parser: argparse.ArgumentParser) -> None:
     _add_id(parser)
     parser.add_argument(
-        "--facts", action="store_true", help="also show what was noted about messages that left the view"
+        "--facts",
+        action="store_true",
+        help="show what was noted about messages that left the view, instead of the messages",
+    )
+    parser.add_argument(
+        "--entity",
+        metavar="NAME",
+        help="show what is known now of a file (its path, or the end of it), a command, an order, a person or anything with an id; a kind such as file lists all of it, '*' everything",
     )
     parser.add_argument(
         "--handle",
@@ -367,9 +449,9 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         metavar="NAME",
-        choices=("json", "jsonl"),
+        choices=("json", "jsonl", "md"),
         default="json",
-        help="json, an array (default), or jsonl",
+        help="json, an array (default); jsonl; or md, to be read: without secrets, and the whole log",
     )
     _add_stored(parser)
 
@@ -423,7 +505,7 @@ def _add_stored(parser: argparse.ArgumentParser) -> None:
 
 _SESSION_ACTIONS = {
     "list": ("list conversations, the most recently used first", _add_list),
-    "show": ("show a conversation, its sessions and its compactions", _add_show),
+    "show": ("show a conversation to be read, with its sessions and compactions", _add_show),
     "export": ("write a conversation to a file", _add_export),
     "import": ("import conversations from files of Claude Code, Codex, or any dialect", _add_import),
     "delete": ("delete a conversation for good", _add_delete),
@@ -487,6 +569,14 @@ appended, output tokens, seconds since the previous request, and 1 if a user mes
 
 Every policy compacts in the same way; only the moment differs. The price is compared, not the quality of the work.
 """
+
+
+def _add_engines(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "step", nargs="?", choices=("list", "enable"), default="list", help="list (default), or enable NAME"
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the engine to use from now on")
+    add_shared(parser)
 
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
@@ -562,6 +652,20 @@ _BENCHES = {
 }
 
 
+# completion
+
+_COMPLETION = """\
+bash:  penstock completion bash > ~/.local/share/bash-completion/completions/penstock
+zsh:   penstock completion zsh > ~/.zfunc/_penstock    (with ~/.zfunc in $fpath)
+"""
+
+
+def _add_completion(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _COMPLETION
+    parser.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "tcsh"), help="bash, zsh or tcsh")
+    parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")
+
+
 _COMMANDS = {
     "compress": ("make a conversation smaller", _add_compress),
     "explain": ("show what would happen to each message, and why", _add_explain),
@@ -574,6 +678,7 @@ _COMMANDS = {
     "insights": ("show recent usage by model and by day, and what compaction saved", _add_insights),
     "doctor": ("check a store and repair it", _add_doctor),
     "bench": ("run benchmarks on your own sessions", _add_bench),
-    "engines": ("list the engines and show which one is active", add_shared),
+    "engines": ("list the engines, show which one is active, or choose another", _add_engines),
     "config": ("show the settings and where each comes from", add_shared),
+    "completion": ("print a script that completes commands and options in your shell", _add_completion),
 }

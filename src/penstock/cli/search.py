@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.accounts.conversations import find_conversation, search_conversations
 from penstock.accounts.display import SHORT_ID_CHARS, format_time
+from penstock.cli.options import carry_store
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import printable, screen_of
 from penstock.cli.source import settings_of
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.recall.embedding import Embedder
     from penstock.stores.store import Store
 
-__all__ = ["run", "search_lines", "search_store"]
+__all__ = ["reading_hint", "run", "search_lines", "search_store"]
 
 _WORD = re.compile(r"\w+")
 
@@ -44,6 +45,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for line in search_lines(found, query, screen):
         screen.say(line)
+    if found.hits:
+        screen.say("")
+        screen.say(screen.paint(carry_store(reading_hint(found), args), "dim"))
     return 0
 
 
@@ -74,12 +78,12 @@ def search_lines(found: SearchReport, query: str, screen: Screen) -> Iterator[st
         yield f"{screen.paint(head, 'bold')}  {screen.paint(title, 'dim')}".rstrip()
         for line in one.excerpt.split("\n"):
             yield "  " + _highlight(printable(line), asked, screen)
+
+
+def reading_hint(found: SearchReport) -> str:
+    """Returns the command that shows the best message in full."""
     first = found.hits[0]
-    yield ""
-    yield screen.paint(
-        f"to read one in full: penstock sessions show {first.session[:SHORT_ID_CHARS]} --handle {first.handles[0]}",
-        "dim",
-    )
+    return f"to read one in full: penstock sessions show {first.session[:SHORT_ID_CHARS]} --handle {first.handles[0]}"
 
 
 def _highlight(line: str, asked: frozenset[str], screen: Screen) -> str:

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.accounts.conversations import find_conversation
+from penstock.accounts.conversations import find_conversation, title_conversation
 from penstock.accounts.display import SHORT_ID_CHARS
+from penstock.accounts.talk import read_talk, write_markdown
 from penstock.cli.failure import BAD_INPUT, describe_failure
+from penstock.cli.options import carry_store
 from penstock.cli.output import write_output
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, printable, screen_of
 from penstock.cli.source import read_bytes, settings_of
 from penstock.cli.stored import open_store_of
-from penstock.errors import InputError, StoreError
+from penstock.errors import InputError, SettingsError, StoreError
 from penstock.measure.wording import pluralise
 from penstock.sessions.exporting import export_conversation, write_document
 from penstock.sessions.importing import (
@@ -200,8 +202,13 @@ def run_export(args: argparse.Namespace) -> int:
     """Writes a conversation. Raises UnknownSession, and OSError where it cannot be written."""
     with ProgressLine("exporting"), open_store_of(args, must_exist=True) as store:
         session = find_conversation(store, args.id)
+        if args.format == "md" and (args.view or args.dialect):
+            raise SettingsError("md is the whole conversation to be read; leave out --view and --dialect")
         found = export_conversation(store, session.id, view=args.view, dialect=args.dialect)
-    data = write_document(found.messages, args.format)
+        if args.format == "md":
+            data = write_markdown(title_conversation(store, session.id), read_talk(store, session.id))
+        else:
+            data = write_document(found.messages, args.format)
     to_file = write_output(args.output, data)
     screen = screen_of(sys.stdout if to_file else sys.stderr)
     if args.json:
@@ -214,9 +221,8 @@ def run_export(args: argparse.Namespace) -> int:
         messages = pluralise(len(found.messages), "message")
         screen.say(f"exported {messages} to {printable(args.output)}, {len(data):,} bytes")
     if found.missing:
-        screen.say(
-            f"  {pluralise(found.missing, 'message')} missing from the store: penstock doctor says which"
-        )
+        hint = carry_store("penstock doctor says which", args)
+        screen.say(f"  {pluralise(found.missing, 'message')} missing from the store: {hint}")
     for what, count in found.lost.items():
         screen.say(f"  cannot be expressed in {found.dialect}: {printable(what)}, {pluralise(count, 'time')}")
     return 0

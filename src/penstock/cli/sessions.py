@@ -11,12 +11,16 @@ import msgspec
 from penstock.accounts.conversations import (
     describe_conversation,
     find_conversation,
+    find_entities,
     list_conversations,
     read_handle,
 )
 from penstock.accounts.display import SHORT_ID_CHARS, format_money, format_time, redact, shorten_count
+from penstock.accounts.talk import read_talk
+from penstock.cli.options import carry_store
 from penstock.cli.screen import Screen, align, clip, drop_columns, printable, screen_of, wrap
 from penstock.cli.stored import open_store_of
+from penstock.cli.talk import page, talk_lines
 from penstock.conversation.handles import name_message
 from penstock.measure.wording import pluralise
 from penstock.sessions.facts import KeptKind
@@ -29,8 +33,9 @@ if TYPE_CHECKING:
     from penstock.accounts.conversations import ConversationAccount, ListedConversation
     from penstock.recall.history import HistoryPlace
     from penstock.stores.values import FactRow, SessionRow
+    from penstock.writing.entities import EntityState
 
-__all__ = ["list_lines", "run_list", "run_show", "show_lines"]
+__all__ = ["entity_lines", "handle_lines", "list_lines", "run_list", "run_show", "show_lines"]
 
 _PLAIN_COLUMNS = 80  # where the output is no terminal
 _LEAST_TITLE_COLUMNS = 10
@@ -49,7 +54,8 @@ def run_list(args: argparse.Namespace) -> int:
         screen.say(json.dumps([one.to_dict() for one in found], indent=2))
         return 0
     if not found:
-        screen.say(f"no conversations in {printable(url)}; add some with penstock sessions import FILE")
+        hint = carry_store("add some with penstock sessions import FILE", args)
+        screen.say(f"no conversations in {printable(url)}; {hint}")
         return 0
     for line in list_lines(found, screen):
         screen.say(line)
@@ -85,18 +91,23 @@ def _cells(one: ListedConversation) -> list[str]:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Shows a conversation, or with `--handle` one message of it. Raises UnknownSession, UnknownHandle."""
+    """Shows a conversation, or with `--handle` one message, with `--entity` what is known of something in it.
+
+    Raises UnknownSession, UnknownHandle.
+    """
     with open_store_of(args, must_exist=True) as store:
         tip = find_conversation(store, args.id)
         if args.handle:
             return _show_handle(*read_handle(store, tip, args.handle.lower()), as_json=args.json)
+        if args.entity is not None:
+            return _show_entities(find_entities(store, tip, args.entity), as_json=args.json)
         found = describe_conversation(store, tip, facts=args.facts)
+        entries = [] if args.json or args.facts else read_talk(store, tip.id)
     screen = screen_of(sys.stdout)
     if args.json:
         screen.say(json.dumps(found.to_dict(), indent=2))
         return 0
-    for line in show_lines(found, screen):
-        screen.say(line)
+    page([*show_lines(found, screen), *talk_lines(entries, screen)], screen)
     return 0
 
 
@@ -105,15 +116,57 @@ def _show_handle(place: HistoryPlace, text: str, *, as_json: bool) -> int:
     if as_json:
         screen.say(json.dumps({**msgspec.to_builtins(place), "text": text}, indent=2))
         return 0
+    for line in handle_lines(place, text, screen):
+        screen.say(line)
+    return 0
+
+
+def handle_lines(place: HistoryPlace, text: str, screen: Screen) -> Iterator[str]:
+    """Yields what a handle names, in full, under a line that says what it is."""
     about = [place.handle, place.role or place.kind, pluralise(place.tokens, "token")]
     if place.at is not None:
         about.append(format_time(place.at))
     if place.in_view:
         about.append("in the view")
-    screen.say(screen.paint(" · ".join(map(printable, about)), "bold"))
+    yield screen.paint(" · ".join(map(printable, about)), "bold")
     for line in text.split("\n"):
-        screen.say("\t".join(map(printable, line.removesuffix("\r").split("\t"))))
+        yield "\t".join(map(printable, line.removesuffix("\r").split("\t")))
+
+
+def _show_entities(found: Sequence[EntityState], *, as_json: bool) -> int:
+    screen = screen_of(sys.stdout)
+    if as_json:
+        screen.say(json.dumps(msgspec.to_builtins(found), indent=2))
+        return 0
+    for line in entity_lines(found, screen):
+        screen.say(line)
     return 0
+
+
+def entity_lines(found: Sequence[EntityState], screen: Screen) -> Iterator[str]:
+    """Yields all that is known of one entity; of several, one line each."""
+    if len(found) > 1:
+        rows = [[one.handle, one.kind, _entity_text(one)] for one in found]
+        yield from (screen.clip("  ".join(cells), 0) for cells in align(rows, right={0}))
+        return
+    for one in found:
+        yield screen.paint(printable(f"{one.kind} {one.name}"), "bold")
+        moment = f", {format_time(one.at)}" if one.at is not None else ""
+        yield from wrap(printable(f"  now      {one.state} ({one.handle}{moment})"), screen.columns, 11)
+        if one.tried is not None:
+            yield from wrap(
+                printable(f"  tried    {one.tried.what} ({one.tried.handle})"), screen.columns, 11
+            )
+        yield f"  seen     {pluralise(one.times, 'time')}"
+        width = max((len(change.handle) for change in one.changes), default=0)
+        for place, change in enumerate(one.changes if len(one.changes) > 1 else ()):
+            start = "  history  " if place == 0 else " " * 11
+            yield screen.clip(printable(f"{start}{change.handle:>{width}}  {change.what}"), 0)
+
+
+def _entity_text(one: EntityState) -> str:
+    tried = f"; {one.tried.what} ({one.tried.handle})" if one.tried is not None else ""
+    return printable(f"{one.name}: {one.state}{tried}")
 
 
 def show_lines(found: ConversationAccount, screen: Screen) -> Iterator[str]:

@@ -10,11 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.cli.options import carry_store
+from penstock.cli.output import write_file
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import Screen, align, printable, screen_of, wrap
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
-from penstock.config import Sourced, config_path, plugins_folder, read_given_values, redactor_of_process
+from penstock.config import (
+    Sourced,
+    config_path,
+    plugins_folder,
+    read_given_values,
+    redactor_of_process,
+    require_config_path,
+    set_in_file,
+)
 from penstock.engine.registry import explain_trouble, offers
 from penstock.errors import EngineFailure, SettingsError
 from penstock.measure.wording import pluralise
@@ -118,8 +128,10 @@ class ListedEngine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_engines(args: argparse.Namespace) -> int:
-    """Shows the engines. Raises SettingsError where the active one is missing or cannot be loaded."""
+    """Shows the engines, or chooses one. Raises SettingsError where the active one is missing or cannot be loaded."""
     settings = settings_of(args)
+    if args.step == "enable":
+        return _enable(args, settings)
     shown = list_engines(settings)
     folder = plugins_folder(settings.plugins.folder)
     screen = screen_of(sys.stdout)
@@ -133,6 +145,34 @@ def run_engines(args: argparse.Namespace) -> int:
         trouble = explain_trouble(folder)
         screen.say(printable(f"plugin folder: {folder}{f' ({trouble})' if trouble else ''}"))
     _require_active(shown, settings.context.engine)
+    return 0
+
+
+def _enable(args: argparse.Namespace, settings: Settings) -> int:
+    """Writes the engine into the settings file, once it has been loaded. Raises SettingsError where it cannot be."""
+    if args.name is None:
+        raise SettingsError(
+            "no engine was named; penstock engines lists them, penstock engines enable NAME chooses one"
+        )
+    chosen = next((one for one in list_engines(settings) if one.name == args.name), None)
+    if chosen is None:
+        raise SettingsError(f"there is no engine {args.name!r}; penstock engines lists those that there are")
+    if chosen.problem:
+        raise SettingsError(f"the engine {args.name!r} cannot be used: {chosen.problem}")
+    path = Path(args.config) if args.config else None
+    file = require_config_path(path)
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    write_file(str(file), set_in_file(text, "context.engine", args.name, str(file)).encode())
+    given = read_given_values(path, flags=dict(args.settings))["context.engine"]
+    overruled = given.source if given.value != args.name else ""
+    screen = screen_of(sys.stdout)
+    if args.json:
+        told = {"engine": args.name, "file": str(file), "overruled_by": overruled or None}
+        screen.say(json.dumps(told, indent=2))
+        return 0
+    screen.say(printable(f"context.engine is {args.name} from now on, in {file}"))
+    if overruled:
+        screen.say(f"{overruled} says {printable(str(given.value))}, and that counts while it is set")
     return 0
 
 
@@ -219,7 +259,7 @@ def run_doctor(args: argparse.Namespace) -> int:
         screen.say(f"{printable(url)} is sound")
         return 0
     mendable = sum(fault.mendable for fault in faults)
-    hint = f"; penstock doctor --repair repairs {mendable:,} of them" if mendable else ""
+    hint = carry_store(f"; penstock doctor --repair repairs {mendable:,} of them", args) if mendable else ""
     screen.say(f"{pluralise(len(faults), 'fault')} in {printable(url)}{hint}")
     return _FAULTS_REMAIN
 

@@ -70,9 +70,7 @@ def _model(args: argparse.Namespace, named: str | None) -> str | None:
 
     One that writes the handoff counts only where no other is known.
     """
-    if args.command == "compress":
-        return args.for_model or named or args.model
-    return args.model or named
+    return args.model or named or getattr(args, "summary_model", None)
 
 
 class RequestOverhead(NamedTuple):

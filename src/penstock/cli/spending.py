@@ -8,10 +8,10 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.accounts.conversations import find_conversation
-from penstock.accounts.display import format_money
+from penstock.accounts.display import format_sum
 from penstock.accounts.usage import report_insights, report_usage
 from penstock.cli.progress import ProgressLine
-from penstock.cli.screen import Screen, align, drop_columns, printable, screen_of, wrap
+from penstock.cli.screen import Screen, align, clip, drop_columns, printable, screen_of, width_of, wrap
 from penstock.cli.stored import open_store_of
 from penstock.measure.wording import pluralise
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["insight_lines", "run_insights", "run_usage", "savings_lines", "spending_table"]
 
 _HEADINGS = ["requests", "prompt", "cached", "output", "cost"]
+_PLAIN_COLUMNS = 80  # where the output is no terminal
+_LEAST_NAME_COLUMNS = 12
 _DROPPED_FIRST = (3, 4, 1)  # cached, output, requests: columns that go where the screen is too narrow for all
 
 
@@ -44,9 +46,10 @@ def run_usage(args: argparse.Namespace) -> int:
     made = found.compactions
     if made.model_calls:
         calls = pluralise(made.model_calls, "model call")
-        screen.say(
-            f"not included: {pluralise(made.count, 'compaction')} with {calls}, {format_money(made.cost)}"
-        )
+        cost = format_sum(made.cost, made.known_cost)
+        text = f"not included: {pluralise(made.count, 'compaction')} with {calls}, {cost}"
+        for line in wrap(text, screen.columns or _PLAIN_COLUMNS, indent=2):
+            screen.say(line)
     return 0
 
 
@@ -77,20 +80,32 @@ def insight_lines(found: Insights, screen: Screen) -> Iterator[str]:
     yield ""
     yield from savings_lines(found.compactions, screen)
     if found.quality.answers:
-        yield from wrap(f"  since  {found.quality}", screen.columns, indent=9)
+        yield from wrap(f"  since  {found.quality}", screen.columns or _PLAIN_COLUMNS, indent=9)
 
 
 def spending_table(
     heading: str, groups: Mapping[str, Spending], screen: Screen, total: Spending | None = None
 ) -> Iterator[str]:
-    """Yields a line for each group, and one for all of them; columns that do not fit the screen are left out."""
+    """Yields a line for each group, and one for all of them.
+
+    It fits the screen: long names are cut, and columns are left out where that is not enough.
+    """
+    columns = screen.columns or _PLAIN_COLUMNS
     rows = [
         [heading, *_HEADINGS],
         *([printable(name) or "unknown", *_cells(one)] for name, one in groups.items()),
     ]
     if total is not None and len(groups) > 1:
         rows.append(["total", *_cells(total)])
-    shown = drop_columns(rows, screen.columns, _DROPPED_FIRST)
+    longest = max(width_of(row[0]) for row in rows)
+    shown = drop_columns(
+        [["-" * min(longest, _LEAST_NAME_COLUMNS), *row[1:]] for row in rows], columns, _DROPPED_FIRST
+    )
+    taken = sum(max(map(width_of, column)) + 2 for column in list(zip(*shown, strict=True))[1:])
+    shown = [
+        [clip(row[0], max(columns - taken, _LEAST_NAME_COLUMNS), screen.unicode), *cells[1:]]
+        for row, cells in zip(rows, shown, strict=True)
+    ]
     for number, row in enumerate(align(shown, right=set(range(1, len(_HEADINGS) + 1)))):
         line = "  ".join(row)
         yield screen.paint(line, "dim") if number == 0 else line
@@ -103,20 +118,21 @@ def savings_lines(made: CompactionTotals, screen: Screen) -> Iterator[str]:
         return
     yield f"{pluralise(made.count, 'compaction')}, {made.tokens_before:,} {screen.arrow} {made.tokens_after:,} tokens"
     calls = (
-        f"{pluralise(made.model_calls, 'model call')}, {format_money(made.cost)}"
+        f"{pluralise(made.model_calls, 'model call')}, {format_sum(made.cost, made.known_cost)}"
         if made.model_calls
         else "nothing, no model was called"
     )
     yield f"  cost   {calls}"
-    yield f"  saved  {made.saved_tokens:,} tokens not sent again, {_savings(made)}"
+    saved = f"  saved  {made.saved_tokens:,} tokens not sent again, {_savings(made)}"
+    yield from wrap(saved, screen.columns or _PLAIN_COLUMNS, indent=9)
 
 
 def _savings(made: CompactionTotals) -> str:
     if not made.saved_tokens:
         return "no request since"
-    if made.saved is None:
+    if made.saved is None and not made.known_saved:
         return "of unknown price"
-    return f"{format_money(made.saved)} at the price of cached tokens"
+    return f"{format_sum(made.saved, made.known_saved)} at the price of cached tokens"
 
 
 def _cells(spending: Spending) -> list[str]:
@@ -126,5 +142,5 @@ def _cells(spending: Spending) -> list[str]:
         f"{usage.prompt_tokens:,}",
         "-" if ratio is None else f"{ratio:.0%}",
         f"{usage.output_tokens:,}",
-        format_money(spending.cost) if spending.requests else "-",
+        format_sum(spending.cost, spending.known_cost) if spending.requests else "-",
     ]

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.cli.failure import BAD_INPUT, TOO_SMALL
 from penstock.cli.progress import ProgressLine
 from penstock.cli.screen import printable, screen_of
-from penstock.cli.trajectory_options import run_of
+from penstock.cli.trajectory_options import is_strict, run_of
 from penstock.measure.wording import pluralise
 from penstock.trajectories.journal import SummariesSeen, parts_folder
 from penstock.trajectories.metrics import TrajectoryOutcome
@@ -21,9 +22,10 @@ from penstock.trajectories.run import run as run_all
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from penstock.cli.screen import Screen
+    from penstock.trajectories.metrics import BadRow
     from penstock.trajectories.run import Run, RunProgress, RunResult
 
 __all__ = ["RunLine", "progress_line", "run"]
@@ -50,10 +52,13 @@ def run(args: argparse.Namespace) -> int:
     screen = screen_of(sys.stdout)
     if args.json:
         screen.say(json.dumps(_as_json(wanted, finished), indent=2))
-        return 0
-    for line in _lines(wanted, finished, screen):
-        screen.say(line)
-    return 0
+    else:
+        for line in _lines(wanted, finished, screen):
+            screen.say(line)
+    totals = finished.totals
+    if totals.rows and totals.count(TrajectoryOutcome.BAD, TrajectoryOutcome.FAILED) == totals.rows:
+        return BAD_INPUT
+    return TOO_SMALL if is_strict(args) and totals.still_over_limit else 0
 
 
 def _summaries_of(wanted: Run) -> SummariesSeen | None:
@@ -85,10 +90,21 @@ def _lines(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[str]:
     yield screen.paint(f"{pluralise(totals.rows, 'row')}{files}, {finished.seconds:.1f} s", "bold")
     for label, text in _figures(wanted, finished, screen):
         yield f"  {screen.paint(label, 'dim')}{' ' * (_LABEL_COLUMNS - len(label))}{text}"
-    for bad in finished.bad[:_SHOWN_BAD]:
-        where = f"{bad.file}, row {bad.row:,}" if len(finished.files) > 1 else f"row {bad.row:,}"
-        yield f"    {printable(where)}: {screen.clip(printable(bad.reason), len(where) + 6)}"
-    if (more := totals.count(TrajectoryOutcome.BAD, TrajectoryOutcome.FAILED) - _SHOWN_BAD) > 0:
+    yield from _rows(finished.over, totals.still_over_limit, "still over", finished, screen)
+    unread = totals.count(TrajectoryOutcome.BAD, TrajectoryOutcome.FAILED)
+    yield from _rows(finished.bad, unread, "not read", finished, screen)
+
+
+def _rows(
+    rows: Sequence[BadRow], number: int, heading: str, finished: RunResult, screen: Screen
+) -> Iterator[str]:
+    """Yields the first of these rows, each with what is to be said of it."""
+    if rows:
+        yield f"  {screen.paint(heading, 'dim')}"
+    for one in rows[:_SHOWN_BAD]:
+        where = f"{one.file}, row {one.row:,}" if len(finished.files) > 1 else f"row {one.row:,}"
+        yield f"    {printable(where)}: {screen.clip(printable(one.reason), len(where) + 6)}"
+    if (more := number - _SHOWN_BAD) > 0:
         yield f"    and {more:,} more: --metrics FILE has them all"
 
 
@@ -119,20 +135,22 @@ def _figures(wanted: Run, finished: RunResult, screen: Screen) -> Iterator[tuple
 
 def _outcomes(finished: RunResult, screen: Screen) -> Iterator[tuple[str, str]]:
     totals = finished.totals
-    yield "compressed", f"{totals.count(TrajectoryOutcome.COMPRESSED, TrajectoryOutcome.DEGRADED):,}"
-    if degraded := totals.count(TrajectoryOutcome.DEGRADED):
-        yield "degraded", f"{degraded:,} of them without the model's words"
-        elsewhere = {bad.reason for bad in finished.bad}  # told with the number of the row
-        reasons = [one for one in totals.reasons.items() if one[0] not in elsewhere]
-        for reason, number in sorted(reasons, key=lambda one: -one[1])[:_SHOWN_REASONS]:
-            yield "", f"{number:,}: {screen.clip(printable(reason), _LABEL_COLUMNS + 10)}"
     yield "under target", f"{totals.count(TrajectoryOutcome.UNDER_TARGET):,}, unchanged"
+    yield "compressed", f"{totals.compressed:,}"
     if totals.still_over_limit:
         kept = totals.count(TrajectoryOutcome.NOT_COMPRESSIBLE)
         yield (
             "still over",
             f"{totals.still_over_limit:,}: the turns that must stay are too large ({kept:,} unchanged)",
         )
+    else:
+        yield "still over", "0"
+    if degraded := totals.count(TrajectoryOutcome.DEGRADED):
+        yield "degraded", f"{degraded:,} rows without the model's words"
+        elsewhere = {bad.reason for bad in finished.bad}  # told with the number of the row
+        reasons = [one for one in totals.reasons.items() if one[0] not in elsewhere]
+        for reason, number in sorted(reasons, key=lambda one: -one[1])[:_SHOWN_REASONS]:
+            yield "", f"{number:,}: {screen.clip(printable(reason), _LABEL_COLUMNS + 10)}"
     if bad := totals.count(TrajectoryOutcome.BAD):
         yield "bad rows", f"{bad:,}, copied unchanged"
     if failed := totals.count(TrajectoryOutcome.FAILED):

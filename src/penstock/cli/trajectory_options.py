@@ -9,17 +9,33 @@ from typing import Any
 
 import msgspec
 
+from penstock.cli.options import tell_of_model
 from penstock.cli.parser import build_parser
 from penstock.errors import SettingsError
+from penstock.measure.tokens import tokenizer_for
 from penstock.trajectories.options import ModelOptions, TrajectoryOptions
 from penstock.trajectories.run import Run
 from penstock.trajectories.shards import ShardJob
 
-__all__ = ["run_of"]
+__all__ = ["is_strict", "run_of"]
 
-_NOT_IN_A_FILE = frozenset({"file", "output", "config", "json", "debug", "command", "resume", "help"})
-_ALGORITHM = ("target_tokens", "summary_tokens", "keep_last", "passes", "system_note", "tokenizer")
-_MODEL = {"provider": "provider", "base_url": "base_url", "api_key_env": "api_key_env"}
+_NOT_IN_A_FILE = frozenset(
+    {"file", "output", "config", "json", "debug", "command", "resume", "overwrite", "help"}
+)
+_ALGORITHM = (
+    "target_tokens",
+    "summary_tokens",
+    "keep_last",
+    "passes",
+    "system_note",
+    "tokenizer",
+    "shorten_protected",
+)
+_MODEL = {
+    "summary_provider": "provider",
+    "summary_base_url": "base_url",
+    "summary_api_key_env": "api_key_env",
+}
 
 
 def run_of(args: argparse.Namespace) -> Run:
@@ -29,6 +45,12 @@ def run_of(args: argparse.Namespace) -> Run:
         given = {**_from_file(Path(args.config)), **given}
     if "ray_address" in given and given.get("engine") != "ray":
         raise SettingsError("--ray-address is for the engine ray; add --engine ray")
+    if "note_text" in given:
+        given["system_note"] = given["note_text"]
+    if not args.json:
+        tell_of_model(given.get("model"), given.get("summary_model"))
+    if "model" in given:
+        given.setdefault("tokenizer", tokenizer_for(given["model"]).name)
     dry_run = bool(given.get("dry_run"))
     if args.output is None and not dry_run:
         raise SettingsError("no output; give a file or folder after the input, or --dry-run")
@@ -50,21 +72,29 @@ def run_of(args: argparse.Namespace) -> Run:
         report=Path(given["report"]) if given.get("report") else None,
         engine=given.get("engine", "local"),
         ray_address=given.get("ray_address"),
+        overwrite=args.overwrite,
     )
 
 
+def is_strict(args: argparse.Namespace) -> bool:
+    """Returns True where a row that stays over the target is to be a failure, by what was typed or by the file."""
+    if args.strict is not None or args.config is None:
+        return bool(args.strict)
+    return bool(_from_file(Path(args.config)).get("strict"))
+
+
 def _model(given: dict[str, Any]) -> ModelOptions | None:
-    if "model" not in given:
+    if "summary_model" not in given:
         if lone := [name for name in (*_MODEL, "concurrency", "timeout") if name in given]:
             option = lone[0].replace("_", "-")
-            raise SettingsError(f"--{option} needs a model; add --model NAME")
+            raise SettingsError(f"--{option} needs a model; add --summary-model NAME")
         return None
     options: dict[str, Any] = {field: given[name] for name, field in _MODEL.items() if name in given}
     if "timeout" in given:
         options["timeout_seconds"] = given["timeout"]
     if "concurrency" in given:
         options["concurrency"] = given["concurrency"]
-    return ModelOptions(name=given["model"], **options)
+    return ModelOptions(name=given["summary_model"], **options)
 
 
 def _from_file(path: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from penstock.recall.originals import write_original
 from penstock.sessions.completing import find_lacking, find_missed
 from penstock.sessions.drafts import CompactionDraft
 from penstock.sessions.pins import bring_back_pinned
+from penstock.sessions.rewinding import standing_pins
 from penstock.sessions.stored_view import read_view
 
 if TYPE_CHECKING:
@@ -64,14 +65,15 @@ async def make_compaction(
     Raises what the engine raises: TargetTooSmall for a target that cannot be met, EngineFailure where it fails.
     """
     pins = frozenset(session.store.pins(session.id))
-    wish = msgspec.structs.replace(wish, pins=wish.pins.union(position + 1 for position in pins))
-    base = await in_thread(session.standing, with_pins=True)
+    stays = standing_pins(session.store, session.id)
+    wish = msgspec.structs.replace(wish, pins=wish.pins.union(position + 1 for position in stays))
+    base = await in_thread(session.workings.standing, with_pins=True)
     result = await adapter.compact_view(base.view.wires, base.view.numbers, wish)
     if result is not None:
 
         def draft() -> PreparedCompaction:
-            made = session.draft(base, result)
-            tokens = 0 if made is None else session.weigh(made.wires)
+            made = session.workings.draft(base, result)
+            tokens = 0 if made is None else session.workings.weigh(made.wires)
             return PreparedCompaction(result.receipt, made, tokens, base.tip.length, pins)
 
         return await in_thread(draft)
@@ -97,7 +99,7 @@ def complete_compaction(
     if made.draft is None:
         return made
     missed = find_missed(later, made.lacking, session.row.dialect)
-    done = session.complete_draft(made.draft, missed, made.receipt.target_tokens) if missed else None
+    done = session.workings.complete_draft(made.draft, missed, made.receipt.target_tokens) if missed else None
     if done is None:
         return made
     old, grown = made.receipt, done.view_tokens - made.view_tokens
@@ -134,7 +136,7 @@ def _draft_list(  # noqa: PLR0913, PLR0917  # one caller, beside it
     view = read_view(session.store, session.row, compaction, tip.length)
     sent = view.mend()
     before, after = [one.wire for one in given], [one.wire for one in sent]
-    tokens_before, tokens_after = session.weigh(before), session.weigh(after)
+    tokens_before, tokens_after = session.workings.weigh(before), session.workings.weigh(after)
     smaller = after != before and tokens_after < tokens_before
     kept_verbatim = sum(not isinstance(piece, Handoff) for piece in compaction.pieces)
     receipt = Receipt(

@@ -16,6 +16,7 @@ from penstock.conversation.dialects.chat import CHAT
 from penstock.conversation.message import ToolCall
 from penstock.conversation.rules import check, legal_cuts
 from penstock.conversation.wire import encode_wire
+from penstock.engine.contract import ContextEngine
 from penstock.engine.registry import blame_engine
 from penstock.errors import EngineFailure, InputError
 from penstock.transfer.convert import convert
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     from penstock.engine.compress import Compressed
-    from penstock.engine.contract import CompactionWish, ContextEngine
+    from penstock.engine.contract import CompactionWish
     from penstock.measure.usage import Usage
     from penstock.planning.receipt import Receipt
 
@@ -49,14 +50,25 @@ class EngineAdapter:
     def is_due(self, view: Sequence[Any], tokens: int) -> bool:
         """Returns True where the engine wants to compress a request of so many tokens, and can."""
         with blame_engine(self.engine.name):
-            return bool(self.engine.is_due(tokens, lambda: self.show(view)))
+            is_due = self.engine.hosting.is_due
+            return bool(self._ask_whether_due(view, tokens) if is_due is None else is_due(tokens))
+
+    def _ask_whether_due(self, view: Sequence[Any], tokens: int) -> bool:
+        """Asks the members of the contract; converts nothing for an engine that decides by the tokens alone."""
+        if not self.engine.should_compress(tokens):
+            if type(self.engine).should_compress_preflight is ContextEngine.should_compress_preflight:
+                return False
+            if not self.engine.should_compress_preflight(self.show(view)):
+                return False
+        return self.engine.has_content_to_compress(self.show(view))
 
     async def compact_view(
         self, view: Sequence[Any], numbers: Sequence[int], wish: CompactionWish
     ) -> Compressed | None:
         """Returns a compaction with its plan; None where the engine knows lists only, and `compress` is to be asked."""
         with blame_engine(self.engine.name):
-            return await self.engine.compact_view(view, numbers, wish)
+            compact_view = self.engine.hosting.compact_view
+            return None if compact_view is None else await compact_view(view, numbers, wish)
 
     def compress(self, view: Sequence[Any], tokens: int, focus: str | None) -> list[Any]:
         """Returns the list that the engine makes of the view, in the dialect of the view; what it kept is what was there.
@@ -108,7 +120,7 @@ class EngineAdapter:
     def settle(self, receipt: Receipt, tokens: int) -> None:
         """Tells the engine what became of a compaction. `tokens` is what the request took before."""
         with blame_engine(self.engine.name):
-            self.engine.on_compaction(receipt, tokens)
+            self.engine.hosting.on_compaction(receipt, tokens)
 
     def switch(self, old_id: str, new_id: str, reason: str) -> None:
         """Tells the engine that the session goes on under another id."""
@@ -128,7 +140,7 @@ class EngineAdapter:
     def reserve_output(self, tokens: int) -> None:
         """Tells the engine how long answers may be."""
         with blame_engine(self.engine.name):
-            self.engine.reserve_output(tokens)
+            self.engine.hosting.reserve_output(tokens)
 
     def end(self, session_id: str, view: Sequence[Any]) -> None:
         """Tells the engine that the session is over."""

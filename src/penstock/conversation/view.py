@@ -83,6 +83,15 @@ class Compaction(msgspec.Struct, frozen=True):
     length: int
     pieces: tuple[Piece, ...]
 
+    @property
+    def told(self) -> set[int]:
+        """The positions of all messages that its view holds, shortens or stands for."""
+        return {
+            position
+            for piece in self.pieces
+            for position in (piece.covers if isinstance(piece, Handoff) else (piece.position,))
+        }
+
 
 class ViewMessage(msgspec.Struct, frozen=True, gc=False):
     """One message of a view.

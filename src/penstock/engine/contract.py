@@ -1,10 +1,11 @@
 """`ContextEngine`: the contract between a host (an agent, a gateway) and the engine that keeps its context small.
 
-Lists are lists of OpenAI-format dicts. An engine never mutates what it is given.
+Lists are lists of OpenAI-format dicts, or of an SDK's objects that stand for them. An engine never mutates what it is given.
 
 An engine needs four members. All that a host does around a compaction is the same for every engine: it is decided on,
-committed to the session's log, opens a continuation session, is counted, can be undone and survives a restart. Optional
-members let an engine say more: that it may work in the background, how much it keeps, that it watches the pressure itself.
+committed to the session's log, opens a continuation session, is counted, can be undone and survives a restart. By
+`hosting` an engine says more: that it may work in the background, how much it keeps, that it watches the pressure itself.
+Hosts pass what an engine's method takes, and leave out the rest.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.planning.policy import Trigger
+from penstock.planning.receipt import SummaryCall
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from penstock.engine.compress import Compressed
     from penstock.planning.receipt import Receipt
 
-__all__ = ["CompactionWish", "ContextEngine"]
+__all__ = ["CompactionWish", "ContextEngine", "Hosting"]
 
 
 class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +39,10 @@ class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of messages that stay whole."""
     may_call_model: bool = True
     """False where no model may be asked: there is no time for it, or it would cost more than it saves."""
+    most_request_tokens: int | None = None
+    """The most that a request for a summary may take, as we count: the provider has refused a larger one."""
+    trigger: Trigger = Trigger.MANUAL
+    """The occasion: a refused request or an emergency is worth any saving; at the threshold a few messages ask no model."""
 
     @property
     def is_plain(self) -> bool:
@@ -42,11 +50,45 @@ class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
         return self.target_tokens is None and not self.focus and not self.pins
 
 
+def _do_nothing(*_told: Any) -> None:
+    """For engines that have nothing to do then."""
+
+
+class Hosting(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine offers beside its contract to a host that keeps a log, such as Penstock's own agent."""
+
+    works_in_background: bool = False
+    """True where `compress` may run in a thread while the host calls other methods, and is free of lasting effects: the
+    host then prepares compactions beside the work, and tells `on_compaction` which of them it has put in place."""
+    watches_pressure: bool = False
+    """True where the engine itself warns a person of pressure, and rests where compacting saves too little; else the host
+    does both."""
+    kept_tokens: int | None = None
+    """The most tokens that a compaction without a target leaves; None where the engine cannot tell. An engine that tells is
+    also asked to compact below the threshold where prices make that worth it: to a target, and without a model."""
+    is_due: Callable[[int], bool] | None = None
+    """Returns True where a request of so many tokens should be compressed first, in place of `should_compress`,
+    `should_compress_preflight` and `has_content_to_compress`."""
+    compact_view: Callable[[Sequence[Any], Sequence[int], CompactionWish], Awaitable[Compressed]] | None = (
+        None
+    )
+    """Returns a compaction of the view of a log, with its plan; None for an engine that only has `compress`. The messages
+    are in the conversation's own dialect; the numbers name them by their place in the log, 0 for those that stand for
+    others. Nothing counts as done before `on_compaction`. Engines that build on `ContextCompressor` have it."""
+    on_compaction: Callable[[Receipt, int | None], None] = _do_nothing
+    """Told that a compaction of this engine was put in place, or came to nothing: the receipt tells which. The number is
+    what the whole request took before, where that is known."""
+    reserve_output: Callable[[int], None] = _do_nothing
+    """Told how many tokens requests let an answer take from now on, which leave less of the window to the prompt."""
+    use_summariser: Callable[[Any], None] = _do_nothing
+    """Told which model writes summaries from now on; None leaves the choice to the settings."""
+
+
 class ContextEngine(ABC):
     """The members that a host may use. The first four members are required; the rest have defaults.
 
-    The attributes are the engine's view of the last response and of its limits. A host may read them at any
-    time and writes none of them.
+    The attributes are the engine's view of the last response and of its limits. A host may read them at any time. It writes
+    none of them but `last_prompt_tokens`, which it may set to -1 after a compaction: not known before the next response.
     """
 
     last_prompt_tokens: int = 0
@@ -55,35 +97,21 @@ class ContextEngine(ABC):
     threshold_tokens: int = 0
     context_length: int = 0
     compression_count: int = 0
+    last_summary_call: SummaryCall = SummaryCall()
+    """What came of the last request for a summary: its outcome, its error, and which model stepped in."""
 
     threshold_percent: float = 0.75
     protect_first_n: int = 3
     protect_last_n: int = 6
-
-    works_in_background: bool = False
-    """True where `compress` may run in a thread while the host calls other methods, and is free of lasting effects: the
-    host then prepares compactions beside the work, and tells `on_compaction` which of them it has put in place."""
-    watches_pressure: bool = False
-    """True where the engine itself warns a person of pressure, and rests where compacting saves too little; else the host
-    does both."""
 
     @property
     @abstractmethod
     def name(self) -> str:
         """The name by which `context.engine` chooses it."""
 
-    @property
-    def kept_tokens(self) -> int | None:
-        """The most tokens that a compaction without a target leaves; None where the engine cannot tell.
-
-        An engine that tells is also asked to compact below the threshold where prices make that worth it: to a target, and
-        without a model.
-        """
-        return None
-
     @abstractmethod
-    def update_from_response(self, usage: Mapping[str, Any]) -> None:
-        """Takes note of the usage that a provider reported. Call it after every response."""
+    def update_from_response(self, usage: Any) -> None:
+        """Takes note of the usage that a provider reported, as a dict or as its SDK's object. Call it after every response."""
 
     @abstractmethod
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
@@ -92,58 +120,57 @@ class ContextEngine(ABC):
     @abstractmethod
     def compress(
         self,
-        messages: Sequence[dict[str, Any]],
+        messages: Sequence[Any],
         current_tokens: int | None = None,
         focus_topic: str | None = None,
-    ) -> list[dict[str, Any]]:
-        """Returns a smaller list, or the same messages where there is nothing to do."""
+    ) -> list[Any]:
+        """Returns a smaller list, or the same messages where there is nothing to do.
 
-    def should_compress_preflight(self, messages: Sequence[dict[str, Any]]) -> bool:
+        The newest hosts pass two more, by name, to an engine whose method takes them: `force` where a person asks for it, so
+        that what holds the engine back does not count, and `memory_context`, what the host's memory knows.
+        """
+
+    def should_compress_preflight(self, messages: Sequence[Any]) -> bool:
         """Returns True where a request with these messages should be compressed before it is sent."""
         return False
 
-    def has_content_to_compress(self, messages: Sequence[dict[str, Any]]) -> bool:
-        """Returns True where a compression of these messages could do anything."""
-        return True
+    def should_compress_info(self, prompt_tokens: int | None = None) -> tuple[bool, str | None]:
+        """Returns what `should_compress` does, and for a person the reason why a compaction that is due has to wait."""
+        return self.should_compress(prompt_tokens), None
 
-    def is_due(self, prompt_tokens: int, messages: Callable[[], Sequence[dict[str, Any]]]) -> bool:
-        """Returns True where a request of so many tokens should be compressed first. `messages` gives its list, at a cost.
+    def select_context(self, request_messages: Sequence[Any], **context: Any) -> list[Any] | None:
+        """Returns other messages for this one request; None leaves it as it is. What is returned is not kept.
 
-        The default asks the methods above, and converts nothing for an engine that decides by the tokens alone.
-        """
-        if not self.should_compress(prompt_tokens):
-            if type(self).should_compress_preflight is ContextEngine.should_compress_preflight:
-                return False
-            if not self.should_compress_preflight(messages()):
-                return False
-        return bool(self.has_content_to_compress(messages()))
-
-    async def compact_view(
-        self, messages: Sequence[Any], numbers: Sequence[int], wish: CompactionWish
-    ) -> Compressed | None:
-        """Returns a compaction of the view of a log, with its plan; None from an engine that only has `compress`.
-
-        `messages` are in the conversation's own dialect, `numbers` name them by their place in the log, 0 for those that
-        stand for others. Nothing counts as done before `on_compaction`. Engines that build on `ContextCompressor` have it.
+        The host may name `conversation_messages`, `incoming_message` and `budget_tokens`.
         """
         return None
 
-    def on_compaction(self, receipt: Receipt, current_tokens: int | None = None) -> None:
-        """A compaction of this engine was put in place, or came to nothing: the receipt tells which.
+    def on_turn_complete(self, messages: Sequence[Any], usage: Any = None, **context: Any) -> None:
+        """A turn has ended. `usage` is what its last response reported, None where there was none."""
 
-        `current_tokens` is what the whole request took before.
+    def prune_tool_results_only(
+        self, messages: Sequence[Any], current_tokens: int | None = None
+    ) -> tuple[Sequence[Any], int]:
+        """Returns the messages with old tool results shortened, and how many were; the list that was given where none was.
+
+        Shortening what a provider holds in its cache costs more than it saves before the threshold is reached, so the
+        built-in engines leave results to `compress`.
         """
+        return messages, 0
 
-    def reserve_output(self, tokens: int) -> None:
-        """Requests ask for answers of so many tokens from now on, which leave less of the window to the prompt."""
+    def has_content_to_compress(self, messages: Sequence[Any]) -> bool:
+        """Returns True where a compression of these messages could do anything."""
+        return True
 
-    def use_summariser(self, summariser: Any) -> None:
-        """Another model writes summaries from now on; None leaves the choice to the settings."""
+    @property
+    def hosting(self) -> Hosting:
+        """What the engine offers beside these members to a host that keeps a log."""
+        return Hosting()
 
     def on_session_start(self, session_id: str, **context: Any) -> None:
         """A session begins or is resumed."""
 
-    def on_session_end(self, session_id: str, messages: Sequence[dict[str, Any]]) -> None:
+    def on_session_end(self, session_id: str, messages: Sequence[Any]) -> None:
         """A session really ends; a compaction is no end."""
 
     def on_session_reset(self) -> None:
@@ -164,9 +191,10 @@ class ContextEngine(ABC):
 
     def get_status(self) -> dict[str, Any]:
         """Returns the figures of a status line."""
-        used = 100.0 * self.last_prompt_tokens / self.context_length if self.context_length else 0.0
+        prompt_tokens = max(0, self.last_prompt_tokens)
+        used = 100.0 * prompt_tokens / self.context_length if self.context_length else 0.0
         return {
-            "last_prompt_tokens": self.last_prompt_tokens,
+            "last_prompt_tokens": prompt_tokens,
             "threshold_tokens": self.threshold_tokens,
             "context_length": self.context_length,
             "usage_percent": min(100.0, round(used, 1)),
@@ -180,7 +208,8 @@ class ContextEngine(ABC):
         base_url: str = "",
         api_key: str = "",
         provider: str = "",
+        api_mode: str = "",
     ) -> None:
-        """The host switched to another model."""
+        """The host switched to another model. `api_mode` is how it is spoken to, in the host's words."""
         self.context_length = context_length
         self.threshold_tokens = int(context_length * self.threshold_percent)

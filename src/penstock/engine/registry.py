@@ -1,8 +1,9 @@
 """The engines there are, by the name that `context.engine` chooses them by: built in, installed, or a file.
 
 Built-in engines are named here and imported when they are chosen. Those of third parties are found in two places:
-packages that declare an entry point in the group `penstock.engines`, and Python files in the plugin folder. Finding
-engines runs none of their code. Loading one does, so a file is loaded only where no other user may write it.
+packages that declare an entry point in the group `penstock.engines`, and the plugin folder, which holds Python files and
+folders with an `__init__.py`. Finding engines runs none of their code. Loading one does, so it is loaded from the plugin
+folder only where no other user may write it.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ SESSION_COMPACTORS = {"lossless": "penstock.lossless.engine:SessionNodes"}
 
 Factory: TypeAlias = Callable[..., Any]
 
+_PACKAGE = "__init__.py"
 _FUNCTION = "engine"  # of a plugin file: makes the engine, where a class alone does not say how
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0
@@ -96,19 +98,21 @@ def _find_installed() -> Iterator[EngineOffer]:
 
 
 def _find_files(folder: Path) -> Iterator[EngineOffer]:
-    """Yields the engines of a plugin folder, by name: one for each `.py` file that does not begin with `_` or `.`.
+    """Yields the engines of a plugin folder: one for each `.py` file or package that does not begin with `_` or `.`.
 
-    The name is that of the file, with `-` for `_`. A folder that is not there, or cannot be read, has none.
+    The name is that of the file or package, with `-` for `_`. A folder that is not there, or cannot be read, has none.
     """
     try:
-        paths = sorted(path for path in folder.iterdir() if path.suffix == ".py")
+        paths = sorted(path for path in folder.iterdir() if not path.name.startswith(("_", ".")))
+        found = [path for path in paths if path.suffix == ".py" or (path / _PACKAGE).is_file()]
     except OSError:
         return
-    for path in paths:
-        if not path.name.startswith(("_", ".")):
-            yield EngineOffer(
-                name=path.stem.replace("_", "-"), kind=FILE, where=str(path), load=_file_loader(path)
-            )
+    for path in found:
+        file = path / _PACKAGE if path.is_dir() else path
+        name = path.name if path.is_dir() else path.stem
+        yield EngineOffer(
+            name=name.replace("_", "-"), kind=FILE, where=str(path), load=_file_loader(file, name)
+        )
 
 
 def explain_trouble(folder: Path) -> str:
@@ -165,18 +169,41 @@ def _loader(point: EntryPoint) -> Callable[[], Factory]:
     return load
 
 
-def _file_loader(path: Path) -> Callable[[], Factory]:
+def _file_loader(path: Path, plugin: str) -> Callable[[], Factory]:
+    shown = path.parent if path.name == _PACKAGE else path
+
     def load() -> Factory:
+        if shown.is_dir():
+            _require_safe_package(shown)
         source = _source(path)
-        name = f"penstock_plugin_{path.stem}"
+        name = f"penstock_plugin_{plugin}"
+        for known in [known for known in sys.modules if known.startswith(f"{name}.")]:
+            del sys.modules[known]  # of an earlier load, and perhaps of an earlier version of the files
         module = types.ModuleType(name)
         module.__file__ = str(path)
-        sys.modules[name] = module  # dataclasses and pickles look their module up there
-        with blame_engine(path.name, quote=True):
+        if shown.is_dir():
+            module.__path__ = [str(shown)]
+            module.__package__ = name
+        sys.modules[name] = (
+            module  # dataclasses, pickles and imports inside the plugin look their module up there
+        )
+        with blame_engine(shown.name, quote=True):
             exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102 - what a plugin is for; see `_source`
-        return _defined_in(module, path)
+        return _defined_in(module, shown)
 
     return load
+
+
+def _require_safe_package(folder: Path) -> None:
+    """Raises EngineFailure where others may write anything in a plugin that is a folder: all of it may be imported."""
+    try:
+        for path in (folder, *sorted(folder.rglob("*"))):
+            if path.is_symlink() and path != folder:
+                raise EngineFailure(f"{path} is a link; a plugin that is a folder holds its files itself")
+            if reason := _unsafe(path) if path.is_dir() else _open_to_others(path, path.stat()):
+                raise EngineFailure(reason)
+    except OSError as error:
+        raise EngineFailure(f"{error.filename or folder} cannot be read: {error.strerror}") from error
 
 
 def _source(path: Path) -> bytes:
@@ -227,7 +254,7 @@ def _defined_in(module: types.ModuleType, path: Path) -> Factory:
         one
         for one in dict.fromkeys(one for one in vars(module).values() if isinstance(one, type))
         if issubclass(one, ContextEngine)
-        and one.__module__ == module.__name__
+        and (one.__module__ == module.__name__ or one.__module__.startswith(f"{module.__name__}."))
         and not one.__name__.startswith("_")
     ]
     whole = [one for one in classes if not inspect.isabstract(one)] or classes

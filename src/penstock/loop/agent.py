@@ -127,6 +127,8 @@ class Agent:
                     reason, what = "done", ""
                     break
                 await self._run(answer)
+                if (focus := self.calls.take_compaction()) is not None:
+                    await self._interruptible(self.context.compact_for_model(focus))
         except asyncio.CancelledError:
             if not self._stopped:
                 raise
@@ -189,8 +191,8 @@ class Agent:
         return measure_fill(
             decode_all(self._dialect, self.context.view),
             tokenizer_for(session.row.model or None),
-            system_tokens=session.weigh_outside(system=beside.system),
-            tools_tokens=session.weigh_outside(tools=beside.tools),
+            system_tokens=session.workings.weigh_outside(system=beside.system),
+            tools_tokens=session.workings.weigh_outside(tools=beside.tools),
         )
 
     async def connect(self) -> None:
@@ -201,10 +203,15 @@ class Agent:
         self._connected = True
         self.calls.add(found.tools)
         for why in dict.fromkeys(found.failures.values()):  # each names its server
-            self._tell(Noticed("warn", f"{self.session.redact(why)}; its tools are not offered"))
+            self._tell(Noticed("warn", f"{self.session.workings.redact(why)}; its tools are not offered"))
+
+    def add_to_next_request(self, text: str) -> None:
+        """Sends the text with the next request and no other: what was recalled or looked up for it. It is never logged."""
+        self.asking.passing.append(text)
 
     async def aclose(self) -> None:
-        """Ends what is being prepared, and the MCP servers."""
+        """Lets memory take what must outlive the conversation; ends what is being prepared, and the MCP servers."""
+        self.context.leave()
         await self.context.aclose()
         if self._servers is not None:
             await self._servers.aclose()

@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Any
 from penstock.accounts.display import SHORT_ID_CHARS
 from penstock.context.bookkeeping import Bookkeeper
 from penstock.context.live import Beside, RefusedRequest
+from penstock.conversation.dialects import dialect_named
+from penstock.conversation.message import Role
 from penstock.engine.auxiliary import summariser_for
 from penstock.errors import PenstockError, ProviderError, SettingsError
 from penstock.loop.events import Asked, Noticed, Recovering, Said, Thought, Used
 from penstock.providers.cache_marks import caching_for, mark_cache
 from penstock.providers.exchange import Answered, Ask, Finish, ReasoningDelta, TextDelta
+from penstock.writing.handoff import SYSTEM_NOTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.context.live import Context
+    from penstock.conversation.dialects import Dialect
     from penstock.errors import ErrorClass
     from penstock.loop.events import AgentEvent
     from penstock.loop.system_prompt import FrozenPrompt
@@ -54,7 +58,7 @@ def adopt_model(session: Session, model: StreamingModel, listed_window: int | No
     if session.row.model != model.name:
         session.store.update(session.id, model=model.name)
         session.refresh()
-    session.endpoint, session.listed_window = str(getattr(model, "base_url", "")), listed_window
+    session.endpoint, session.workings.listed_window = str(getattr(model, "base_url", "")), listed_window
 
 
 class Asking:
@@ -62,7 +66,7 @@ class Asking:
 
     The model is that of the session already (`adopt_model`). `provider` is the name of its provider, where it has one.
     `offer` gives the tools of the next request. `unfinished` is the text of an answer that is coming or was cut off, None
-    where there is no such answer.
+    where there is no such answer. `passing` are texts for the next request alone: they are sent with it and never logged.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class Asking:
         tell: Callable[[AgentEvent], None],
     ) -> None:
         self.unfinished: list[str] | None = None
+        self.passing: list[str] = []
         self._context = context
         self._prompt = prompt
         self._offer = offer
@@ -85,7 +90,10 @@ class Asking:
 
     def beside(self) -> Beside:
         """Returns the system prompt and the tools of the next request."""
-        return Beside(self._prompt.current.text, self._offer())
+        text = self._prompt.current.text
+        if self._context.session.settings.compression.system_note and self._context.prefix_end is not None:
+            text = f"{text}\n\n{SYSTEM_NOTE}"  # from the first compaction on, which changes the prefix anyway
+        return Beside(text, self._offer(), passing=tuple(self.passing))
 
     async def learn_window(self) -> None:
         """Asks the provider how large the model's window is, where that is not known. `ask` does so by itself."""
@@ -96,9 +104,15 @@ class Asking:
 
         `step` is its number within the turn.
         """
-        context = self._context
         await self.learn_window()
         beside = self.beside()
+        try:
+            return await self._ask_fitting(step, max_output_tokens, beside)
+        finally:
+            del self.passing[: len(beside.passing)]  # what was added meanwhile is for the next one
+
+    async def _ask_fitting(self, step: int, max_output_tokens: int | None, beside: Beside) -> Answer:
+        context = self._context
         await context.fit(beside)
         cap, attempt = self._output_cap(max_output_tokens), 0
         while True:
@@ -129,7 +143,8 @@ class Asking:
         context.use_model(model.name, session.window.tokens, provider)
         self._use_model(model, provider)
         await context.fit()  # by the model that was there before, whose window holds all of it
-        context.engine.use_summariser(summariser_for(session.settings, model, session.window.tokens))
+        summariser = summariser_for(session.settings, model, session.window.tokens, provider)
+        context.engine.hosting.use_summariser(summariser)
 
     def _use_model(self, model: StreamingModel, provider: str) -> None:
         """Asks this model from now on: its prompts are cached as it allows, and its books are opened."""
@@ -163,8 +178,11 @@ class Asking:
         if plan.on and plan.dialect == self.model.dialect:
             marked = mark_cache(body, dialect=plan.dialect, ttl=plan.ttl, prefix_end=self._context.prefix_end)
             body = dict(marked)
+        messages = self._context.restore_bytes(body["messages"])
+        if beside.passing:
+            _add_passing(messages, body["messages"], beside.passing, dialect_named(self.model.dialect))
         return Ask(
-            messages=self._context.restore_bytes(body["messages"]),
+            messages=messages,
             system=body["system"],
             tools=body["tools"],
             max_output_tokens=cap,
@@ -173,7 +191,7 @@ class Asking:
 
     def _output_cap(self, asked: int | None) -> int | None:
         """Returns the most tokens to ask for: as the host says, and no more than the provider is known to give."""
-        known = self._context.session.output_cap
+        known = self._context.session.workings.output_cap
         if asked is None and self.model.dialect == "anthropic":  # whose API wants to be told
             window = self._context.engine.context_length
             asked = min(_MOST_OUTPUT, max(_LEAST_OUTPUT, int(window * _ROOM) - self._context.tokens()))
@@ -196,3 +214,19 @@ class Asking:
             case _:
                 return
         self._tell(Noticed("warn", text))
+
+
+_PASSING = "[Context for this request only, added by the application. It is no message of the user.]"
+
+
+def _add_passing(messages: list[Any], wires: Sequence[Any], texts: Sequence[str], dialect: Dialect) -> None:
+    """Adds texts behind the last message, where they do not disturb what the provider has cached, or at its end.
+
+    `wires` are the same messages, none of them as bytes.
+    """
+    text = "\n\n".join([_PASSING, *texts])
+    last = dialect.decode(wires[-1]) if wires else None
+    if last is None or dialect.can_follow(last.role, Role.USER):
+        messages.append(dialect.text_message(Role.USER, text))
+    else:
+        messages[-1] = dialect.append_text(last, text)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 import msgspec
 
 from penstock.conversation.wire import json_text
-from penstock.errors import InputError, ToolFailure
+from penstock.errors import InputError, ToolFailure, name_install
 from penstock.loop.approvals import Access, Permission
 from penstock.loop.capping import cap_text
 from penstock.loop.text_files import size_in_words
@@ -298,9 +298,7 @@ class McpConnection:
             import httpx2  # noqa: PLC0415 - as above
             import mcp  # noqa: PLC0415 - as above
         except ImportError:
-            raise ToolFailure(
-                "tools of MCP servers need the extra `mcp`: pip install 'penstock[mcp]'"
-            ) from None
+            raise ToolFailure(f"tools of MCP servers need the extra `mcp`: {name_install('mcp')}") from None
         try:
             yield
         except mcp.MCPError as error:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.recall.history import Finding, History
     from penstock.recall.ranking import Wish
     from penstock.stores.shelf import Shelf
+    from penstock.writing.entities import EntityState
 
 __all__ = ["NodeHistory", "NodeTree", "nodes_in_view"]
 
@@ -164,6 +165,16 @@ class NodeHistory:
             in_view=any(node.number in shown.handles for shown in self._shown),
             inside=inside,
         )
+
+    def entities(self) -> Sequence[EntityState]:
+        """Returns what is known of each entity, where it is known from the later message, the newest first."""
+        newest: dict[tuple[str, str], EntityState] = {}
+        for history in self._histories:
+            for one in history.entities():
+                known = newest.get((one.kind, one.name))
+                if known is None or one.number > known.number:
+                    newest[one.kind, one.name] = one
+        return sorted(newest.values(), key=lambda one: one.number, reverse=True)
 
     def text(self, handle: str) -> str:
         """Returns what is inside: the texts of a node's children, the originals of a leaf's messages."""

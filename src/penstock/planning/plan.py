@@ -31,7 +31,7 @@ from penstock.measure.weigh import weigh
 from penstock.measure.wording import pluralise
 from penstock.planning.elide import Elider
 from penstock.planning.layout import Layout, LayoutMaker, PlanLimits, Rewrites, Sacrifice, Wishes
-from penstock.writing.choice import begin_choice, join_excerpts
+from penstock.writing.choice import FOCUS_SHARE, begin_choice, find_topic, join_excerpts
 from penstock.writing.extractive import ExtractiveWriter
 from penstock.writing.importance import importance_named, weigh_once
 from penstock.writing.reading import Speaker, spoken_text
@@ -40,6 +40,8 @@ from penstock.writing.writer import HandoffAims, HandoffMaterial, HandoffText, S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
 
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
@@ -80,6 +82,7 @@ class Goal(msgspec.Struct, frozen=True):
     window_tokens: int
     outside_tokens: int = 0
     forced: bool = False
+    """True where any saving is worth it."""
 
 
 class CompactionOrder(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -208,7 +211,10 @@ def _verdict(place: int, number: int, before: int, plan: Plan, rewritten: frozen
 def _reason(place: int, standing: KeptReasons, fate: Fate, grown: bool) -> str:
     if fate is Fate.ELIDED:
         if grown:
-            return "the handoff stands in front of it"
+            noted = place < standing.system_end
+            return (
+                "system prompt, with a note on compaction" if noted else "the handoff stands in front of it"
+            )
         if place == standing.request:
             return "the user's last request, shortened to fit"
         if place < standing.head_end:
@@ -310,18 +316,12 @@ class _Planner:
         return place is not None and messages[place].role is not Role.USER and place != self.layouts.barrier
 
     def too_small(self, layout: Layout) -> TargetTooSmall:
-        """Returns the error for a target that even the last layout exceeds: which parts take how much, what would do."""
+        """Returns the error for a target that even the last layout exceeds: which parts take how much."""
         target = self._limits.target_tokens
         parts = self.layouts.tokens_by_part(layout)
         listed = ", ".join(f"{name} {tokens:,}" for name, tokens in parts.items())
-        # A clipped request takes more of a larger target, so what surely works is room for all of it.
-        enough = min(
-            self.layouts.lay_out(Sacrifice.END).tokens + 2 * _LEAST_HANDOFF, self._transcript.total_tokens
-        )
-        unpin = " or unpin messages" if self.layouts.pins else ""
         return TargetTooSmall(
-            f"a target of {target:,} tokens is too small for what may not be dropped: {listed}; "
-            f"raise the target to at least {enough:,} tokens{unpin}",
+            f"a target of {pluralise(target, 'token')} is too small for what may not be dropped: {listed}",
             target_tokens=target,
             parts=parts,
         )
@@ -362,7 +362,11 @@ class _Planner:
         total = sum(self._sizes(rewritten))
         if total > _ELISION_SHARE * target:
             return None
-        rewritten = self._restore_lines(rewritten, self._limits.spend_tokens - total)
+        room = self._limits.spend_tokens - total
+        topic = self._find_topic()
+        if topic is not None:
+            rewritten = self._restore_topic(rewritten, topic, int(room * FOCUS_SHARE))
+        rewritten = self._restore_lines(rewritten, room, topic)
         rewritten = self._restore_messages(rewritten, newest)
         pieces = tuple(_piece(place, rewritten) for place in range(len(messages)))
         plan = self._weigh(pieces, layout)
@@ -388,9 +392,32 @@ class _Planner:
                 parts[at] = msgspec.structs.replace(part, text=stub, images=())
         return parts
 
-    def _restore_lines(self, rewritten: Rewrites, room: int) -> Rewrites:
-        """Returns the elided results with their most needed lines below the stub, as far as the room allows."""
+    def _find_topic(self) -> NDArray[np.bool_] | None:
+        """Returns for each source whether it is about the topic that was asked for; None without one."""
+        focus = self._wishes.focus
+        return find_topic(self._transcript.index, self.material.calls, focus) if focus else None
+
+    def _restore_topic(self, rewritten: Rewrites, topic: NDArray[np.bool_], room: int) -> Rewrites:
+        """Returns the elided messages without those about the topic that fit the room whole, the newest first."""
+        about = set(self._transcript.index.message_of_source[topic].tolist())
+        sizes, whole = self._sizes(rewritten), self._transcript.tokens
+        restored = dict(rewritten)
+        for place in sorted(about & rewritten.keys(), reverse=True):
+            more = whole[place] - sizes[place]
+            if more <= room:
+                del restored[place]
+                room -= more
+        return restored
+
+    def _restore_lines(
+        self, rewritten: Rewrites, granted: int, topic: NDArray[np.bool_] | None = None
+    ) -> Rewrites:
+        """Returns the elided results with their most needed lines below the stub, as far as the room allows.
+
+        Of what is granted, some may have been spent on messages of the topic; it gets its share of lines first.
+        """
         index = self._transcript.index
+        room = self._limits.spend_tokens - sum(self._sizes(rewritten))
         choice = begin_choice(
             self._transcript,
             self.layouts.request,
@@ -409,7 +436,12 @@ class _Planner:
         ]
         choice.cover(index.vocabulary.known_in(stubs), bare=True)
         results = index.speakers == Speaker.RESULT
-        choice.fill((elided & results)[index.source_of], room - 2)
+        allowed = (elided & results)[index.source_of]
+        if topic is not None:
+            share = int(granted * FOCUS_SHARE) - (granted - room)  # what whole messages have left of it
+            choice.fill(allowed & topic[index.source_of], min(share, room - 2))
+            choice.fill(allowed & ~topic[index.source_of], room - 2)
+        choice.fill(allowed, room - 2)
         while True:
             restored = self._add_lines(rewritten, choice)
             if sum(self._sizes(restored)) <= self._limits.target_tokens or not choice.drop_last():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import ErrorClass, ErrorKind
 from penstock.providers.error_body import ErrorBody, read_body
-from penstock.providers.error_table import BY_STATUS, ROWS, Figures, Row
+from penstock.providers.error_table import BY_STATUS, Figures, Row, read_rows
 from penstock.providers.error_text import lower_headers, read_number, retry_after_seconds
 from penstock.redaction import Redactor
 
@@ -68,7 +68,7 @@ def _effective_status(status: int | None, said: ErrorBody) -> int | None:
 
 
 def _decide(haystack: str, status: int | None) -> tuple[ErrorKind, dict[str, int]]:
-    for row in ROWS:
+    for row in read_rows():
         match = row.pattern.search(haystack)
         if match:
             figures = {name: read_number(text) for name, text in match.groupdict().items() if text}

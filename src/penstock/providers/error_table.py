@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -24,7 +25,7 @@ import msgspec
 from penstock.errors import ErrorKind
 from penstock.providers.error_text import NUMBER
 
-__all__ = ["BY_STATUS", "ROWS", "Figures", "Row"]
+__all__ = ["BY_STATUS", "Figures", "Row", "read_rows"]
 
 
 class Figures(Enum):
@@ -358,4 +359,7 @@ def _row(kind: ErrorKind | Figures, text: str, said_by: str) -> Row:
     return Row(kind, re.compile(pattern), said_by)
 
 
-ROWS: Final = tuple(_row(*row) for row in _TABLE)
+@cache
+def read_rows() -> tuple[Row, ...]:
+    """Returns the table with its patterns compiled, which takes 30 ms and waits for the first error."""
+    return tuple(_row(*row) for row in _TABLE)

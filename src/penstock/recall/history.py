@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.recall.ranking import Wish
+    from penstock.writing.entities import EntityState
 
 __all__ = ["Finding", "History", "HistoryPlace", "PlaceKind"]
 
@@ -63,3 +64,6 @@ class History(Protocol):
 
     def text(self, handle: str) -> str:
         """Returns all of it, as it was said: the text of a message with its calls and results."""
+
+    def entities(self) -> Sequence[EntityState]:
+        """Returns what is known now of each file, command, record and person, redacted, the newest first."""

@@ -17,12 +17,16 @@ from penstock.recall.originals import redact_message, write_original, write_orig
 from penstock.recall.passages import cut_passages
 from penstock.recall.query import find_topic, find_values
 from penstock.recall.tools import TOOL_NAMES
+from penstock.writing.entities import fold_entities
+from penstock.writing.sightings import sightings_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from penstock.recall.embedding import Embedder
     from penstock.recall.ranking import Wish
+    from penstock.writing.entities import EntityState
+    from penstock.writing.sightings import Sighting
 
 __all__ = ["MemoryHistory"]
 
@@ -64,6 +68,9 @@ class MemoryHistory:
         self._tokens: dict[str, int] = {}  # by handle: a page of a long original must not cost all of it
         self._summaries: dict[str, _Summary] = {}
         self._calls: dict[str, ToolCall] = {}
+        self._sightings: dict[
+            int, tuple[Message, Sequence[Sighting]]
+        ] = {}  # by number, of what was looked at
         self._index = MemoryIndex(embedder)
         self._waiting: list[tuple[int, Message]] = []
         self._view: dict[int, Message] = {}
@@ -176,6 +183,26 @@ class MemoryHistory:
                 for number, message in self._read_covered().items()
             )
         return write_original(self._find_message(self._require_number(handle)))
+
+    def entities(self) -> list[EntityState]:
+        """Returns what is known now of each file, command, record and person, the newest first.
+
+        Messages that only stand in the view count as well. A message is looked at once.
+        """
+        messages = self._view | self._messages
+        looked_at = self._sightings
+        self._sightings = {}
+        for number in sorted(messages):
+            message = messages[number]
+            known = looked_at.get(number)
+            if known is None or known[0] is not message:
+                known = message, sightings_in(message, self._redact)
+            self._sightings[number] = known
+        return fold_entities(
+            msgspec.structs.replace(one, number=number, at=self._times.get(number))
+            for number, (_, found) in self._sightings.items()
+            for one in found
+        )
 
     def _describe_summary(self, handle: str, text: str) -> HistoryPlace:
         summary = self._summaries[handle]

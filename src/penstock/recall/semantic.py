@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.errors import SettingsError
+from penstock.errors import SettingsError, name_install
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ __all__ = ["WordLlama", "embedder_for", "wordllama"]
 
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
-_MISSING = 'recall.semantic needs the extra "semantic": pip install "penstock[semantic]"'
+_MISSING = f'recall.semantic needs the extra "semantic": {name_install("semantic")}'
 _DIMENSIONS = 256
 # Words, and the words that names are made of; marks too, since prose has others than code. Numbers mean
 # nothing here.

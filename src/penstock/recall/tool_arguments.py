@@ -17,6 +17,7 @@ from penstock.errors import InputError
 from penstock.writing.stubs import shorten
 
 __all__ = [
+    "AskEntity",
     "DescribeHistory",
     "ExpandHistory",
     "SearchHistory",
@@ -52,6 +53,12 @@ class ExpandHistory(msgspec.Struct, frozen=True):
     handle: str | int
     offset: _Natural | None = None
     limit: _Positive | None = None
+
+
+class AskEntity(msgspec.Struct, frozen=True):
+    """Arguments of `history_entity`."""
+
+    name: str | int
 
 
 def read_arguments(args: Any, kind: type[_Arguments]) -> _Arguments:

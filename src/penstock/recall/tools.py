@@ -3,6 +3,7 @@
     history_search(query, limit?)            excerpts that have to do with the query, with handles
     history_describe(handle)                 what a handle stands for, and what is inside it
     history_expand(handle, offset?, limit?)  the original, page by page
+    history_entity(name)                     what is known now of a file, a command, an order, a person
 
 `answer` always gives JSON within a token budget, counted as a whole: whatever the history holds, whatever a
 model sends as arguments. Where something is left out, the answer says how to get it; where something is
@@ -23,6 +24,7 @@ from penstock.conversation.wire import encode_wire
 from penstock.errors import InputError, PenstockError, SettingsError, UnknownHandle
 from penstock.recall.ranking import Wish
 from penstock.recall.tool_arguments import (
+    AskEntity,
     DescribeHistory,
     ExpandHistory,
     SearchHistory,
@@ -30,17 +32,29 @@ from penstock.recall.tool_arguments import (
     read_arguments,
     read_handle,
 )
+from penstock.writing.entities import match_entities
 from penstock.writing.stubs import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.recall.history import Finding, History, HistoryPlace
+    from penstock.writing.entities import EntityState
 
-__all__ = ["DESCRIBE", "EXPAND", "SEARCH", "TOOL_NAMES", "Budget", "answer", "limit_answer", "tool_schemas"]
+__all__ = [
+    "DESCRIBE",
+    "ENTITY",
+    "EXPAND",
+    "SEARCH",
+    "TOOL_NAMES",
+    "Budget",
+    "answer",
+    "limit_answer",
+    "tool_schemas",
+]
 
-SEARCH, DESCRIBE, EXPAND = "history_search", "history_describe", "history_expand"
-TOOL_NAMES = frozenset({SEARCH, DESCRIBE, EXPAND})
+SEARCH, DESCRIBE, EXPAND, ENTITY = "history_search", "history_describe", "history_expand", "history_entity"
+TOOL_NAMES = frozenset({SEARCH, DESCRIBE, EXPAND, ENTITY})
 
 _HITS = 8
 _MOST_HITS = 20
@@ -53,6 +67,12 @@ _LONGEST_NAME = 120  # characters of a title
 _LAST_TIME = 253_402_300_799  # the end of the year 9999
 
 _NOTHING_FOUND = "Nothing earlier has these words. Try others, or a name, path or number that stood there."
+_LEAST_SHOWN = 12  # characters of a name or a state
+_TOLD_IN_FULL = 3  # entities: of more, only how they are now
+_NOTHING_KNOWN = (
+    "Nothing of that name. Try its file name, id or command, a kind such as file, or history_search."
+)
+_MORE_ENTITIES = "a longer name finds fewer; history_expand reads what a handle names"
 _LEFT_OUT = "history_expand reads what a handle names; a narrower query or a smaller limit leaves less out"
 _TOO_LARGE = {"error": "the answer does not fit; read it with history_expand and a small limit"}
 _LEAST_SHARE, _MOST_SHARE = 400, 4_000  # tokens that an answer takes of a window
@@ -80,7 +100,7 @@ class Budget(msgspec.Struct, frozen=True):
 
 
 def tool_schemas() -> list[dict[str, Any]]:
-    """Returns the three tools, in the format of OpenAI's function tools.
+    """Returns the four tools, in the format of OpenAI's function tools.
 
     They are sent with every request, so they are short.
     """
@@ -99,6 +119,11 @@ def tool_schemas() -> list[dict[str, Any]]:
             handle=handle,
             offset={"type": "integer", "minimum": 0, "description": "characters to skip"},
             limit={"type": "integer", "minimum": 1, "description": "characters at most"},
+        ),
+        _schema(
+            ENTITY,
+            "Last known state of a file, command, order or person, with handles.",
+            name={"type": "string", "description": "path, command, id or name"},
         ),
     ]
 
@@ -177,6 +202,31 @@ class _Desk(msgspec.Struct, frozen=True):
             most = max(1, min(most - 1, int(most * self.budget.tokens / used * 0.97)))
         return page
 
+    def entity(self, wanted: AskEntity) -> str:
+        found = match_entities(self.history.entities(), str(wanted.name))
+        if not found:
+            return self._choose_fitting([{"found": [], "hint": _NOTHING_KNOWN}])
+        entries = [
+            self._write_entity(one, with_changes=len(found) <= _TOLD_IN_FULL) for one in found[:_MOST_HITS]
+        ]
+        return self._choose_fitting(_list_fewer_entities(entries, len(found)))
+
+    def _write_entity(self, one: EntityState, *, with_changes: bool) -> dict[str, Any]:
+        entry: dict[str, Any] = {
+            "kind": one.kind,
+            "name": self.redact(one.name),
+            "state": self.redact(one.state),
+            "handle": one.handle,
+        }
+        if time := _utc(one.at):
+            entry["time"] = time
+        if one.tried is not None:
+            entry["tried"] = {"what": self.redact(one.tried.what), "handle": one.tried.handle}
+        entry["times"] = one.times
+        if with_changes and len(one.changes) > 1:
+            entry["changes"] = [f"{change.handle} {self.redact(change.what)}" for change in one.changes]
+        return entry
+
     def refuse(self, what: str, instead: str) -> str:
         """Returns an error that says what is wrong and what to do."""
         said = (shorten(what, 400), shorten(what, 100), "this cannot be answered")
@@ -226,11 +276,12 @@ _TOOLS = {
         _Desk.expand,
         f'{EXPAND} takes handle (such as "m12"), and offset (from 0) and limit (from 1), in characters',
     ),
+    ENTITY: _Tool(AskEntity, _Desk.entity, f"{ENTITY} takes name (a path, a command, an id or a name)"),
 }
 
 
-def _schema(name: str, description: str, **properties: dict[str, Any]) -> dict[str, Any]:
-    required = [key for key in properties if key in {"query", "handle"}]
+def _schema(tool: str, description: str, /, **properties: dict[str, Any]) -> dict[str, Any]:
+    required = [key for key in properties if key in {"query", "handle", "name"}]
     parameters = {
         "type": "object",
         "properties": properties,
@@ -239,7 +290,7 @@ def _schema(name: str, description: str, **properties: dict[str, Any]) -> dict[s
     }
     return {
         "type": "function",
-        "function": {"name": name, "description": description, "parameters": parameters},
+        "function": {"name": tool, "description": description, "parameters": parameters},
     }
 
 
@@ -268,6 +319,28 @@ def _list_fewer(entries: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         excerpt = excerpt[: len(excerpt) // 2]
         yield _write_first({**first, "excerpt": f"{excerpt}…"}, len(entries))
     yield _write_first({"handles": first["handles"][:1], "turn": first["turn"]}, len(entries))
+
+
+def _list_fewer_entities(entries: list[dict[str, Any]], total: int) -> Iterator[dict[str, Any]]:
+    """Yields answers with all entries, then without what happened before, then with ever fewer, in the end shortened."""
+    yield _write_entities(entries, total)
+    bare = [{key: value for key, value in entry.items() if key != "changes"} for entry in entries]
+    for kept in range(len(bare), 0, -1):
+        yield _write_entities(bare[:kept], total)
+    first = {key: bare[0][key] for key in ("kind", "name", "state", "handle")}
+    while max(map(len, first.values())) > _LEAST_SHOWN:
+        first = {key: _halve(value) for key, value in first.items()}
+        yield _write_entities([first], total)
+
+
+def _halve(text: str) -> str:
+    return f"{text[: len(text) // 2]}…" if len(text) > _LEAST_SHOWN else text
+
+
+def _write_entities(entries: Sequence[dict[str, Any]], total: int) -> dict[str, Any]:
+    if len(entries) == total:
+        return {"found": entries}
+    return {"found": entries, "left_out": total - len(entries), "hint": _MORE_ENTITIES}
 
 
 def _write_first(entry: dict[str, Any], total: int) -> dict[str, Any]:

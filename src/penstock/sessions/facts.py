@@ -11,21 +11,24 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.conversation.message import Message, Role, Text
 from penstock.conversation.view import Kept, Rewritten
 from penstock.stores.values import NewFact
-from penstock.writing.ledger import Fact, FactKind, Ledger
+from penstock.writing.ledger import Fact, FactKind, Ledger, facts_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from penstock.conversation.dialects import Dialect
     from penstock.conversation.view import Piece
     from penstock.engine.compress import Compressed
     from penstock.planning.plan import Plan
     from penstock.redaction import Redactor
+    from penstock.sessions.stored_view import StoredView
     from penstock.stores.values import FactRow
     from penstock.writing.transcript import Transcript
 
-__all__ = ["MOST_FACTS", "KeptFact", "KeptKind", "record_facts"]
+__all__ = ["MOST_FACTS", "KeptFact", "KeptKind", "list_demands", "record_facts"]
 
 MOST_FACTS = 2_000  # of one compaction
 
@@ -74,18 +77,35 @@ def record_facts(
     ]
     shortened = {piece.position + 1 for piece in pieces if isinstance(piece, Rewritten)}
     return [
-        NewFact(
-            position=fact.number - 1,
-            kind=fact.kind.value,
-            text=fact.text,
-            label=fact.label,
-            uses=fact.uses,
-            superseded=fact.superseded_by - 1 if fact.superseded_by else None,
-        )
+        _new_fact(fact)
         for fact in _collect_leaving(
             result.transcript, result.plan, redactor, shortened=shortened, earlier=before
         )
     ]
+
+
+def list_demands(view: StoredView, dialect: Dialect, redactor: Redactor) -> list[NewFact]:
+    """Returns what people demand in the messages that stand whole in a view, the newest first, as a store takes facts."""
+    whole = {piece.position for piece in view.pieces if isinstance(piece, Kept)}
+    facts: list[Fact] = []
+    for wire, position in zip(view.wires, view.positions, strict=True):
+        message = dialect.decode(wire) if position in whole else None
+        if position is None or message is None or message.role is not Role.USER:
+            continue
+        said = Message(Role.USER, tuple(part for part in message.parts if isinstance(part, Text)))
+        facts += (msgspec.structs.replace(fact, number=position + 1) for fact in facts_in(said, redactor))
+    return [_new_fact(fact) for fact in _list_facts(Ledger.of(facts))][:MOST_FACTS]
+
+
+def _new_fact(fact: KeptFact) -> NewFact:
+    return NewFact(
+        position=fact.number - 1,
+        kind=fact.kind.value,
+        text=fact.text,
+        label=fact.label,
+        uses=fact.uses,
+        superseded=fact.superseded_by - 1 if fact.superseded_by else None,
+    )
 
 
 def _collect_leaving(

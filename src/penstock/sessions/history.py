@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.sessions.stored_view import StoredView
     from penstock.stores.store import Store
     from penstock.stores.values import CompactionRow, LogEntry, StoredResult
+    from penstock.writing.entities import EntityState
 
 __all__ = ["SessionHistory"]
 
@@ -98,6 +99,10 @@ class SessionHistory:
                 for entry in self.read_covered()
             )
         return self._result(asked.text).text
+
+    def entities(self) -> Sequence[EntityState]:
+        """Returns what is known now of each file, command, record and person, the newest first."""
+        return self._store.entities(self.session_id, redact=self._redact)
 
     def read_covered(self) -> Sequence[LogEntry]:
         """Returns the messages that the handoff in the view stands for. Raises UnknownHandle where there is none."""

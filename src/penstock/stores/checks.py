@@ -215,6 +215,8 @@ def _find_orphans(do: Transaction) -> Iterator[CheckFinding]:
         ("sessions", "conversation", "conversations"),
         ("results", "session", "sessions"),
         ("usage", "session", "sessions"),
+        ("sightings", "message", "messages"),
+        ("sighted", "message", "messages"),
     ):
         which = f"NOT EXISTS (SELECT 1 FROM {owner} o WHERE o.key = {table}.{column})"
         yield from _rows_to_drop(do, table, which, f"rows without their {column}")

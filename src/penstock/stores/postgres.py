@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from penstock.errors import SettingsError, StoreConflict, StoreError, StoreUnavailable
+from penstock.errors import SettingsError, StoreConflict, StoreError, StoreUnavailable, name_install
 from penstock.stores.database import SqlSpelling
 
 try:
@@ -20,7 +20,7 @@ try:
     import psycopg_pool
 except ImportError as error:
     raise SettingsError(
-        'sessions in PostgreSQL need two more packages: pip install "penstock[postgres]"'
+        f"sessions in PostgreSQL need two more packages: {name_install('postgres')}"
     ) from error
 
 if TYPE_CHECKING:
@@ -35,10 +35,33 @@ _CONNECTIONS = 8
 _SCHEMA_LOCK, _INDEX_LOCK = 5_067_011_734, 5_067_011_735
 _SECRETS = frozenset(("password", "sslpassword"))
 _UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg_pool.PoolTimeout)
-# The server says so in words alone, before there is a session that could have a code for it.
-_WRONG_ADDRESS = re.compile(
-    r'(?:role|database) ".*" does not exist|authentication failed|no pg_hba\.conf entry'
+# What happened, and what a person can do about it. Before there is a session, the server and the library say it in words
+# alone; later the error has a code.
+_BY_WORDS = (
+    (
+        r'(?:role|database) ".*" does not exist|authentication failed|no pg_hba\.conf entry|no password supplied',
+        "refuses the connection",
+        "check the user, the password and the database in its address",
+    ),
+    (
+        r"translate host name|failed to resolve|name or service not known|nodename nor servname",
+        "cannot be found",
+        "check the host in its address",
+    ),
+    (
+        r"connection refused|no such file or directory|is the server running|timeout expired|no route to host",
+        "does not answer",
+        "check that the server runs there, and the host and the port in its address",
+    ),
+    (r"\bSSL\b|certificate", "refuses the connection", "check sslmode and the certificates in its address"),
 )
+_BY_CODE = {
+    "42501": "this user may not do that; grant it the right, or create the tables with a user who has it",
+    "25006": "the server only lets data be read, as a standby does; name the primary server",
+    "53100": "the server's disk is full; free some space there",
+    "53300": "the server has no connection left; close some, or raise its max_connections",
+    "3F000": "the schema does not exist; create it, or correct search_path in the address",
+}
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _EMPTIED = "messages, entries, compactions, results, facts, notes, pins, usage, sessions, conversations, postings, blocks, removed, indexed"
@@ -203,13 +226,14 @@ class PostgresDatabase:
             return StoreError(f"{self._url} is closed; open it again")
         if isinstance(error, psycopg.IntegrityError):
             return StoreConflict(f"{self._url}: another process wrote the same first; read again, then retry")
+        if step := _BY_CODE.get(getattr(error, "sqlstate", None) or ""):
+            return StoreUnavailable(f"{self._url}: {text}; {step}")
         if isinstance(error, _UNAVAILABLE):
-            if _WRONG_ADDRESS.search(text):
-                return StoreUnavailable(
-                    f"{self._url} refuses the connection: {text}; check the user, the password and the database in its address"
-                )
+            for words, what, step in _BY_WORDS:
+                if re.search(words, text, re.IGNORECASE):
+                    return StoreUnavailable(f"{self._url} {what}: {text}; {step}")
             return StoreUnavailable(f"{self._url} does not answer: {text}; try again in a moment")
-        return StoreError(f"{self._url}: {text}")
+        return StoreError(f"{self._url}: {text}; penstock doctor tells whether the store is sound")
 
 
 class PostgresTransaction:

@@ -2,7 +2,7 @@
 
 A step that was released is never changed. `{key}`, `{number}`, `{blob}` and `{real}` are types as the
 database spells them (`SqlSpelling`), `{triggers}` those of the search index, `{storage}` what one database
-wants to know about columns.
+wants to know about columns, `{entity_triggers}` those of the state by entity.
 """
 
 from __future__ import annotations
@@ -108,7 +108,16 @@ CREATE TABLE vectors (first {number}, bits {blob} NOT NULL);
 CREATE TABLE vectors_made (model TEXT NOT NULL, upto BIGINT NOT NULL);
 {triggers}{storage}"""
 
-STEPS = (_TABLES,)
+# What a message says of entities, redacted (`writing.sightings`), and which messages have been looked at, in which way. A
+# message keeps it as long as it is there itself.
+_ENTITIES = """
+CREATE TABLE sightings (
+  message BIGINT NOT NULL, place BIGINT NOT NULL, role BIGINT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,
+  says TEXT NOT NULL, call TEXT NOT NULL, failed BIGINT NOT NULL, status BIGINT, PRIMARY KEY (message, place));
+CREATE TABLE sighted (message {number}, version BIGINT NOT NULL);
+{entity_triggers}"""
+
+STEPS = (_TABLES, _ENTITIES)
 
 _CONVERSATION_OF_SESSION = "coalesce((SELECT conversation FROM sessions WHERE key = NEW.session), 0)"
 _WRITTEN = (
@@ -196,6 +205,12 @@ def _take_step(do: Transaction, version: int, step: str, database: Database) -> 
         blob=words.blob,
         real=words.real,
         triggers=_triggers(words),
+        entity_triggers=words.trigger.format(
+            name="messages_from_sightings",
+            event="DELETE",
+            table="messages",
+            body="DELETE FROM sightings WHERE message = OLD.key; DELETE FROM sighted WHERE message = OLD.key;",
+        ),
         storage=words.storage,
     )
     for statement in statements.split(";\n"):

@@ -42,6 +42,8 @@ _NEXT_STEP: dict[type, str] = {
     apsw.FullError: "the disk is full; free some space",
     apsw.ReadOnlyError: "it is read-only; check the permissions of the file and its folder",
     apsw.CantOpenError: "it cannot be opened; check the path and its permissions",
+    apsw.IOError: "its disk cannot be read or written; check the disk, then run penstock doctor",
+    apsw.PermissionsError: "this user may not open it; check the permissions of the file and its folder",
 }
 
 
@@ -254,4 +256,4 @@ def _as_store_error(error: apsw.Error, url: str) -> StoreError:
         return StoreError(
             f"{url} is damaged or not a Penstock store: {error}; restore a copy, or name another file"
         )
-    return StoreError(f"{url}: {error}")
+    return StoreError(f"{url}: {error}; penstock doctor tells whether the store is sound")

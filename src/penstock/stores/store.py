@@ -5,12 +5,12 @@ Calls are synchronous and each is one transaction, durable when it returns. Asyn
 
 from __future__ import annotations
 
-import logging
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+from penstock._log import log
 from penstock.config import data_folder
 from penstock.errors import SettingsError, StoreError, StoreUnavailable
 from penstock.recall.ranking import Wish
@@ -38,6 +38,7 @@ from penstock.stores.conversations import (
 )
 from penstock.stores.deletion import delete_conversations, expire_conversation, list_due
 from penstock.stores.encoding import require_moment
+from penstock.stores.entities import add_sightings, count_unread, read_sightings
 from penstock.stores.index import purge_some
 from penstock.stores.indexing import count_unembedded, count_waiting, embed_some, index_some
 from penstock.stores.keeping import book_usage, find_note, find_result, keep_note, keep_result, list_usage
@@ -45,6 +46,7 @@ from penstock.stores.rows import find_session, read_ids, read_log_tip
 from penstock.stores.schema import migrate
 from penstock.stores.searching import SearchQuery, SearchScope, find_shown_summaries, search
 from penstock.stores.values import StoreFault
+from penstock.writing.entities import fold_entities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -67,11 +69,11 @@ if TYPE_CHECKING:
         StoredResult,
         UsageRow,
     )
+    from penstock.writing.entities import EntityState
 
-__all__ = ["Store", "open_store"]
+__all__ = ["Store", "open_store", "require_store"]
 
 
-_log = logging.getLogger("penstock")
 _FILE = "sqlite:///"
 _MUCH = 8_000  # passages: the room that they had is worth having back at once
 
@@ -286,6 +288,26 @@ class Store:
         with self._database.reading() as do:
             return find_note(do, name, key)
 
+    # Entities.
+
+    def entities(self, session_id: str, *, redact: Callable[[str], str]) -> Sequence[EntityState]:
+        """Returns what is known now of each file, command, record and person in the session's log, the newest first.
+
+        Messages that were logged since the last time are looked at first; what they say is kept, redacted.
+        """
+        with self._database.reading() as do:
+            _, _, conversation = find_session(do, session_id)
+            start = 0 if count_unread(do, conversation) else None
+        while start is not None:
+            with self._database.writing() as do:
+                for statement in self._words.hold_index:  # one process at a time, and no deletion meanwhile
+                    do.run(statement)
+                _, _, conversation = find_session(do, session_id)
+                start = add_sightings(do, conversation, redact, start)
+        with self._database.reading() as do:
+            _, _, conversation = find_session(do, session_id)
+            return fold_entities(read_sightings(do, conversation))
+
     # Recall.
 
     def index(self, limit: int | None = None, *, embedder: Embedder | None = None) -> int:
@@ -395,7 +417,7 @@ class Store:
                 pass
             self._database.scrub()
         except StoreError as error:
-            _log.warning("what was deleted has not left the files of the store yet: %s", error)
+            log.warning("what was deleted has not left the files of the store yet: %s", error)
 
     def _purge_one(self) -> bool:
         with self._database.writing() as do:
@@ -428,6 +450,11 @@ def open_store(url: str | None = None, *, wait_seconds: float = 10.0) -> Store:
     `wait_seconds` is how long the lock of another process is waited for. Raises SettingsError for an address
     that is none of these, StoreError for a store that cannot be opened.
     """
+    given: Any = url
+    if given is not None and not isinstance(given, str):
+        raise SettingsError(
+            f"the address of a store is a text, not a {type(given).__name__}; for a file use {_FILE}FILE"
+        )
     if url is None:
         return _sqlite(data_folder() / "sessions.db", wait_seconds)
     if url == "memory:":
@@ -441,6 +468,13 @@ def open_store(url: str | None = None, *, wait_seconds: float = 10.0) -> Store:
     if not {":", "@"} & set(url) and {"/", "."} & set(url):  # a path; an address may hold a password
         raise SettingsError(f"{url!r} is not the address of a store; for a file use {_FILE}{quote(url)}")
     raise SettingsError("this is not the address of a store; use sqlite:///FILE, postgresql://… or memory:")
+
+
+def require_store(store: Any) -> Store:
+    """Returns the store. Raises SettingsError for what is none, such as the address of one."""
+    if not hasattr(store, "log_tip"):
+        raise SettingsError(f"store is a {type(store).__name__}; open one first, with penstock.open_store(…)")
+    return store  # type: ignore[no-any-return]  # anything that does what a store does
 
 
 def _sqlite(path: Path | None, wait_seconds: float) -> Store:

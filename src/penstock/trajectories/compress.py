@@ -19,12 +19,14 @@ import msgspec
 
 from penstock.config import redactor_of_process
 from penstock.conversation.dialects import decode_all
-from penstock.conversation.message import Role
+from penstock.conversation.message import Role, Text
 from penstock.conversation.rules import Pairs, legal_cuts
+from penstock.conversation.wire import to_plain
 from penstock.engine.compress import run_sync
 from penstock.errors import IllegalResult
 from penstock.trajectories.metrics import TrajectoryMetrics, TrajectoryOutcome
 from penstock.trajectories.options import MODEL_TIMEOUT_SECONDS, TrajectoryOptions, tokenizer_of
+from penstock.trajectories.shortening import shorten_turns
 from penstock.trajectories.summary import SummaryWriter
 from penstock.trajectories.turns import format_of, training_fields, turn_tokens, weigh_turns
 
@@ -49,8 +51,8 @@ __all__ = [
 ]
 
 
-SYSTEM_NOTE = "Some earlier turns of this conversation may be replaced by a summary of them."
 _LEAST_SUMMARY = 64  # tokens: less says nothing
+_TRIES = 4  # to shorten what must stay: a shorter turn may leave another span to give way
 _Row = TypeVar("_Row", bound="Mapping[str, Any]")
 
 
@@ -59,6 +61,7 @@ class CompressedTrajectory(msgspec.Struct, frozen=True, eq=False):
 
     `start` and `end` are the places between which turns gave way and `islands` those between them that stayed; all
     are empty where nothing changed. `system` is the new system turn and its place, where it was to get a note.
+    `shortened` are the turns that stay without their middle, by place.
     """
 
     metrics: TrajectoryMetrics
@@ -67,6 +70,22 @@ class CompressedTrajectory(msgspec.Struct, frozen=True, eq=False):
     islands: tuple[int, ...] = ()
     summary: dict[str, Any] | None = None
     system: tuple[int, dict[str, Any]] | None = None
+    shortened: Mapping[int, dict[str, Any]] = {}
+
+    @property
+    def changed(self) -> bool:
+        """True where a turn is not as it came."""
+        return self.summary is not None or bool(self.shortened)
+
+    @property
+    def rewritten(self) -> dict[int, dict[str, Any]]:
+        """The turns that stay, but not as they came, by place."""
+        return {**self.shortened, **(dict([self.system]) if self.system is not None else {})}
+
+    @property
+    def tokens_after(self) -> int:
+        """The tokens of the result."""
+        return self.metrics.tokens_after
 
     def apply(self, items: Sequence[Any], summary: Any) -> list[Any]:
         """Returns `items`, one for each turn, with `summary` in place of those whose turns gave way."""
@@ -77,10 +96,8 @@ class CompressedTrajectory(msgspec.Struct, frozen=True, eq=False):
 
     def turns(self, turns: Sequence[Any]) -> list[Any]:
         """Returns the turns of the compressed trajectory."""
-        given = list(turns)
-        if self.system is not None:
-            given[self.system[0]] = self.system[1]
-        return self.apply(given, self.summary)
+        rewritten = self.rewritten
+        return self.apply([rewritten.get(at, turn) for at, turn in enumerate(turns)], self.summary)
 
 
 class Compressor:
@@ -103,14 +120,51 @@ class Compressor:
 
     def plan(self, turns: Sequence[Any]) -> CompressedTrajectory | TrajectoryDraft:
         """Returns a draft of the compression, or the result where nothing has to be done. Raises InputError."""
+        first = planned = self._plan(turns, {})
+        if not self.options.shorten_protected:
+            return first
+        shortened: dict[int, dict[str, Any]] = {}
+        for _ in range(_TRIES):
+            excess = planned.tokens_after - self.options.target_tokens
+            if excess <= 0:
+                return planned
+            gone = set(planned.span.gone) if isinstance(planned, TrajectoryDraft) else set()
+            now = [shortened.get(at, turn) for at, turn in enumerate(turns)]
+            dialect = format_of(now)
+            more = shorten_turns(
+                decode_all(dialect, now),
+                weigh_turns(now, dialect, self.tokenizer),
+                [at for at in range(len(now)) if at not in gone],
+                excess,
+                dialect,
+                self.tokenizer,
+            )
+            if not more:
+                break
+            shortened |= more
+            planned = self._plan(turns, shortened)
+        return planned if isinstance(planned, TrajectoryDraft) or planned.shortened else first
+
+    def _plan(
+        self, given: Sequence[Any], shortened: Mapping[int, dict[str, Any]]
+    ) -> CompressedTrajectory | TrajectoryDraft:
         options = self.options
+        turns = [shortened.get(at, turn) for at, turn in enumerate(given)] if shortened else given
         dialect = format_of(turns)
         tokens = weigh_turns(turns, dialect, self.tokenizer)
         total = sum(tokens)
+        before = sum(weigh_turns(given, dialect, self.tokenizer)) if shortened else total
         if total <= options.target_tokens:
-            return CompressedTrajectory(_report_unchanged(TrajectoryOutcome.UNDER_TARGET, total, len(turns)))
+            if not shortened:
+                return CompressedTrajectory(
+                    _report_unchanged(TrajectoryOutcome.UNDER_TARGET, total, len(turns))
+                )
+            found = _report_unchanged(TrajectoryOutcome.COMPRESSED, total, len(turns))
+            return CompressedTrajectory(
+                msgspec.structs.replace(found, tokens_before=before), shortened=shortened
+            )
         messages = decode_all(dialect, turns)
-        system = self._add_note(turns, messages, tokens, dialect)
+        system = self._add_note(messages, tokens, dialect)
         total_after = total + (system[2] if system is not None else 0)
         legal = legal_cuts(messages, dialect.rules)
         needed = total_after - options.target_tokens + options.summary_tokens
@@ -126,7 +180,9 @@ class Compressor:
             return CompressedTrajectory(
                 _report_unchanged(TrajectoryOutcome.NOT_COMPRESSIBLE, total, len(turns), over=True)
             )
-        trajectory = Trajectory(dialect, list(turns), messages, tokens, legal, system)
+        trajectory = Trajectory(
+            dialect, list(turns), messages, tokens, legal, system, before - total, shortened
+        )
         return TrajectoryDraft(self, trajectory, span, budget, used)
 
     def _budget(self, span: Span | None, total: int) -> int:
@@ -138,20 +194,26 @@ class Compressor:
         return min(wished, room) if room >= _LEAST_SUMMARY else wished
 
     def _add_note(
-        self, turns: Sequence[Any], messages: Sequence[Message], tokens: Sequence[int], dialect: Dialect
+        self, messages: Sequence[Message], tokens: Sequence[int], dialect: Dialect
     ) -> tuple[int, dict[str, Any], int] | None:
         """Returns the first system turn with the note in it, its place, and the tokens that the note adds."""
-        if not self.options.system_note:
+        note = self.options.note
+        if not note:
             return None
         place = next((at for at, message in enumerate(messages) if message.role is Role.SYSTEM), None)
-        if place is None or SYSTEM_NOTE in str(turns[place]):
+        if place is None or any(
+            note in part.text for part in messages[place].parts if isinstance(part, Text)
+        ):
             return None
-        noted = dialect.append_text(messages[place], SYSTEM_NOTE)
+        noted = dialect.append_text(messages[place], note)
         return place, noted, turn_tokens(noted, dialect, self.tokenizer) - tokens[place]
 
 
 class Trajectory(NamedTuple):
-    """The turns of a trajectory, read and weighed. `system` is the turn with a note: its place, itself, what it adds."""
+    """The turns of a trajectory, read and weighed. `system` is the turn with a note: its place, itself, what it adds.
+
+    `turns` has those of `shortened` as they are now, by `saved_tokens` smaller than they came.
+    """
 
     dialect: Dialect
     turns: list[Any]
@@ -159,6 +221,8 @@ class Trajectory(NamedTuple):
     tokens: list[int]
     legal: Sequence[int]
     system: tuple[int, dict[str, Any], int] | None
+    saved_tokens: int = 0
+    shortened: Mapping[int, dict[str, Any]] = {}
 
 
 class TrajectoryDraft:
@@ -176,6 +240,13 @@ class TrajectoryDraft:
         self._target = compressor.options.target_tokens
         self._passes = used_passes
 
+    @property
+    def tokens_after(self) -> int:
+        """The most tokens that the result takes: with a summary that fills its budget."""
+        given = self._trajectory
+        note = given.system[2] if given.system is not None else 0
+        return sum(given.tokens) + note - self.span.tokens + self.budget
+
     def finish(self, prose: Checked | None = None, **changes: Any) -> CompressedTrajectory:
         """Returns the compressed trajectory. `changes` are fields of the metrics. Raises IllegalResult."""
         span, given = self.span, self._trajectory
@@ -188,11 +259,13 @@ class TrajectoryDraft:
         gone = len(self.writer.gone)
         figures: dict[str, Any] = {
             "outcome": TrajectoryOutcome.COMPRESSED,
-            "tokens_before": before,
+            "tokens_before": before + given.saved_tokens,
             "tokens_after": after,
             "turns_before": len(given.turns),
             "turns_after": len(given.turns) - gone + 1,
             "turns_summarised": gone,
+            "region_start": span.start,
+            "region_end": span.end,
             "summary_tokens": taken,
             "still_over_limit": after > self._target,
             "passes": self._passes,
@@ -204,6 +277,7 @@ class TrajectoryDraft:
             span.islands,
             summary,
             given.system[:2] if given.system is not None else None,
+            given.shortened,
         )
         self._require_legal(done, summary)
         return done
@@ -245,19 +319,21 @@ def _find_span(
 ) -> Span | None:
     """Returns the span that frees the tokens needed, or as many as it can; None if nothing may give way.
 
-    `wanted` are the tokens that must be freed and how many turns stay at the end. A summary is a human turn, so a
-    span is preferred that has no other human turn beside it, as long as one frees enough.
+    `wanted` are the tokens that must be freed and how many turns stay at the end. A summary is a human turn: in a
+    trajectory without two human turns in a row it never stands beside another one, nor does it bring two together.
     """
     needed, keep_last = wanted
     segments = list(pairwise(legal))
     stays = _find_protected(messages, keep_last)
     free = [stays.isdisjoint(range(start, end)) for start, end in segments]
-    found: Span | None = None
+    best: Span | None = None
     for first in _starts(messages, segments, free, dialect):
         found = _from(first, messages, tokens, (segments, free), dialect, needed)
-        if found.tokens >= needed:
+        if found is not None and (best is None or found.tokens > best.tokens):
+            best = found
+        if best is not None and best.tokens >= needed:
             break
-    return found
+    return best
 
 
 def _from(
@@ -267,14 +343,16 @@ def _from(
     parts: tuple[Sequence[tuple[int, int]], Sequence[bool]],
     dialect: Dialect,
     needed: int,
-) -> Span:
-    """Returns the span that begins with this segment and goes as far as it must."""
+) -> Span | None:
+    """Returns the span that begins with this segment and goes as far as it must; None where none may begin there."""
     segments, free = parts
     start = end = segments[first][0]
     islands: list[int] = []
     waiting: list[int] = []
     freed = 0
+    doubled = _has_two_in_a_row(messages)
     enough: Span | None = None
+    largest: Span | None = None
     for (begin, stop), gives_way in zip(segments[first:], free[first:], strict=True):
         if not gives_way:
             waiting += range(begin, stop)
@@ -283,13 +361,26 @@ def _from(
         waiting.clear()
         freed += sum(tokens[begin:stop])
         end = stop
-        if freed >= needed:
-            span = Span(start, end, tuple(islands), freed)
-            follower = messages[islands[0] if islands else end]
-            if dialect.can_follow(Role.USER, follower.role):
-                return span
-            enough = enough or span
-    return enough or Span(start, end, tuple(islands), freed)
+        span = Span(start, end, tuple(islands), freed)
+        if doubled or not _brings_two_together(span, messages):
+            largest = span
+            if freed >= needed:
+                follower = messages[islands[0] if islands else end]
+                if dialect.can_follow(Role.USER, follower.role):
+                    return span
+                enough = enough or span
+    return enough or largest
+
+
+def _has_two_in_a_row(messages: Sequence[Message]) -> bool:
+    return any(one.role is Role.USER and two.role is Role.USER for one, two in pairwise(messages))
+
+
+def _brings_two_together(span: Span, messages: Sequence[Message]) -> bool:
+    """Returns True where a human turn would follow another one, the summary being one."""
+    before = [messages[span.start - 1].role] if span.start else []
+    after = [messages[place].role for place in (*span.islands, span.end)]
+    return any(one is Role.USER and two is Role.USER for one, two in pairwise([*before, Role.USER, *after]))
 
 
 def _find_protected(messages: Sequence[Message], keep_last: int) -> set[int]:
@@ -310,7 +401,8 @@ def _starts(
     candidates = [at for at, gives_way in enumerate(free) if gives_way]
     for at in candidates:
         start = segments[at][0]
-        if start and dialect.can_follow(messages[start - 1].role, Role.USER):
+        before = messages[start - 1].role if start else Role.USER
+        if before is not Role.USER and dialect.can_follow(before, Role.USER):
             return [at] if at == candidates[0] else [at, candidates[0]]
     return candidates[:1]
 
@@ -322,8 +414,9 @@ def compress_trajectory(  # noqa: PLR0913 - the public signature, all but the fi
     summary_tokens: int = 750,
     keep_last: int = 4,
     passes: int = 1,
-    system_note: bool = False,
+    system_note: bool | str = False,
     tokenizer: str = "o200k",
+    shorten_protected: bool = False,
     summariser: Any = None,
     timeout_seconds: float = MODEL_TIMEOUT_SECONDS,
 ) -> tuple[list[Any], TrajectoryMetrics]:
@@ -331,8 +424,9 @@ def compress_trajectory(  # noqa: PLR0913 - the public signature, all but the fi
 
     One at or under the target comes back as it is. Else turns from the start of the middle, as many as needed, are
     replaced by one human turn of at most `summary_tokens`. The first system, human, gpt and tool turn and the last
-    `keep_last` turns stay; where they alone are too much, `still_over_limit` says so. Every turn that stays is the
-    object that was given.
+    `keep_last` turns stay; where they alone are too much, `still_over_limit` says so, or with `shorten_protected` the
+    middle of the largest gives way. Every other turn that stays is the object that was given. `system_note` tells the
+    reader in the system turn, in a sentence of ours or in the one given.
 
     `summariser` has a model write the summary: a `Summariser`, a model, or a function from a prompt to a text. Where
     it fails or takes longer than `timeout_seconds`, excerpts stand in its place and the outcome is `degraded`.
@@ -347,6 +441,7 @@ def compress_trajectory(  # noqa: PLR0913 - the public signature, all but the fi
             passes=passes,
             system_note=system_note,
             tokenizer=tokenizer,
+            shorten_protected=shorten_protected,
             summariser=summariser,
             timeout_seconds=timeout_seconds,
         )
@@ -360,8 +455,9 @@ async def acompress_trajectory(  # noqa: PLR0913 - the public signature
     summary_tokens: int = 750,
     keep_last: int = 4,
     passes: int = 1,
-    system_note: bool = False,
+    system_note: bool | str = False,
     tokenizer: str = "o200k",
+    shorten_protected: bool = False,
     summariser: Any = None,
     timeout_seconds: float = MODEL_TIMEOUT_SECONDS,
 ) -> tuple[list[Any], TrajectoryMetrics]:
@@ -373,14 +469,15 @@ async def acompress_trajectory(  # noqa: PLR0913 - the public signature
         passes=passes,
         system_note=system_note,
         tokenizer=tokenizer,
+        shorten_protected=shorten_protected,
     )
-    compressor = Compressor(options)
+    compressor, plain = Compressor(options), to_plain(turns)
     if summariser is None:
-        done = await asyncio.to_thread(compressor.compress, turns)
+        done = await asyncio.to_thread(compressor.compress, plain)
     else:
         from penstock.trajectories.model_summaries import ModelSummaries  # noqa: PLC0415 - only where a model is asked
 
-        done = await ModelSummaries.of(summariser, timeout_seconds).compress(compressor, turns)
+        done = await ModelSummaries.of(summariser, timeout_seconds).compress(compressor, plain)
     return done.turns(turns), done.metrics
 
 

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from penstock.errors import InputError, SettingsError
+from penstock.errors import InputError, SettingsError, name_install
 from penstock.trajectories.rows import per_turn_columns, turns_column
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def _zstandard() -> Any:
         import zstandard  # noqa: PLC0415 - an extra
     except ImportError:
         raise SettingsError(
-            "a .zst file needs the package zstandard: pip install 'penstock[trajectories]'"
+            f"a .zst file needs the package zstandard: {name_install('trajectories')}"
         ) from None
     return zstandard
 
@@ -214,9 +214,7 @@ def load_arrow() -> Any:
         import_module("pyarrow.parquet")  # an attribute of the package from now on
         return import_module("pyarrow")  # an extra, slow to load, and without a word about its types
     except ImportError:
-        raise SettingsError(
-            "Parquet needs the package pyarrow: pip install 'penstock[trajectories]'"
-        ) from None
+        raise SettingsError(f"Parquet needs the package pyarrow: {name_install('trajectories')}") from None
 
 
 class Table:
@@ -231,6 +229,11 @@ class Table:
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all columns."""
+        return list(self._table.column_names)
 
     @property
     def column(self) -> str:

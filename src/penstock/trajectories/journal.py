@@ -237,7 +237,7 @@ def _lock(file: IO[bytes], folder: Path) -> None:
 
 
 def _slim(done: ShardResult) -> ShardResult:
-    return msgspec.structs.replace(done, rows=b"", samples=(), totals=_NOTHING, bad=())
+    return msgspec.structs.replace(done, rows=b"", samples=(), totals=_NOTHING, bad=(), over=())
 
 
 def _samples_name(shard: int) -> str:

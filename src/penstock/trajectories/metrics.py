@@ -38,7 +38,8 @@ class TrajectoryOutcome(StrEnum):
 class TrajectoryMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The figures of one trajectory.
 
-    `cost` is in US dollars, None where the price of the model is not known; `model` is empty where no model wrote.
+    `cost` is in US dollars, None where the price of the model is not known; `model` is empty where no model wrote. The
+    turns that gave way are among `turns[region_start:region_end]` of the trajectory given; both are 0 where none did.
     """
 
     outcome: TrajectoryOutcome
@@ -47,6 +48,8 @@ class TrajectoryMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     turns_before: int = 0
     turns_after: int = 0
     turns_summarised: int = 0
+    region_start: int = 0
+    region_end: int = 0
     summary_tokens: int = 0
     still_over_limit: bool = False
     passes: int = 0
@@ -77,7 +80,7 @@ class RowMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BadRow(msgspec.Struct, frozen=True):
-    """A row that could not be read, and was copied as it is."""
+    """A row that could not be read, and was copied as it is; or one that stays over the limit, and how large it is."""
 
     file: str
     row: int
@@ -151,6 +154,15 @@ class Totals(msgspec.Struct, kw_only=True):
     def count(self, *outcomes: TrajectoryOutcome) -> int:
         """Returns the number of rows with one of these outcomes."""
         return sum(self.outcomes.get(outcome.value, 0) for outcome in outcomes)
+
+    @property
+    def compressed(self) -> int:
+        """Rows that were compressed and are within the target now.
+
+        With the rows that were under it before, those that stay over it and those that could not be read, it makes all.
+        """
+        over = self.still_over_limit - self.count(TrajectoryOutcome.NOT_COMPRESSIBLE)
+        return self.count(TrajectoryOutcome.COMPRESSED, TrajectoryOutcome.DEGRADED) - over
 
     @property
     def ratio(self) -> float:

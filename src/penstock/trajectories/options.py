@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.errors import SettingsError
+from penstock.errors import SettingsError, name_install
 from penstock.measure.tokens import tokenizer_named
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MODEL_TIMEOUT_SECONDS",
+    "SYSTEM_NOTE",
     "FileTokenizer",
     "ModelOptions",
     "TrajectoryOptions",
@@ -27,6 +28,7 @@ __all__ = [
 
 
 MODEL_TIMEOUT_SECONDS = 120.0
+SYSTEM_NOTE = "Some earlier turns of this conversation may be replaced by a summary of them."
 _LEAST_SUMMARY = 100
 _MOST_PASSES = 8
 _NAMES = {"o200k": "o200k_base", "cl100k": "cl100k_base"}
@@ -37,16 +39,18 @@ class TrajectoryOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `target_tokens` bounds all turns together, `summary_tokens` the turn that takes the place of others. The first
     system, human, gpt and tool turn and the last `keep_last` turns stay. Where that alone is too much, each further
-    pass of `passes` keeps half as many turns at the end. `system_note` adds a sentence to the system turn.
-    `tokenizer` is "o200k", "cl100k" or the path of a `tokenizer.json`.
+    pass of `passes` keeps half as many turns at the end. `system_note` adds a sentence to the system turn: True ours, a
+    text that one. `tokenizer` is "o200k", "cl100k" or the path of a `tokenizer.json`. With `shorten_protected`, turns
+    that must stay and are too large by themselves lose their middle.
     """
 
     target_tokens: int = 15_250
     summary_tokens: int = 750
     keep_last: int = 4
     passes: int = 1
-    system_note: bool = False
+    system_note: bool | str = False
     tokenizer: str = "o200k"
+    shorten_protected: bool = False
 
     def __post_init__(self) -> None:
         """Raises SettingsError."""
@@ -59,6 +63,15 @@ class TrajectoryOptions(msgspec.Struct, frozen=True, kw_only=True):
                 f"summary_tokens is {self.summary_tokens:,} and target_tokens {self.target_tokens:,}; "
                 "a summary must be smaller than the target"
             )
+        if isinstance(self.system_note, str) and not self.system_note.strip():
+            raise SettingsError("system_note is an empty text; give the sentence, or true for ours")
+
+    @property
+    def note(self) -> str:
+        """The sentence that the system turn gets; empty where it gets none."""
+        if isinstance(self.system_note, str):
+            return self.system_note.strip()
+        return SYSTEM_NOTE if self.system_note else ""
 
 
 class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +133,7 @@ class FileTokenizer:
             from tokenizers import Tokenizer as Loaded  # noqa: PLC0415 - an extra, and slow to load
         except ImportError:
             raise SettingsError(
-                "a tokenizer.json needs the package tokenizers: pip install 'penstock[trajectories]'"
+                f"a tokenizer.json needs the package tokenizers: {name_install('trajectories')}"
             ) from None
         self.name = str(file)
         try:

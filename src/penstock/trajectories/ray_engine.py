@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.errors import PenstockError, RunBroken, SettingsError
+from penstock.errors import PenstockError, RunBroken, SettingsError, name_install
 from penstock.trajectories.shards import Shard, SummariesFile, compress_shard, write_part
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def _load_ray(address: str | None) -> Any:
         import_module("ray.data")
     except ImportError:
         raise SettingsError(
-            "the engine ray needs the package ray with its data part: pip install 'penstock[ray]'; or use --engine local"
+            f"the engine ray needs the package ray with its data part: {name_install('ray')}; or use --engine local"
         ) from None
     return import_module("ray")
 

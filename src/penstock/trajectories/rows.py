@@ -66,7 +66,7 @@ class RowLine(msgspec.Struct, frozen=True, eq=False):
 
     def with_result(self, done: CompressedTrajectory, per_turn: Iterable[str] = ()) -> bytes:
         """The line with the compressed turns in it; the same bytes where nothing changed."""
-        if done.summary is None:
+        if not done.changed:
             return self.data
         body = self.data.rstrip(b" \t\r\n")
         style = _Style.of(body)
@@ -85,8 +85,8 @@ class RowLine(msgspec.Struct, frozen=True, eq=False):
         if self.shape is CellShape.SPELLED:
             raw = _encode_spelled(parse_value(raw, _LINE))
         turns = slice_array(raw, _LINE)
-        if done.system is not None:
-            turns[done.system[0]] = style.dumps(done.system[1])
+        for place, turn in done.rewritten.items():
+            turns[place] = style.dumps(turn)
         written = style.array(done.apply(turns, style.dumps(done.summary)))
         return style.dumps(written.decode()) if self.shape is CellShape.SPELLED else written
 
@@ -148,7 +148,7 @@ def compress_row(row: Mapping[str, Any], compressor: Compressor, column: str | N
     except (InputError, IllegalResult) as error:
         new[METRICS_COLUMN] = TrajectoryMetrics(outcome=TrajectoryOutcome.BAD, reason=str(error)).to_dict()
         return new
-    if done.summary is not None:
+    if done.changed:
         new[name] = shape_turns(done.turns(turns), shape)
         for other in per_turn_columns(row, name, len(turns), ()):
             new[other] = done.apply(row[other], make_neutral(row[other][0]))

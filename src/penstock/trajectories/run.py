@@ -16,6 +16,7 @@ import zlib
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
+from difflib import get_close_matches
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path  # noqa: TC003 - `Run` is decoded by it
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,8 +24,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from penstock import __version__
-from penstock.errors import RunBroken, SettingsError
-from penstock.trajectories.files import DataFile, compression_of, create_lines, data_files, output_of
+from penstock.errors import InputError, RunBroken, SettingsError
+from penstock.trajectories.files import (
+    DataFile,
+    compression_of,
+    create_lines,
+    data_files,
+    output_of,
+)
 from penstock.trajectories.journal import Journal, parts_folder
 from penstock.trajectories.metrics import BadRow, MetricsFile, Totals
 from penstock.trajectories.options import locate_tokenizer, tokenizer_of
@@ -62,6 +69,8 @@ _MANY_SHARDS = 4_096
 _SMALL_INPUT = 4 << 20  # bytes below which starting processes takes longer than the work
 _UNPACKED = 5  # times the size of a packed file, about
 _MOST_BAD = 1_000
+_SHOWN_COLUMNS = 8
+_PEEKED_ROWS = 50
 _AHEAD = 2  # shards in flight for each worker: one that it works on, one that waits
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -72,7 +81,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     `report` is the file for a page for people.
 
     Without a target it is a dry run: all figures, and nothing is written but those. `engine` is "local" or "ray";
-    `ray_address` is that of a cluster, without which Ray starts one on this machine.
+    `ray_address` is that of a cluster, without which Ray starts one on this machine. Without `overwrite`, an output that
+    stands there is only replaced by a run that goes on.
     """
 
     source: Path
@@ -84,6 +94,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     report: Path | None = None
     engine: str = "local"
     ray_address: str | None = None
+    overwrite: bool = True
 
     def place_output(self) -> Run:
         """Returns the same order with the very file or folder that is made as its target. Raises SettingsError."""
@@ -110,11 +121,14 @@ class RunProgress(msgspec.Struct, kw_only=True):
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a run. `bad` are the first rows that could not be read; the metrics file has all of them."""
+    """The result of a run. `bad` are the first rows that could not be read, `over` the first that stay over the target;
+    the metrics file has all of them.
+    """
 
     totals: Totals
     files: tuple[str, ...]
     bad: tuple[BadRow, ...]
+    over: tuple[BadRow, ...] = ()
     seconds: float
     read_bytes: int
     written_bytes: int
@@ -135,6 +149,8 @@ def run(
     wanted = wanted.place_output()
     files = data_files(wanted.source, wanted.target)
     _require_apart(wanted, files)
+    _require_free(wanted, files)
+    _require_column(wanted.job.column, files)
     tokenizer_of(wanted.job.options.tokenizer)  # a wrong name is told now, not by every worker
     if wanted.job.model is not None:
         connect_model(wanted.job.model)  # as is a missing key
@@ -167,6 +183,7 @@ class _Work:
         self._started = now()
         self._journal: Journal | None = None
         self._bad: list[BadRow] = []
+        self._over: list[BadRow] = []
         self._bytes = [file.source.stat().st_size for file in files]
         self._left: dict[
             int, int
@@ -228,7 +245,8 @@ class _Work:
         finished = RunResult(
             totals=self._progress.totals,
             files=tuple(file.name for file in self._files),
-            bad=tuple(sorted(self._bad, key=lambda one: (one.file, one.row))[:_MOST_BAD]),
+            bad=_list_first(self._bad),
+            over=_list_first(self._over),
             seconds=round(self._now() - self._started, 3),
             read_bytes=sum(self._bytes),
             written_bytes=written,
@@ -240,6 +258,7 @@ class _Work:
                     "command": self._command(),
                     "totals": finished.totals.to_dict(),
                     "bad_rows": finished.bad,
+                    "rows_over": finished.over,
                     "seconds": finished.seconds,
                     "read_bytes": finished.read_bytes,
                     "written_bytes": finished.written_bytes,
@@ -291,6 +310,8 @@ class _Work:
         name = self._files[done.file].name
         if len(self._bad) < 2 * _MOST_BAD:
             self._bad += [BadRow(name, bad.row, bad.reason) for bad in done.bad]
+        if len(self._over) < 2 * _MOST_BAD:
+            self._over += [BadRow(name, over.row, over.reason) for over in done.over]
 
     def _assemble_if_whole(self, place: int) -> None:
         """Puts a file in its place once every shard of it is done."""
@@ -364,6 +385,58 @@ def _require_apart(wanted: Run, files: list[DataFile]) -> None:
                 f"{path}: the {name} would overwrite another file of this run; name another file"
             )
         taken.add(path.resolve())
+
+
+def _require_free(wanted: Run, files: list[DataFile]) -> None:
+    """Raises SettingsError where the output stands there already and may not be replaced."""
+    if wanted.target is None or wanted.overwrite or wanted.resume or parts_folder(wanted.target).exists():
+        return
+    there = next((file.target for file in files if file.target.exists()), None)
+    if there is not None:
+        raise SettingsError(f"{there} exists; add --overwrite to replace it, or name another output")
+
+
+def _require_column(column: str | None, files: list[DataFile]) -> None:
+    """Raises SettingsError where no row at the beginning of any file has the column that was named."""
+    if column is None:
+        return
+    seen: dict[str, None] = {}
+    for file in files:
+        names = _peek_columns(file)
+        if column in names:
+            return
+        seen |= dict.fromkeys(names)
+    if not seen:
+        return  # each row will say what is wrong with it
+    shown = ", ".join(list(seen)[:_SHOWN_COLUMNS])
+    near = get_close_matches(column, list(seen), n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {shown}"
+    raise SettingsError(f"there is no column {column!r}: {hint}")
+
+
+def _peek_columns(file: DataFile) -> list[str]:
+    """Returns the columns of the first rows of a file; none where they cannot be read, which is told later."""
+    try:
+        shard = next(iter(Remaining(files=(file.absolute(),), shard_bytes=SHARD_BYTES)), None)
+    except InputError:
+        return []
+    if shard is None:
+        return []
+    if shard.parquet:
+        from penstock.trajectories.files import Table  # noqa: PLC0415 - its library is an extra
+
+        return Table(shard.data, None).names
+    names: dict[str, None] = {}
+    for line in shard.data.splitlines()[:_PEEKED_ROWS]:
+        try:
+            names |= dict.fromkeys(msgspec.json.decode(line, type=dict[str, Any]))
+        except msgspec.DecodeError:  # not a row, or one without columns
+            continue
+    return list(names)
+
+
+def _list_first(rows: list[BadRow]) -> tuple[BadRow, ...]:
+    return tuple(sorted(rows, key=lambda one: (one.file, one.row))[:_MOST_BAD])
 
 
 def _workers(wanted: Run, files: list[DataFile]) -> int:

@@ -101,7 +101,7 @@ class Shard(msgspec.Struct, frozen=True, eq=False):
 
 
 class ShardBadRow(msgspec.Struct, frozen=True):
-    """A row that could not be read."""
+    """A row that could not be read, or stays over the limit."""
 
     row: int
     reason: str
@@ -110,8 +110,8 @@ class ShardBadRow(msgspec.Struct, frozen=True):
 class ShardResult(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The result of a shard. Its rows are in a part of `size` bytes with the checksum `crc`.
 
-    `rows` are the metrics of each, as lines of JSON; `bad` are those that could not be read; `samples` are excerpts of
-    some, where they were wished.
+    `rows` are the metrics of each, as lines of JSON; `bad` are those that could not be read, `over` those that stay too
+    large; `samples` are excerpts of some, where they were wished.
     """
 
     shard: int
@@ -124,6 +124,7 @@ class ShardResult(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     read_bytes: int = 0
     totals: Totals
     bad: tuple[ShardBadRow, ...] = ()
+    over: tuple[ShardBadRow, ...] = ()
     rows: bytes = b""
     samples: tuple[RowSample, ...] = ()
     last_of: int = 0
@@ -308,6 +309,11 @@ def compress_shard(shard: Shard, job: ShardJob, keep: Keep | None = None) -> tup
         bad=tuple(
             ShardBadRow(one.row, one.metrics.reason) for one in numbered if one.metrics.outcome in _UNREAD
         ),
+        over=tuple(
+            ShardBadRow(one.row, f"{one.metrics.tokens_after:,} tokens")
+            for one in numbered
+            if one.metrics.still_over_limit
+        ),
         rows=_ENCODER.encode_lines(numbered),
         samples=sampler.samples(_compressor(job.options).redactor) if sampler is not None else (),
         last_of=shard.last_of,
@@ -385,7 +391,7 @@ class _TableRows:
     def put(self, at: int, done: CompressedTrajectory) -> None:
         """The result of a row, whose turns were asked for before."""
         turns, shape = self._read.pop(at)
-        if done.summary is not None:
+        if done.changed:
             self._table.put(at, self._table.column, shape_turns(done.turns(turns), shape))
             for name, entries in self._table.others(at, len(turns), self._job.per_turn).items():
                 self._table.put(at, name, done.apply(entries, make_neutral(entries[0])))

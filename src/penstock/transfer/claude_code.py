@@ -3,11 +3,13 @@
 Each line has a `type`. Lines of the types `user` and `assistant` hold a `message` of the Anthropic dialect; an answer is
 written a block at a time, in lines that share `message.id`. `parentUuid` chains the lines. A turn that was taken back
 leaves lines that no chain reaches; results of parallel calls hang beside the chain. A compaction starts a new chain
-whose `logicalParentUuid` names where the old one ended. Sub-agents' lines have `isSidechain`.
+whose `logicalParentUuid` names where the old one ended. Sub-agents' lines have `isSidechain`. Lines with `isMeta`, and
+local commands such as `/clear` with what they printed, are the program's own business and no messages.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from penstock.conversation.slicing import slice_array, slice_object
@@ -30,6 +32,9 @@ _SPEAKERS = ("user", "assistant")
 _BESIDE = ("summary", "file-history-snapshot", "queue-operation", "custom-title", "ai-title", "last-prompt")
 _SYNTHETIC = "<synthetic>"  # the model of messages that the program wrote itself, such as errors
 _OWN_WORDS = "messages of the program itself"
+_LOCAL_LINES = "lines of local commands and notes of the program"
+_PRINTED = re.compile(r"\s*<local-command-(?:stdout|stderr|caveat)>")
+_TYPED = re.compile(r"\s*<command-(?:name|message)>")
 
 
 def is_claude_code(lines: Sequence[JsonLine]) -> bool:
@@ -212,8 +217,11 @@ def _read_messages(
     # The place of the answer that is being written: its results may come before its last block.
     places: dict[str, int] = {}
     in_results = False
+    local = _find_local(chain)
+    if local:
+        left_out[_LOCAL_LINES] = len(local)
     for line in chain:
-        if not _speaks(line):
+        if not _speaks(line) or line.number in local:
             continue
         message = line.value["message"]
         if message.get("model") == _SYNTHETIC or line.value.get("isApiErrorMessage"):
@@ -235,6 +243,36 @@ def _read_messages(
             # The lines of one answer repeat its usage, which grows while it is written.
             requests[answer or f"line {line.number}"] = RecordedUsage(place + 1, at, message["model"], usage)
     return said, list(requests.values()), models
+
+
+def _find_local(chain: Sequence[JsonLine]) -> set[int]:
+    """Returns the numbers of the lines that are no messages.
+
+    The text that a slash command stands for is one, though it is marked as the program's: the model has answered it.
+    """
+    local: set[int] = set()
+    typed = False  # the last line is a command that a person typed for the model
+    spoken = [line for line in chain if _speaks(line)]
+    for at, line in enumerate(spoken):
+        text = _read_user_text(line)
+        printed = _PRINTED.match(text) is not None
+        if _TYPED.match(text):
+            answer = next((one for one in spoken[at + 1 :] if not one.value.get("isMeta")), None)
+            printed = answer is not None and _PRINTED.match(_read_user_text(answer)) is not None
+        note = line.value.get("isMeta") and not typed and not _read_ids(line, "tool_result", "tool_use_id")
+        if line.value.get("type") == "user" and (printed or note):
+            local.add(line.number)
+        typed = _TYPED.match(text) is not None and not printed
+    return local
+
+
+def _read_user_text(line: JsonLine) -> str:
+    """Returns the first text of a user's line; empty where there is none."""
+    content = line.value["message"].get("content") if line.value.get("type") == "user" else None
+    if isinstance(content, list):
+        texts = (block.get("text") for block in content if isinstance(block, dict))
+        content = next((text for text in texts if isinstance(text, str)), "")
+    return content if isinstance(content, str) else ""
 
 
 def _read_message(line: JsonLine) -> bytes:

@@ -14,12 +14,16 @@ function words are judged by the English forms alone: "no changes" is not Spanis
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["find_constraints", "is_constraint", "sentences"]
+__all__ = ["find_constraints", "is_constraint", "is_lasting", "sentences"]
+
+# The long ones are compiled at their first use: that takes 40 ms, which a start of the program need not spend.
+_compile = cache(re.compile)
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’)\]*_`]*\s+|(?<=[。！？])|\n+")
 _LONG_MESSAGE = 4_000
@@ -102,65 +106,63 @@ _STATIVE = (  # "don't know": the speaker is left out, and it is a statement
     r"even have|"
     r"really|feel|own|seem|work|exist|you (?:think|have|know|want|see|agree|remember))\b"
 )
-_ENGLISH = re.compile(
-    "|".join(
+_ENGLISH = "|".join(
+    (
+        rf"(?:{_MANNER})\b",
+        rf"(?:do not|don[’']?t)\b(?! {_STATIVE}) \w|(?:do not|don[’']t) bother (?:with|to)\b",
         (
-            rf"(?:{_MANNER})\b",
-            rf"(?:do not|don[’']?t)\b(?! {_STATIVE}) \w|(?:do not|don[’']t) bother (?:with|to)\b",
-            (
-                r"never\b(?! (?:mind|been|had|got|gotten|seen|heard|was|did|is|has|have|a\b|the\b|before|"
-                r"again$|in\b|\w+ed\b|"
-                r"received|made|took|went|came|gave|knew|told|left|sent|again)) [a-z]"
-            ),
-            rf"always (?:{_DEED}|{_MANNER}|[a-z]+ (?:the|a|an|all|with|in|to|from)\b)(?<!been)(?! been)",
-            (
-                rf"only (?:ever )?(?:{_DEED}|{_MANNER})\b|only (?:if|when|after|once) (?:i|we) (?:say|ask|tell|"
-                rf"confirm|approve)"
-            ),
-            rf"(?:{_DEED}|be)\b(?=.*(?:\b(?:{_SCOPE}))|(?: \S+){{0,2}} (?:always|never|only)\b)",
-            (
-                rf"(?:{_SCOPE}),? (?:please |always |never |only |just )*(?:{_DEED}|{_MANNER}|you|do not|"
-                rf"don[’']t)\b"
-            ),
-            r"(?:from now on|going forward|henceforth)\b",
-            r"(?:stop|quit|no longer) [a-z]+ing\b",
-            r"under no circumstances|in no case|at no point|by no means",
-            (
-                r"(?:it is|it[’']s) (?:important|essential|crucial|critical|vital|mandatory|"
-                r"imperative) (?:that|to)\b"
-            ),
-            (
-                r"you (?:must|shall|have to|need to|ought to|may (?:not|only|never)|can only|"
-                r"will (?:always|never|only|not)|"
-                r"are (?:not |only |never )?(?:allowed|supposed|expected|required|permitted|forbidden|to)|"
-                r"aren[’']t allowed)\b"
-            ),
-            (
-                r"you (?:should|shouldn[’']t|should not|cannot|can[’']t|can not|mustn[’']t|ought not)\b"
-                r"(?! (?:see|get|have|find|know|be able|already|imagine|believe|do (?:that|this|anything)|"
-                r"help|be serious|"
-                r"really|just|even|tell me|hear|receive))"
-            ),
-            r"(?:can|could|would|will) you (?:please )?(?:always|never|only|make sure|ensure|stop|avoid)\b",
-            (
-                r"i (?:want|need|expect|require|[’']?d like|would like|ask) (?:that )?you (?:to )?"
-                r"(?:always|never|only|not|avoid|make sure|ensure|use|keep|stick|follow)\b"
-            ),
-            (
-                r"(?:i|we)(?:[’']d| would| strongly| really| always| generally| much)* (?:prefer|"
-                r"rather)\b(?!red)"
-            ),
-            (
-                r"(?:i|we) (?:don[’']t|do not|never) want (?:you|us|any|anything|anyone|it to|this to|"
-                r"the \w+ to|to "
-                r"(?:see|spend|pay|use|change|lose|break|touch|add|have to))\b"
-            ),
-            (
-                r"(?:i|we)(?:[’']d| would) (?:like|appreciate) (?:it )?(?:you|if you) .*\b(?:always|never|only|"
-                r"not)\b"
-            ),
-            r"we (?:must|shall)\b(?! have)|we should (?:never|always|only|not|avoid|keep|use|prefer)\b",
-        )
+            r"never\b(?! (?:mind|been|had|got|gotten|seen|heard|was|did|is|has|have|a\b|the\b|before|"
+            r"again$|in\b|\w+ed\b|"
+            r"received|made|took|went|came|gave|knew|told|left|sent|again)) [a-z]"
+        ),
+        rf"always (?:{_DEED}|{_MANNER}|[a-z]+ (?:the|a|an|all|with|in|to|from)\b)(?<!been)(?! been)",
+        (
+            rf"only (?:ever )?(?:{_DEED}|{_MANNER})\b|only (?:if|when|after|once) (?:i|we) (?:say|ask|tell|"
+            rf"confirm|approve)"
+        ),
+        rf"(?:{_DEED}|be)\b(?=.*(?:\b(?:{_SCOPE}))|(?: \S+){{0,2}} (?:always|never|only)\b)",
+        (
+            rf"(?:{_SCOPE}),? (?:please |always |never |only |just )*(?:{_DEED}|{_MANNER}|you|do not|"
+            rf"don[’']t)\b"
+        ),
+        r"(?:from now on|going forward|henceforth)\b",
+        r"(?:stop|quit|no longer) [a-z]+ing\b",
+        r"under no circumstances|in no case|at no point|by no means",
+        (
+            r"(?:it is|it[’']s) (?:important|essential|crucial|critical|vital|mandatory|"
+            r"imperative) (?:that|to)\b"
+        ),
+        (
+            r"you (?:must|shall|have to|need to|ought to|may (?:not|only|never)|can only|"
+            r"will (?:always|never|only|not)|"
+            r"are (?:not |only |never )?(?:allowed|supposed|expected|required|permitted|forbidden|to)|"
+            r"aren[’']t allowed)\b"
+        ),
+        (
+            r"you (?:should|shouldn[’']t|should not|cannot|can[’']t|can not|mustn[’']t|ought not)\b"
+            r"(?! (?:see|get|have|find|know|be able|already|imagine|believe|do (?:that|this|anything)|"
+            r"help|be serious|"
+            r"really|just|even|tell me|hear|receive))"
+        ),
+        r"(?:can|could|would|will) you (?:please )?(?:always|never|only|make sure|ensure|stop|avoid)\b",
+        (
+            r"i (?:want|need|expect|require|[’']?d like|would like|ask) (?:that )?you (?:to )?"
+            r"(?:always|never|only|not|avoid|make sure|ensure|use|keep|stick|follow)\b"
+        ),
+        (
+            r"(?:i|we)(?:[’']d| would| strongly| really| always| generally| much)* (?:prefer|"
+            r"rather)\b(?!red)"
+        ),
+        (
+            r"(?:i|we) (?:don[’']t|do not|never) want (?:you|us|any|anything|anyone|it to|this to|"
+            r"the \w+ to|to "
+            r"(?:see|spend|pay|use|change|lose|break|touch|add|have to))\b"
+        ),
+        (
+            r"(?:i|we)(?:[’']d| would) (?:like|appreciate) (?:it )?(?:you|if you) .*\b(?:always|never|only|"
+            r"not)\b"
+        ),
+        r"we (?:must|shall)\b(?! have)|we should (?:never|always|only|not|avoid|keep|use|prefer)\b",
     )
 )
 # A ban without a verb, as a sentence of its own.
@@ -195,7 +197,7 @@ _FIRST_PERSON = re.compile(
 )
 
 # The other languages: how a clause begins that is an instruction which stands.
-_BEGINNINGS = re.compile(
+_BEGINNINGS = (
     r"(?:verwendet?|benutzt?e?|nutzt?e?|nimm|behaltet?|behalte|lasst?|achtet?|achte|vermeidet?|vermeide|"
     r"beachtet?|beachte|halte? dich|stell\w* sicher|denke? daran|vergiss nicht|antworte\w*|respektiere|"
     r"bevorzuge|beschränke|ändere nichts)\b|(?!ich\b|wir\b|es\b|das\b|er\b|sie\b|der\b|die\b|"
@@ -319,7 +321,7 @@ _SPEAKER = re.compile(
 _HAN_SUBJECT = re.compile(
     r"(?:我|我们|我們|他|她|他们|它|这|那|這|俺|私|僕|自分|저는|제가|나는|내가|저희|우리)"
 )
-_HAN = re.compile(
+_HAN = (
     r"(?<!要)不要(?!紧|緊|了$)|切勿|请勿|請勿|勿(?:修|改|动|删|用)|严禁|嚴禁|禁止(?!访问|訪問|された|されて)|不得(?!不|已)|(?:务|務)必|必(?:须|須)(?!的$)|"
     r"一律|绝(?:不|对不)(?:要|能|可|得)|絕不(?:要|能|可)|千万(?:不|别)|只(?:能|允许|可以|准|許)|不(?:允许|准|許)|不能(?:修改|使用|改|动|删|碰|提交|用|"
     r"更改|超)|"
@@ -337,6 +339,22 @@ _HAN = re.compile(
     r"금지(?:입니다|$|\.)"
 )
 _IS_HAN = re.compile(r"[぀-ヿ㐀-鿿가-힯]")
+# What a person says to remember, whatever it is; and words by which an instruction says that it is meant for later.
+_TO_REMEMBER = re.compile(
+    r"(?:please |bitte )?(?:remember(?: that\b|:| my\b)|merke? dir\b|souviens-toi que\b|recuerda que\b|lembre-se (?:de )?que\b|"
+    r"ricorda(?:ti)? che\b|запомни(?:те)?\b|(?:请|請)?(?:记住|記住)|覚えておいて)"
+)
+_LASTING = re.compile(
+    r"\b(?:remember|(?:don[’']?t|do not|never) forget|keep in mind|from now on|going forward|henceforth|"
+    r"in (?:the )?future|next time|every session|all sessions|"
+    r"merke? dir|denk(?:e|t)? (?:daran|dran)|vergiss nicht|ab (?:jetzt|sofort|heute)|von (?:jetzt|nun) an|in zukunft|künftig|"
+    r"souviens-toi|rappelle-toi|retiens|n[’']oublie pas|désormais|dorénavant|à l[’']avenir|"
+    r"recuerda|no olvides|de ahora en adelante|a partir de ahora|en (?:el )?futuro|"
+    r"lembre-se|não se esqueça|de agora em diante|a partir de agora|ricorda(?:ti)?|non dimenticare|d[’']ora in poi|in futuro|"
+    r"onthoud|vergeet niet|vanaf nu|voortaan|запомни(?:те)?|не забудь(?:те)?|впредь|отныне|с этого момента)\b|"
+    r"记住|記住|别忘|別忘|以后|以後|今后|从现在起|從現在起|覚えて|忘れないで|今後|기억해|잊지|앞으로",
+    re.IGNORECASE,
+)
 _WISH_FOR_AGENT = re.compile(r"我(?:希望|要求|想让|想要|要)你|我們?希望你")
 
 
@@ -369,11 +387,18 @@ def is_constraint(sentence: str) -> bool:
         or not re.search(r"\w\W+\w|[^\x00-\u024f]", low)
     ):
         return False
+    if _TO_REMEMBER.match(low):
+        return True
     if _IS_HAN.search(low):
         return _is_han_constraint(low)
     return bool(_BAN.match(low.strip(_WRAPPING + ".!").removeprefix("please "))) or any(
         _is_instruction(clause) for clause in _clauses_of(low)
     )
+
+
+def is_lasting(sentence: str) -> bool:
+    """Returns whether an instruction says itself that it is meant for more than the present work."""
+    return _LASTING.search(sentence) is not None
 
 
 def sentences(text: str) -> list[str]:
@@ -403,15 +428,15 @@ def _strip(clause: str) -> str:
 
 
 def _is_instruction(clause: str) -> bool:
-    if _ENGLISH.match(clause):
+    if _compile(_ENGLISH).match(clause):
         return True
     if _ENGLISH_WORDS.search(clause):
         return bool(_OBLIGATION.search(clause)) and not _FIRST_PERSON.match(clause)
-    if _SPEAKER.match(clause) and not _BEGINNINGS.match(clause):
+    if _SPEAKER.match(clause) and not _compile(_BEGINNINGS).match(clause):
         return False
     if _OBLIGATION.search(clause) and not _FIRST_PERSON.match(clause):
         return True
-    if _BEGINNINGS.match(clause):
+    if _compile(_BEGINNINGS).match(clause):
         return True
     return any(map(clause.__contains__, _ANYWHERE_HINTS)) and _ANYWHERE.search(clause) is not None
 
@@ -421,6 +446,6 @@ def _is_han_constraint(sentence: str) -> bool:
         bare = clause if clause.startswith(("请", "請")) else _strip(clause)
         if _WISH_FOR_AGENT.match(bare):
             return True
-        if bare and not _HAN_SUBJECT.match(bare) and "要不要" not in bare and _HAN.search(bare):
+        if bare and not _HAN_SUBJECT.match(bare) and "要不要" not in bare and _compile(_HAN).search(bare):
             return True
     return False

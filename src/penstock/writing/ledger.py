@@ -22,12 +22,13 @@ from penstock.writing.stubs import ToolFamily, arguments_of, exit_status, main_a
 from penstock.writing.values import sub_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.conversation.speakers import VoicedPart
     from penstock.redaction import Redactor
 
 __all__ = [
+    "QUIET_COMMAND",
     "Fact",
     "FactKind",
     "Failures",
@@ -37,6 +38,8 @@ __all__ = [
     "facts_in",
     "fold_failures",
     "kinds_of_command",
+    "read_call",
+    "read_outcome",
 ]
 
 
@@ -190,9 +193,9 @@ def facts_in(message: Message, redactor: Redactor) -> tuple[Fact, ...]:
                     found += [Fact(FactKind.DECISION, s) for s in _find_statements(text, _DECISION, redactor)]
                 found += _question(text, redactor)
             case ToolCall():
-                found.append(_call(part, redactor))
+                found.append(read_call(part, redactor.redact))
             case ToolResult():
-                found.append(_outcome(part, redactor))
+                found.append(read_outcome(part, redactor.redact))
             case _:
                 pass
     return tuple(found)
@@ -267,19 +270,20 @@ def _question(text: str, redactor: Redactor) -> list[Fact]:
     return [Fact(FactKind.QUESTION, redactor.redact(last))] if len(last) <= _LONGEST_SENTENCE else []
 
 
-def _call(call: ToolCall, redactor: Redactor) -> Fact:
+def read_call(call: ToolCall, redact: Callable[[str], str]) -> Fact:
+    """Returns what a call is about: its main argument, the files that it edits, the checks in its command."""
     family = tool_family(call.name)
     arguments = arguments_of(call)
     main = main_argument(family, arguments)
     check = "\n".join(kinds_of_command(main)) if family is ToolFamily.TERMINAL else ""
     return Fact(
         FactKind.CALL,
-        shorten(redactor.redact(main)),
+        shorten(redact(main)),
         call_id=call.call_id,
         family=family,
         label=call.name,
         check=check,
-        path="\n".join(redactor.redact(path) for path in _edited_paths(family, arguments, main)),
+        path="\n".join(redact(path) for path in _edited_paths(family, arguments, main)),
     )
 
 
@@ -303,7 +307,7 @@ def _edited_paths(family: ToolFamily, arguments: dict[str, Any], main: str) -> l
     return list(dict.fromkeys(patched or named[:1]))
 
 
-def _outcome(result: ToolResult, redactor: Redactor) -> Fact:
+def read_outcome(result: ToolResult, redact: Callable[[str], str]) -> Fact:
     """Returns the exit status and, where there is one, the exact first line of an error."""
     text = result.text
     probe = text if len(text) <= 2 * _PROBE else f"{text[:_PROBE]}\n{text[-_PROBE:]}"
@@ -314,7 +318,7 @@ def _outcome(result: ToolResult, redactor: Redactor) -> Fact:
     if failed or suspect:
         match = _TELLING.search(probe) or _ERROR.search(probe)
         first = match[0] if match else next((one for one in probe.split("\n") if one.strip()), "")
-        line = shorten(redactor.redact(first.strip()), _LONGEST_SENTENCE)
+        line = shorten(redact(first.strip()), _LONGEST_SENTENCE)
     task = _TASK_ID.search(text) if len(text) < _SHORT_RESULT and not failed else None
     return Fact(
         FactKind.OUTCOME,
@@ -339,7 +343,7 @@ def _reads_failed(text: str) -> bool:
 
 _Pairs = list[tuple[Fact, Fact | None]]
 _EFFECTS = {ToolFamily.WRITE: "wrote", ToolFamily.PATCH: "patched", ToolFamily.TERMINAL: "ran"}
-_QUIET_COMMAND = re.compile(
+QUIET_COMMAND = re.compile(
     r"^(?:cd [^&;|]+&& ?)?(?:ls|cat(?![^|]*>)|head|tail|grep|rg|find|pwd|which|sed -n|wc|echo(?![^|]*>)|tree|nl|stat|"
     r"file|du|df|jq|date|ps|git (?:-C \S+ |--no-pager )*(?:status|log|show|diff|branch|remote|rev-parse|blame|ls-files|"
     r"tag --list|reflog|grep)|gh (?:pr|issue|run|repo) (?:view|list|diff|checks|status))\b"
@@ -386,7 +390,7 @@ def fold_failures(facts: Sequence[Fact]) -> Failures:
             for one in standing:
                 one.is_old = True
         call = calls.get(fact.call_id) if fact.kind is FactKind.OUTCOME else None
-        if call is None or call.family in _LOOKS or _QUIET_COMMAND.match(call.text):
+        if call is None or call.family in _LOOKS or QUIET_COMMAND.match(call.text):
             continue
         names = _names_of(call)
         if fact.failed or (fact.suspect and call.check):
@@ -444,7 +448,7 @@ def _actions(calls: _Pairs) -> Iterator[Fact]:
     latest: dict[tuple[str, str], Fact] = {}
     for call, outcome in calls:
         verb = _EFFECTS.get(call.family)
-        if verb is None or not call.text or (verb == "ran" and _QUIET_COMMAND.match(call.text)):
+        if verb is None or not call.text or (verb == "ran" and QUIET_COMMAND.match(call.text)):
             continue
         key = (verb, call.text)
         uses = latest.pop(key).uses + 1 if key in latest else 1

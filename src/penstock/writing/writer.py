@@ -44,7 +44,7 @@ class HandoffAims(msgspec.Struct, frozen=True, eq=False):
     """Scores how likely each value is needed; None for `score_values`."""
     people_share: float = 0.22
     """The part of the room for excerpts that goes to what people said last, before coverage decides."""
-    own_share: float = 0.18
+    own_share: float = 0.15
     """The part of that room that goes to what the agent said last."""
     request_share: float = 0.0
     """The part of the handoff that quotes the live request, where it gives way itself. With 0 it stands behind the

@@ -363,8 +363,8 @@ def test_what_is_said_while_a_compaction_is_prepared_stands_behind_it(store, tmp
         assert len([one for one in events if isinstance(one, Compacting)]) == before  # nobody waited
         assert context.view[-2:] == [said, {"role": "assistant", "content": "yes"}]
         assert agent.session.view() == context.view
-        assert context.counted - context.outside_tokens == agent.session.weigh(context.view)
-        assert context.prefix_end == agent.session.standing().prefix_end
+        assert context.counted - context.outside_tokens == agent.session.workings.weigh(context.view)
+        assert context.prefix_end == agent.session.workings.standing().prefix_end
 
     asyncio.run(go("first"))
     context.append([{"role": ("user", "assistant")[n % 2], "content": TALK * 40} for n in range(30)])
@@ -382,7 +382,7 @@ def test_putting_a_prepared_compaction_in_place_reads_no_message_again(store, tm
     async def go():
         context._prepare()
         await context._prepared
-        for book in (context.engine._notebook, agent.session._notebook):
+        for book in (context.engine._notebook, agent.session.workings.notebook):
             book.open = lambda *_args, **_kwargs: opened.append(True)
         assert (await context.compact("it is time", context.tokens())) is not None
 

@@ -110,7 +110,8 @@ def test_its_tools_are_offered_and_answered(store, tmp_path, plugins, dialect):
 
 def test_what_is_ours_is_not_taken_over(store, tmp_path, plugins):
     write_plugin(plugins, text=LAST_TURNS.replace("count_word", "list_files"))
-    agent, model, _ = agent_of([Reply.calling("list_files"), Reply(text="ok")], store, tmp_path)
+    roomy = {"model.context_length": 2 * WINDOW}  # so that every tool is offered in full
+    agent, model, _ = agent_of([Reply.calling("list_files"), Reply(text="ok")], store, tmp_path, **roomy)
     (tmp_path / "here.txt").write_text("x")
     run(agent, "List.")
     assert json.dumps(model.received[0].body["tools"]).count('"list_files"') == 1
@@ -184,13 +185,14 @@ def test_it_has_what_the_built_in_engine_has(store, tmp_path, plugins):
 
 
 def test_one_that_says_so_works_beside_the_turns(store, tmp_path, plugins):
-    text = LAST_TURNS.replace(
-        "class LastTurns(penstock.ContextEngine):",
-        "class LastTurns(penstock.ContextEngine):\n    works_in_background = True",
-    )
-    text = text.replace("        self.compression_count += 1\n", "") + (
-        "\n    def on_compaction(self, receipt, current_tokens=None):\n"
-        '        self.compression_count += receipt.outcome == "compacted"\n'
+    text = LAST_TURNS.replace("        self.compression_count += 1\n", "") + (
+        "\n    @property"
+        "\n    def hosting(self):"
+        "\n        return penstock.Hosting(works_in_background=True, on_compaction=self._count)"
+        "\n"
+        "\n    def _count(self, receipt, current_tokens):"
+        '\n        self.compression_count += receipt.outcome == "compacted"'
+        "\n"
     )
     write_plugin(plugins, text=text)
     agent, model, events = agent_of([Reply(text="ok")], store, tmp_path)

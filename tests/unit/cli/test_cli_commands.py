@@ -58,7 +58,25 @@ class TestCompress:
             return str(json.loads(ran.err)["tokenizer"])
 
         assert tokenizer() == "o200k_base"
-        assert tokenizer("--for-model", "gpt-4") == "cl100k_base"
+        assert tokenizer("--model", "gpt-4") == "cl100k_base"
+
+    def test_a_model_alone_says_once_what_it_means(self, penstock, session, tmp_path):
+        out = ("-o", tmp_path / "out.json")
+        ran = penstock("compress", session, "--target-tokens", "600", "--model", "gpt-4", *out)
+        assert ran.code == 0
+        assert ran.err.count("\n") == 1
+        assert "--summary-model" in ran.err
+        assert "nothing is known" not in ran.text
+
+    def test_a_model_that_nobody_knows_is_told_once_with_what_it_is_counted_by(
+        self, penstock, session, tmp_path
+    ):
+        out = ("-o", tmp_path / "out.json")
+        ran = penstock("compress", session, "--target-tokens", "600", "--model", "unheard-of", *out)
+        assert ran.text.count("unheard-of") == 1
+        assert "nothing is known of 'unheard-of': counted with o200k_base" in ran.text
+        windowed = penstock("compress", session, "--model", "unheard-of", *out).text
+        assert "a window of 128,000 tokens: --context-length sets it" in windowed
 
     def test_what_stands_beside_the_messages_counts_against_the_window(self, penstock, tmp_path):
         body = {"messages": work(120), "system": "be brief " * 3_000, "tools": [{"name": "search " * 500}]}

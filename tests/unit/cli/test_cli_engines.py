@@ -73,6 +73,45 @@ def test_a_folder_that_is_not_there_is_said(penstock, tmp_path):
     )
 
 
+def test_enable_writes_the_engine_into_the_settings_file_and_leaves_the_rest(penstock, tmp_path):
+    file = tmp_path / "penstock" / "config.yaml"
+    write_plugin(tmp_path / "plugins")
+    ran = penstock("engines", "enable", "lossless", XDG_CONFIG_HOME=str(tmp_path))
+    assert (ran.code, ran.err) == (0, "")
+    assert file.read_text() == "context:\n  engine: lossless\n"
+    file.write_text(
+        f"plugins:\n  folder: {tmp_path}/plugins  # mine\ncontext:\n  engine: 'lossless'  # for now\n"
+    )
+    ran = penstock("engines", "enable", "last-turns", "--json", XDG_CONFIG_HOME=str(tmp_path))
+    assert json.loads(ran.out) == {"engine": "last-turns", "file": str(file), "overruled_by": None}
+    assert "  # mine\ncontext:\n  engine: last-turns  # for now\n" in file.read_text()
+    told = json.loads(penstock("engines", "--json", XDG_CONFIG_HOME=str(tmp_path)).out)
+    assert told["active"] == "last-turns"
+    ran = penstock(
+        *("engines", "enable", "compressor"),
+        XDG_CONFIG_HOME=str(tmp_path),
+        PENSTOCK_CONTEXT_ENGINE="lossless",
+    )
+    assert b"PENSTOCK_CONTEXT_ENGINE says lossless, and that counts" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("nobody", "there is no engine 'nobody'"),
+        ("broken", "defines no engine"),
+        (None, "no engine was named"),
+    ],
+)
+def test_enable_writes_nothing_for_an_engine_that_cannot_be_used(penstock, tmp_path, name, told):
+    write_plugin(tmp_path / "plugins", "broken.py", "x = 1\n")
+    words = [word for word in ("engines", "enable", name) if word]
+    ran = penstock(*words, *folder_of(tmp_path / "plugins"), XDG_CONFIG_HOME=str(tmp_path))
+    assert ran.code == 2
+    assert told in ran.err
+    assert not (tmp_path / "penstock").exists()
+
+
 @pytest.mark.outside
 def test_a_package_that_is_installed_is_there_in_a_process_of_its_own(tmp_path):
     """A real interpreter with the package on its path, as an installer would leave it."""
@@ -83,7 +122,7 @@ def test_a_package_that_is_installed_is_there_in_a_process_of_its_own(tmp_path):
         "XDG_DATA_HOME": str(tmp_path),
     }
     environ["PENSTOCK_CONTEXT_ENGINE"] = "last-turns"
-    command = [sys.executable, "-m", "penstock.cli", "engines", "--json"]
+    command = [sys.executable, "-m", "penstock", "engines", "--json"]
     ran = subprocess.run(command, env=environ, capture_output=True, check=True, timeout=60)
     told = {one["name"]: one for one in json.loads(ran.stdout)["engines"]}
     assert told["last-turns"] == {

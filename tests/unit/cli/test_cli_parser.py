@@ -20,6 +20,10 @@ from penstock.conversation.dialects import DIALECTS
         ("1,234,567", 1_234_567),
         ("20k", 20_000),
         ("1M", 1_000_000),
+        ("6.5k", 6_500),
+        ("0.5K", 500),
+        ("1.25m", 1_250_000),
+        ("1,234.5k", 1_234_500),
     ],
 )
 def test_numbers_of_tokens(text, tokens):
@@ -27,7 +31,27 @@ def test_numbers_of_tokens(text, tokens):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0", "0k", "-5", "1.5k", "2_00", "1,23", "k", "1e4", "٣", "9" * 13, "20 k", "0x10", "nan"]
+    "text",
+    [
+        "",
+        "0",
+        "0k",
+        "-5",
+        "1.5",
+        "1.0005k",
+        ".5k",
+        "1.k",
+        "0.0k",
+        "2_00",
+        "1,23",
+        "k",
+        "1e4",
+        "٣",
+        "9" * 13,
+        "20 k",
+        "0x10",
+        "nan",
+    ],
 )
 def test_what_is_no_number_of_tokens(text):
     with pytest.raises(argparse.ArgumentTypeError, match="such as 20000 or 20k"):

@@ -156,7 +156,22 @@ class TestList:
     def test_an_empty_store_says_what_to_do(self, store):
         ran = store("sessions", "list")
         assert ran.text.startswith("no conversations in sqlite:///")
-        assert "penstock sessions import FILE" in ran.text
+        assert f"penstock sessions import --store {store.url} FILE" in ran.text
+
+    @pytest.mark.parametrize(
+        ("first", "title"),
+        [
+            ("<system-reminder>Be brief.</system-reminder>\nCount the orders.", "Count the orders."),
+            ("This session is being continued from a previous conversation. Summary: 19 orders.", "And now?"),
+            ("<command-message>review</command-message>\n<command-name>/review</command-name>", "And now?"),
+        ],
+    )
+    def test_a_title_is_made_of_the_words_of_a_person(self, store, tmp_path, first, title):
+        said = [claude_line("user", "u1", None, first), claude_line("assistant", "a2", "u1", "Yes.")]
+        said.append(claude_line("user", "u3", "a2", "And now?"))
+        (tmp_path / "titled.jsonl").write_bytes(lines(*said))
+        assert store("sessions", "import", tmp_path / "titled.jsonl").code == 0
+        assert [row["title"] for row in listed(store)] == [title]
 
     def test_it_fits_a_terminal_of_80_columns(self, store, files):
         store("sessions", "import", *files.values())
@@ -282,6 +297,36 @@ class TestOne:
         assert facts
         shown = store("sessions", "show", one, "--facts").text.split("\nfacts\n")[1].splitlines()
         assert [line.split()[:2] for line in shown] == [[fact["handle"], fact["kind"]] for fact in facts]
+
+    def test_what_is_known_of_an_entity(self, store, tmp_path):
+        made = {"name": "patch", "arguments": '{"path": "src/app.py"}'}
+        ran = {"name": "terminal", "arguments": '{"command": "make test"}'}
+        calls = [
+            {"id": f"c{n}", "type": "function", "function": one} for n, one in enumerate((made, ran, made))
+        ]
+        talk = [{"role": "user", "content": "Fix it."}]
+        for one, text in zip(calls, ("done", "exit 2\nerror: no rule", "Error: no such text"), strict=True):
+            talk.append({"role": "assistant", "content": None, "tool_calls": [one]})
+            talk.append({"role": "tool", "tool_call_id": one["id"], "content": text})
+        file = tmp_path / "talk.json"
+        file.write_text(json.dumps(talk))
+        store("sessions", "import", file)
+        one = the_id(store)
+        lines = store("sessions", "show", one, "--entity", "app.py").text.splitlines()
+        assert lines[0] == "file src/app.py"
+        assert lines[1].startswith("  now      edited m2 (m2, ")
+        assert lines[2] == "  tried    not edited: Error: no such text (m7)"
+        assert lines[3] == "  seen     2 times"
+        assert [line.split()[-4:] for line in lines[4:]][1] == ["m2", "edited"]
+        assert store("sessions", "show", one, "--entity", "*").text.splitlines() == [
+            "m5  command  make test: exit 2: error: no rule",
+            "m2  file     src/app.py: edited m2; not edited: Error: no such text (m7)",
+        ]
+        (told,) = json.loads(store("sessions", "show", one, "--entity", "make test", "--json").out)
+        assert (told["kind"], told["state"], told["handle"]) == ("command", "exit 2: error: no rule", "m5")
+        missing = store("sessions", "show", one, "--entity", "nobody")
+        assert missing.code == 2
+        assert "nothing is known of 'nobody'" in missing.err
 
     def test_a_pin_says_whether_the_message_has_to_come_back(self, store, files):
         store("sessions", "import", files["plain"])
@@ -440,16 +485,15 @@ class TestMoney:
         assert store("usage").text.splitlines()[-1] == said
         assert store("usage", plain).text.splitlines() == ["no requests are on record", said]
         told = json.loads(store("usage", "--json").out)["compactions"]
-        assert told == {"count": 1, "model_calls": 1, "cost": pytest.approx(receipt.cost)}
+        cost = pytest.approx(receipt.cost)
+        assert told == {"count": 1, "model_calls": 1, "cost": cost, "known_cost": cost}
 
-    def test_one_price_that_is_not_known_makes_the_sum_unknown(self, store, files):
+    def test_one_price_that_is_not_known_makes_the_sum_the_least_it_can_be(self, store, files):
         files["claude"].write_text(files["claude"].read_text().replace("claude-sonnet-4-5", "unheard-of"))
         store("sessions", "import", files["claude"], files["codex"])
-        assert [line.split()[-1] == "unknown" for line in store("usage").text.splitlines()[1:]] == [
-            False,
-            True,
-            True,
-        ]
+        gpt, unheard, total = store("usage").text.splitlines()[1:]
+        assert unheard.split()[-1] == "unknown"
+        assert total.endswith(f" at least {gpt.split()[-1]}")
         report = json.loads(store("usage", "--json").out)
         assert (report["total"]["cost"], report["models"]["unheard-of"]["cost"]) == (None, None)
 
@@ -484,7 +528,7 @@ class TestDoctor:
         ran = store("doctor")
         assert ran.code == 1
         assert "(can be repaired)" in ran.text
-        assert "penstock doctor --repair repairs 1 of them" in ran.text
+        assert f"penstock doctor --store {store.url} --repair repairs 1 of them" in ran.text
         mended = store("doctor", "--repair")
         assert mended.code == 0
         assert mended.text.startswith("repaired  conversation ")

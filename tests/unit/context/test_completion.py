@@ -120,7 +120,7 @@ def test_the_line_of_a_value_that_the_agent_used_since_is_put_in(store, engine):
     assert prepared.events[-1].receipt == done.receipt
     wires = prepared.context.view
     assert not check(decode_all(dialect_named("chat"), wires), dialect_named("chat").rules)
-    assert prepared.context.counted == prepared.context.session.weigh(wires)
+    assert prepared.context.counted == prepared.context.session.workings.weigh(wires)
     # And the next compaction reads it like any other.
     prepared.context.append([{"role": "user", "content": f"{n}: {TALK * 30}"} for n in range(40)])
     assert asyncio.run(prepared.context.compact_by_hand()) is not None
@@ -182,7 +182,9 @@ def test_a_list_of_another_engine_stays_as_it_is(store):
         for piece in draft.compaction.pieces
     )
     draft = replace(draft, compaction=replace(draft.compaction, pieces=pieces))
-    assert prepared.context.session.complete_draft(draft, [CRANES[prepared.lost[0]]], 100_000) is None
+    assert (
+        prepared.context.session.workings.complete_draft(draft, [CRANES[prepared.lost[0]]], 100_000) is None
+    )
 
 
 def test_a_draft_without_a_handoff_gets_the_message_back_that_it_had_shortened(store):
@@ -193,7 +195,7 @@ def test_a_draft_without_a_handoff_gets_the_message_back_that_it_had_shortened(s
         for message in (call("read_file", n, path=f"{n}.txt"), result(n, f"part_{n}_of_it {TALK * 20}"))
     ]
     session.append([{"role": "user", "content": "Read all of it."}, *rounds])
-    base = session.standing()
+    base = session.workings.standing()
     pieces = tuple(
         Rewritten(place, {0: ToolResult(f"c{place // 2 - 1}", "[read_file]")})
         if place in (2, 4, 6)
@@ -204,9 +206,9 @@ def test_a_draft_without_a_handoff_gets_the_message_back_that_it_had_shortened(s
     messages = read_view(store, session.row, compaction, 9).messages
     draft = CompactionDraft(base, compaction, {}, [], messages)
     assert {f"part_{n}_of_it" for n in range(3)} <= find_lacking(draft)
-    size = session.weigh(draft.wires)
-    assert session.complete_draft(draft, ["part_1_of_it"], size + 20) is None
-    done = session.complete_draft(draft, ["part_1_of_it", "part_0_of_it"], size + 300)
+    size = session.workings.weigh(draft.wires)
+    assert session.workings.complete_draft(draft, ["part_1_of_it"], size + 20) is None
+    done = session.workings.complete_draft(draft, ["part_1_of_it", "part_0_of_it"], size + 300)
     assert done.facts_added == done.facts_gained == 1
     assert done.view_tokens <= size + 300
     assert [n for n, wire in enumerate(done.draft.wires) if wire == rounds[n - 1]] == [1, 3, 4, 5, 7, 8]

@@ -14,6 +14,8 @@ from penstock.engine.compressor import ContextCompressor
 from penstock.measure.tokens import tokenizer_for
 from penstock.testing.engine_contract import EngineContract, long_conversation
 
+pytestmark = pytest.mark.outside  # takes long: not for `make quick`
+
 COUNT = tokenizer_for(None).count
 NEEDLE = "The crane at the north quay answers on port 47113 under the name crane-ostrich-5."
 

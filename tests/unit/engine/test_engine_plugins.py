@@ -278,3 +278,48 @@ def test_what_an_engine_raises_is_told_without_its_words():
     assert "secret" not in str(failed.value)
     with pytest.raises(SettingsError), blame_engine("mine"):
         raise SettingsError("ours")
+
+
+def write_package(folder, **files):
+    package = folder / "last_turns"
+    package.mkdir(mode=0o755)
+    for name, text in files.items():
+        path = package / f"{name}.py"
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o644)
+    return package
+
+
+def test_a_folder_with_an_init_file_is_an_engine(settings, folder):
+    (folder / "notes").mkdir(mode=0o755)  # no __init__.py, no engine
+    package = write_package(folder, __init__="from .core import LastTurns\n", core=LAST_TURNS)
+    assert kinds(settings)[2:] == [("last-turns", FILE)]
+    assert engine_named("last-turns", settings).name == "last-turns"
+    (package / "core.py").write_text(
+        LAST_TURNS.replace('return "last-turns"', 'return "newer"'), encoding="utf-8"
+    )
+    assert engine_named("last-turns", settings).name == "newer"  # what is on disk now is loaded
+
+
+def test_a_file_and_a_folder_of_one_name_are_told_apart(settings, folder):
+    write_package(folder, __init__=LAST_TURNS)
+    write_plugin(folder)
+    assert kinds(settings)[2:] == [("last-turns", FILE), ("last-turns", FILE)]
+    second = list(offers(settings))[-1]
+    with pytest.raises(EngineFailure, match="is taken by"):
+        second.load()
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="permissions of POSIX")
+def test_a_folder_in_which_others_may_write_anything_is_refused(settings, folder):
+    package = write_package(folder, __init__="from .core import LastTurns\n", core=LAST_TURNS)
+    (package / "core.py").chmod(0o666)
+    assert f"chmod go-w '{package}/core.py'" in why(settings, "last-turns", FILE)
+    (package / "core.py").chmod(0o644)
+    (package / "inner").mkdir()
+    (package / "inner").chmod(0o777)
+    assert f"chmod go-w '{package}/inner'" in why(settings, "last-turns", FILE)
+    (package / "inner").rmdir()
+    (package / "core.py").rename(folder / "elsewhere.txt")
+    (package / "core.py").symlink_to(folder / "elsewhere.txt")
+    assert "is a link" in why(settings, "last-turns", FILE)

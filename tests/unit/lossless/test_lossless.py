@@ -22,6 +22,8 @@ from penstock.testing.engine_contract import agent_turns
 from penstock.testing.scripted import Reply
 from penstock.testing.scripted_model import ScriptedModel
 
+pytestmark = pytest.mark.outside  # takes long: not for `make quick`
+
 NOTES = "## Active State\n- All parts were looked at.\n"
 
 
@@ -33,7 +35,7 @@ def nodes_of(messages):
     return parse_outline(handoff_of(messages))
 
 
-def asked(engine, name, view=None, **args):
+def asked(engine, name, view=None, /, **args):
     return json.loads(engine.handle_tool_call(name, args, messages=view))
 
 
@@ -48,8 +50,27 @@ def test_it_is_chosen_by_its_name():
 
 def test_the_recall_tools_are_on_unless_told_otherwise():
     names = [schema["function"]["name"] for schema in LosslessEngine().get_tool_schemas()]
-    assert names == ["history_search", "history_describe", "history_expand"]
+    assert names == ["history_search", "history_describe", "history_expand", "history_entity"]
     assert LosslessEngine(recall_tools=False).get_tool_schemas() == []
+
+
+@pytest.mark.parametrize("kind", [LosslessEngine, penstock.ContextCompressor])
+def test_what_is_known_of_a_file_spans_what_was_compacted_and_what_stands(kind):
+    def touched(number, tool):
+        arguments = json.dumps({"path": "src/harbour.py"})
+        call = {"id": f"h{number}", "type": "function", "function": {"name": tool, "arguments": arguments}}
+        return [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"h{number}", "content": "done"},
+        ]
+
+    engine = kind(16_000, recall_tools=True)
+    log = [*agent_turns(0, 3), *touched(1, "read_file"), *agent_turns(3, 60)]
+    view = [*engine.compress(log), *touched(2, "patch")]
+    read, edited = len(agent_turns(0, 3)) + 2, len(log) + 1
+    (found,) = asked(engine, "history_entity", view, name="harbour.py")["found"]
+    assert found["state"] == f"edited m{edited}, read m{read}"
+    assert "'h1'" not in str(view)  # the first of the two has left the view
 
 
 def test_every_node_opens_down_to_the_originals():

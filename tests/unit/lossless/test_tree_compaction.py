@@ -36,7 +36,7 @@ def test_engine_and_session_agree(model, rounds, target):
         request = CompressRequest(target_tokens=target)
         writer = None if model is None else summariser_of(model)
         by_session = asyncio.run(nodes.compact(ours, request, book, writer))
-        by_engine = engine.prepare(theirs, target_tokens=target)
+        by_engine = engine._prepare(theirs, target_tokens=target)
         assert by_session.messages == by_engine.messages
         ours, theirs = by_session.messages, by_engine.messages
     store.close()

@@ -82,7 +82,7 @@ def test_a_result_within_two_fifths_of_the_target_stays_as_it_came(dialect, shap
 @each_dialect
 @pytest.mark.parametrize("target", [600, 1_000, 2_000, 4_000])
 def test_a_larger_one_keeps_its_error_and_says_where_all_of_it_is(dialect, target):
-    wires = conversation(dialect, log(600, ERROR))
+    wires = conversation(dialect, log(300, ERROR))
     result = compress(dialect, wires, target)
     verdict = result.verdicts[-1]
     told = results_in(dialect, result.messages)[-1]
@@ -95,7 +95,7 @@ def test_a_larger_one_keeps_its_error_and_says_where_all_of_it_is(dialect, targe
 @each_dialect
 def test_a_larger_one_takes_most_of_its_share_and_no_more(dialect):
     target = 3_000
-    result = compress(dialect, conversation(dialect, log(600, ERROR)), target)
+    result = compress(dialect, conversation(dialect, log(300, ERROR)), target)
     told = COUNT(results_in(dialect, result.messages)[-1])
     assert 0.36 * target <= told <= 0.4 * target
 
@@ -114,7 +114,7 @@ def test_several_share_and_each_keeps_its_error(dialect):
 
 @each_dialect
 def test_of_several_a_small_one_stays_whole_and_its_room_goes_to_the_large_one(dialect):
-    small, large = log(5, name="small"), log(600, ERROR)
+    small, large = log(5, name="small"), log(300, ERROR)
     result = compress(dialect, conversation(dialect, small, large), 2_500)
     kept, told = results_in(dialect, result.messages)[-2:]
     assert kept == small
@@ -138,23 +138,24 @@ def test_a_result_that_was_answered_is_older_history_as_any_other(dialect):
 def test_the_last_request_outranks_them(dialect):
     request = "\n".join([LAST, *(f"Requirement {n}: field_{n} is settled by rule_{n}." for n in range(60))])
     target = int(COUNT(request) * 1.35) + 100
-    result = compress(dialect, conversation(dialect, log(600, ERROR), request=request), target)
+    result = compress(dialect, conversation(dialect, log(300, ERROR), request=request), target)
     assert any(request in text for text in texts_in(dialect, result.messages))
     assert COUNT(results_in(dialect, result.messages)[-1]) < 0.35 * target
 
 
 @each_dialect
 def test_they_outrank_older_history(dialect):
-    wires = conversation(dialect, log(600, ERROR))
+    wires = conversation(dialect, log(300, ERROR))
     result = compress(dialect, wires, 700)
     told = COUNT(results_in(dialect, result.messages)[-1])
     assert told > 0.3 * 700
     assert [verdict.fate for verdict in result.verdicts[4:-4]] == [Fate.SUMMARISED] * (len(wires) - 8)
 
 
+@pytest.mark.outside  # takes long: not for `make quick`
 @each_dialect
 def test_many_large_ones_stay_within_the_target(dialect):
-    wires = conversation(dialect, *(log(200, f"Error: number {n}") for n in range(6)))
+    wires = conversation(dialect, *(log(100, f"Error: number {n}") for n in range(6)))
     for target in (400, 700, 1_100, 1_900, 3_500, 6_000):
         compress(dialect, wires, target)
 
@@ -162,7 +163,7 @@ def test_many_large_ones_stay_within_the_target(dialect):
 @each_dialect
 def test_secrets_are_not_told(dialect):
     secret = "ghp_" + "a1B2c3D4e5F6" * 3
-    wires = conversation(dialect, log(600, f"error: remote refused token {secret}"))
+    wires = conversation(dialect, log(300, f"error: remote refused token {secret}"))
     result = compress(dialect, wires, 1_500)
     told = results_in(dialect, result.messages)[-1]
     assert "error: remote refused token" in told
@@ -171,7 +172,7 @@ def test_secrets_are_not_told(dialect):
 
 def test_an_error_is_not_looked_for_in_a_file_that_was_read():
     # Without a value by which it could be chosen, and too long for a rest of the room.
-    text = log(600, "# an error here means that access was denied, and so " * 6)
+    text = log(300, "# an error here means that access was denied, and so " * 6)
     wires = conversation("chat", text)
     wires[-2]["tool_calls"][0]["function"].update(name="read_file", arguments='{"path": "shop/report.py"}')
     result = compress("chat", wires, 1_500)

@@ -13,7 +13,13 @@ from penstock.errors import SettingsError, StoreUnavailable, UnknownHandle
 from penstock.measure.tokens import tokenizer_for
 from penstock.recall.history import Finding, HistoryPlace
 from penstock.recall.memory_history import MemoryHistory
-from penstock.recall.tool_arguments import DescribeHistory, ExpandHistory, SearchHistory, read_handle
+from penstock.recall.tool_arguments import (
+    AskEntity,
+    DescribeHistory,
+    ExpandHistory,
+    SearchHistory,
+    read_handle,
+)
 from penstock.recall.tools import TOOL_NAMES, Budget, answer, tool_schemas
 from penstock.redaction import Redactor
 
@@ -65,7 +71,7 @@ class TestSchemas:
                 assert node["type"] in {"object", "string", "integer"}
 
     @pytest.mark.parametrize(
-        ("place", "kind"), [(0, SearchHistory), (1, DescribeHistory), (2, ExpandHistory)]
+        ("place", "kind"), [(0, SearchHistory), (1, DescribeHistory), (2, ExpandHistory), (3, AskEntity)]
     )
     def test_they_say_what_is_read(self, place, kind):
         parameters = tool_schemas()[place]["function"]["parameters"]
@@ -74,7 +80,7 @@ class TestSchemas:
         assert parameters["required"] == [field.name for field in fields if field.required]
 
     def test_they_cost_little_on_every_request(self):
-        assert COUNT(json.dumps(tool_schemas(), separators=(",", ":"))) <= 250
+        assert COUNT(json.dumps(tool_schemas(), separators=(",", ":"))) <= 320
 
     def test_a_caller_may_change_its_copy(self):
         tool_schemas()[0]["function"]["name"] = "mine"
@@ -223,6 +229,64 @@ class TestHandles:
         assert read_handle("N7") == "n7"
 
 
+WORK = history_of(
+    user("Make the tests pass."),
+    Message(Role.ASSISTANT, (ToolCall("c1", "terminal", '{"command": "pytest -q"}'),)),
+    Message(Role.TOOL, (ToolResult("c1", "E   KeyError: 'port'\nexit 1"),)),
+    Message(Role.ASSISTANT, (ToolCall("c2", "patch", '{"path": "src/app.py"}'),)),
+    Message(Role.TOOL, (ToolResult("c2", "done"),)),
+    Message(Role.ASSISTANT, (ToolCall("c3", "patch", '{"path": "src/app.py"}'),)),
+    Message(Role.TOOL, (ToolResult("c3", "Error: no such text"),)),
+)
+
+
+class TestEntity:
+    def test_it_tells_the_state_where_it_stands_and_what_was_tried(self):
+        (found,) = ask("history_entity", {"name": "app.py"}, WORK)["found"]
+        assert found == {
+            "kind": "file",
+            "name": "src/app.py",
+            "state": "edited m4",
+            "handle": "m4",
+            "tried": {"what": "not edited: Error: no such text", "handle": "m7"},
+            "times": 2,
+            "changes": ["m7 not edited: Error: no such text", "m4 edited"],
+        }
+        (found,) = ask("history_entity", {"name": "pytest"}, WORK)["found"]
+        assert (found["state"], found["handle"]) == ("exit 1: E   KeyError: 'port'", "m3")
+
+    def test_also_of_what_stands_in_the_view(self):
+        history = history_of(*(WORK._messages[number] for number in range(1, 8)), in_view=range(1, 8))
+        assert ask("history_entity", {"name": "app.py"}, history)["found"][0]["state"] == "edited m4"
+
+    def test_nothing_of_that_name_says_what_to_try(self):
+        told = ask("history_entity", {"name": "nobody"}, WORK)
+        assert told["found"] == []
+        assert "history_search" in told["hint"]
+
+    def test_what_does_not_fit_is_counted(self):
+        history = MemoryHistory()
+        for number in range(1, 401, 2):
+            call = ToolCall(f"c{number}", "patch", f'{{"path": "src/part_{number}.py"}}')
+            history.add(number, Message(Role.ASSISTANT, (call,)))
+            history.add(number + 1, Message(Role.TOOL, (ToolResult(call.call_id, "done"),)))
+        text = answer(history, "history_entity", {"name": "file"}, Budget(COUNT, 300))
+        told = json.loads(text)
+        assert COUNT(text) <= 300
+        assert told["found"][0]["name"] == "src/part_399.py"
+        assert len(told["found"]) + told["left_out"] == 200
+
+    def test_what_it_quotes_is_redacted(self):
+        quote = Redactor(["hunter2hunter2"]).redact
+        history = history_of(
+            Message(Role.ASSISTANT, (ToolCall("c1", "terminal", '{"command": "login hunter2hunter2"}'),)),
+            Message(Role.TOOL, (ToolResult("c1", "exit 1\nerror: hunter2hunter2 is wrong"),)),
+        )
+        text = answer(history, "history_entity", {"name": "login"}, BUDGET, redact=quote)
+        assert "login [REDACTED]" in text
+        assert "hunter2" not in text
+
+
 class TestErrors:
     @pytest.mark.parametrize(
         ("name", "args", "says"),
@@ -247,6 +311,8 @@ class TestErrors:
             ("history_expand", {"handle": "m1-m4"}, "one handle at a time"),
             ("history_expand", {"handle": "[m1, M4]"}, "one handle at a time"),
             ("history_describe", {"handle": ""}, "no original ''"),
+            ("history_entity", {}, "history_entity takes name"),
+            ("history_entity", {"name": None}, "name: expected"),
             ("history_describe", {"handle": "\ud800"}, "no original"),
             ("history_describe", {"handle": "m" * 100_000}, "no original"),
             ("history_describe", None, "one JSON object"),

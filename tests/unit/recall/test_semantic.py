@@ -57,7 +57,7 @@ def test_a_missing_package_is_told_with_what_to_install():
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (
-        'SettingsError: recall.semantic needs the extra "semantic": pip install "penstock[semantic]"'
+        "SettingsError: recall.semantic needs the extra \"semantic\": pip install 'penstock-context[semantic]'"
         in run.stderr
     )
     assert issubclass(SettingsError, Exception)

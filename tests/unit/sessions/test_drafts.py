@@ -36,23 +36,23 @@ def test_the_facts_that_leave_are_kept_whoever_writes_the_handoff(store, engine,
 
 def test_a_draft_is_what_would_be_committed(store):
     session = talked(store)
-    standing = session.standing(with_pins=True)
+    standing = session.workings.standing(with_pins=True)
     made = penstock.Session.resume(store, session.id)
     result = made.compact(target_tokens=2_000)
     assert made.undo()
-    draft = session.draft(standing, result)
+    draft = session.workings.draft(standing, result)
     assert draft.wires == result.messages
     assert not store.compactions(session.id)
     made.compact(target_tokens=1_800)  # somebody else was quicker
     with pytest.raises(StoreConflict):
-        session.commit_draft(draft)
+        session.workings.commit_draft(draft)
 
 
 def test_nothing_to_do_gives_no_draft(store):
     session = penstock.Session.create(store)
     session.append([{"role": "user", "content": "hello"}])
-    standing = session.standing()
-    assert session.draft(standing, session.compact(target_tokens=2_000)) is None
+    standing = session.workings.standing()
+    assert session.workings.draft(standing, session.compact(target_tokens=2_000)) is None
 
 
 def test_only_a_log_has_its_result_hold_what_was_read(store):

@@ -153,10 +153,10 @@ def test_pins_stay_whole(session):
 def test_two_compactors_one_result(session, store):
     session.append(talk(20))
     other = Session.resume(store, session.id)
-    late = other.standing()
+    late = other.workings.standing()
     result = session.compact(target_tokens=2_500)
     with pytest.raises(StoreConflict):
-        other.commit(late, result)
+        other.workings.commit(late, result)
     other.refresh()
     assert other.view() == result.messages
     assert len(store.compactions(session.id)) == 1
@@ -164,13 +164,13 @@ def test_two_compactors_one_result(session, store):
 
 def test_a_compaction_that_was_prepared_is_committed_after_more_was_said(session):
     session.append(talk(20))
-    standing = session.standing()
+    standing = session.workings.standing()
     prepared = penstock.compress(standing.view.wires, target_tokens=2_500)
     later = talk(2, first=60)
     session.append(later)
-    assert session.commit(standing, prepared)
+    assert session.workings.commit(standing, prepared)
     assert session.view() == [*prepared.messages, *later]
-    assert session.standing().prefix_end == len(prepared.messages)
+    assert session.workings.standing().prefix_end == len(prepared.messages)
 
 
 def test_messages_that_arrive_meanwhile_stay(session, store):

@@ -44,14 +44,14 @@ def test_the_count_is_that_of_the_view_however_it_grew(name, strategy, data):
             session.append(wires[:count])
             wires = wires[count:]
             if data.draw(st.booleans()):
-                assert session.count() == session.weigh(session.view())
+                assert session.count() == session.workings.weigh(session.view())
         match data.draw(st.sampled_from(["compact", "undo", ""])):
             case "compact":
                 with contextlib.suppress(TargetTooSmall):
                     session.compact(target_tokens=max(300, session.count() // 2))
             case "undo":
                 session.undo()
-        assert session.count() == other.count() == session.weigh(session.view())
+        assert session.count() == other.count() == session.workings.weigh(session.view())
     store.close()
 
 
@@ -89,8 +89,8 @@ def test_an_estimate_reads_what_was_logged_since_the_last_one():
         assert store.messages_read == 2
         session.estimate()
         assert store.messages_read == 2
-    assert session.count() == session.weigh(session.view())
-    assert len(session._counted.last_round) <= 3
+    assert session.count() == session.workings.weigh(session.view())
+    assert len(session.workings.count_view().last_round) <= 3
 
 
 def test_a_report_counts_with_what_was_logged_since():

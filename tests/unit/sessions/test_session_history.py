@@ -122,7 +122,7 @@ def test_excerpts_hold_no_secret_even_where_it_runs_over_several_lines():
         [{"role": "user", "content": f"the deployment key follows\n{block}\nuse the deployment key wisely"}]
     )
     session.append([{"role": "assistant", "content": "x" * 9_000}, {"role": "user", "content": "go on"}])
-    found = store.search("deployment key", Wish(hits=20), redact=session._notebook.redactor.redact)
+    found = store.search("deployment key", Wish(hits=20), redact=session.workings.notebook.redactor.redact)
     assert found
     assert not any("QUJDREVG" in finding.excerpt for finding in found)
     store.close()

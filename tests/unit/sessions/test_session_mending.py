@@ -104,7 +104,7 @@ def test_a_view_in_another_dialect_can_be_sent_there(store, dialect):
 def test_what_is_counted_is_what_is_sent(store):
     session = Session.create(store)
     session.append([user("Run it."), calls("a"), user("Go on.")])
-    assert session.count() == session.weigh(session.view())
+    assert session.count() == session.workings.weigh(session.view())
 
 
 @pytest.mark.outside

@@ -198,7 +198,7 @@ def check_bytes(session, raws):
         if isinstance(before, Handoff) and before.role is None
     }
     whole = {piece.position for piece in pieces if isinstance(piece, Kept)} - after_merged
-    for message in session.standing().view.mend():
+    for message in session.workings.standing().view.mend():
         if message.position in whole:
             assert message.raw == raws[message.position]
 
@@ -278,25 +278,25 @@ def test_a_view_that_a_host_grows_in_memory_is_that_of_the_store(name, data):
 
     def say():
         wires = data.draw(long_conversations(name, max_turns=3))
-        return session.log_messages([given_as(data, wire)[0] for wire in wires])
+        return session.workings.log_messages([given_as(data, wire)[0] for wire in wires])
 
     grown = say()
     for _ in range(2):
-        base = session.standing(with_pins=True)
+        base = session.workings.standing(with_pins=True)
         try:
             made = penstock.compress(
                 base.view.wires, target_tokens=max(400, session.count() // 2), dialect=name
             )
-            draft = session.draft(base, made)
+            draft = session.workings.draft(base, made)
         except TargetTooSmall:
             draft = None
         later = say()
         if draft is None:
             grown += later
         else:
-            session.commit_draft(draft)
+            session.workings.commit_draft(draft)
             grown = [*draft.messages, *later]
-        stored = session.standing().view
+        stored = session.workings.standing().view
         assert [(one.raw, one.position) for one in grown] == [
             (one.raw, one.position) for one in stored.messages
         ]
@@ -309,5 +309,5 @@ def test_what_another_process_has_logged_first_keeps_its_spelling():
     first = Session.create(store)
     second = Session.resume(store, first.id)
     first.append([b'{"role":"user","content":"x","n":1e2}'])
-    (logged,) = second.log_messages([{"role": "user", "content": "x", "n": 100.0}])
+    (logged,) = second.workings.log_messages([{"role": "user", "content": "x", "n": 100.0}])
     assert [logged.raw] == second.view_bytes() == [b'{"role":"user","content":"x","n":1e2}']

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 import threading
+import uuid
 from urllib.parse import urlsplit
 
 import psycopg
@@ -97,6 +99,37 @@ def test_an_address_that_is_wrong_is_not_cured_by_trying_again(postgres_url, wro
     assert "try again" not in str(caught.value)
 
 
+@pytest.mark.outside
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql://u@127.0.0.1:1/d", "check that the server runs there, and the host and the port"),
+        ("postgresql://u@no-such-host.invalid/d", "check the host in its address"),
+        ("postgresql:///d?host=/nonexistent", "check that the server runs there"),
+    ],
+)
+def test_a_server_that_is_not_there_is_not_cured_by_trying_again(url, said):
+    with pytest.raises(StoreUnavailable, match=said) as caught:
+        open_store(url, wait_seconds=1)
+    assert "try again" not in str(caught.value)
+
+
+def test_a_user_without_the_right_to_write_is_told_what_is_missing(postgres_url):
+    open_store(postgres_url).close()
+    role = f"reader_{uuid.uuid4().hex[:8]}"
+    schema = re.search(r"search_path%3D(\w+)", postgres_url)[1]
+    with psycopg.connect(postgres_url, autocommit=True) as owner:
+        owner.execute(f"CREATE ROLE {role} LOGIN")
+        owner.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+        owner.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}")
+    parts = urlsplit(postgres_url)
+    url = parts._replace(netloc=parts.netloc.replace("postgres", role, 1)).geturl()
+    store = open_store(url)
+    with pytest.raises(StoreUnavailable, match="may not do that; grant it the right"):
+        store.create(NewSession(id="a", at=1.0))
+    store.close()
+
+
 def test_several_processes_may_make_the_schema_at_once(postgres_url):
     errors, barrier = [], threading.Barrier(6)
 
@@ -136,7 +169,7 @@ def test_without_the_packages_the_way_to_get_them_is_told():
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.startswith("SettingsError")
-    assert 'pip install "penstock[postgres]"' in shown
+    assert "pip install 'penstock-context[postgres]' (in a clone: pip install '.[postgres]')" in shown
 
 
 def test_a_conversation_is_deleted_though_somebody_holds_the_index(postgres_url, caplog):

@@ -147,6 +147,32 @@ def test_what_must_stay_may_be_too_much_and_is_marked():
     assert len(alone) == 2
 
 
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_turn_that_must_stay_and_is_too_large_loses_its_middle_where_that_is_wished(place):
+    turns = agent_run(30)
+    turns[place] = {**turns[place], "value": f"the beginning {words(3_000)} the end", "weight": 0.5}
+    after, metrics = penstock.compress_trajectory(turns, **SMALL, shorten_protected=True)
+    assert metrics.tokens_after <= SMALL["target_tokens"]
+    assert not metrics.still_over_limit
+    short = after[place]
+    assert {name: value for name, value in short.items() if name != "value"} == {
+        name: value for name, value in turns[place].items() if name != "value"
+    }
+    assert short["value"].startswith("the beginning")
+    assert short["value"].endswith("the end")
+    assert "[… shortened: the middle is left out …]" in short["value"]
+    assert sum(turn is not old for turn, old in zip(after[-4:-1], turns[-4:-1], strict=True)) == 0
+
+
+def test_two_turns_that_are_all_of_it_are_shortened_too():
+    after, metrics = penstock.compress_trajectory(
+        [human(words(3_000)), gpt(words(3_000))], **SMALL, shorten_protected=True
+    )
+    assert metrics.outcome is TrajectoryOutcome.COMPRESSED
+    assert metrics.tokens_after <= SMALL["target_tokens"] < metrics.tokens_before
+    assert len(after) == 2
+
+
 def test_a_further_pass_keeps_fewer_turns_at_the_end():
     turns = [*agent_run(30)[:-1], human(words(1_200)), gpt(words(300)), human("And?"), gpt("Done.")]
     _, one = penstock.compress_trajectory(turns, **SMALL)
@@ -194,6 +220,31 @@ def test_a_note_goes_into_the_system_turn_only_if_asked_and_counts():
     assert turns[0]["value"] == "You are careful."
     untouched, _ = penstock.compress_trajectory(turns, system_note=True)
     assert untouched[0] is turns[0]
+
+
+def test_the_note_may_have_other_words():
+    turns = agent_run(30)
+    after, metrics = penstock.compress_trajectory(turns, **SMALL, system_note='Früheres ist "gekürzt".')
+    assert after[0]["value"] == 'You are careful.\n\nFrüheres ist "gekürzt".'
+    assert metrics.tokens_after <= 2_000
+    longer = [*after, *agent_run(40)[2:]]
+    again, _ = penstock.compress_trajectory(longer, **SMALL, system_note='Früheres ist "gekürzt".')
+    assert again[0] == after[0]
+    with pytest.raises(SettingsError, match="system_note is an empty text"):
+        penstock.compress_trajectory(turns, system_note=" ")
+
+
+def test_the_metrics_name_the_region_that_gave_way():
+    turns = agent_run(30)
+    after, metrics = penstock.compress_trajectory(turns, **SMALL)
+    region = range(metrics.region_start, metrics.region_end)
+    gone = [place for place, turn in enumerate(turns) if not any(turn is one for one in after)]
+    assert gone
+    assert (gone[0], gone[-1] + 1) == (region.start, region.stop)
+    assert after.index(summary_of(after)) == region.start
+    assert metrics.to_dict()["region_end"] == region.stop
+    _, untouched = penstock.compress_trajectory(agent_run(3, filler=5))
+    assert (untouched.region_start, untouched.region_end) == (0, 0)
 
 
 def test_a_compressed_trajectory_can_be_compressed_further():

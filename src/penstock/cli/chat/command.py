@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,12 +18,14 @@ from penstock.cli.chat.model import ModelChooser, ModelWish, NoModel, read_route
 from penstock.cli.chat.script import ScriptChat, is_interactive, read_prompt
 from penstock.cli.chat.state import ChatSetup
 from penstock.cli.failure import BAD_INPUT
+from penstock.cli.options import carry_store
 from penstock.cli.source import settings_of
 from penstock.cli.stored import open_store_of
-from penstock.errors import SettingsError, UnknownSession
+from penstock.errors import SettingsError, UnknownSession, name_install
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from penstock.cli.chat.model import ModelChoice
     from penstock.settings import Settings
@@ -42,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
             raise SettingsError("--json reports on one answer: give the prompt with -p, or in a pipe")
     prompt = "" if person else read_prompt(args.prompt)
     with ExitStack() as stack:
+        if args.log is not None:
+            stack.enter_context(_log_to(Path(args.log)))
         settings = settings_of(args)
         store = stack.enter_context(open_store_of(args))
         resumed = _find_resumed(store, args.resume)
@@ -52,7 +58,13 @@ def run(args: argparse.Namespace) -> int:
             print(f"penstock: {error}", file=sys.stderr)
             return BAD_INPUT
         settings = _with_window(settings, choice.model.name, args.context_length)
-        setup = ChatSetup(settings=settings, store=store, chooser=chooser, folder=Path.cwd())
+        setup = ChatSetup(
+            settings=settings,
+            store=store,
+            chooser=chooser,
+            folder=Path.cwd(),
+            carry=partial(carry_store, args=args),
+        )
         session_id = resumed.id if resumed else None
         return asyncio.run(_talk(args, setup, choice, prompt, session_id))
 
@@ -71,11 +83,31 @@ async def _talk(
         await setup.chooser.aclose()
 
 
+@contextmanager
+def _log_to(path: Path) -> Iterator[None]:
+    """Writes the log of the package to a file meanwhile. Raises SettingsError where that cannot be written."""
+    log = logging.getLogger("penstock")
+    try:
+        handler = logging.FileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"--log {path} cannot be written: {error.strerror}; name another file") from error
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        handler.close()
+
+
 def _check_installed() -> None:
     lacking = [name for name in _NEEDED if find_spec(name) is None]
     if lacking:
         raise SettingsError(
-            f"chat at a terminal needs {' and '.join(lacking)}: pip install 'penstock[chat]'; "
+            f"chat at a terminal needs {' and '.join(lacking)}: {name_install('chat')}; "
             "-p TEXT works without it"
         )
 

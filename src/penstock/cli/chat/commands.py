@@ -8,15 +8,17 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.accounts.conversations import list_conversations, make_title
+from penstock.accounts.conversations import list_conversations, make_title, read_handle
 from penstock.accounts.display import SHORT_ID_CHARS, redact
+from penstock.accounts.talk import read_talk
 from penstock.accounts.usage import report_insights, report_usage
 from penstock.cli.chat.model import read_route
 from penstock.cli.screen import align, printable, wrap
-from penstock.cli.search import search_lines, search_store
+from penstock.cli.search import reading_hint, search_lines, search_store
 from penstock.cli.session_changes import pin_text, undo_text, unpin_text
-from penstock.cli.sessions import list_lines
+from penstock.cli.sessions import handle_lines, list_lines
 from penstock.cli.spending import insight_lines, savings_lines, spending_table
+from penstock.cli.talk import talk_lines
 from penstock.cli.tokens import bar_rows, percent
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.handles import name_message
@@ -43,6 +45,7 @@ _FOUND, _EXCERPT_CHARS = 5, 320
 _DAYS = 30
 _MOST_DAYS = 36_500
 _RECAP_CHARS = 300
+_SHOWN, _MOST_SHOWN = 10, 1_000  # messages of a history
 
 Act = Callable[["Chat", str, "Screen"], Awaitable[list[str]]]
 
@@ -229,7 +232,21 @@ async def _search(chat: Chat, argument: str, screen: Screen) -> list[str]:
         return ["search for what? /search QUERY finds words, names, paths and values in every conversation"]
     wish = Wish(hits=_FOUND, characters=_EXCERPT_CHARS)
     found = search_store(chat.store, argument, wish, embedder=embedder_for(chat.setup.settings))
-    return list(search_lines(found, argument, screen))
+    lines = list(search_lines(found, argument, screen))
+    return [*lines, "", screen.paint(chat.setup.carry(reading_hint(found)), "dim")] if found.hits else lines
+
+
+async def _history(chat: Chat, argument: str, screen: Screen) -> list[str]:
+    if argument and not (argument.isascii() and argument.isdigit() and 0 < int(argument) <= _MOST_SHOWN):
+        return [f"how many messages? /history N, from 1 to {_MOST_SHOWN:,}"]
+    entries = read_talk(chat.store, chat.agent.session.id)[-int(argument or _SHOWN) :]
+    return list(talk_lines(entries, screen, "/show"))[1:] if entries else ["nothing was said yet"]
+
+
+async def _show(chat: Chat, argument: str, screen: Screen) -> list[str]:
+    if not argument:
+        return ["show what? /show m12 shows a message in full; /history lists them"]
+    return list(handle_lines(*read_handle(chat.store, chat.agent.session.row, argument.lower()), screen))
 
 
 async def _help(_chat: Chat, _argument: str, screen: Screen) -> list[str]:
@@ -266,6 +283,8 @@ COMMANDS = {
         SlashCommand("resume", "[ID]", "return to another conversation, or to the previous one", _resume),
         SlashCommand("sessions", "", "list conversations", _sessions),
         SlashCommand("search", "QUERY", "search all conversations", _search),
+        SlashCommand("history", "[N]", "the last N messages of this conversation", _history),
+        SlashCommand("show", "HANDLE", "a message in full", _show),
         SlashCommand("help", "", "this list", _help),
         SlashCommand("exit", "", "leave the chat", _exit),
     )

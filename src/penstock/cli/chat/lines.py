@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.accounts.display import format_money, shorten_count
+from penstock.accounts.display import format_money, format_sum, shorten_count
 from penstock.cli.screen import clip, printable, width_of
 from penstock.measure.wording import pluralise
 from penstock.planning.policy import BY_HAND
@@ -99,7 +99,7 @@ def _bar(status: Status, *, unicode: bool) -> Iterator[StatusFragment]:
 
 
 def summary_lines(spending: Spending, made: CompactionTotals, resume: str) -> list[str]:
-    """Returns what the requests used and cost, and how to resume; nothing where there were none."""
+    """Returns what the requests used and cost, and the command to resume; nothing where there were none."""
     if not spending.requests:
         return []
     usage, ratio = spending.usage, spending.cache_hit_ratio
@@ -111,13 +111,16 @@ def summary_lines(spending: Spending, made: CompactionTotals, resume: str) -> li
         output += f" ({usage.reasoning_tokens:,} of them reasoning)"
     tokens = f"{usage.prompt_tokens:,} tokens in ({', '.join(cached)}), {output}"
     hits = "" if ratio is None else f" · cache hits {ratio:.0%}"
-    cost = "cost unknown" if spending.cost is None else format_money(spending.cost)
+    cost = format_sum(spending.cost, spending.known_cost)
+    cost = "cost unknown" if cost == "unknown" else cost
     compactions = pluralise(made.count, "compaction")
     if made.model_calls:
-        compactions += f" ({pluralise(made.model_calls, 'model call')}, {format_money(made.cost)})"
+        compactions += (
+            f" ({pluralise(made.model_calls, 'model call')}, {format_sum(made.cost, made.known_cost)})"
+        )
     return [
         f"{pluralise(spending.requests, 'request')} · {tokens}{hits} · {cost} · {compactions}",
-        *([f"to continue: penstock chat --resume {resume}"] if resume else []),
+        *([f"to continue: {resume}"] if resume else []),
     ]
 
 

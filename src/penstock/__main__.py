@@ -1,4 +1,4 @@
-"""`python -m penstock.cli` is the `penstock` command."""
+"""`python -m penstock` is the `penstock` command."""
 
 import sys
 

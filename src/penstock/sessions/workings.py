@@ -1,0 +1,295 @@
+"""The workings of a `Session`: its state and the steps that it is made of, for the rooms of this package that host one.
+
+`Session` is what users see. A host that keeps the view in memory, or prepares compactions beside the work, takes the
+steps one by one: `standing` gives the view that a compaction is made of, `draft` works out what to record of it, and
+`commit_draft` only writes. None of this is part of the public interface.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+from penstock._log import log
+from penstock.conversation.dialects import decode_all, dialect_named
+from penstock.conversation.view import ViewMessage
+from penstock.conversation.wire import parse_json
+from penstock.engine.compress import CompressRequest, new_notebook
+from penstock.engine.registry import session_compactors
+from penstock.measure.weigh import weigh
+from penstock.planning.policy import Trigger
+from penstock.planning.receipt import NOTHING_TO_DO, describe_compaction
+from penstock.recall.semantic import embedder_for
+from penstock.sessions.appending import encode_given, prepare_messages, read_given
+from penstock.sessions.completing import CompletionLimits, complete_draft
+from penstock.sessions.drafts import CompactionDraft, draft_compaction
+from penstock.sessions.facts import list_demands
+from penstock.sessions.history import SessionHistory
+from penstock.sessions.metering import CountedView, Meter
+from penstock.sessions.previews import scale_limits
+from penstock.sessions.quality import read_receipt
+from penstock.sessions.results import ResultKeeper
+from penstock.sessions.stored_view import ViewBase, read_standing
+from penstock.stores.values import COMPRESSION, NewCompaction, NewSession
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.conversation.view import Compaction
+    from penstock.engine.compress import Compressed
+    from penstock.errors import ErrorClass
+    from penstock.measure.windows import Window
+    from penstock.sessions.completing import CompletedDraft
+    from penstock.sessions.session import Session
+    from penstock.settings import Settings
+    from penstock.stores.values import NewFact, SessionRow
+    from penstock.writing.notebook import Notebook
+
+__all__ = ["Workings", "new_session_id"]
+
+
+class Workings:
+    """The state of a session: its row, the tip of its log, what was read of it, and what was counted.
+
+    `listed_window` is the window that the provider's list of models states for the session's model, where a host knows it.
+    """
+
+    def __init__(self, session: Session, row: SessionRow) -> None:
+        self.store = session.store
+        self.row = row
+        self.tip = self.store.log_tip(row.id)
+        self.notebook: Notebook = new_notebook(row.model or None, session.settings)
+        self.compactors = session_compactors(self.store, row.id)
+        self.listed_window: int | None = None
+        self._session = session
+        self._meter = Meter(self.store, row.model)
+        self._counted: CountedView | None = None
+        self._history: SessionHistory | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the session, which a host may replace."""
+        return self._session.settings
+
+    @property
+    def meter(self) -> Meter:
+        """The meter of the session's model, at the address that the host has named."""
+        self._meter.model, self._meter.endpoint = self.row.model, self._session.endpoint
+        return self._meter
+
+    @property
+    def window(self) -> Window:
+        """The window of the session's model, and how it is known."""
+        return self.meter.window(self.settings.model.window_of(self.row.model), self.listed_window)
+
+    def refresh(self) -> None:
+        """Goes to where the conversation stands now, whichever process has written to it."""
+        self.row = self.store.tip(self.row.id)
+        self.tip = self.store.log_tip(self.row.id)
+
+    def log_messages(self, messages: Sequence[Any], *, keep_results: bool = False) -> list[ViewMessage]:
+        """Appends messages, as `append` does; returns them as they stand in the view from now on.
+
+        For a host that keeps the view in memory: with the bytes that were logged, and where.
+        """
+        given = self.keep_results(messages) if keep_results else messages
+        raws, wires = encode_given(given, read_given(given))
+        dialect = dialect_named(self.row.dialect)
+        new = prepare_messages(raws, wires, dialect, self.notebook.tokenizer)
+        first = self.tip.length
+        done = self.store.append(self.row.id, new, self.tip.id, time.time())
+        self.tip = done.tip
+        if done.again:  # another process has logged the same there, and may have spelled it otherwise
+            raws = [entry.raw for entry in self.store.read_from(self.row.id, first, len(new))]
+            wires = [parse_json(raw) for raw in raws]
+        return [
+            ViewMessage(wire, raw, first + n) for n, (wire, raw) in enumerate(zip(wires, raws, strict=True))
+        ]
+
+    def keep_results(self, messages: Sequence[Any]) -> list[Any]:
+        """Keeps large tool results in the store, as `Session.keep_results` says."""
+        wires = read_given(messages)
+        keeper = ResultKeeper(
+            store=self.store,
+            session=self.row,
+            limits=scale_limits(self.settings.tools, self.window.tokens),
+            redact=self.notebook.redactor.redact,
+            tool_limits=self._session.tool_limits,
+            recall_tool=self._session.recall_tool,
+        )
+        kept = keeper.keep(wires)
+        return [one if now is wire else now for one, wire, now in zip(messages, wires, kept, strict=True)]
+
+    def redact(self, text: str) -> str:
+        """Returns the text without secrets, by the settings."""
+        return self.notebook.redactor.redact(text)
+
+    def is_behind(self) -> bool:
+        """Returns True where another process has written to the conversation's log."""
+        return self.store.log_tip(self.row.id) != self.tip
+
+    def standing(self, *, with_pins: bool = False) -> ViewBase:
+        """Returns the view as it is now, for a compaction that is made elsewhere and committed later.
+
+        `with_pins` brings back, whole, pinned messages that an earlier compaction took out: a compaction is made of that
+        view, and it is not sent before.
+        """
+        return read_standing(self.store, self.row, with_pins=with_pins)
+
+    def list_demands(self) -> list[NewFact]:
+        """Returns what people demand in the messages that stand whole in the view, the newest first, redacted."""
+        return list_demands(self.standing().view, dialect_named(self.row.dialect), self.notebook.redactor)
+
+    def commit(
+        self,
+        standing: ViewBase,
+        result: Compressed,
+        decision: Mapping[str, Any] | None = None,
+        trigger: Trigger = Trigger.MANUAL,
+    ) -> bool:
+        """Commits a compaction of that view, whatever was appended since; returns False where there was nothing to do.
+
+        `decision` says why now, and is kept with the receipt. Raises StoreConflict where another process has compacted the
+        same view meanwhile.
+        """
+        draft = self.draft(standing, result)
+        if draft is not None:
+            self.commit_draft(draft, decision, trigger)
+        return draft is not None
+
+    def draft(self, standing: ViewBase, result: Compressed) -> CompactionDraft | None:
+        """Returns what `commit` would record of a compaction of that view; None where there is nothing to do.
+
+        Reads the store and writes nothing. All the work is here: `commit_draft` only writes.
+        """
+        if result.receipt.outcome == NOTHING_TO_DO:
+            return None
+        return draft_compaction(standing, result, self.store, self.row, self.notebook.redactor)
+
+    def complete_draft(
+        self, draft: CompactionDraft, missed: Sequence[str], target_tokens: int
+    ) -> CompletedDraft | None:
+        """Returns a draft that waits to be committed with these values of the view it was made of put in.
+
+        The view it gives takes at most `target_tokens`. None where nothing can be put in. Reads the store and writes
+        nothing.
+        """
+        book = self.notebook
+        limits = CompletionLimits(target_tokens, self.weigh, book.tokenizer.count, book.redactor.redact)
+        return complete_draft(draft, missed, self.store, self.row, limits)
+
+    def commit_draft(
+        self,
+        draft: CompactionDraft,
+        decision: Mapping[str, Any] | None = None,
+        trigger: Trigger = Trigger.MANUAL,
+    ) -> None:
+        """Commits a draft, as `commit` does; the log says what was done, and on which occasion."""
+        receipt = {**draft.receipt, **({"decision": dict(decision)} if decision else {})}
+        self.record(draft.base, draft.compaction, receipt, draft.facts)
+        if (made := read_receipt(draft.receipt)) is not None:
+            log.info("%s", describe_compaction(trigger, made, draft.compaction.pieces))
+
+    def record(
+        self,
+        base: ViewBase,
+        compaction: Compaction,
+        receipt: Mapping[str, Any],
+        facts: Sequence[NewFact] = (),
+    ) -> None:
+        """Writes a record over the view that it was made of, and goes on in the session that it opens."""
+        over = base.newest
+        new = NewSession(
+            id=new_session_id(),
+            at=time.time(),
+            dialect=self.row.dialect,
+            model=self.row.model,
+            title=self.store.tip(self.row.id).title,  # as it is now: it may have been renamed
+            kind=COMPRESSION,
+        )
+        row = self.store.commit(
+            self.row.id,
+            NewCompaction(
+                compaction=compaction,
+                over=over.key if over is not None else 0,
+                receipt=receipt,
+                session=new,
+                key=new.id,
+                facts=facts,
+            ),
+        )
+        self.row = self.store.session(row.session)
+        self._meter.forget_report()
+
+    def own_history(self) -> SessionHistory:
+        """Returns the history without what engines have kept of it."""
+        if self._history is None or self._history.session_id != self.row.id:
+            count, redact = self.notebook.tokenizer.count, self.notebook.redactor.redact
+            self._history = SessionHistory(
+                self.store, self.row.id, count, redact, embedder_for(self.settings)
+            )
+        return self._history
+
+    def expected(self, counted_tokens: int) -> int:
+        """Returns the tokens that the provider would report for a request of the view that we count so many in."""
+        return self.meter.estimate(counted_tokens)
+
+    def count_reported(self, reported_tokens: int) -> int:
+        """Returns what we count in a prompt that the provider reports as so many tokens: windows are in its tokens."""
+        return self.meter.count(reported_tokens)
+
+    def weigh(self, messages: Sequence[Any]) -> int:
+        """Returns the tokens of messages as we count them."""
+        decoded = decode_all(dialect_named(self.row.dialect), read_given(messages))
+        return sum(weigh(decoded, self.notebook.tokenizer))
+
+    def weigh_outside(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:
+        """Returns the tokens of what stands beside the messages of a request, as we count them."""
+        request = CompressRequest(tools=tools, system=system, settings=self.settings)
+        return request.goal(self.notebook.tokenizer).outside_tokens
+
+    def forget_report(self) -> None:
+        """Drops the provider's last report: the view was replaced beside the store, and the next request is another one."""
+        self._meter.forget_report()
+
+    @property
+    def output_cap(self) -> int | None:
+        """The most tokens of an answer that the provider lets the session's model be asked for; None until it has said so."""
+        return (
+            self.meter.learned.output_cap(self.row.model, self._session.endpoint) if self.row.model else None
+        )
+
+    def learn_output_cap(self, failure: ErrorClass) -> bool:
+        """Keeps the most tokens of an answer that a provider's error states for the session's model; False where it states none.
+
+        What an error leaves after the prompt is that of one request, and is not kept.
+        """
+        if not failure.output_cap_tokens or failure.window_tokens or not self.row.model:
+            return False
+        self.meter.learned.learn_output_cap(self.row.model, self._session.endpoint, failure.output_cap_tokens)
+        return True
+
+    def count_view(self) -> CountedView:
+        """Returns the tokens of the present view: what is known of it, and what was logged since."""
+        newest, tip = self.store.newest_compaction(self.row.id), self.store.log_tip(self.row.id)
+        key, dialect = newest.key if newest is not None else 0, dialect_named(self.row.dialect)
+        counted = self._counted
+        if counted is not None and counted.compaction == key and counted.tip != tip:
+            start = counted.tip.length
+            entries = self.store.read_from(self.row.id, start, tip.length - start)
+            wires = [parse_json(entry.raw) for entry in entries]
+            counted = counted.extend(wires, dialect, self.notebook.tokenizer, tip)
+        if counted is None or counted.compaction != key:
+            now = self.standing()
+            key = now.newest.key if now.newest is not None else 0
+            sent = [message.wire for message in now.view.mend()]
+            tokens = sum(self.notebook.weigh(sent, dialect))
+            counted = CountedView.of(now.view.wires, tokens, dialect, compaction=key, tip=now.tip)
+        self._counted = counted
+        return counted
+
+
+def new_session_id() -> str:
+    """Returns an id that no session has."""
+    return secrets.token_hex(8)
