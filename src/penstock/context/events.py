@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from penstock._log import log
 from penstock.planning.pressure import Level
 from penstock.planning.receipt import Receipt  # noqa: TC001 - a struct's field types are read at run time
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from penstock.planning.pressure import Notice
 
 __all__ = ["Compacted", "Compacting", "ContextEvent", "Noticed", "Recovering", "tell_notice"]
-
-_log = logging.getLogger("penstock")
 
 
 class Compacting(msgspec.Struct, frozen=True):
@@ -54,5 +52,5 @@ ContextEvent: TypeAlias = Compacting | Compacted | Recovering | Noticed
 def tell_notice(notice: Notice, tell: Callable[[ContextEvent], None]) -> None:
     """Tells a notice on pressure; the mildest, which no host shows, is a line of the log as well."""
     if notice.level is Level.LOG:
-        _log.info("%s", notice.text)
+        log.info("%s", notice.text)
     tell(Noticed(str(notice.level), notice.text))

@@ -127,7 +127,7 @@ def _compact_json(tool: Any, position: int) -> str:
         return json_text(tool)
     except (InputError, ValueError) as error:
         raise InputError(
-            f"a tool schema cannot be written as JSON: {error}; give plain dicts, lists, strings and numbers",
+            f"a tool schema cannot be written as JSON: {error}",
             position=f"tool {position}",
         ) from error
 

@@ -7,11 +7,11 @@ steps one by one: `standing` gives the view that a compaction is made of, `draft
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
+from penstock._log import log
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.view import ViewMessage
 from penstock.conversation.wire import parse_json
@@ -36,6 +36,7 @@ from penstock.stores.values import COMPRESSION, NewCompaction, NewSession
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from penstock.conversation.view import Compaction
     from penstock.engine.compress import Compressed
     from penstock.errors import ErrorClass
     from penstock.measure.windows import Window
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from penstock.writing.notebook import Notebook
 
 __all__ = ["Workings", "new_session_id"]
-
-_log = logging.getLogger("penstock")
 
 
 class Workings:
@@ -187,7 +186,20 @@ class Workings:
         trigger: Trigger = Trigger.MANUAL,
     ) -> None:
         """Commits a draft, as `commit` does; the log says what was done, and on which occasion."""
-        over = draft.base.newest
+        stored = {**draft.receipt, **({"decision": dict(decision)} if decision else {})}
+        self.record(draft.base, draft.compaction, stored, draft.facts)
+        if (receipt := read_receipt(draft.receipt)) is not None:
+            log.info("%s", describe_compaction(trigger, receipt, draft.compaction.pieces))
+
+    def record(
+        self,
+        base: ViewBase,
+        compaction: Compaction,
+        receipt: Mapping[str, Any],
+        facts: Sequence[NewFact] = (),
+    ) -> None:
+        """Writes a record over the view that it was made of, and goes on in the session that it opens."""
+        over = base.newest
         new = NewSession(
             id=new_session_id(),
             at=time.time(),
@@ -199,18 +211,16 @@ class Workings:
         row = self.store.commit(
             self.row.id,
             NewCompaction(
-                compaction=draft.compaction,
+                compaction=compaction,
                 over=over.key if over is not None else 0,
-                receipt={**draft.receipt, **({"decision": dict(decision)} if decision else {})},
+                receipt=receipt,
                 session=new,
                 key=new.id,
-                facts=draft.facts,
+                facts=facts,
             ),
         )
         self.row = self.store.session(row.session)
         self._meter.forget_report()
-        if (receipt := read_receipt(draft.receipt)) is not None:
-            _log.info("%s", describe_compaction(trigger, receipt, draft.compaction.pieces))
 
     def own_history(self) -> SessionHistory:
         """Returns the history without what engines have kept of it."""
@@ -231,7 +241,7 @@ class Workings:
 
     def weigh(self, messages: Sequence[Any]) -> int:
         """Returns the tokens of messages as we count them."""
-        decoded = decode_all(dialect_named(self.row.dialect), messages)
+        decoded = decode_all(dialect_named(self.row.dialect), read_given(messages))
         return sum(weigh(decoded, self.notebook.tokenizer))
 
     def weigh_outside(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:

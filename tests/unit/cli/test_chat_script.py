@@ -41,7 +41,7 @@ def test_the_answer_alone_goes_to_standard_output(chat):
     assert lines[1:3] == ["Let me see.", "✓ list_files → 1 entries"] or lines[1] == "Let me see."
     assert "✓ list_files" in lines[2]
     assert lines[3].startswith("2 requests · ")
-    assert re.fullmatch(r"to continue: penstock chat --resume [0-9a-f]{8}", lines[4])
+    assert re.fullmatch(r"to continue: penstock chat --store sqlite:\S+ --resume [0-9a-f]{8}", lines[4])
     assert "\x1b" not in ran.err
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from penstock.conversation.wire import parse_json
+from penstock.conversation.wire import parse_json, to_plain
 from penstock.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,7 +17,23 @@ if TYPE_CHECKING:
     from penstock.conversation.pairing import Pairing
     from penstock.conversation.rules import Rule
 
-__all__ = ["Dialect", "describe", "holds_block", "is_one_of", "require_object", "unknown_role", "wire_of"]
+__all__ = [
+    "WAY_OUT",
+    "Dialect",
+    "describe",
+    "holds_block",
+    "is_one_of",
+    "require_list",
+    "require_object",
+    "unknown_role",
+    "wire_of",
+]
+
+WAY_OUT = (
+    "give dicts as the provider's API takes them, or its SDK's own objects (any with a method model_dump); "
+    "convert those of another library first, LangChain's with convert_to_openai_messages"
+)
+_LIST_WAY_OUT = "put a single message into a list of its own, and read JSON with json.loads first"
 
 
 class Dialect(Protocol):
@@ -86,12 +102,13 @@ class Dialect(Protocol):
 
 
 def wire_of(message: Message, dialect: Dialect) -> Mapping[str, Any]:
-    """Returns the wire object of the message: decoded from its bytes, the caller's own, or built from its parts."""
+    """Returns the wire object of the message: decoded from its bytes, the caller's own as JSON, or built from its parts."""
     origin = message.origin
     if origin is None:
         return dialect.build(message)
-    if isinstance(origin, Mapping):
-        return origin
+    plain = to_plain(origin)
+    if isinstance(plain, Mapping):
+        return plain
     data = bytes(origin) if isinstance(origin, msgspec.Raw) else origin
     decoded = parse_json(data)
     if not isinstance(decoded, dict):
@@ -103,7 +120,17 @@ def require_object(wire: Any) -> Mapping[str, Any]:
     """Returns the wire object. Raises InputError where it is none."""
     if type(wire) is dict or isinstance(wire, Mapping):  # the first is quicker, and nearly always true
         return wire
-    raise InputError(f"a message must be a JSON object, not {describe(wire)}")
+    raise InputError(f"a message must be a JSON object, not {describe(wire)}: {WAY_OUT}")
+
+
+def require_list(messages: Any) -> Sequence[Any]:
+    """Returns the messages as a list. Raises InputError for what is none; a single message, and text, are none."""
+    if isinstance(messages, (list, tuple)):
+        return messages
+    single = isinstance(messages, (str, bytes, bytearray, Mapping)) or hasattr(messages, "model_dump")
+    if isinstance(messages, Iterable) and not single:
+        return list(messages)
+    raise InputError(f"messages are given as a list, not as {describe(messages)}: {_LIST_WAY_OUT}")
 
 
 def holds_block(content: Any, types: Container[str]) -> bool:

@@ -74,6 +74,8 @@ _FOREIGN_BLOCKS = frozenset(
     )
 )
 
+_LANGCHAIN_TYPES = frozenset(("human", "ai", "system", "tool"))  # its messages have a type, and no role
+
 
 class ResponsesDialect:
     """The items of a Responses request's `input`."""
@@ -87,7 +89,9 @@ class ResponsesDialect:
         """Returns True for a typed item, or a message without a type that only this dialect or several could have sent."""
         kind = wire.get("type")
         if isinstance(kind, str) and kind != "message":
-            return "role" not in wire or is_one_of(wire["role"], _ROLES)
+            if "role" in wire:
+                return is_one_of(wire["role"], _ROLES)
+            return kind not in _LANGCHAIN_TYPES
         if not is_one_of(wire.get("role"), _ROLES) or wire.get("tool_calls") or wire.get("function_call"):
             return False
         return not holds_block(wire.get("content"), _FOREIGN_BLOCKS)
