@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -118,14 +119,19 @@ class Chat:
     async def switch_model(self, choice: ModelChoice) -> None:
         """Switches to another model; for a smaller window, the conversation is compacted first.
 
-        Raises SettingsError where it speaks another dialect and something was said already.
+        Raises SettingsError where it speaks another dialect and something was said already. Cancelled, it goes back.
         """
         if len(self.agent.session) == 0:
             await self.agent.aclose()
             self.choice = choice
             self.open()
             return
-        await self.agent.switch_model(choice.model, choice.provider, choice.window_tokens)
+        try:
+            await self.agent.switch_model(choice.model, choice.provider, choice.window_tokens)
+        except asyncio.CancelledError:
+            before = self.choice
+            await self.agent.switch_model(before.model, before.provider, before.window_tokens)
+            raise
         self.choice = choice
         keep_route(self.store, self.agent.session.row, choice.route)
         self._status = None

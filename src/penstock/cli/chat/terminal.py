@@ -25,7 +25,7 @@ from penstock.loop.approvals import ApprovalReply
 from penstock.measure.tokens import tokenizer_for
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     from penstock.cli.chat.commands import TypedCommand
     from penstock.cli.chat.lines import StatusFragment
@@ -40,6 +40,7 @@ _TICK_SECONDS = 0.1
 _TWICE_SECONDS = 2.0
 _COMPLETED = 20
 _ROWS_BESIDE_A_QUESTION = 8
+_STOPPED = "stopped; nothing has changed"
 
 
 class TerminalChat:
@@ -56,6 +57,7 @@ class TerminalChat:
         self._pressed = 0.0  # when Ctrl-C was last pressed at the prompt
         self._leaving = asyncio.Event()
         self._task: asyncio.Future[Any] | None = None  # the work that is being shown
+        self._stop_work: Callable[[], object]  # what Ctrl-C does to it
         self._presses = 0  # of Ctrl-C during that work
         self._reading: asyncio.Future[str] = asyncio.Future()  # the input that is being read
 
@@ -147,7 +149,9 @@ class TerminalChat:
         try:
             if parsed is None:
                 self._screen.say("")
-                await self._work(self._chat.agent.turn(line), "waiting for the model")
+                await self._work(
+                    self._chat.agent.turn(line), "waiting for the model", self._chat.agent.interrupt
+                )
             else:
                 await self._command(parsed)
         except EOFError:
@@ -162,16 +166,19 @@ class TerminalChat:
         work = run_command(parsed, self._chat, self._screen)
         long = parsed.command is not None and parsed.command.is_long
         lines = await (self._work(work, "working") if long else work)
-        for line in lines or ():
+        for line in [_STOPPED] if lines is None else lines:
             self._screen.say(line)
 
-    async def _work(self, work: Coroutine[Any, Any, Any], doing: str) -> Any:
-        """Shows long work as it goes on and returns its result; None where it was stopped.
+    async def _work(
+        self, work: Coroutine[Any, Any, Any], doing: str, interrupt: Callable[[], None] | None = None
+    ) -> Any:
+        """Shows long work as it goes on and returns its result; None where it was cancelled.
 
-        Ctrl-C interrupts the agent; a second one cancels the work and ends the chat.
+        Ctrl-C calls `interrupt`, and cancels the work where there is none; a second one also ends the chat.
         """
         self._view.start(doing)
         self._task, self._presses = asyncio.ensure_future(work), 0
+        self._stop_work = interrupt or self._task.cancel
         ticker = asyncio.ensure_future(self._tick())
         try:
             return await self._task
@@ -193,7 +200,7 @@ class TerminalChat:
                 self._reading.cancel()
             return
         self._presses += 1
-        self._chat.agent.interrupt()
+        self._stop_work()
         if self._presses > 1:
             self._leaving.set()
             self._task.cancel()

@@ -1,0 +1,138 @@
+"""The chat at a terminal in this process: keys come through a pipe, and everything behind them is real."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import pty
+import re
+import signal
+import sys
+from contextlib import ExitStack, asynccontextmanager
+
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from penstock.cli.chat.model import ModelChooser, ModelWish
+from penstock.cli.chat.state import ChatSetup
+from penstock.cli.chat.terminal import TerminalChat
+from penstock.settings import ModelSettings, Settings
+from penstock.stores.store import open_store
+from penstock.testing import Reply, ScriptedProvider
+
+pytestmark = pytest.mark.outside
+
+ENTER, CTRL_C, CTRL_D, CTRL_R, ESCAPE = "\r", "\x03", "\x04", "\x12", "\x1b"
+PATIENCE_SECONDS = 20
+
+
+class Typist:
+    """Types, presses Ctrl-C while nothing is read, and waits for what is printed."""
+
+    def __init__(self, keys, printed, server, chat):
+        self.keys = keys
+        self.printed = printed
+        self.server = server
+        self.chat = chat
+
+    def type(self, *keys):
+        for key in keys:
+            self.keys.send_text(key)
+
+    async def say(self, line, pattern):
+        self.type(line, ENTER)
+        await self.see(pattern)
+
+    @staticmethod
+    def interrupt():
+        """As a terminal does for Ctrl-C while a turn goes on."""
+        os.kill(os.getpid(), signal.SIGINT)
+
+    async def see(self, pattern):
+        await self.until(lambda: re.search(pattern, self.printed.getvalue()), repr(pattern))
+
+    async def requests(self, count):
+        await self.until(lambda: len(self.server.received) >= count, f"{count} requests")
+
+    async def until(self, reached, what):
+        clock = asyncio.get_running_loop().time
+        limit = clock() + PATIENCE_SECONDS
+        while not reached():
+            assert clock() < limit, f"waited for {what}; printed:\n{self.printed.getvalue()}"
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def a_terminal(script, tmp_path, monkeypatch, window=32_000):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    printed = io.StringIO()
+    master, slave = pty.openpty()
+    with ExitStack() as stack:
+        stack.callback(os.close, master)
+        stdin = stack.enter_context(os.fdopen(slave, encoding="utf-8"))
+        stack.enter_context(monkeypatch.context()).setattr(sys, "stdin", stdin)
+        stack.enter_context(monkeypatch.context()).setattr(sys, "stdout", printed)
+        keys = stack.enter_context(create_pipe_input())
+        stack.enter_context(create_app_session(input=keys, output=DummyOutput()))
+        async with ScriptedProvider(script, repeat_last=True) as server:
+            store = open_store(f"sqlite:///{tmp_path}/s.db")
+            stack.callback(store.close)
+            chooser = ModelChooser(stack, ModelWish(model="gpt-4.1", base_url=f"{server.base_url}/v1"))
+            settings = Settings(model=ModelSettings(name="gpt-4.1", context_length=window))
+            setup = ChatSetup(settings=settings, store=store, chooser=chooser, folder=tmp_path)
+            chat = TerminalChat(setup, chooser.choose_first(), yes=True)
+            running = asyncio.ensure_future(chat.run(None))
+            typist = Typist(keys, printed, server, running)
+            try:
+                await typist.see("Ctrl-D exits")
+                yield typist
+                if not running.done():
+                    typist.type(CTRL_D)
+                assert await asyncio.wait_for(running, PATIENCE_SECONDS) == 0
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+                await chooser.aclose()
+            assert server.violations == ()
+
+
+def played(script, tmp_path, monkeypatch, act, **options):
+    async def play():
+        async with a_terminal(script, tmp_path, monkeypatch, **options) as typist:
+            await act(typist)
+
+    asyncio.run(play())
+
+
+def paragraphs(number):
+    return "\n".join(
+        f"Line {number}.{i}: worker {i * 7} of order {48_000 + i * 13} wrote /srv/data/file_{number}_{i}.csv."
+        for i in range(60)
+    )
+
+
+@pytest.mark.parametrize("command", ["/compress", "/model gpt-4"])
+def test_ctrl_c_stops_a_compaction_and_the_chat_goes_on(tmp_path, monkeypatch, command):
+    answers = [f"{paragraphs(n)}\n\nEnd of part {n}." for n in range(5)]
+    script = [*answers, Reply("a summary that nobody waits for", delay_seconds=60.0), "Yes, still here."]
+
+    async def act(typist):
+        for n in range(5):
+            await typist.say(f"Tell me about part {n}.", f"End of part {n}")
+        typist.type(command, ENTER)
+        await typist.requests(6)  # the one for the summary
+        typist.interrupt()
+        await typist.see("stopped; nothing has changed")
+        await typist.say("Are you there?", "Yes, still here")
+        sent = typist.server.received[-1].body
+        assert sent["model"] == "gpt-4.1"
+        assert [one["content"] for one in sent["messages"] if one["role"] == "user"][:2] == [
+            "Tell me about part 0.",
+            "Tell me about part 1.",
+        ]
+
+    played(script, tmp_path, monkeypatch, act)
