@@ -25,7 +25,7 @@ from penstock.testing import Reply, ScriptedProvider
 
 pytestmark = pytest.mark.outside
 
-ENTER, CTRL_C, CTRL_D, CTRL_R, ESCAPE = "\r", "\x03", "\x04", "\x12", "\x1b"
+ENTER, CTRL_C, CTRL_D, CTRL_E, CTRL_R = "\r", "\x03", "\x04", "\x05", "\x12"
 PATIENCE_SECONDS = 20
 
 
@@ -136,3 +136,17 @@ def test_ctrl_c_stops_a_compaction_and_the_chat_goes_on(tmp_path, monkeypatch, c
         ]
 
     played(script, tmp_path, monkeypatch, act)
+
+
+def test_ctrl_r_finds_an_earlier_input_enter_takes_it_and_ctrl_c_gives_up(tmp_path, monkeypatch):
+    async def act(typist):
+        await typist.say("count the red apples", "One")
+        await typist.say("something else", "Two")
+        typist.type(CTRL_R, "red", CTRL_C, "typed instead", ENTER)
+        await typist.see("Three")
+        typist.type(CTRL_R, "apples", ENTER, CTRL_E, " again", ENTER)
+        await typist.see("Four")
+        said = [one.body["messages"][-1]["content"] for one in typist.server.received]
+        assert said[2:] == ["typed instead", "count the red apples again"]
+
+    played(["One.", "Two.", "Three.", "Four."], tmp_path, monkeypatch, act)

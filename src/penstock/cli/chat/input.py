@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application.current import get_app
 from prompt_toolkit.completion import Completer, Completion
-from prompt_toolkit.filters import Always, Condition
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import Always, Condition, has_focus
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.key_binding import KeyBindings
@@ -178,9 +179,11 @@ def _discard_typed(descriptor: int) -> None:
 
 
 def _bind_keys() -> KeyBindings:
+    """Returns the keys of the input itself. While the history is searched, prompt_toolkit's own hold."""
     bindings = KeyBindings()
+    typing = has_focus(DEFAULT_BUFFER)
 
-    @bindings.add("enter")
+    @bindings.add("enter", filter=typing)
     def _(event: KeyPressEvent) -> None:
         """Enter sends; after a backslash it adds a line."""
         buffer: Any = event.current_buffer
@@ -190,12 +193,12 @@ def _bind_keys() -> KeyBindings:
         else:
             buffer.validate_and_handle()
 
-    @bindings.add("escape", "enter")
+    @bindings.add("escape", "enter", filter=typing)
     def _(event: KeyPressEvent) -> None:
         """Alt-Enter adds a line."""
         event.current_buffer.insert_text("\n")
 
-    @bindings.add("c-c")
+    @bindings.add("c-c", filter=typing)
     def _(event: KeyPressEvent) -> None:
         """Ctrl-C clears what was typed; where nothing was, it goes to the chat."""
         if event.current_buffer.text:
