@@ -54,11 +54,13 @@ def run_pin(args: argparse.Namespace) -> int:
     pinned, handle = args.action == "pin", args.handle.lower()
     with open_store_of(args, must_exist=True) as store:
         session = Session.resume(store, find_conversation(store, args.id).id)
+        before = store.pins(session.id)
         in_view = session.pin(handle) if pinned else True
         if not pinned:
             session.unpin(handle)
-        pins = [name_message(place + 1) for place in sorted(store.pins(session.id))]
-    text = pin_text(handle, in_view=in_view) if pinned else unpin_text(handle)
+        after = store.pins(session.id)
+    pins = [name_message(place + 1) for place in sorted(after)]
+    text = pin_text(handle, in_view=in_view) if pinned else unpin_text(handle, was_pinned=before != after)
     more = {"whole_in_view": in_view} if pinned else {}
     return _report(args, text, {"id": session.row.conversation, "pins": pins, **more})
 
@@ -70,9 +72,9 @@ def pin_text(handle: str, *, in_view: bool) -> str:
     return f"{handle} is not in the view in full: the next compaction restores it, and later ones keep it"
 
 
-def unpin_text(handle: str) -> str:
+def unpin_text(handle: str, *, was_pinned: bool) -> str:
     """Returns what an unpin means from now on."""
-    return f"{handle} is no longer pinned"
+    return f"{handle} is no longer pinned" if was_pinned else f"{handle} was not pinned"
 
 
 def run_delete(args: argparse.Namespace) -> int:

@@ -88,6 +88,12 @@ def test_unknown_commands_are_answered_with_the_nearest(tmp_path, monkeypatch):
     async def act(person):
         assert await person.command("/compres x") == ["unknown command /compres; did you mean /compress?"]
         assert await person.command("/zzzz") == ["unknown command /zzzz; see /help"]
+        assert await person.command("/clear") == [
+            "unknown command /clear; did you mean /new? (start a new conversation; this one is kept)"
+        ]
+        assert "/compress" in (await person.command("/compact"))[0]
+        with pytest.raises(EOFError):
+            await person.command("/quit")
 
     acted(["."], tmp_path, monkeypatch, act)
 
@@ -169,6 +175,7 @@ def test_pin_and_unpin(tmp_path, monkeypatch):
         (said,) = await person.command("/pin")
         assert said.startswith("pinned: m1; messages are m1 to m4")
         assert await person.command("/unpin m1") == ["m1 is no longer pinned"]
+        assert await person.command("/unpin m1") == ["m1 was not pinned"]
         assert (await person.command("/unpin"))[0].startswith("pinned: nothing")
         with pytest.raises(UnknownHandle, match="m99"):
             await person.command("/pin m99")

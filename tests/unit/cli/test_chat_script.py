@@ -41,7 +41,7 @@ def test_the_answer_alone_goes_to_standard_output(chat):
     assert lines[1:3] == ["Let me see.", "✓ list_files → 1 entries"] or lines[1] == "Let me see."
     assert "✓ list_files" in lines[2]
     assert lines[3].startswith("2 requests · ")
-    assert re.fullmatch(r"to continue: penstock chat --resume [0-9a-f]{8}", lines[4])
+    assert re.fullmatch(r"to continue: penstock chat --store \S+ --resume [0-9a-f]{8}", lines[4])
     assert "\x1b" not in ran.err
 
 
@@ -148,3 +148,29 @@ def test_a_conversation_of_another_dialect_is_refused_with_a_way_out(penstock, t
         OPENAI_API_KEY="not-a-real-key", HOME=str(tmp_path),
     )  # fmt: skip
     assert_one_clear_error(ran, "stored in the dialect anthropic", "gpt-4.1 speaks chat", "--dialect chat")
+
+
+def test_a_prompt_that_is_a_command_is_carried_out_and_not_sent(chat):
+    long = "\n".join(f"worker {i} of order {48_000 + i} wrote /srv/{i}.csv in {i * 3} ms" for i in range(350))
+    with scripted_provider([long, "A summary of the orders.", "Short."], repeat_last=True) as server:
+        new = chat(server, "-p", "/usage")
+        assert (new.code, new.text) == (0, "no requests yet\n")
+        assert "this is a new conversation: --resume goes on with the last one" in new.err
+        assert json.loads(chat(server, "-p", "/usage", "--json").text)["steps"] == 0
+        chat(server, "-p", "List them.")
+        usage = chat(server, "--resume", "-p", "/usage")
+        assert (usage.code, usage.text.split()[:4]) == (0, ["model", "requests", "prompt", "cached"])
+        assert "new conversation" not in usage.err
+        assert len(server.received) == 1
+        made = chat(server, "--resume", "-p", "/compress order 48013")
+        assert made.code == 0
+        assert made.text.startswith("compressed ")
+        assert json.loads(chat(server, "--resume", "-p", "/undo", "--json").text)["text"].startswith("undid ")
+        assert chat(server, "--resume", "-p", "/quit").out == b""
+        asked = len(server.received)
+        assert_one_clear_error(chat(server, "--resume", "-p", "/show m99"), "m99")
+        assert_one_clear_error(chat(server, "-p", "/usag"), "unknown command /usag", "/usage")
+        assert len(server.received) == asked
+        chat(server, "-p", "/etc/hosts is empty")
+        chat(server, "-p", "/help\nis what I typed")
+        assert len(server.received) == asked + 2

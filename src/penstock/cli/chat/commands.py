@@ -35,10 +35,28 @@ if TYPE_CHECKING:
     from penstock.cli.screen import Screen
     from penstock.stores.values import SessionRow
 
-__all__ = ["COMMANDS", "SlashCommand", "TypedCommand", "parse_command", "recap", "run_command"]
+__all__ = [
+    "COMMANDS",
+    "STOPPED",
+    "SlashCommand",
+    "TypedCommand",
+    "explain_unknown",
+    "parse_command",
+    "recap",
+    "run_command",
+]
+
+STOPPED = "stopped; nothing has changed"
 
 _COMMAND = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
 _NOTHING_TO_COMPRESS = "nothing to compress: too little could be removed to be worth it"
+_ALIASES = {"quit": "exit"}
+_ELSEWHERE = {
+    "clear": "new",
+    "reset": "new",
+    "compact": "compress",
+    "cost": "usage",
+}  # as other programs call them
 _HERE = re.compile(r"here(?:\s+(\d{1,4}))?")
 _LISTED = 15
 _FOUND, _EXCERPT_CHARS = 5, 320
@@ -61,6 +79,8 @@ class SlashCommand(NamedTuple):
     act: Act
     is_long: bool = False
     """It may take long and is reported by events, so it is shown as a turn is."""
+    is_of_talk: bool = False
+    """It is about what was said in this conversation: in a new one there is nothing for it."""
 
 
 class TypedCommand(NamedTuple):
@@ -77,15 +97,22 @@ def parse_command(line: str) -> TypedCommand | None:
     if found is None:
         return None
     word = found[1].lower()
-    return TypedCommand(word, (found[2] or "").strip(), COMMANDS.get(word))
+    return TypedCommand(word, (found[2] or "").strip(), COMMANDS.get(_ALIASES.get(word, word)))
+
+
+def explain_unknown(word: str) -> str:
+    """Returns what to say to a command that does not exist."""
+    if word in _ELSEWHERE:
+        meant = COMMANDS[_ELSEWHERE[word]]
+        return f"unknown command /{word}; did you mean /{meant.name}? ({meant.about})"
+    near = difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
+    return f"unknown command /{word}; {f'did you mean /{near[0]}?' if near else 'see /help'}"
 
 
 async def run_command(parsed: TypedCommand, chat: Chat, screen: Screen) -> list[str]:
     """Carries out the command and returns what to print. Raises PenstockError."""
     if parsed.command is None:
-        near = difflib.get_close_matches(parsed.word, COMMANDS, n=1, cutoff=0.5)
-        hint = f"did you mean /{near[0]}?" if near else "see /help"
-        return [f"unknown command /{parsed.word}; {hint}"]
+        return [explain_unknown(parsed.word)]
     return await parsed.command.act(chat, parsed.argument, screen)
 
 
@@ -117,8 +144,10 @@ async def _pin(chat: Chat, argument: str, _screen: Screen) -> list[str]:
 async def _unpin(chat: Chat, argument: str, _screen: Screen) -> list[str]:
     if not argument:
         return [_pins(chat)]
-    chat.agent.session.unpin(argument)
-    return [unpin_text(argument)]
+    session = chat.agent.session
+    before = session.store.pins(session.id)
+    session.unpin(argument)
+    return [unpin_text(argument, was_pinned=session.store.pins(session.id) != before)]
 
 
 def _pins(chat: Chat) -> str:
@@ -271,21 +300,22 @@ COMMANDS = {
             "compact now; keep a topic, or the last N exchanges",
             _compress,
             is_long=True,
+            is_of_talk=True,
         ),
-        SlashCommand("undo", "", "undo the last compaction", _undo),
-        SlashCommand("pin", "HANDLE", "keep a message in full in every compaction", _pin),
-        SlashCommand("unpin", "HANDLE", "no longer keep it in full", _unpin),
+        SlashCommand("undo", "", "undo the last compaction", _undo, is_of_talk=True),
+        SlashCommand("pin", "HANDLE", "keep a message in full in every compaction", _pin, is_of_talk=True),
+        SlashCommand("unpin", "HANDLE", "no longer keep it in full", _unpin, is_of_talk=True),
         SlashCommand("context", "", "what fills the window", _context),
-        SlashCommand("usage", "", "usage and cost, and what compaction saved", _usage),
+        SlashCommand("usage", "", "usage and cost, and what compaction saved", _usage, is_of_talk=True),
         SlashCommand("insights", "[DAYS]", "recent usage, by model and by day", _insights),
         SlashCommand("new", "", "start a new conversation; this one is kept", _new),
         SlashCommand("model", "[NAME]", "switch to another model", _model, is_long=True),
         SlashCommand("resume", "[ID]", "return to another conversation, or to the previous one", _resume),
         SlashCommand("sessions", "", "list conversations", _sessions),
         SlashCommand("search", "QUERY", "search all conversations", _search),
-        SlashCommand("history", "[N]", "the last N messages of this conversation", _history),
-        SlashCommand("show", "HANDLE", "a message in full", _show),
+        SlashCommand("history", "[N]", "the last N messages of this conversation", _history, is_of_talk=True),
+        SlashCommand("show", "HANDLE", "a message in full", _show, is_of_talk=True),
         SlashCommand("help", "", "this list", _help),
-        SlashCommand("exit", "", "leave the chat", _exit),
+        SlashCommand("exit", "", "leave the chat; so does /quit", _exit),
     )
 }

@@ -14,7 +14,7 @@ from penstock import __version__
 from penstock.accounts.conversations import list_conversations
 from penstock.accounts.display import SHORT_ID_CHARS
 from penstock.cli.chat.approval import make_key_asker
-from penstock.cli.chat.commands import parse_command, recap, run_command
+from penstock.cli.chat.commands import STOPPED, parse_command, recap, run_command
 from penstock.cli.chat.input import CtrlC, LineReader
 from penstock.cli.chat.lines import status_line
 from penstock.cli.chat.state import Chat, ChatHost
@@ -40,7 +40,6 @@ _TICK_SECONDS = 0.1
 _TWICE_SECONDS = 2.0
 _COMPLETED = 20
 _ROWS_BESIDE_A_QUESTION = 8
-_STOPPED = "stopped; nothing has changed"
 
 
 class TerminalChat:
@@ -166,7 +165,7 @@ class TerminalChat:
         work = run_command(parsed, self._chat, self._screen)
         long = parsed.command is not None and parsed.command.is_long
         lines = await (self._work(work, "working") if long else work)
-        for line in [_STOPPED] if lines is None else lines:
+        for line in [STOPPED] if lines is None else lines:
             self._screen.say(line)
 
     async def _work(
