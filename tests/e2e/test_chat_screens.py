@@ -40,7 +40,7 @@ def test_commands_on_a_terminal(tmp_path):
         typed(chat, "/help", "Ctrl-D exits")
         typed(chat, "/context", "assistant text")
         typed(chat, "/pin m1", "m1 will be kept in full")
-        typed(chat, "/compress file_1_7.csv", "compressed 6 → ")
+        typed(chat, "/compress file_1_7.csv", "compressed 6 messages: ")
         typed(chat, "/undo", "undid the last compaction")
         typed(chat, "/modle", "did you mean /model")
         golden("commands", counts_masked(chat.text))

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 import pytest
 
 from penstock.cli.chat.commands import COMMANDS, parse_command, run_command
+from penstock.cli.chat.lines import compaction_lines
 from penstock.cli.chat.model import ModelChooser, ModelWish
 from penstock.cli.chat.state import Chat, ChatHost, ChatSetup
 from penstock.cli.screen import Screen
@@ -140,6 +141,9 @@ def test_compress_undo_and_what_is_said_from_the_second_time_on_once(tmp_path, m
         made = [one for one in person.heard if isinstance(one, Compacted)]
         assert len(made) == 1
         assert made[0].receipt.tokens_after < made[0].receipt.tokens_before
+        told = compaction_lines(made[0], waited=True)[0].partition(";")[0]
+        messages, *parts = map(int, re.findall(r"\d+", told))
+        assert messages == sum(parts) == 12
         after = person.chat.status.prompt_tokens
         assert after < before
         (said,) = await person.command("/undo")

@@ -60,6 +60,8 @@ RECEIPT = Receipt(
     messages_after=12,
     target_tokens=5_000,
     kept=11,
+    elided=3,
+    summarised=26,
 )
 
 
@@ -167,12 +169,19 @@ def test_a_tool_in_one_line(columns):
 def test_what_is_said_of_a_compaction():
     by_hand = Compacted(RECEIPT, "asked for by hand", 1.26)
     assert compaction_lines(by_hand, waited=True) == [
-        "compressed 40 → 12 messages, 9,000 → 4,500 tokens (50% of before), waited 1.3 s"
+        "compressed 40 messages: 26 summarised, 3 shortened, 11 kept; 9,000 → 4,500 tokens (50% of before), waited 1.3 s"
     ]
     prepared = Compacted(RECEIPT, "27,300 tokens have reached the threshold of 27,200", 0.0)
     assert compaction_lines(prepared, waited=False) == [
-        "compressed 40 → 12 messages, 9,000 → 4,500 tokens (50% of before), prepared in the background",
+        (
+            "compressed 40 messages: 26 summarised, 3 shortened, 11 kept; 9,000 → 4,500 tokens (50% of before), "
+            "prepared in the background"
+        ),
         "  why now: 27,300 tokens have reached the threshold of 27,200",
+    ]
+    in_place = msgspec.structs.replace(RECEIPT, messages_after=40, kept=31, elided=9, summarised=0)
+    assert compaction_lines(Compacted(in_place, "asked for by hand", 0.0), waited=True) == [
+        "compressed 40 messages: 9 shortened, 31 kept; 9,000 → 4,500 tokens (50% of before)"
     ]
     worse = msgspec.structs.replace(RECEIPT, outcome="degraded", reason="no model answered")
     assert compaction_lines(Compacted(worse, "asked for by hand", 0.0), waited=True)[1:] == [
@@ -245,8 +254,8 @@ def test_a_turn_that_needs_everything():
         "I look.",
         "✓ terminal make → exit code 0",
         "prompt too long: compacting to 500 tokens, then asking again",
-        "compressed 40 → 12 messages, 9,000 → 4,500 tokens (50% of",
-        "  before)",
+        "compressed 40 messages: 26 summarised, 3 shortened, 11 kept;",
+        "  9,000 → 4,500 tokens (50% of before)",
         "  why now: it was refused",
         "42,500 of 50,000 tokens",
         "Done: it",

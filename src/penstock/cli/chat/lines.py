@@ -130,9 +130,14 @@ def strip_controls(text: str) -> str:
 
 
 def compaction_lines(made: Compacted, *, waited: bool) -> list[str]:
-    """Returns what a compaction did: counts before and after, why now, what went wrong, and why it may have grown."""
+    """Returns what a compaction did: to how many messages what, why now, what went wrong, and why it may have grown."""
     receipt = made.receipt
-    first, *rest = str(receipt).splitlines()
+    fates = ((receipt.summarised, "summarised"), (receipt.elided, "shortened"), (receipt.kept, "kept"))
+    first = (
+        f"compressed {pluralise(receipt.messages_before, 'message')}: "
+        f"{', '.join(f'{count:,} {fate}' for count, fate in fates if count)}; "
+        f"{receipt.tokens_before:,} → {receipt.tokens_after:,} tokens ({receipt.ratio:.0%} of before)"
+    )
     lines = [f"{first}{_format_wait(made.waited_seconds) if waited else ', prepared in the background'}"]
     if made.reason != BY_HAND:
         lines.append(f"  why now: {made.reason}")
@@ -141,7 +146,7 @@ def compaction_lines(made: Compacted, *, waited: bool) -> list[str]:
     elif receipt.reason:
         lines.append(f"  {receipt.reason}")
     if receipt.tokens_after > receipt.tokens_before:
-        lines.append(f"  {rest[-1].split(maxsplit=1)[1]}")
+        lines.append(f"  {str(receipt).splitlines()[-1].split(maxsplit=1)[1]}")
     return lines
 
 
