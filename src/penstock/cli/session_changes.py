@@ -25,9 +25,19 @@ if TYPE_CHECKING:
 
     from penstock.stores.values import ExpiredConversation
 
-__all__ = ["pin_text", "run_delete", "run_expire", "run_pin", "run_undo", "undo_text", "unpin_text"]
+__all__ = [
+    "DECLINED",
+    "confirm",
+    "pin_text",
+    "run_delete",
+    "run_expire",
+    "run_pin",
+    "run_undo",
+    "undo_text",
+    "unpin_text",
+]
 
-_DECLINED = 130
+DECLINED = 130
 
 
 def run_undo(args: argparse.Namespace) -> int:
@@ -82,11 +92,11 @@ def run_delete(args: argparse.Namespace) -> int:
     with open_store_of(args, must_exist=True) as store:
         session = find_conversation(store, args.id)
         length = store.log_tip(session.id).length
-        if not args.yes and not _confirm(
+        if not args.yes and not confirm(
             f"delete {session.conversation} with its {pluralise(length, 'message')}?"
         ):
             print("penstock: nothing was deleted", file=sys.stderr)
-            return _DECLINED
+            return DECLINED
         gone = store.delete(session.id)
     text = f"deleted {session.conversation} and {pluralise(gone, 'message')} that no other conversation has"
     return _report(args, text, {"id": session.conversation, "deleted_messages": gone})
@@ -101,9 +111,9 @@ def run_expire(args: argparse.Namespace) -> int:
     with open_store_of(args, keep_expired=True, must_exist=True) as store:
         gone = store.due(now - days * DAY_SECONDS)
         if gone and not args.dry_run:
-            if not args.yes and not _confirm(f"delete {_count(gone)} not used for {pluralise(days, 'day')}?"):
+            if not args.yes and not confirm(f"delete {_count(gone)} not used for {pluralise(days, 'day')}?"):
                 print("penstock: nothing was deleted", file=sys.stderr)
-                return _DECLINED
+                return DECLINED
             with ProgressLine("deleting"):
                 gone = expire(store, now, days)
     report = {
@@ -127,7 +137,7 @@ def _count(gone: Sequence[ExpiredConversation]) -> str:
     return pluralise(len(gone), "conversation")
 
 
-def _confirm(question: str) -> bool:
+def confirm(question: str) -> bool:
     """Asks at the terminal; true for a yes. Raises SettingsError where there is no terminal to ask at."""
     if sys.stdin is None or sys.stderr is None or not sys.stdin.isatty():
         raise SettingsError("deleting cannot be undone, and there is no terminal to ask at: add --yes")

@@ -213,11 +213,11 @@ async def _resume(chat: Chat, argument: str, screen: Screen) -> list[str]:
 
 def _choose_own_model(chat: Chat, row: SessionRow) -> tuple[ModelChoice, str]:
     """Returns the model that a conversation had, or the present one and why. Raises SettingsError."""
-    now = chat.choice
+    now, route = chat.choice, read_route(chat.store, row)
     if (row.model, row.dialect) == (now.model.name, now.model.dialect):
-        return now, ""
+        return now.keep_length(row, route), ""
     try:
-        return chat.setup.chooser.choose_own(row, read_route(chat.store, row)), ""
+        return chat.setup.chooser.choose_own(row, route), ""
     except SettingsError as error:
         if row.dialect != now.model.dialect:
             raise

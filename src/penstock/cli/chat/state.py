@@ -89,14 +89,14 @@ class Chat:
             agent = make_agent(
                 place,
                 choice.model,
-                setup.settings,
+                choice.settle_window(setup.settings),
                 session_id=session_id,
                 provider=choice.provider,
                 listed_window=choice.window_tokens,
             )
-        keep_route(self.store, agent.session.row, choice.route)
         self._drop_empty()
         self.agent = agent
+        self._keep_route()
         self._status = None
         self._visited.add(self.conversation)
         newest = self.store.newest_compaction(agent.session.id)
@@ -133,7 +133,7 @@ class Chat:
             await self.agent.switch_model(before.model, before.provider, before.window_tokens)
             raise
         self.choice = choice
-        keep_route(self.store, self.agent.session.row, choice.route)
+        self._keep_route()
         self._status = None
 
     @property
@@ -157,6 +157,7 @@ class Chat:
     async def close(self) -> None:
         """Ends what the agent has begun. An empty conversation leaves no trace."""
         await self.agent.aclose()
+        self._keep_route()  # a server may have told its window meanwhile
         self._drop_empty()
 
     def summary(self) -> list[str]:
@@ -175,6 +176,10 @@ class Chat:
             requests += rows
             made += sum_compactions(new, rows)
         return sum_requests(requests), made
+
+    def _keep_route(self) -> None:
+        route = self.choice.make_route(self.agent.context.engine.context_length)
+        keep_route(self.store, self.agent.session.row, route)
 
     def _exists(self, conversation: str) -> bool:
         try:
