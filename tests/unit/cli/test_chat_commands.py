@@ -15,11 +15,13 @@ from penstock.cli.chat.lines import compaction_lines
 from penstock.cli.chat.model import ModelChooser, ModelWish
 from penstock.cli.chat.state import Chat, ChatHost, ChatSetup
 from penstock.cli.screen import Screen
+from penstock.cli.tokens import percent
 from penstock.errors import SettingsError, UnknownHandle, UnknownSession
 from penstock.loop.events import Compacted, Noticed
+from penstock.measure.usage import Usage
 from penstock.settings import ModelSettings, RecallSettings, Settings
 from penstock.stores.store import open_store
-from penstock.testing import ScriptedProvider
+from penstock.testing import Reply, ScriptedProvider
 
 pytestmark = pytest.mark.outside
 
@@ -195,9 +197,9 @@ def test_context_usage_insights_sessions_and_search(tmp_path, monkeypatch):
         context = await person.command("/context")
         assert re.match(r"\d,\d\d\d of 32,000 tokens, [\d.]+% of the window", context[0])
         assert context[1] == "compaction starts at 27,200; /compress starts it now"
-        assert [line.split("  ")[1] for line in context[2:]] == [
-            "system prompt", "tool schemas", "user", "assistant text",
-        ]  # fmt: skip
+        kinds = [line.split("  ")[1] for line in context[2:]]
+        assert kinds[:4] == ["system prompt", "tool schemas", "user", "assistant text"]
+        assert kinds[-1] == "free"
         usage = await person.command("/usage")
         assert usage[1].split()[:2] == ["gpt-4.1", "1"]
         assert usage[-1] == "no compactions"
@@ -212,6 +214,31 @@ def test_context_usage_insights_sessions_and_search(tmp_path, monkeypatch):
         assert "worker 21 of order 48039" in found
 
     acted([paragraphs(0)], tmp_path, monkeypatch, act)
+
+
+@pytest.mark.parametrize(("reported", "named"), [(9_000, "more"), (300, "less"), (None, "")])
+def test_context_adds_up_to_the_window_and_names_what_the_provider_counts(
+    tmp_path, monkeypatch, reported, named
+):
+    async def act(person):
+        before = await person.command("/context")
+        assert "provider" not in "".join(before)  # it has reported nothing yet
+        await person.says("Where does worker 21 write to?")
+        head, _, *rows = await person.command("/context")
+        used, window = (int(one.replace(",", "")) for one in re.findall(r"[\d,]+(?= of| tokens)", head))
+        cells = [re.fullmatch(r"  (\S.*?)  +(-?[\d,]+)  +(<?-?[\d.]+)%", line) for line in rows]
+        tokens = [int(one[2].replace(",", "")) for one in cells]
+        assert sum(tokens) == window == 32_000
+        assert cells[-1][1] == "free"
+        assert sum(tokens[:-1]) == used
+        shares = [float(one[3].lstrip("<")) for one in cells]
+        assert shares == pytest.approx([count / 320 for count in tokens], abs=0.6)
+        assert percent(used / window) in head
+        if named:
+            assert cells[-2][1] == f"the provider counts {named}"
+
+    usage = reported and Usage(input_tokens=reported, output_tokens=9)
+    acted([Reply(paragraphs(0), usage=usage)], tmp_path, monkeypatch, act)
 
 
 def test_resume_takes_the_model_that_the_conversation_had(tmp_path, monkeypatch):

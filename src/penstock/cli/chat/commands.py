@@ -160,11 +160,17 @@ async def _context(chat: Chat, _argument: str, screen: Screen) -> list[str]:
     status, fill = chat.status, chat.agent.fill()
     window = status.window_tokens
     head = f"{status.prompt_tokens:,} of {window:,} tokens, {percent(status.prompt_tokens / window)} of the window"
-    rows = [[kind, f"{tokens:,}"] for kind, tokens in fill.kinds.items()]
+    kinds = dict(fill.kinds)
+    more = status.prompt_tokens - fill.total_tokens  # the kinds are our own count, the head is the provider's
+    if more:
+        kinds[f"the provider counts {'more' if more > 0 else 'less'}"] = more
+    if window > status.prompt_tokens:
+        kinds["free"] = window - status.prompt_tokens
+    rows = [[kind, f"{tokens:,}"] for kind, tokens in kinds.items()]
     return [
         screen.paint(head, "bold"),
         screen.paint(f"compaction starts at {status.threshold_tokens:,}; /compress starts it now", "dim"),
-        *bar_rows(rows, list(fill.kinds.values()), fill.total_tokens, screen),
+        *bar_rows(rows, list(kinds.values()), window, screen),
     ]
 
 
