@@ -25,18 +25,18 @@ from penstock.testing import Reply, ScriptedProvider
 
 pytestmark = pytest.mark.outside
 
-ENTER, CTRL_C, CTRL_D, CTRL_E, CTRL_R = "\r", "\x03", "\x04", "\x05", "\x12"
+ENTER, CTRL_C, CTRL_D, CTRL_E, CTRL_R, BACKSPACE = "\r", "\x03", "\x04", "\x05", "\x12", "\x7f"
 PATIENCE_SECONDS = 20
 
 
 class Typist:
     """Types, presses Ctrl-C while nothing is read, and waits for what is printed."""
 
-    def __init__(self, keys, printed, server, chat):
+    def __init__(self, keys, printed, server, ahead):
         self.keys = keys
         self.printed = printed
         self.server = server
-        self.chat = chat
+        self.ahead = ahead
 
     def type(self, *keys):
         for key in keys:
@@ -86,7 +86,7 @@ async def a_terminal(script, tmp_path, monkeypatch, window=32_000):
             setup = ChatSetup(settings=settings, store=store, chooser=chooser, folder=tmp_path)
             chat = TerminalChat(setup, chooser.choose_first(), yes=True)
             running = asyncio.ensure_future(chat.run(None))
-            typist = Typist(keys, printed, server, running)
+            typist = Typist(keys, printed, server, chat._reader.ahead)
             try:
                 await typist.see("Ctrl-D exits")
                 yield typist
@@ -150,3 +150,37 @@ def test_ctrl_r_finds_an_earlier_input_enter_takes_it_and_ctrl_c_gives_up(tmp_pa
         assert said[2:] == ["typed instead", "count the red apples again"]
 
     played(["One.", "Two.", "Three.", "Four."], tmp_path, monkeypatch, act)
+
+
+def test_what_is_typed_during_a_turn_is_sent_after_it_line_by_line(tmp_path, monkeypatch):
+    script = [Reply("slow " * 8, chunk_delay_seconds=0.1), "Second.", "Third.", "Fourth."]
+
+    async def act(typist):
+        typist.type("first", ENTER)
+        await typist.requests(1)
+        typist.type("two", ENTER, "threx", BACKSPACE, "e", ENTER, "and ")
+        await typist.see("Third")
+        typist.type("four", ENTER)
+        await typist.see("Fourth")
+        said = [one.body["messages"][-1]["content"] for one in typist.server.received]
+        assert said == ["first", "two", "three", "and four"]
+
+    played(script, tmp_path, monkeypatch, act)
+
+
+def test_what_is_typed_survives_ctrl_c_and_is_not_sent_by_it(tmp_path, monkeypatch):
+    script = [Reply("slow " * 400, chunk_delay_seconds=0.1), "Second."]
+
+    async def act(typist):
+        typist.type("first", ENTER)
+        await typist.requests(1)
+        typist.type("a thought", ENTER, "and half of another")
+        await typist.until(lambda: "half of another" in typist.ahead.text, "the keys to be read")
+        typist.interrupt()
+        await typist.see("stopped; the conversation is kept")
+        typist.type(" one", ENTER)
+        await typist.see("Second")
+        said = [one.body["messages"][-1]["content"] for one in typist.server.received]
+        assert said == ["first", "a thought\nand half of another one"]
+
+    played(script, tmp_path, monkeypatch, act)

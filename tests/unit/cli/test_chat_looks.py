@@ -231,6 +231,20 @@ def shown(events):
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
+def test_what_is_typed_during_a_turn_is_shown_below_it():
+    console = Console(file=io.StringIO(), width=30, height=20, color_system=None, force_terminal=True)
+    typed = "one\ntwo\nthree\n" + "x" * 40 + "the end\x1b[2J"
+    view = TurnView(console, lambda columns: status_line(STATUS, columns), lambda: typed)
+    view.start("waiting for the model")
+    lines = console.file.getvalue().splitlines()
+    view.stop()
+    assert [line.rstrip() for line in lines if line.startswith("› ")] == [
+        "› two",
+        "› three",
+        "› xxxxxxxxxxxxxthe end\\x1b[2J",
+    ]
+
+
 def test_a_turn_that_needs_everything():
     lines = shown(
         [

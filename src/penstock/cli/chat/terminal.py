@@ -48,10 +48,13 @@ class TerminalChat:
     def __init__(self, setup: ChatSetup, choice: ModelChoice, *, yes: bool) -> None:
         self._unicode = screen_of(sys.stdout).unicode
         self._chat = Chat(setup, choice, ChatHost(tell=self._hear, ask=self._ask, yes=yes))
-        self._view = TurnView(
-            make_console(sys.stdout, unicode=self._unicode), self._status, unicode=self._unicode
-        )
         self._reader = LineReader(self._status, self._ids, unicode=self._unicode)
+        self._view = TurnView(
+            make_console(sys.stdout, unicode=self._unicode),
+            self._status,
+            lambda: self._reader.ahead.text,
+            unicode=self._unicode,
+        )
         self._ask_with_keys = make_key_asker(self._reader.read_key)
         self._pressed = 0.0  # when Ctrl-C was last pressed at the prompt
         self._leaving = asyncio.Event()
@@ -175,6 +178,7 @@ class TerminalChat:
 
         Ctrl-C calls `interrupt`, and cancels the work where there is none; a second one also ends the chat.
         """
+        self._reader.ahead.start()
         self._view.start(doing)
         self._task, self._presses = asyncio.ensure_future(work), 0
         self._stop_work = interrupt or self._task.cancel
@@ -189,6 +193,10 @@ class TerminalChat:
             self._task = None
             ticker.cancel()
             self._view.stop()
+            if self._presses:
+                self._reader.draft = self._reader.ahead.take_text()
+            else:
+                self._reader.ahead.hand_over()
             self._chat.refresh()
 
     def _interrupt(self) -> None:
@@ -214,7 +222,8 @@ class TerminalChat:
             self._view.tick()
 
     async def _ask(self, asked: Permission) -> ApprovalReply:
-        """Asks the person; the view stands still meanwhile."""
+        """Asks the person; the view stands still meanwhile, and keys are answers."""
+        self._reader.ahead.pause()
         self._view.pause()
         rows = max(3, shutil.get_terminal_size().lines - _ROWS_BESIDE_A_QUESTION)
         try:
@@ -222,12 +231,13 @@ class TerminalChat:
         except EOFError:
             return ApprovalReply.NO
         finally:
+            self._reader.ahead.start()
             self._view.start()
 
 
 @contextmanager
 def _silent_keyboard() -> Iterator[None]:
-    """Until the end of the block, shows what is typed at a prompt only; elsewhere it waits for the next one."""
+    """Until the end of the block, has the terminal show nothing that is typed: the prompt and the view of a turn do."""
     try:
         import termios  # noqa: PLC0415 - not on every system
     except ImportError:
@@ -238,6 +248,7 @@ def _silent_keyboard() -> Iterator[None]:
     silent = termios.tcgetattr(descriptor)
     silent[0] &= ~termios.ICRNL  # so that the prompt recognises Enter
     silent[3] &= ~(termios.ECHO | termios.ICANON)
+    silent[3] |= termios.NOFLSH  # so that Ctrl-C does not discard what was typed
     termios.tcsetattr(descriptor, termios.TCSANOW, silent)
     try:
         yield

@@ -15,7 +15,7 @@ from rich.theme import Theme
 
 from penstock.cli.chat.lines import compaction_lines, strip_controls, tool_line, turn_end_line
 from penstock.cli.chat.markdown import AnswerMarkdown, markdown
-from penstock.cli.screen import clip, printable, wrap
+from penstock.cli.screen import clip, printable, width_of, wrap
 from penstock.config import wants_colour
 from penstock.loop.events import (
     Asked,
@@ -56,6 +56,7 @@ _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _SPINNER_ASCII = "|/-\\"
 _TICKS_PER_SECOND = 10
 _LINES_OF_A_TOOL = 3
+_LINES_TYPED = 3
 _THOUGHT_CHARS = 400
 _LEAST_ROWS = 3
 
@@ -87,13 +88,19 @@ class _RunningTool(msgspec.Struct):
 
 
 class TurnView:
-    """Shows the events of turns. `status` returns the status line for a number of columns."""
+    """Shows the events of turns. `status` returns the status line for a number of columns, `typed` what waits to be sent."""
 
     def __init__(
-        self, console: Console, status: Callable[[int], list[StatusFragment]], *, unicode: bool = True
+        self,
+        console: Console,
+        status: Callable[[int], list[StatusFragment]],
+        typed: Callable[[], str] = str,
+        *,
+        unicode: bool = True,
     ) -> None:
         self._console = console
         self._status = status
+        self._typed = typed
         self._unicode = unicode
         self._live: Live | None = None
         self._answer = AnswerMarkdown()
@@ -247,7 +254,13 @@ class TurnView:
 
     def _draw(self) -> RenderableType:
         columns, rows = self._console.size
-        below = [*self._tools(columns), self._activity(columns), Text(""), self._status_text(columns)]
+        below = [
+            *self._tools(columns),
+            self._activity(columns),
+            *self._typed_ahead(columns),
+            Text(""),
+            self._status_text(columns),
+        ]
         room = max(_LEAST_ROWS, rows - len(below) - 2)
         above: list[RenderableType] = []
         if (waiting := self._answer.waiting(room)).strip():
@@ -291,6 +304,17 @@ class TurnView:
             (f"{clip(printable(said), room, self._unicode)}  {seconds:.0f} s, Ctrl-C stops", LOOKS["dim"]),
             no_wrap=True,
         )
+
+    def _typed_ahead(self, columns: int) -> list[Text]:
+        """Returns the last lines of what was typed for the next prompt; of a long one, its end."""
+        mark = "› " if self._unicode else "> "
+        lines = []
+        for line in self._typed().splitlines()[-_LINES_TYPED:]:
+            shown = printable(line)
+            while width_of(shown) > columns - 3:
+                shown = shown[1:]
+            lines.append(Text(f"{mark}{shown}", style=LOOKS["dim"], no_wrap=True))
+        return lines
 
     def _status_text(self, columns: int) -> Text:
         return self._text(self._status(columns - 1))
