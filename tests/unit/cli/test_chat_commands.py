@@ -316,6 +316,41 @@ def test_new_and_resume_and_nothing_empty_is_left_behind(tmp_path, monkeypatch):
     acted(["Yes."], tmp_path, monkeypatch, act)
 
 
+def test_a_resumed_conversation_shows_its_last_answer_as_it_looked(tmp_path, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    answer = (
+        "# Found\n\nTwo **files**:\n\n- `a.py`\n- `b.py`\n\n```python\n" + "x = 1\n" * 30 + "```\n\nThe end."
+    )
+    screen = Screen(Terminal(), bars=True, columns=60)
+
+    async def act(person):
+        await person.says("Look\n for them.")
+        await person.command("/new")
+        looks = await run_command(parse_command("/resume"), person.chat, screen)
+        assert [line for line in looks[2:] if line][:8] == [
+            "you:    Look for them.",
+            "answer:",
+            "Found",
+            "Two files:",
+            " • a.py",
+            " • b.py",
+            "  x = 1",
+            "  x = 1",
+        ]
+        assert looks[-1] == "…"
+        assert len(looks) < 25
+        await person.command("/new")
+        plain = await person.command("/resume")
+        assert "Two **files**:" in plain  # for a script: as it was written
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "60")
+    acted([answer], tmp_path, monkeypatch, act)
+
+
 def test_another_model_of_the_same_server(tmp_path, monkeypatch):
     async def act(person):
         assert (await person.command("/model"))[0] == "gpt-4.1 (openai), window 32,000 tokens"

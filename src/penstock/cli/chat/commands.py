@@ -12,6 +12,7 @@ from penstock.accounts.conversations import list_conversations, make_title, read
 from penstock.accounts.display import SHORT_ID_CHARS, redact
 from penstock.accounts.talk import read_talk
 from penstock.accounts.usage import report_insights, report_usage
+from penstock.cli.chat.lines import strip_controls
 from penstock.cli.chat.model import read_route
 from penstock.cli.screen import align, printable, wrap
 from penstock.cli.search import reading_hint, search_lines, search_store
@@ -63,6 +64,7 @@ _FOUND, _EXCERPT_CHARS = 5, 320
 _DAYS = 30
 _MOST_DAYS = 36_500
 _RECAP_CHARS = 300
+_RECAP_ANSWER_CHARS, _RECAP_LINES = 900, 14
 _SHOWN, _MOST_SHOWN = 10, 1_000  # messages of a history
 
 Act = Callable[["Chat", str, "Screen"], Awaitable[list[str]]]
@@ -246,15 +248,46 @@ def recap(chat: Chat, screen: Screen) -> list[str]:
     ]
     last: dict[Role, str] = {}
     for message in decode_all(dialect_named(session.row.dialect), chat.agent.context.view):
-        text = " ".join(part.text for part in message.parts if isinstance(part, Text)).strip()
+        text = "\n\n".join(part.text for part in message.parts if isinstance(part, Text)).strip()
         if text and message.role in (Role.USER, Role.ASSISTANT):
             last[message.role] = text
-    for role, who in ((Role.USER, "you"), (Role.ASSISTANT, "answer")):
-        if role in last:
-            text = " ".join(redact(last[role]).split())
-            short = text if len(text) <= _RECAP_CHARS else f"{text[:_RECAP_CHARS]}…"
-            lines += wrap(f"{who + ':':8}{printable(short)}", screen.columns, 8)
+    if Role.USER in last:
+        text = " ".join(redact(last[Role.USER]).split())
+        short = text if len(text) <= _RECAP_CHARS else f"{text[:_RECAP_CHARS]}…"
+        lines += wrap(f"you:    {printable(short)}", screen.columns, 8)
+    if Role.ASSISTANT in last:
+        answer = _shorten_markdown(redact(last[Role.ASSISTANT]))
+        shown = _render_markdown(answer, screen)
+        lines += [f"answer: {shown[0]}"] if len(shown) == 1 else ["answer:", *shown]
     return lines
+
+
+def _shorten_markdown(text: str) -> str:
+    """Returns the first lines of a text; code that is cut off is closed."""
+    lines: list[str] = []
+    room, fence = _RECAP_ANSWER_CHARS, ""
+    for line in text.splitlines():
+        if len(lines) == _RECAP_LINES or len(line) > room:
+            begun = "" if len(lines) == _RECAP_LINES or fence else line[:room]
+            return "\n".join([*lines, f"{begun}…"] if begun else [*lines, fence, "", "…"])
+        room -= len(line)
+        lines.append(line)
+        mark = line.lstrip()[:3]
+        if mark in ("```", "~~~"):
+            fence = "" if mark == fence else fence or mark
+    return text
+
+
+def _render_markdown(text: str, screen: Screen) -> list[str]:
+    """Returns the text as lines: as it looks where answers are shown on a terminal, else as it was written."""
+    if not screen.bars:
+        return [printable(line) for line in text.splitlines()]
+    from penstock.cli.chat.view import draw_markdown, make_console  # noqa: PLC0415 - needs what scripts do without
+
+    console = make_console(screen.stream, unicode=screen.unicode)
+    with console.capture() as drawn:
+        console.print(draw_markdown(strip_controls(text)))
+    return [line.rstrip() for line in drawn.get().splitlines()]
 
 
 async def _sessions(chat: Chat, _argument: str, screen: Screen) -> list[str]:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.cli.chat.lines import StatusFragment
     from penstock.loop.events import AgentEvent
 
-__all__ = ["LOOKS", "TurnView", "make_console"]
+__all__ = ["LOOKS", "TurnView", "draw_markdown", "make_console"]
 
 LOOKS = {
     "dim": "dim",
@@ -217,7 +217,7 @@ class TurnView:
         for block in blocks:
             if self._last:
                 self._console.print()
-            self._console.print(_Trimmed(markdown(block)))
+            self._console.print(draw_markdown(block))
             self._last = "text"
 
     def _note(self, lines: list[str], look: str) -> None:
@@ -264,7 +264,7 @@ class TurnView:
         room = max(_LEAST_ROWS, rows - len(below) - 2)
         above: list[RenderableType] = []
         if (waiting := self._answer.waiting(room)).strip():
-            above = [_Trimmed(markdown(waiting), room)]
+            above = [draw_markdown(waiting, room)]
             if self._last:
                 above.insert(0, Text(""))
         elif self._last == "text":
@@ -344,6 +344,11 @@ class _Trimmed:
         for line in lines[-self._rows :] if self._rows else lines:
             yield from line
             yield Segment.line()
+
+
+def draw_markdown(text: str, rows: int | None = None) -> RenderableType:
+    """Returns a text for a console to print, without blank lines around it; with `rows`, only its last rows."""
+    return _Trimmed(markdown(text), rows)
 
 
 def _is_blank(line: list[Segment]) -> bool:
