@@ -25,7 +25,8 @@ from penstock.testing import Reply, ScriptedProvider
 
 pytestmark = pytest.mark.outside
 
-ENTER, CTRL_C, CTRL_D, CTRL_E, CTRL_R, BACKSPACE = "\r", "\x03", "\x04", "\x05", "\x12", "\x7f"
+ENTER, CTRL_C, CTRL_D, CTRL_E, CTRL_O, CTRL_R = "\r", "\x03", "\x04", "\x05", "\x0f", "\x12"
+BACKSPACE = "\x7f"
 PATIENCE_SECONDS = 20
 
 
@@ -183,4 +184,17 @@ def test_what_is_typed_survives_ctrl_c_and_is_not_sent_by_it(tmp_path, monkeypat
         said = [one.body["messages"][-1]["content"] for one in typist.server.received]
         assert said == ["first", "a thought\nand half of another one"]
 
+    played(script, tmp_path, monkeypatch, act)
+
+
+def test_ctrl_o_unfolds_the_last_command(tmp_path, monkeypatch):
+    async def act(typist):
+        await typist.say("Count.", "Counted")
+        assert "line 3" not in typist.printed.getvalue()
+        typist.type("half a thought", CTRL_O)
+        await typist.see(r"terminal seq.*\n  line 1\n  line 2\n  line 3\n")
+        await typist.say(" and more", "Fine")
+        assert typist.server.received[-1].body["messages"][-1]["content"] == "half a thought and more"
+
+    script = [Reply.calling("terminal", command="seq -f 'line %g' 8"), "Counted.", "Fine."]
     played(script, tmp_path, monkeypatch, act)

@@ -231,6 +231,30 @@ def shown(events):
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
+def test_a_command_that_failed_shows_its_last_lines_and_any_can_be_unfolded():
+    console = Console(file=io.StringIO(), width=60, color_system=None, force_terminal=False)
+    view = TurnView(console, lambda columns: status_line(STATUS, columns))
+    assert view.unfold() == ["no command has run yet"]
+    for call, failed in (("a", False), ("b", True)):
+        view(ToolStarted(call, "terminal", f"make {call}"))
+        for n in range(30):
+            view(ToolLine(call, f"{call} line {n}\x1b[2J"))
+        view(ToolEnded(call, "terminal", "exit code 0", is_error=failed, seconds=0.0))
+    view(ToolStarted("c", "read_file", "a.py"))  # has no lines to unfold
+    view(ToolEnded("c", "read_file", "12 lines", is_error=False, seconds=0.0))
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert lines == [
+        "✓ terminal make a → exit code 0",
+        "✗ terminal make b → exit code 0",
+        *(f"  b line {n}[2J" for n in range(25, 30)),
+        "✓ read_file a.py → 12 lines",
+    ]
+    assert view.unfold() == ["terminal make b", *(f"  b line {n}[2J" for n in range(30))]
+    assert view.unfold()[0] == "terminal make a"
+    assert view.unfold() == ["no earlier command; Ctrl-O begins again with the last one"]
+    assert view.unfold()[0] == "terminal make b"
+
+
 def test_what_is_typed_during_a_turn_is_shown_below_it():
     console = Console(file=io.StringIO(), width=30, height=20, color_system=None, force_terminal=True)
     typed = "one\ntwo\nthree\n" + "x" * 40 + "the end\x1b[2J"

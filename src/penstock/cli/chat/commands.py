@@ -322,7 +322,7 @@ async def _help(_chat: Chat, _argument: str, screen: Screen) -> list[str]:
     lines = [
         f"{screen.paint(left, 'cyan')}  {screen.clip(right, len(left) + 2)}" for left, right in align(rows)
     ]
-    keys = "Alt-Enter, or a final \\, adds a line · Ctrl-C stops a turn · Ctrl-D exits"
+    keys = "Alt-Enter, or a final \\, adds a line · Ctrl-C stops a turn · Ctrl-O shows what a command printed · Ctrl-D exits"
     return [*lines, "", *(screen.paint(line, "dim") for line in wrap(keys, screen.columns))]
 
 

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application.current import get_app
+from prompt_toolkit.application import get_app, run_in_terminal
 from prompt_toolkit.completion import Completer, Completion
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Always, Condition, has_focus
@@ -144,7 +144,7 @@ class TypeAhead:
 
 
 class LineReader:
-    """Reads inputs at a terminal. `status` returns the status line for a number of columns.
+    """Reads inputs at a terminal. `status` returns the status line for a number of columns, `unfold` prints for Ctrl-O.
 
     Signals are left to the chat: while something is read, Ctrl-C is a key.
     """
@@ -153,6 +153,7 @@ class LineReader:
         self,
         status: Callable[[int], list[StatusFragment]],
         ids: Callable[[], Sequence[tuple[str, str]]],
+        unfold: Callable[[], None],
         *,
         unicode: bool = True,
     ) -> None:
@@ -166,7 +167,7 @@ class LineReader:
             reserve_space_for_menu=_MENU_ROWS,
             multiline=True,
             prompt_continuation=lambda _width, _line, _wrapped: "  ",
-            key_bindings=_bind_keys(),
+            key_bindings=_bind_keys(unfold),
             bottom_toolbar=self._toolbar,
             style=_STYLE,
             color_depth=None if wants_colour() else ColorDepth.DEPTH_1_BIT,
@@ -245,7 +246,7 @@ def _discard_typed(descriptor: int) -> None:
     termios.tcflush(descriptor, termios.TCIFLUSH)
 
 
-def _bind_keys() -> KeyBindings:
+def _bind_keys(unfold: Callable[[], None]) -> KeyBindings:
     """Returns the keys of the input itself. While the history is searched, prompt_toolkit's own hold."""
     bindings = KeyBindings()
     typing = has_focus(DEFAULT_BUFFER)
@@ -272,5 +273,10 @@ def _bind_keys() -> KeyBindings:
             event.current_buffer.reset()
         else:
             event.app.exit(exception=CtrlC)
+
+    @bindings.add("c-o", filter=typing)
+    def _(_event: KeyPressEvent) -> None:
+        """Ctrl-O shows all that a command has printed, above the prompt."""
+        run_in_terminal(unfold)
 
     return bindings

@@ -48,7 +48,7 @@ class TerminalChat:
     def __init__(self, setup: ChatSetup, choice: ModelChoice, *, yes: bool) -> None:
         self._unicode = screen_of(sys.stdout).unicode
         self._chat = Chat(setup, choice, ChatHost(tell=self._hear, ask=self._ask, yes=yes))
-        self._reader = LineReader(self._status, self._ids, unicode=self._unicode)
+        self._reader = LineReader(self._status, self._ids, self._unfold, unicode=self._unicode)
         self._view = TurnView(
             make_console(sys.stdout, unicode=self._unicode),
             self._status,
@@ -103,6 +103,11 @@ class TerminalChat:
 
     def _status(self, columns: int) -> list[StatusFragment]:
         return status_line(self._chat.status, columns, unicode=self._unicode)
+
+    def _unfold(self) -> None:
+        head, *lines = self._view.unfold()
+        for line in (self._screen.paint(head, "bold"), *lines):
+            self._screen.say(line)
 
     def _ids(self) -> Sequence[tuple[str, str]]:
         """Returns conversations for completion: the beginning of the id, and the title."""

@@ -55,7 +55,9 @@ LOOKS = {
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _SPINNER_ASCII = "|/-\\"
 _TICKS_PER_SECOND = 10
-_LINES_OF_A_TOOL = 3
+_LINES_OF_A_TOOL = 3  # while it runs
+_LINES_OF_A_FAILURE = 5
+_LINES_KEPT, _TOOLS_KEPT = 1_000, 20  # for Ctrl-O
 _LINES_TYPED = 3
 _THOUGHT_CHARS = 400
 _LEAST_ROWS = 3
@@ -78,8 +80,8 @@ def make_console(stream: TextIO, *, unicode: bool) -> Console:
     )
 
 
-class _RunningTool(msgspec.Struct):
-    """A running tool, and the last lines of its output."""
+class _ShownTool(msgspec.Struct):
+    """A tool that runs or has run, and the lines of its output."""
 
     name: str
     about: str
@@ -104,7 +106,9 @@ class TurnView:
         self._unicode = unicode
         self._live: Live | None = None
         self._answer = AnswerMarkdown()
-        self._running: dict[str, _RunningTool] = {}
+        self._running: dict[str, _ShownTool] = {}
+        self._ended: deque[_ShownTool] = deque(maxlen=_TOOLS_KEPT)  # those that have printed something
+        self._unfolded = 0  # how many of them, from the last one on
         self._doing = ""
         self._since = 0.0
         self._thought = ""
@@ -133,9 +137,7 @@ class TurnView:
         match event:
             case ToolStarted(call_id=call, name=name, about=about):
                 self._close_answer()
-                self._running[call] = _RunningTool(
-                    name, about, time.monotonic(), deque(maxlen=_LINES_OF_A_TOOL)
-                )
+                self._running[call] = _ShownTool(name, about, time.monotonic(), deque(maxlen=_LINES_KEPT))
             case ToolLine(call_id=call, text=text):
                 if call in self._running:
                     self._running[call].lines.append(printable(strip_controls(text)))
@@ -203,6 +205,17 @@ class TurnView:
         self._print_blocks(self._answer.take_final())
         self._live.refresh()
 
+    def unfold(self) -> list[str]:
+        """Returns all that the last command printed; called again, the one before it."""
+        if not self._ended:
+            return ["no command has run yet"]
+        if self._unfolded == len(self._ended):
+            self._unfolded = 0
+            return ["no earlier command; Ctrl-O begins again with the last one"]
+        self._unfolded += 1
+        ran = self._ended[-self._unfolded]
+        return [f"{ran.name} {printable(ran.about)}".rstrip(), *(f"  {line}" for line in ran.lines)]
+
     def _do(self, what: str) -> None:
         if what != self._doing:
             self._doing, self._since = what, time.monotonic()
@@ -228,7 +241,7 @@ class TurnView:
                 self._console.print(Text(part, style=LOOKS[look]))
         self._last = "lines"
 
-    def _end_tool(self, event: ToolEnded, ran: _RunningTool | None) -> None:
+    def _end_tool(self, event: ToolEnded, ran: _ShownTool | None) -> None:
         if self._last == "text":
             self._console.print()
         about = ran.about if ran else ""
@@ -236,6 +249,12 @@ class TurnView:
         self._console.print(self._text(line), soft_wrap=False, no_wrap=True, overflow="crop")
         self._last = "lines"
         self._do("waiting for the model")
+        if ran is None or not ran.lines:
+            return
+        self._ended.append(ran)
+        self._unfolded = 0
+        for shown in list(ran.lines)[-_LINES_OF_A_FAILURE:] if event.is_error else ():
+            self._console.print(self._output(shown))
 
     def _end_turn(self, event: TurnEnded) -> None:
         for ran in self._running.values():
@@ -285,11 +304,13 @@ class TurnView:
                     no_wrap=True,
                 )
             )
-            lines += [
-                Text(f"  {clip(line, columns - 3, self._unicode)}", style=LOOKS["dim"], no_wrap=True)
-                for line in one.lines
-            ]
+            lines += [self._output(line) for line in list(one.lines)[-_LINES_OF_A_TOOL:]]
         return lines
+
+    def _output(self, line: str) -> Text:
+        """Returns a line that a command printed, in one row."""
+        shown = clip(line, self._console.width - 3, self._unicode)
+        return Text(f"  {shown}", style=LOOKS["dim"], no_wrap=True)
 
     def _activity(self, columns: int) -> Text:
         if self._running:
