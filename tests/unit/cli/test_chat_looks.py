@@ -143,6 +143,15 @@ def test_the_status_line_fits_any_terminal(columns):
     assert width_of(text_of(status_line(STATUS, columns))) <= columns
 
 
+def test_the_gauge_is_the_last_to_go():
+    texts = [text_of(status_line(STATUS, columns)) for columns in range(4, 120)]
+    assert all("31%" in text for text in texts)
+    assert all("31% of 200k" in text for text in texts[8:])
+    whole = [text for text in texts if "claude-sonnet-4-5" in text]
+    assert all("━" in text for text in whole)  # the name of the model goes before the bar does
+    assert "━" in text_of(status_line(STATUS, 30))
+
+
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0"), (9_999, "9,999"), (32_000, "32k"), (1_000_000, "1M"), (1_048_576, "1.05M")]
 )
@@ -253,6 +262,22 @@ def test_a_command_that_failed_shows_its_last_lines_and_any_can_be_unfolded():
     assert view.unfold()[0] == "terminal make a"
     assert view.unfold() == ["no earlier command; Ctrl-O begins again with the last one"]
     assert view.unfold()[0] == "terminal make b"
+
+
+@given(st.lists(st.booleans(), max_size=8))
+def test_notices_never_fall_into_the_middle_of_an_answer(noticed):
+    answer = "".join(f"Paragraph {n} of the answer.\n\n" for n in range(8))
+    pieces = [answer[at : at + 30] for at in range(0, len(answer), 30)]
+    told = []
+    for at, piece in enumerate(pieces):
+        told.append(Said(piece))
+        if at < len(noticed) and noticed[at]:
+            told.append(Noticed("warn", f"notice {at}"))
+    lines = [line for line in shown([*told, TurnEnded("done", 1, 1.0)]) if line]
+    assert lines == [
+        *(f"Paragraph {n} of the answer." for n in range(8)),
+        *(f"notice {at}" for at, one in enumerate(noticed) if one),
+    ]
 
 
 def test_what_is_typed_during_a_turn_is_shown_below_it():

@@ -50,7 +50,7 @@ class StatusFragment(NamedTuple):
 
 
 def status_line(status: Status, columns: int, *, unicode: bool = True) -> list[StatusFragment]:
-    """Returns model, how full the window is, cost and cache hits; what does not fit is left out, the least needed first."""
+    """Returns model, how full the window is, cost and cache hits; what does not fit is left out, the gauge last."""
     full = status.prompt_tokens / status.window_tokens if status.window_tokens else 0.0
     share = f"{full:.0%} of {shorten_count(status.window_tokens)}"
     parts = [
@@ -70,7 +70,7 @@ def status_line(status: Status, columns: int, *, unicode: bool = True) -> list[S
     if status.compactions:
         parts.append([StatusFragment("dim", pluralise(status.compactions, "compaction"))])
     while len(parts) > 1 and _measure_width(parts) > columns:
-        parts.pop()
+        parts.pop(-1 if len(parts) > 2 else 0)
     if _measure_width(parts) > columns:
         return [StatusFragment("plain", share[: max(0, columns)])]
     gap = StatusFragment("dim", "  ·  " if unicode else "  |  ")

@@ -106,6 +106,8 @@ class TurnView:
         self._unicode = unicode
         self._live: Live | None = None
         self._answer = AnswerMarkdown()
+        self._answering = False
+        self._notices: list[str] = []  # wait for the end of the answer
         self._running: dict[str, _ShownTool] = {}
         self._ended: deque[_ShownTool] = deque(maxlen=_TOOLS_KEPT)  # those that have printed something
         self._unfolded = 0  # how many of them, from the last one on
@@ -123,6 +125,7 @@ class TurnView:
                 self._thought = ""
                 self._do("writing")
                 self._answer.add(text)
+                self._answering = True
             case Thought(text=text):
                 self._do("thinking")
                 self._thought = (self._thought + strip_controls(text))[-_THOUGHT_CHARS:]
@@ -160,7 +163,9 @@ class TurnView:
             case Recovering(what=what, step=step):
                 self._note([f"{what}: {step}"], "warn")
             case Noticed(level=level, text=text) if level != Level.LOG:
-                self._note([text], "warn")
+                self._notices.append(text)
+                if not self._answering:
+                    self._print_notices()
 
     def start(self, doing: str = "") -> None:
         """Begins to draw what is going on; without `doing`, continues after a pause."""
@@ -225,6 +230,13 @@ class TurnView:
     def _close_answer(self) -> None:
         self._print_blocks(self._answer.take_all())
         self._thought = ""
+        self._answering = False
+        self._print_notices()
+
+    def _print_notices(self) -> None:
+        for text in self._notices:
+            self._note([text], "warn")
+        self._notices.clear()
 
     def _print_blocks(self, blocks: list[str]) -> None:
         for block in blocks:
