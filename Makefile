@@ -44,9 +44,11 @@ check: $(ALL)
 soak: $(ALL)
 	@PENSTOCK_EXAMPLES=20 $(BIN)/pytest tests/properties tests/contract/test_store_sequences.py \
 		tests/wire/test_marked_requests_anthropic.py
+	@PENSTOCK_EXAMPLES=112 $(BIN)/pytest tests/properties/test_item_table.py
 	@PENSTOCK_SOAK=1 $(BIN)/pytest tests/e2e/test_local_model.py
 	@PENSTOCK_KILLS=1000 $(BIN)/pytest tests/e2e/test_store_faults.py
 	@PENSTOCK_TURNS=600 $(BIN)/pytest tests/e2e/test_agent_marathon.py
+	@PENSTOCK_TURNS=300 $(BIN)/pytest tests/e2e/test_provider_counts.py
 	@PENSTOCK_KILLS=10 $(BIN)/pytest tests/e2e/test_trajectory_kills.py
 	@PENSTOCK_CLUSTER=1 $(BIN)/pytest tests/e2e/test_trajectory_ray.py
 	@$(BIN)/python -m benchmarks trajectories --trajectory-mb 5000 --strict

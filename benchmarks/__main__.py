@@ -1,4 +1,4 @@
-"""`python -m benchmarks [speed|memory|stores|recall|search|fidelity|compactbench|engines|summaries|tasks|replay|trajectories|redaction|startup …]`: measure, and print tables."""
+"""`python -m benchmarks [speed|memory|stores|recall|search|fidelity|compactbench|engines|summaries|tasks|replay|trajectories|redaction|hostile|startup …]`: measure, and print tables."""
 
 import argparse
 import datetime as dt
@@ -11,6 +11,7 @@ from typing import Any
 from benchmarks import (
     engines,
     fidelity,
+    hostile,
     memory,
     practice,
     recall,
@@ -33,6 +34,7 @@ SUBJECTS: dict[str, Callable[[Options], list[Table]]] = {
     "startup": startup.run,
     "speed": speed.run,
     "redaction": redaction.run,
+    "hostile": hostile.run,
     "memory": memory.run,
     "stores": stores.run,
     "recall": recall.run,

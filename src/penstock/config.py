@@ -250,16 +250,17 @@ def redactor_of_process(detector: str = "own") -> Redactor:
 def command_environment(
     keep: Collection[str] = (), environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Returns the environment for commands that an agent runs: without the variables that hold a secret of ours.
+    """Returns the environment for commands that an agent runs: without the variables that hold a secret.
 
+    A variable is left out for its name, for what it holds, and where it holds the value of one that is left out.
     Those named in `keep` stay, also where they are secret.
     """
+    from penstock.redaction import Redactor  # noqa: PLC0415 - its rules cost time that `--help` must not pay
+
     environ = os.environ if environ is None else environ
-    hidden = own_secrets(environ)
+    redactor = Redactor(own_secrets(environ))
     return {
-        name: value
-        for name, value in environ.items()
-        if name in keep or not any(secret in value for secret in hidden)
+        name: value for name, value in environ.items() if name in keep or not redactor.find(f"{name}={value}")
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -80,6 +81,56 @@ class KeepsTheLastMessages(ContextEngine):
 class TestSmallestEngine(EngineContract):
     def make_engine(self):
         return KeepsTheLastMessages()
+
+
+class TestCopiedDeep(EngineContract):
+    """An engine at work, copied: as a host does with the one that a plugin registered."""
+
+    converges = True
+
+    def make_engine(self):
+        engine = ContextCompressor(16_000)
+        engine.compress(long_conversation(60))
+        return copy.deepcopy(engine)
+
+
+class TestLosslessCopiedDeep(EngineContract):
+    def make_engine(self):
+        engine = LosslessEngine(16_000)
+        engine.compress(long_conversation(60))
+        return copy.deepcopy(engine)
+
+
+class AtTheNewestHost(ContextCompressor):
+    """An engine whose every compression is driven by the calls that the newest known host makes around it."""
+
+    def compress(self, messages, current_tokens=None, focus_topic=None):
+        usage = {"prompt_tokens": max(0, self.last_prompt_tokens), "completion_tokens": 1, "total_tokens": 1}
+        self.should_compress_info(current_tokens)
+        pruned, _ = self.prune_tool_results_only(messages, current_tokens=current_tokens)
+        assert self.select_context(
+            pruned, conversation_messages=messages, incoming_message={}, budget_tokens=self.context_length
+        ) in (None, pruned)
+        made = super().compress(
+            pruned,
+            current_tokens=current_tokens,
+            focus_topic=focus_topic,
+            force=True,
+            memory_context="The user likes short answers.",
+        )
+        self.last_prompt_tokens = -1
+        self.on_turn_complete(made, usage, turn_id="1", api_call_count=1, interrupted=False, failed=False)
+        return made
+
+    def update_model(self, model, context_length, base_url="", api_key="", provider=""):
+        super().update_model(model, context_length, base_url, api_key, provider, api_mode="chat_completions")
+
+
+class TestDrivenByTheNewestHost(EngineContract):
+    converges = True
+
+    def make_engine(self):
+        return AtTheNewestHost(16_000)
 
 
 class TestPluginFile(EngineContract):
@@ -254,6 +305,21 @@ class AnswersWithWords(HasTools):
         return "You see nothing." if name == "peek" else super().handle_tool_call(name, args)
 
 
+class ShowsMinusOne(KeepsTheLastMessages):
+    def get_status(self):
+        return {**super().get_status(), "last_prompt_tokens": self.last_prompt_tokens}
+
+
+class PrunesMessages(KeepsTheLastMessages):
+    def prune_tool_results_only(self, messages, current_tokens=None):
+        return messages[:1], len(messages) - 1
+
+
+class SharesItsCopies(KeepsTheLastMessages):
+    def __deepcopy__(self, memo):
+        return self
+
+
 LEGAL = "test_the_result_is_a_legal_conversation_and_no_longer"
 BROKEN = {
     Mutates: "test_compressing_changes_nothing_that_was_given",
@@ -269,6 +335,9 @@ BROKEN = {
     RemembersAfterReset: "test_sessions_may_start_switch_reset_and_end",
     TidiesUpAtTheEnd: "test_sessions_may_start_switch_reset_and_end",
     NamesTwoToolsAlike: "test_tools_are_described_as_function_tools",
+    ShowsMinusOne: "test_a_host_may_forget_the_size_of_the_last_prompt",
+    PrunesMessages: "test_what_newer_hosts_ask_is_answered",
+    SharesItsCopies: "test_an_engine_can_be_copied_deep",
     DescribesAnthropicTools: "test_tools_are_described_as_function_tools",
 }
 

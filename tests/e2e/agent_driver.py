@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 from penstock.agent.assembly import AgentPlace, make_agent
-from penstock.config import SecretText
 from penstock.loop.events import Compacted, Recovering
-from penstock.providers.connect import ConnectOptions, connect
+from penstock.providers.connect import connect
 from penstock.settings import settings_from
 from penstock.stores.store import open_store
 
@@ -63,7 +62,7 @@ async def _work(base_url: str, database: str, folder: Path, turns: int, switch_a
 
 
 def _model(base_url: str, name: str):
-    return connect("openai", name, base_url=base_url, options=ConnectOptions(api_key=SecretText("any")))
+    return connect("openai", name, base_url=base_url, api_key="any")
 
 
 if __name__ == "__main__":

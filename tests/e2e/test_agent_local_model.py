@@ -9,11 +9,10 @@ import msgspec
 
 from penstock.agent.assembly import AgentPlace, make_agent
 from penstock.agent.tools.list_files import ListFiles
-from penstock.config import SecretText
 from penstock.loop.agent import TurnLimits
 from penstock.loop.events import ToolEnded
 from penstock.loop.tools import Toolbox
-from penstock.providers.connect import ConnectOptions, connect
+from penstock.providers.connect import connect
 from penstock.providers.exchange import Answered, Called, Finish
 from penstock.settings import settings_from
 from penstock.stores.store import open_store
@@ -71,7 +70,7 @@ def test_a_real_model_goes_through_a_whole_tool_turn(local_model, tmp_path, monk
             "openai",
             local_model.model,
             base_url=local_model.base_url,
-            options=ConnectOptions(api_key=SecretText("none")),
+            api_key="none",
         )
         settings = settings_from({"model.context_length": local_model.context_tokens})
         place = AgentPlace(folder=work, store=store, tell=events.append, yes=True)

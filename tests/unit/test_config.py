@@ -59,6 +59,7 @@ DEFAULTS = {
     "store.url": None,
     "store.retention_days": None,
     "plugins.folder": None,
+    "agent.compact_tool": False,
     "agent.allow": None,
     "agent.pass_env": None,
     "agent.mcp_servers": None,

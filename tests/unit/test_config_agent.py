@@ -99,3 +99,18 @@ def test_commands_do_not_see_our_secrets():
 
 def test_variables_by_name():
     assert read_named_variables(["A", "B"], environ={"A": "1", "C": "3"}) == {"A": "1"}
+
+
+def test_commands_do_not_see_what_is_secret_by_its_value_or_by_a_short_value_under_a_telling_name():
+    token = "gh" + "p_" + "a1B2c3D4e5F6" * 3
+    environ = {
+        "PATH": "/bin",
+        "CI_NOTES": f"deploys with {token}",
+        "UPSTREAM": "postgres://app:tr0ub4dor@db/app",
+        "EXTRA_HEADERS": f"Authorization: Bearer {token[4:]}",
+        "DB_PASSWORD": "hunter2",
+        "LS_COLORS": "rs=0:di=01;34:ln=01;36",
+        "SSH_AUTH_SOCK": "/run/user/1000/keyring/ssh",
+    }
+    assert set(command_environment(environ=environ)) == {"PATH", "LS_COLORS", "SSH_AUTH_SOCK"}
+    assert "CI_NOTES" in command_environment(keep=["CI_NOTES"], environ=environ)

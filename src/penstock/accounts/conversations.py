@@ -15,9 +15,11 @@ from penstock.conversation.message import Role
 from penstock.conversation.speakers import people_in, person_words, typed_command
 from penstock.conversation.wire import parse_json
 from penstock.errors import UnknownHandle, UnknownSession
+from penstock.measure.wording import pluralise
 from penstock.sessions.branches import TAKEN_OVER
 from penstock.sessions.exporting import read_view_bytes
 from penstock.sessions.quality import measure_qualities, read_receipt
+from penstock.sessions.rewinding import REWOUND
 from penstock.sessions.session import Session
 from penstock.stores.values import COMPRESSION
 from penstock.writing.reading import spoken_text
@@ -172,6 +174,8 @@ class CompactionAccount(msgspec.Struct, frozen=True):
     @property
     def headline(self) -> str:
         """Returns the receipt in one line."""
+        if (count := self.receipt.get(REWOUND)) is not None:
+            return f"rewound by {pluralise(count, 'message')}"
         receipt = read_receipt(self.receipt)
         if receipt is None:
             return "a compaction whose receipt cannot be read"

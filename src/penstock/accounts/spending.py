@@ -13,6 +13,7 @@ import msgspec
 from penstock.measure.prices import Money, cost_of
 from penstock.measure.usage import Usage
 from penstock.sessions.branches import TAKEN_OVER
+from penstock.sessions.rewinding import REWOUND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -102,7 +103,8 @@ def group_requests(rows: Iterable[UsageRow], key: Callable[[UsageRow], str]) -> 
 
 def sum_compactions(rows: Iterable[CompactionRow], requests: Sequence[UsageRow]) -> CompactionTotals:
     """Returns what these compactions of one conversation cost, and what they saved in its requests."""
-    return sum((_price_compaction(row, requests) for row in rows), CompactionTotals())
+    made = (row for row in rows if REWOUND not in row.receipt)
+    return sum((_price_compaction(row, requests) for row in made), CompactionTotals())
 
 
 def _price_compaction(row: CompactionRow, requests: Sequence[UsageRow]) -> CompactionTotals:

@@ -16,10 +16,11 @@ from penstock.agent.tools.search_files import SearchFiles
 from penstock.agent.tools.terminal import Terminal
 from penstock.agent.tools.write_file import WriteFile
 from penstock.config import command_environment, data_folder, read_named_variables
+from penstock.context.events import tell_notice
 from penstock.context.live import Context, tidy
 from penstock.engine.auxiliary import summariser_for
 from penstock.engine.registry import blame_engine, engine_named
-from penstock.errors import EngineFailure, PenstockError, UnknownHandle
+from penstock.errors import EngineFailure, PenstockError, TargetTooSmall, UnknownHandle
 from penstock.loop.agent import Agent, Equipment, TurnLimits
 from penstock.loop.approvals import Approvals, read_rule
 from penstock.loop.asking import adopt_model
@@ -98,7 +99,7 @@ def make_agent(
     if session_id is not None:
         try:
             tidied = tidy(session, engine, before_compaction=_take_before(take, place))
-        except EngineFailure as error:
+        except (EngineFailure, TargetTooSmall) as error:
             place.tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
     with blame_engine(engine.name):
         engine.on_session_start(session.id, model=model.name)
@@ -152,8 +153,8 @@ def _engine(session: Session, model: StreamingModel, place: AgentPlace, provider
         settings,
         context_length=window,
         model=model.name,
-        summariser=summariser_for(settings, model, window),
-        on_notice=lambda notice: place.tell(Noticed(str(notice.level), notice.text)),
+        summariser=summariser_for(settings, model, window, provider),
+        on_notice=lambda notice: tell_notice(notice, place.tell),
         recall_tools=True,
         store=place.store,
     )

@@ -68,8 +68,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     command = " ".join(filter(None, (args.command, getattr(args, "action", None))))
     module, _, name = HOMES[command].partition(":")
+    _show_warnings()
     code: int = getattr(import_module(f"penstock.cli.{module}"), name)(args)
     return code
+
+
+def _show_warnings() -> None:
+    """Has what the library warns of printed on standard error; by itself it prints nothing."""
+    import logging  # noqa: PLC0415 - help and mistakes do without
+
+    if (handler := logging.lastResort) is not None:
+        logging.getLogger("penstock").addHandler(handler)
 
 
 def _report(error: Exception, args: argparse.Namespace | None) -> int:

@@ -262,6 +262,9 @@ def _add_chat(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--yes", action="store_true", help="allow every command and every write without asking"
     )
+    parser.add_argument(
+        "--log", metavar="FILE", help="append what happens to the context to a file: pressure, compactions"
+    )
     model = parser.add_argument_group(
         "the model",
         "Without any of these: model.name of the settings, else the provider whose key is set, else the model on this "

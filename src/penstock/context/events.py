@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from penstock._log import log
+from penstock.planning.pressure import Level
 from penstock.planning.receipt import Receipt  # noqa: TC001 - a struct's field types are read at run time
 
-__all__ = ["Compacted", "Compacting", "ContextEvent", "Noticed", "Recovering"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.planning.pressure import Notice
+
+__all__ = ["Compacted", "Compacting", "ContextEvent", "Noticed", "Recovering", "tell_notice"]
 
 
 class Compacting(msgspec.Struct, frozen=True):
@@ -40,3 +47,10 @@ class Noticed(msgspec.Struct, frozen=True):
 
 
 ContextEvent: TypeAlias = Compacting | Compacted | Recovering | Noticed
+
+
+def tell_notice(notice: Notice, tell: Callable[[ContextEvent], None]) -> None:
+    """Tells a notice on pressure; the mildest, which no host shows, is a line of the log as well."""
+    if notice.level is Level.LOG:
+        log.info("%s", notice.text)
+    tell(Noticed(str(notice.level), notice.text))

@@ -21,8 +21,8 @@ import msgspec
 
 from penstock.context.compactions import complete_compaction, make_compaction, note_lacking
 from penstock.context.engine_adapter import EngineAdapter
-from penstock.context.events import Compacted, Compacting, Noticed, Recovering
-from penstock.context.recovery import GiveUp, LowerCap, next_step
+from penstock.context.events import Compacted, Compacting, Noticed, Recovering, tell_notice
+from penstock.context.recovery import GiveUp, LowerCap, Shrink, next_step
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.message import Role
 from penstock.conversation.speakers import people_in
@@ -32,7 +32,7 @@ from penstock.engine.contract import CompactionWish
 from penstock.engine.registry import compacts_stored_sessions
 from penstock.engine.threads import in_thread
 from penstock.errors import EngineFailure, PenstockError, ProviderError, StoreConflict, TargetTooSmall
-from penstock.planning.policy import Compact, Guard, Policy, Trigger, Wait
+from penstock.planning.policy import WAYS_OUT, Compact, Guard, Policy, Trigger, Wait
 from penstock.planning.pressure import Pressure
 from penstock.planning.receipt import NOTHING_TO_DO
 from penstock.providers.address import read_address
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from penstock.planning.economics import Weighed
     from penstock.planning.policy import Decision
     from penstock.planning.pressure import Notice
-    from penstock.planning.receipt import Receipt
+    from penstock.planning.receipt import Receipt, SummaryCall
     from penstock.sessions.drafts import CompactionDraft
     from penstock.sessions.session import Session
     from penstock.stores.values import NewFact, UsageRow
@@ -59,6 +59,7 @@ __all__ = ["Beside", "Context", "RefusedRequest", "tidy"]
 
 _KEPT_TOKENS = 30_000  # of a compaction that pays; keeping less saves more than a better moment does
 _FITS = 0.9  # of the threshold: where what was prepared and what came since take more, all of it is compacted anew
+_ROOMY = 0.6  # of the threshold: where the target cannot be met, this leaves room for some turns
 _REST = 1.1  # times the size at which an engine failed or found nothing to do: then it is asked again
 _LEAST_BY_HAND = 1_000  # tokens: nobody gains from making less of it
 _TRUNCATED = 0.6  # of what we expect: a provider that reports less has cut the prompt without saying so
@@ -112,6 +113,9 @@ class Context:
         self._adapter = EngineAdapter(engine, session.row.dialect)
         self._counted = 0  # tokens of the view, as we count them
         self._reserved_output_tokens = 0
+        self._failed_writers: set[str] = (
+            set()
+        )  # models for summaries of which a person was told that they fail
         self._rests_below = 0  # tokens at which an engine that failed is asked again
         self._prepared: asyncio.Task[PreparedCompaction] | None = None
         self._dropped: asyncio.Task[PreparedCompaction] | None = None  # not wanted any more; may still run
@@ -245,12 +249,12 @@ class Context:
         try:
             decision = self._decide(tokens, weighed)
             if isinstance(decision, Compact):
-                made = await self.compact(decision.reason, tokens, self._wish_for(decision), weighed)
+                made = await self._compact_as_decided(decision, tokens, weighed)
                 if made is None and not self.engine.hosting.watches_pressure:
                     self._rests_below = int(tokens * _REST)
             elif self._may_prepare(tokens):
                 self._prepare()
-        except EngineFailure as error:
+        except (EngineFailure, TargetTooSmall) as error:
             self._rests_below = int(tokens * _REST)
             self._tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
         if self.bookkeeper is not None:
@@ -302,19 +306,42 @@ class Context:
             self._tell(Recovering(kind, f"asking for at most {step.max_output_tokens:,} tokens of answer"))
             session.workings.learn_output_cap(error.failure)
             return step.max_output_tokens
+        # Windows and refusals are in the provider's tokens, plans in ours.
+        scale = step.sent_tokens / max(1, self.counted)
         if session.learn_window(error.failure):
             self.fit_window(session.window.tokens)
             self.weigh(beside())
-        target = max(1, step.target_tokens - self.outside_tokens)
-        self._tell(Recovering(kind, f"compacting to {step.target_tokens:,} tokens, then asking again"))
-        try:
-            done = await self.compact(step.reason, refused.tokens, CompactionWish(target_tokens=target))
-        except TargetTooSmall as small:
-            raise self._too_large(error, small.parts, beside()) from error
-        if done is None and self.tokens() >= refused.tokens:  # the same request would be refused again
-            raise self._too_large(error, {}, beside())
+        await self._shrink(error, step, refused, scale, beside)
         self.weigh(beside())
         return refused.max_output_tokens
+
+    async def _shrink(
+        self,
+        error: ProviderError,
+        step: Shrink,
+        refused: RefusedRequest,
+        scale: float,
+        beside: Callable[[], Beside],
+    ) -> None:
+        """Compacts what was refused. `scale` is how many tokens the provider counts for each of ours in it.
+
+        Raises ProviderError where nothing can be made smaller.
+        """
+        kind, outside = str(error.failure.kind), int(self.outside_tokens * scale)
+        sizes = step.aim(self.policy.budgets.target_tokens(0) + outside)
+        self._tell(Recovering(kind, f"compacting to {sizes[0]:,} tokens, then asking again"))
+        most = max(1, int(step.most_tokens / scale))
+        done, parts = None, {}
+        for size in sizes:
+            target = max(1, int(size / scale) - self.outside_tokens)
+            wish = CompactionWish(target_tokens=target, most_request_tokens=most, trigger=Trigger.OVERFLOW)
+            try:
+                done = await self.compact(step.reason, refused.tokens, wish)
+                break
+            except TargetTooSmall as small:
+                parts = small.parts
+        if done is None and (parts or self.tokens() >= refused.tokens):  # it would be refused again
+            raise self._too_large(error, parts, beside()) from error
 
     def _too_large(self, error: ProviderError, parts: Mapping[str, int], beside: Beside) -> ProviderError:
         """Returns the error for a request that cannot be made smaller: which part of it takes how many tokens."""
@@ -323,7 +350,7 @@ class Context:
             "tools": self.session.workings.weigh_outside(tools=beside.tools),
         }
         listed = ", ".join(f"{name} {tokens:,}" for name, tokens in {**outside, **parts}.items() if tokens)
-        text = f"{str(error).rstrip('.')}; no more of the request can give way: it has {listed} tokens"
+        text = f"{str(error).rstrip('.')}; no more of the request can give way: it has {listed} tokens; {WAYS_OUT}"
         return ProviderError(text, failure=error.failure, requests=error.requests)
 
     # Deciding.
@@ -350,15 +377,18 @@ class Context:
     def _wish_for(self, decision: Compact) -> CompactionWish:
         if decision.trigger is Trigger.ECONOMY:
             return CompactionWish(
-                target_tokens=self._kept_where_it_pays(), may_call_model=decision.may_call_model
+                target_tokens=self.session.workings.count_reported(self._kept_where_it_pays() or 0) or None,
+                may_call_model=decision.may_call_model,
+                trigger=decision.trigger,
             )
-        return CompactionWish(may_call_model=decision.may_call_model)
+        return CompactionWish(may_call_model=decision.may_call_model, trigger=decision.trigger)
 
     def _weigh_prices(self, tokens: int) -> Weighed | None:
         kept = self._kept_where_it_pays()
         if self.bookkeeper is None or kept is None:
             return None
-        return self.bookkeeper.weigh(tokens, self.outside_tokens, kept)
+        static = tokens * self.outside_tokens // max(1, self.counted)  # in the provider's tokens, as the rest
+        return self.bookkeeper.weigh(tokens, static, kept)
 
     def _kept_where_it_pays(self) -> int | None:
         """Tokens that a compaction made for the price leaves: fewer than at the threshold of a large window."""
@@ -366,6 +396,35 @@ class Context:
         return None if kept is None else min(_KEPT_TOKENS, kept)
 
     # Compacting.
+
+    async def _compact_as_decided(
+        self, decision: Compact, tokens: int, weighed: Weighed | None
+    ) -> PreparedCompaction | None:
+        """Compacts as the policy says. Where its target cannot be met, what takes the request below the threshold will do.
+
+        Pins, or a last request, may be larger than the target and still leave room in the window.
+        """
+        wish = self._wish_for(decision)
+        try:
+            made = await self.compact(decision.reason, tokens, wish, weighed)
+        except TargetTooSmall:
+            if decision.trigger is Trigger.ECONOMY:
+                return None
+        else:
+            if made is not None or decision.trigger is not Trigger.EMERGENCY:
+                return made
+        try:
+            return await self.compact(decision.reason, tokens, self._widen(wish, _ROOMY), weighed)
+        except TargetTooSmall:
+            return await self.compact(decision.reason, tokens, self._widen(wish, _FITS), weighed)
+
+    def _widen(self, wish: CompactionWish, share: float) -> CompactionWish:
+        """Returns the wish for a request of that share of the threshold."""
+        below = (
+            self.session.workings.count_reported(int(share * self.engine.threshold_tokens))
+            - self.outside_tokens
+        )
+        return msgspec.structs.replace(wish, target_tokens=max(1, below))
 
     async def compact(
         self,
@@ -390,7 +449,7 @@ class Context:
         self._leave_to_memory(made.draft.facts or self.session.workings.list_demands)
         try:
             why = weighed.to_dict() if weighed is not None else {"reason": reason}
-            self.session.workings.commit_draft(made.draft, why)
+            self.session.workings.commit_draft(made.draft, why, wish.trigger)
         except StoreConflict:  # another process was quicker: its compaction is the view now
             self.session.refresh()
             self._load()
@@ -404,7 +463,21 @@ class Context:
             self._say(notices)
         self.on_boundary()
         self._tell(Compacted(made.receipt, reason, waited))
+        self._tell_fallback(made.receipt.summary_call)
         return made
+
+    def _tell_fallback(self, call: SummaryCall) -> None:
+        """Tells a person, once for each model, that the one they chose for summaries fails and another steps in."""
+        if call.outcome != "fallback" or call.chosen in self._failed_writers:
+            return
+        self._failed_writers.add(call.chosen)
+        self._tell(
+            Noticed(
+                "warn",
+                f"{call.chosen}, the model for summaries, failed: {call.error}; {call.model} writes them meanwhile. Look at "
+                "auxiliary.compression and compression.summary_model",
+            )
+        )
 
     async def compact_by_hand(
         self, focus: str | None = None, keep_exchanges: int | None = None
@@ -426,6 +499,23 @@ class Context:
             )
         except TargetTooSmall:
             return None
+
+    async def compact_for_model(self, focus: str) -> None:
+        """Compacts because the model asked, about a topic where it names one. Nothing happens where nothing is to gain.
+
+        Raises nothing that compacting does: the person is told of a failure, and the conversation goes on.
+        """
+        decision = self.policy.by_model()
+        if not isinstance(decision, Compact):
+            return
+        try:
+            await self.compact(
+                decision.reason,
+                self.tokens(),
+                CompactionWish(focus=focus or None, trigger=decision.trigger),
+            )
+        except (EngineFailure, TargetTooSmall) as error:
+            self._tell(Noticed("warn", f"{error}; the conversation goes on as it is"))
 
     def _last_exchanges(self, count: int | None) -> frozenset[int]:
         """Returns the numbers of the messages from the last so many requests on."""
@@ -475,18 +565,20 @@ class Context:
         self._prepared = asyncio.ensure_future(self._make_beside(self.tokens()))
 
     async def _make_beside(self, tokens: int) -> PreparedCompaction:
-        return await note_lacking(await self._make(CompactionWish(), tokens))
+        return await note_lacking(await self._make(CompactionWish(trigger=Trigger.BACKGROUND), tokens))
 
     async def _take_prepared(self, reason: str, wish: CompactionWish, tokens: int) -> PreparedCompaction:
         """Returns the compaction that was prepared, where it is what is wanted now; else one that is made now."""
         prepared = self._prepared
         self._prepared = None
-        if prepared is not None and wish.is_plain and not prepared.cancelled():
+        usable = prepared is not None and wish.is_plain and not prepared.cancelled()
+        # In an emergency nobody waits for a model that may be writing.
+        if prepared is not None and usable and (prepared.done() or wish.may_call_model):
             if not prepared.done():
                 self._tell(Compacting(reason))
             try:
                 made = await prepared
-                if self._still_fits(made):
+                if self._still_fits(made) and (made.draft is not None or not wish.trigger.forces):
                     return await self._complete(made)
             except PenstockError as error:
                 self._tell(Noticed("warn", f"what was being prepared failed and is made anew: {error}"))
@@ -515,7 +607,7 @@ class Context:
             return len(self.session) == made.log_length
         later = self._logged_since(made.log_length)
         counted = made.view_tokens + self._weigh(later) + self.outside_tokens
-        return counted < _FITS * self.engine.threshold_tokens
+        return counted < _FITS * self.session.workings.count_reported(self.engine.threshold_tokens)
 
     def _logged_since(self, length: int) -> list[ViewMessage]:
         """Returns the messages of the view that were logged since the log was so long."""
@@ -572,7 +664,7 @@ class Context:
 
     def _say(self, notices: Sequence[Notice]) -> None:
         for notice in notices:
-            self._tell(Noticed(str(notice.level), notice.text))
+            tell_notice(notice, self._tell)
 
 
 async def _end(prepared: asyncio.Task[PreparedCompaction]) -> None:
@@ -617,20 +709,23 @@ def tidy(
     if before_compaction is not None:
         before_compaction(session.workings.list_demands())
     if compacts_stored_sessions(session.settings.context.engine):
-        receipt = session.compact().receipt
+        receipt = session.compact(trigger=decision.trigger).receipt
     elif engine is not None:
-        receipt = run_sync(_compact_stored(session, engine, tokens, decision.reason))
+        receipt = run_sync(_compact_stored(session, engine, tokens, decision.reason, decision.trigger))
     else:
         return None
     return None if receipt.outcome == NOTHING_TO_DO else receipt
 
 
-async def _compact_stored(session: Session, engine: ContextEngine, tokens: int, reason: str) -> Receipt:
+async def _compact_stored(
+    session: Session, engine: ContextEngine, tokens: int, reason: str, trigger: Trigger
+) -> Receipt:
     """Compacts and commits, with any engine and without a live context."""
     adapter = EngineAdapter(engine, session.row.dialect)
-    made = await make_compaction(session, adapter, CompactionWish(may_call_model=False), tokens)
+    wish = CompactionWish(may_call_model=False, trigger=trigger)
+    made = await make_compaction(session, adapter, wish, tokens)
     if made.draft is not None:
-        session.workings.commit_draft(made.draft, {"reason": reason})
+        session.workings.commit_draft(made.draft, {"reason": reason}, trigger)
     adapter.settle(made.receipt, tokens)
     return made.receipt
 

@@ -1,6 +1,7 @@
 """Chooses the step after a provider refused a request. Pure: one refusal in, one step out.
 
-Whether to compact is the policy's word; this module says how far.
+Whether to compact is the policy's word; this module says how far. All tokens here are the provider's: where it says
+how many it read, that counts, and not what we expected.
 
 A prompt that is too long is compacted, strictly smaller each time; an answer cap that is too large is lowered for this
 call only, and nothing is compacted. Everything else is for the person: the transport has repeated what is worth
@@ -24,15 +25,26 @@ __all__ = ["GiveUp", "LowerCap", "Shrink", "Step", "next_step"]
 
 _LESS = 0.75  # of what was refused, where nobody says how much would fit
 _MUCH_LESS = 0.5  # the limit of a body's bytes is not told in tokens
-_MARGIN = 0.95  # of a window that was told: what we count may be a little off
+_MARGIN = 0.95  # of a window that was told: what we expect may be a little off
 _LEAST_CAP = 256  # tokens of an answer: with less, the prompt is what is too long
 
 
 class Shrink(msgspec.Struct, frozen=True):
-    """Compact to at most so many tokens, prompt and all, and ask again. `reason` is the policy's."""
+    """Compact, prompt and all, and ask again. `reason` is the policy's."""
 
-    target_tokens: int
+    sent_tokens: int
+    """What was refused."""
+    most_tokens: int
+    """The most that may be sent now; always less than what was refused."""
     reason: str
+
+    def aim(self, target_tokens: int) -> tuple[int, ...]:
+        """Returns the sizes to compact to, the one to try first before the other, where `target_tokens` is the policy's.
+
+        The policy's target leaves room for the turns to come. What cannot be made so small may still fit the window.
+        """
+        first = min(target_tokens, int(self.sent_tokens * _LESS), self.most_tokens)
+        return (first,) if first == self.most_tokens else (first, self.most_tokens)
 
 
 class LowerCap(msgspec.Struct, frozen=True):
@@ -53,7 +65,7 @@ Step: TypeAlias = Shrink | LowerCap | GiveUp
 def next_step(
     failure: ErrorClass, policy: Policy, *, sent_tokens: int, max_output_tokens: int | None, attempt: int
 ) -> Step:
-    """Returns the step after the `attempt`-th refusal (from 1) of a request that took `sent_tokens` by our estimate."""
+    """Returns the step after the `attempt`-th refusal (from 1) of a request of which `sent_tokens` were expected."""
     if failure.kind not in _TOO_LARGE:
         return GiveUp()
     if failure.kind is ErrorKind.OUTPUT_CAP_TOO_LARGE and attempt <= policy.settings.max_attempts:
@@ -62,7 +74,8 @@ def next_step(
             return LowerCap(cap)
     decision = policy.overflow(attempt)
     if isinstance(decision, Compact):
-        return Shrink(_target(failure, sent_tokens, max_output_tokens), decision.reason)
+        sent = max(sent_tokens, failure.prompt_tokens or 0)
+        return Shrink(sent, _find_most(failure, sent, max_output_tokens), decision.reason)
     said = failure.message or str(failure.kind)
     return GiveUp(f"{said.rstrip('.')}; {decision.reason}")
 
@@ -81,13 +94,12 @@ def _cap(failure: ErrorClass, sent_tokens: int, asked: int | None) -> int:
     return min(told, asked - 1) if asked else told
 
 
-def _target(failure: ErrorClass, sent_tokens: int, reserved: int | None) -> int:
-    """Returns the tokens to compact to, in our own count: as the provider says it; always less than what was sent."""
+def _find_most(failure: ErrorClass, sent_tokens: int, reserved: int | None) -> int:
+    """Returns the most tokens that may be sent now: as the provider says it, else a share of what it refused."""
     if failure.kind is ErrorKind.PAYLOAD_TOO_LARGE:
         return int(sent_tokens * _MUCH_LESS)
     told = failure.window_tokens
     if told is None:
         return int(sent_tokens * _LESS)
-    ours = sent_tokens / failure.prompt_tokens if failure.prompt_tokens else 1.0
-    room = (told - min(reserved or 0, told // 2)) * _MARGIN * min(1.0, ours)
-    return int(min(room, sent_tokens * _LESS))
+    room = (told - min(reserved or 0, told // 2)) * _MARGIN
+    return int(min(room, max(0, sent_tokens - 1)))

@@ -81,7 +81,7 @@ def parse_handle(written: str) -> Handle:
     Blanks, brackets, quotes and punctuation around it, case and leading zeros do not count. Refuses nothing:
     what is no handle of ours, such as a bare number, is `OTHER`, as it was written between those.
     """
-    text = written.strip(_AROUND)
+    text = str(written).strip(_AROUND)
     if numbered := _NUMBERED.fullmatch(text):
         kind, number = HandleKind(numbered[1].lower()), int(numbered[2])
         return Handle(kind, number, f"{kind}{number}")

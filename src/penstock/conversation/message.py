@@ -62,11 +62,15 @@ class Reasoning(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class ToolCall(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A call. `arguments` is the text as the model wrote it, normally JSON."""
+    """A call. `arguments` is the text as the model wrote it, normally JSON.
+
+    `kind` is the type of its item where a dialect has several and this is not the plain one.
+    """
 
     call_id: str
     name: str
     arguments: str
+    kind: str = ""
 
 
 class Image(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -80,12 +84,13 @@ class Image(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class ToolResult(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The result of a call: its text and the pictures in it."""
+    """The result of a call: its text and the pictures in it. `kind` is as that of a call."""
 
     call_id: str
     text: str
     is_error: bool = False
     images: tuple[Image, ...] = ()
+    kind: str = ""
 
 
 class Summary(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -100,10 +105,14 @@ class Summary(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class Opaque(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Something on the wire that we do not understand. `text` is its JSON."""
+    """Something on the wire that is no words, call or picture. `text` is its JSON.
+
+    `media_bytes` is the size of a file in it, in base64, that is weighed by its size and not as text.
+    """
 
     kind: str
     text: str
+    media_bytes: int = 0
 
 
 Part: TypeAlias = Text | Reasoning | ToolCall | ToolResult | Image | Summary | Opaque
@@ -114,11 +123,17 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     `origin` is what it was decoded from: the exact JSON bytes (`msgspec.Raw`) or the caller's own object.
     It is None for a message that we made.
+
+    Two fields are for weighing alone. `beside` is what stands on the wire beside the parts: a name, and fields that we do
+    not know, as their JSON. `written` is the whole text of a message whose parts stand in it in another form, such as JSON
+    in JSON: it is weighed in place of the parts.
     """
 
     role: Role
     parts: tuple[Part, ...]
     origin: Any = None
+    beside: str = ""
+    written: str = ""
 
 
 def leading_system(messages: Sequence[Message]) -> int:

@@ -146,7 +146,10 @@ def _open_mended(
 
     The messages of a caller may hold no origin, or one of an earlier list that was equal.
     """
-    with_origins = [Message(one.role, one.parts, origin) for one, origin in zip(linked, given, strict=True)]
+    with_origins = [
+        Message(one.role, one.parts, origin, one.beside, one.written)
+        for one, origin in zip(linked, given, strict=True)
+    ]
     repaired = repair(with_origins, dialect)
     return OpenedList(
         dialect=dialect.name,

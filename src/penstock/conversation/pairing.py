@@ -141,7 +141,9 @@ def _match_anywhere(messages: Sequence[Message]) -> Matching:
                 calls = waiting.get(part.call_id)
                 if calls:
                     found.pairs.append((calls.pop(0), place))
-                elif not referenced:
+                elif (
+                    part.call_id and not referenced
+                ):  # without an id it answers no call: a tool spoke unasked
                     found.orphans.append(place)
             referenced = referenced or (isinstance(part, Opaque) and part.kind == "item_reference")
     start = trailing_start(messages)

@@ -8,10 +8,11 @@ two lists.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.conversation.dialects.protocol import RESPONSES_ITEMS
 from penstock.conversation.message import Message, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from penstock.conversation.pairing import (
     Matching,
@@ -34,7 +35,6 @@ from penstock.conversation.rules import (
     has_late_thinking,
     is_blank,
     is_reasoning_item,
-    orphan_server_results,
 )
 
 if TYPE_CHECKING:
@@ -115,19 +115,18 @@ def repair(messages: Sequence[Message], dialect: Dialect) -> Repaired:
     has a rule against them.
     """
     mending = _Mending(list(messages), dialect)
-    rules = {type(rule) for rule in dialect.rules}
+    rules = {type(rule): rule for rule in dialect.rules}
     if NonEmpty in rules:
         mending.drop_blank()
-    if ServerTools in rules:
-        orphans = [PartPlace(*place) for place in orphan_server_results(mending.messages)]
-        mending.drop_parts(orphans, _NO_USE)
+    if isinstance(server_tools := rules.get(ServerTools), ServerTools):
+        mending.drop_parts(server_tools.orphans(mending.messages), _NO_USE)
     if ThinkingFirst in rules:
         mending.move_thinking_first()
     mending.mend_pairs()
     if ReasoningStays in rules:
         mending.drop_dangling_reasoning()
-    if UserOpens in rules:
-        mending.open_with_user()
+    if isinstance(opening := rules.get(UserOpens), UserOpens):
+        mending.open_with_user(opening)
     return mending.finish()
 
 
@@ -278,7 +277,7 @@ class _Mending:
             call = self.messages[place.message].parts[place.part]
             if isinstance(call, ToolCall):
                 end = self._batch_end(place.message)
-                stubs.setdefault(end, []).append(ToolResult(call.call_id, NO_RESULT))
+                stubs.setdefault(end, []).append(ToolResult(call.call_id, NO_RESULT, kind=_answer_kind(call)))
         self.stubbed += len(unanswered)
         self._insert(stubs)
 
@@ -325,7 +324,7 @@ class _Mending:
                 self.keys.append(keys[index])
 
     def _add(self, message: Message) -> None:
-        self.messages.append(message)
+        self.messages.append(self._remake(message, message.parts, None))
         self.keys.append(self._new_key(_UNANSWERED))
 
     def drop_dangling_reasoning(self) -> None:
@@ -339,22 +338,24 @@ class _Mending:
                 follower = message
         self._drop(dangling, _DANGLING)
 
-    def open_with_user(self) -> None:
+    def open_with_user(self, rule: UserOpens) -> None:
         first = first_speaker(self.messages)
-        if first < len(self.messages) and self.messages[first].role is not Role.USER:
+        if first < len(self.messages) and not rule.may_open(self.messages[first]):
             self.messages.insert(first, Message(Role.USER, (Text(OPENING_TEXT),)))
             self.keys.insert(first, self._new_key(_NO_OPENING))
             self.stubbed += 1
 
     def _select(self, message: Message, order: Sequence[int]) -> Message:
         parts = tuple(message.parts[number] for number in order)
-        origin = None if message.origin is None else self.dialect.keep(message, order)
-        return Message(message.role, parts, origin)
+        return self._remake(
+            message, parts, None if message.origin is None else self.dialect.keep(message, order)
+        )
 
     def _rewrite(self, message: Message, changes: Mapping[int, Part]) -> Message:
         parts = tuple(changes.get(number, part) for number, part in enumerate(message.parts))
-        origin = None if message.origin is None else self.dialect.rewrite(message, changes)
-        return Message(message.role, parts, origin)
+        return self._remake(
+            message, parts, None if message.origin is None else self.dialect.rewrite(message, changes)
+        )
 
     def _add_results(self, message: Message, results: Sequence[ToolResult]) -> Message:
         at = (
@@ -365,8 +366,22 @@ class _Mending:
             + 1
         )
         parts = (*message.parts[:at], *results, *message.parts[at:])
-        origin = None if message.origin is None else self.dialect.add_results(message, results)
-        return Message(message.role, parts, origin)
+        return self._remake(
+            message, parts, None if message.origin is None else self.dialect.add_results(message, results)
+        )
+
+    def _remake(self, message: Message, parts: tuple[Part, ...], wire: dict[str, Any] | None) -> Message:
+        """Returns the message with other parts, as the wire object now says them."""
+        made = Message(message.role, parts)
+        read = self.dialect.decode(self.dialect.build(made) if wire is None else wire)
+        if wire is None and any(isinstance(part, ToolResult) and part.kind for part in parts):
+            parts = read.parts  # not every kind of output holds the text
+        return Message(message.role, parts, wire, read.beside, read.written)
+
+
+def _answer_kind(call: ToolCall) -> str:
+    """Returns the type of the output that the call wants, empty for the plain one."""
+    return RESPONSES_ITEMS[call.kind].pair if call.kind in RESPONSES_ITEMS else ""
 
 
 def _fresh_id(call_id: str, taken: set[str], counts: dict[str, int]) -> str:

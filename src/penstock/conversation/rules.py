@@ -8,16 +8,26 @@ says which provider has it and how that provider answers a request that breaks i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
 from penstock.conversation.message import Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
-from penstock.conversation.pairing import Matching, Pairing, PartPlace, has_call, has_result, match
+from penstock.conversation.pairing import (
+    Matching,
+    Pairing,
+    PartPlace,
+    has_call,
+    has_result,
+    match,
+    trailing_start,
+)
 from penstock.conversation.wire import parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from penstock.conversation.dialects.protocol import Kind
 
 __all__ = [
     "OPENING_TEXT",
@@ -37,7 +47,6 @@ __all__ = [
     "is_blank",
     "is_reasoning_item",
     "legal_cuts",
-    "orphan_server_results",
 ]
 
 
@@ -250,14 +259,17 @@ def first_speaker(messages: Sequence[Message]) -> int:
 
 
 class UserOpens:
-    """The first message beside the system's is the user's.
+    """The first message beside the system's is the user's, or one that stands for all before it.
 
     Anthropic has this rule and answers with status 400: "messages: first message must use the "user" role". A
     kept head is therefore empty or reaches past that message. Where it is empty, the assembler must put a
-    user message first.
+    user message first. A message with a compaction of the provider, which `is_barrier` knows, may open as well.
     """
 
     name = "opening"
+
+    def __init__(self, is_barrier: Callable[[Part], bool]) -> None:
+        self._is_barrier = is_barrier
 
     def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
         """Returns every cut up to the opening message but the one at 0.
@@ -268,10 +280,14 @@ class UserOpens:
         made = first < len(messages) and messages[first].parts == (Text(OPENING_TEXT),)
         return {index for index in range(1, first + 1 + made) if index < len(messages)}
 
+    def may_open(self, message: Message) -> bool:
+        """Returns whether a conversation may begin with the message."""
+        return message.role is Role.USER or any(map(self._is_barrier, message.parts))
+
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
-        """Returns the first message where it is not the user's."""
+        """Returns the first message where it may not be the first."""
         first = first_speaker(messages)
-        if first < len(messages) and messages[first].role is not Role.USER:
+        if first < len(messages) and not self.may_open(messages[first]):
             return [
                 Violation(first, self.name, f"the first message is of {messages[first].role}, not of user")
             ]
@@ -313,61 +329,127 @@ class ThinkingFirst:
         return "ThinkingFirst()"
 
 
-_USES = ("server_tool_use", "mcp_tool_use")
-
-
 class ServerTools:
-    """The result of a tool that the provider runs has its use before it, and no cut comes between them.
+    """What the provider runs and what came of it stay together, and so do types nobody knows with what names them.
 
-    Anthropic has this rule and answers with status 400: "unexpected `tool_use_id` found in
-    `web_search_tool_result` blocks: …". Use and result are opaque to us but for their ids. They normally
-    share one assistant message; after a paused turn the result opens the next one.
+    Anthropic has this rule and answers with status 400: "unexpected `tool_use_id` found in `web_search_tool_result`
+    blocks: …". OpenAI has it for programs and for approvals: "No approval request found …". Use and result are opaque to
+    us but for their ids, which `kinds` says where to find. Anthropic's normally share one assistant message; after a
+    paused turn the result opens the next one. A program that has not ended keeps all calls that it has made so far.
     """
 
     name = "server tools"
 
+    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+        self._kinds = kinds
+
     def illegal_cuts(self, messages: Sequence[Message]) -> set[int]:
         """Returns every cut between the message of a use and that of its result."""
-        spans, _ = _pair_server_parts(messages)
-        return _inside_spans(spans, len(messages))
+        return _inside_spans(self._pair(messages).spans, len(messages))
 
     def violations(self, messages: Sequence[Message]) -> list[Violation]:
         """Returns the results whose use does not stand before them."""
         return [
-            Violation(index, self.name, "the result of a server tool has no use of that tool before it")
-            for index, _ in orphan_server_results(messages)
+            Violation(
+                place.message, self.name, "the result of a server tool has no use of that tool before it"
+            )
+            for place in self.orphans(messages)
         ]
+
+    def orphans(self, messages: Sequence[Message]) -> list[PartPlace]:
+        """Returns the results without their use. After a reference the use may be one that only the provider has."""
+        return self._pair(messages).orphans
+
+    def open_uses(self, messages: Sequence[Message]) -> set[int]:
+        """Returns the messages at the end of the list with a use that has no result yet."""
+        start = trailing_start(messages)
+        return {place for place in self._pair(messages).unanswered if place >= start}
+
+    def _pair(self, messages: Sequence[Message]) -> _ServerPairs:
+        uses: dict[str, int] = {}  # the id of a use → its message
+        running: dict[str, int] = {}  # those of them that have no result
+        strangers: dict[str, int] = {}  # the ids of parts of an unknown type
+        found = _ServerPairs([], [], [])
+        referenced = False
+        for index, number, part in _opaque_parts(messages):
+            kind = self._kinds.get(part.kind)
+            if kind is None and not part.kind.endswith("_tool_result"):
+                found.spans.extend(_bind_strangers(part, index, strangers))
+                continue
+            nature = kind.nature if kind else "result"
+            if nature in _USED:
+                name = _field(part, kind.key if kind else "id") or f"the next {part.kind}"
+                uses[name] = running[name] = index
+            elif nature in _RETURNED:
+                name = (
+                    _field(part, kind.key if kind else "tool_use_id")
+                    or f"the next {kind.pair if kind else ''}"
+                )
+                use = uses.get(name)
+                running.pop(name, None)
+                if use is not None:
+                    found.spans.append((use, index))
+                elif not referenced:
+                    found.orphans.append(PartPlace(index, number))
+            elif (
+                part.kind == "mcp_call" and (use := uses.get(_field(part, "approval_request_id"))) is not None
+            ):
+                found.spans.append((use, index))
+            referenced = referenced or part.kind == "item_reference"
+        found.unanswered.extend(running.values())
+        for start in running.values():
+            if any(isinstance(part, Opaque) and part.kind == "program" for part in messages[start].parts):
+                found.spans.append((start, _end_of_work(messages, start)))
+        return found
 
     def __repr__(self) -> str:
         return "ServerTools()"
 
 
-def orphan_server_results(messages: Sequence[Message]) -> list[tuple[int, int]]:
-    """Returns the message and part index of each result without its use."""
-    return _pair_server_parts(messages)[1]
+_USED, _RETURNED = (
+    ("use", "call"),
+    ("result", "output"),
+)  # a call that is opaque is one that the provider answers
 
 
-def _pair_server_parts(messages: Sequence[Message]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    uses: dict[str, int] = {}
-    spans: list[tuple[int, int]] = []
-    orphans: list[tuple[int, int]] = []
-    for index, number, part in _server_parts(messages):
-        if part.kind in _USES:
-            uses[_field(part, "id")] = index
-            continue
-        use = uses.get(_field(part, "tool_use_id"))
-        if use is None:
-            orphans.append((index, number))
-        else:
-            spans.append((use, index))
-    return spans, orphans
+class _ServerPairs(NamedTuple):
+    """First and last message of each pair, results without a use, and the messages of uses without a result."""
+
+    spans: list[tuple[int, int]]
+    orphans: list[PartPlace]
+    unanswered: list[int]
 
 
-def _server_parts(messages: Sequence[Message]) -> Iterator[tuple[int, int, Opaque]]:
+def _opaque_parts(messages: Sequence[Message]) -> Iterator[tuple[int, int, Opaque]]:
     for index, message in enumerate(messages):
         for number, part in enumerate(message.parts):
-            if type(part) is Opaque and (part.kind in _USES or part.kind.endswith("_tool_result")):
+            if type(part) is Opaque:
                 yield index, number, part
+
+
+def _bind_strangers(part: Opaque, index: int, ids: dict[str, int]) -> list[tuple[int, int]]:
+    """Returns the spans from earlier parts of unknown types to this one, which names them; notes its own ids."""
+    block = parse_json(part.text)
+    if not isinstance(block, dict):
+        return []
+    named = {key: value for key, value in block.items() if isinstance(value, str) and value}
+    spans = [
+        (ids[value], index)
+        for key, value in named.items()
+        if (key == "id" or key.endswith("_id")) and value in ids
+    ]
+    for key in ("id", "call_id"):
+        if key in named:
+            ids.setdefault(named[key], index)
+    return spans
+
+
+def _end_of_work(messages: Sequence[Message], start: int) -> int:
+    """Returns the last of the calls and results that follow without a word in between."""
+    end = start
+    while end + 1 < len(messages) and (has_call(messages[end + 1]) or has_result(messages[end + 1])):
+        end += 1
+    return end
 
 
 def _field(part: Opaque, name: str) -> str:

@@ -202,15 +202,21 @@ class _LoggedMessages:
         return self._dialect.decode(wire, wire)
 
 
-def as_message(piece: Piece, messages: Messages) -> Message:
-    """Returns the piece as a message, for measuring: a handoff with a role is a message of its own."""
+def as_message(piece: Piece, messages: Messages, dialect: Dialect | None = None) -> Message:
+    """Returns the piece as a message, for measuring: a handoff with a role is a message of its own.
+
+    The dialect is needed for the weight of what is rewritten.
+    """
     match piece:
         case Kept(position=position):
             return messages[position]
         case Rewritten(position=position, parts=parts):
             message = messages[position]
             changed = tuple(parts.get(place, part) for place, part in enumerate(message.parts))
-            return Message(message.role, changed, message.origin)
+            written = message.written
+            if written and dialect is not None:  # weighed as it stands on the wire
+                written = dialect.decode(dialect.rewrite(message, _with_own_ids(parts, message))).written
+            return Message(message.role, changed, message.origin, message.beside, written)
         case Handoff(summary=summary, role=role):
             return Message(role or Role.USER, (Text(wire_text(summary)),))
 

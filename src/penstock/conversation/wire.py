@@ -1,4 +1,4 @@
-"""JSON of one wire object: the few ways in which we read and write it.
+"""JSON of one wire object: the few ways in which we read and write it, and how an SDK's object becomes one.
 
 `msgspec` does the work. It refuses lone surrogates, which Python strings may hold and other clients may
 send as escapes, so both directions fall back to the standard library for those.
@@ -7,40 +7,87 @@ send as escapes, so both directions fall back to the standard library for those.
 from __future__ import annotations
 
 import json
+from operator import is_
 from typing import Any
 
 import msgspec
 
 from penstock.errors import InputError
 
-__all__ = ["canonical_json", "encode_wire", "json_text", "parse_json"]
+__all__ = ["canonical_json", "encode_wire", "json_text", "parse_json", "to_plain"]
 
+_NAMING = frozenset({"role", "type", "from"})  # one of these says what kind of message or part it is
+_ATOMS = (str, int, float, bytes)
 _SORTED = msgspec.json.Encoder(order="sorted")
+_PLAIN = "give plain dicts, lists, strings and numbers"
 _TOO_DEEP = "the JSON is nested too deeply to be read: flatten it to fewer than 500 levels"
 
 
 def encode_wire(wire: Any) -> bytes:
     """Compact JSON bytes. Raises InputError for what JSON cannot say."""
     try:
-        return msgspec.json.encode(wire)
+        return msgspec.json.encode(wire, enc_hook=_encode_object)
     except UnicodeEncodeError:
-        return json.dumps(wire, separators=(",", ":")).encode()
+        return json.dumps(to_plain(wire), separators=(",", ":")).encode()
     except RecursionError:
         raise InputError(_TOO_DEEP) from None
     except TypeError as error:
-        raise InputError(f"the value is not JSON: {error}") from None
+        raise InputError(f"the value is not JSON: {error}; {_PLAIN}") from None
 
 
 def json_text(value: Any) -> str:
     """Compact JSON as text; a lone surrogate stays the character that it is."""
     try:
-        return msgspec.json.encode(value).decode()
+        return msgspec.json.encode(value, enc_hook=_encode_object).decode()
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        return json.dumps(to_plain(value), separators=(",", ":"), ensure_ascii=False)
     except RecursionError:
         raise InputError(_TOO_DEEP) from None
     except TypeError as error:
-        raise InputError(f"the value is not JSON: {error}") from None
+        raise InputError(f"the value is not JSON: {error}; {_PLAIN}") from None
+
+
+def to_plain(value: Any) -> Any:
+    """Returns the value as plain JSON: objects of an SDK, at any depth, become what their SDK would send.
+
+    An SDK's object is one with a method `model_dump`, as Pydantic's have. Where there is none, this is the value itself;
+    else only what holds one is copied.
+    """
+    if isinstance(value, dict):
+        others = [
+            key for key, item in value.items() if type(item) is not str
+        ]  # mostly there are none: be quick
+        changed = {key: plain for key in others if (plain := to_plain(value[key])) is not value[key]}
+        return {**value, **changed} if changed else value
+    if isinstance(value, (list, tuple)):
+        items = [item if type(item) is str else to_plain(item) for item in value]
+        return value if all(map(is_, items, value)) else items
+    if value is None or isinstance(value, _ATOMS):
+        return value
+    return _dump(value) if hasattr(value, "model_dump") and not isinstance(value, type) else value
+
+
+def _dump(value: Any) -> Any:
+    """Returns the object as its SDK sends it: fields that were never set, or never are sent, are left out."""
+    hidden = getattr(value, "__api_exclude__", None)  # what the client itself worked out, as `parsed`
+    try:
+        dumped = value.model_dump(
+            mode="json", by_alias=True, exclude_unset=True, exclude=hidden, warnings=False
+        )
+        if (
+            isinstance(dumped, dict) and not dumped.keys() & _NAMING
+        ):  # a role that is the default of its class
+            dumped = value.model_dump(mode="json", by_alias=True, exclude=hidden, warnings=False)
+    except TypeError:  # a method of that name that is not Pydantic's
+        dumped = value.model_dump()
+    return dumped if dumped is value else to_plain(dumped)
+
+
+def _encode_object(value: Any) -> Any:
+    plain = to_plain(value)
+    if plain is value:
+        raise TypeError(f"it holds an object of type {type(value).__name__}")
+    return plain
 
 
 def canonical_json(value: Any) -> bytes:

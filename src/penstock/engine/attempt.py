@@ -82,10 +82,12 @@ class WritingJob(msgspec.Struct, frozen=True, eq=False):
     trim: Callable[[Work, int], Work]
     conversation: Conversation | None = None
     memory: WriterMemory = WriterMemory()
+    most_request_tokens: int | None = None
+    """The most that the session's own model may be sent, where it has refused more."""
 
 
 class Writer(msgspec.Struct, frozen=True, eq=False):
-    """A model, the window it has, and the most turns (in tokens) that it is shown at once.
+    """A model, the window it has (in tokens as we count), and the most turns (in tokens) that it is shown at once.
 
     `is_main` where it is the session's own model, which has seen the conversation anyway.
     """

@@ -16,23 +16,37 @@ if TYPE_CHECKING:
     from penstock.providers.exchange import Model
     from penstock.settings import Settings
 
-__all__ = ["provider_of", "summariser_for"]
+__all__ = ["LOCAL", "provider_of", "summariser_for", "writes_summaries"]
 
+LOCAL = "local"
+"""The provider of the small model that is bundled for this machine."""
 _ANTHROPIC_NAMES = ("claude",)
 
 
+def writes_summaries(settings: Settings, model: str, provider: str) -> bool:
+    """Returns False for the bundled model on this machine, unless the settings name it.
+
+    It would take most of a minute for what excerpts do at once, and do it worse.
+    """
+    named = settings.auxiliary.mode == "same-as-main" or settings.compression.summary_model == model
+    return provider != LOCAL or named
+
+
 def summariser_for(
-    settings: Settings, main: Model | None, main_window_tokens: int | None = None
+    settings: Settings, main: Model | None, main_window_tokens: int | None = None, provider: str = ""
 ) -> Summariser | None:
     """Returns the summariser that the settings ask for, None where no model is configured.
 
     Nothing is sent yet. `auto` and `same-as-main`: the session's own model; with `auto`,
     `compression.summary_model` names another one of the same provider. `custom`: the model under
     `auxiliary.compression`, and the session's own where that one fails. A model with a small window is given
-    the work in smaller parts; it never changes when compaction starts. Raises SettingsError where the
-    settings leave out what is needed.
+    the work in smaller parts; it never changes when compaction starts. `provider` is that of the session's own
+    model: the bundled one is not asked unless it is named. Raises SettingsError where the settings leave out what is
+    needed.
     """
     auxiliary = settings.auxiliary
+    if main is not None and not writes_summaries(settings, main.name, provider):
+        main = None
     if auxiliary.mode == "custom":
         named = auxiliary.compression
         if named.model is None:

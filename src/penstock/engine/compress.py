@@ -23,14 +23,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from penstock.config import redactor_of_process
-from penstock.conversation.dialects import detect, dialect_named
+from penstock.conversation.dialects import dialect_named
+from penstock.conversation.dialects.base import require_list
 from penstock.conversation.handles import HandleKind, name_message, parse_handle
 from penstock.conversation.rules import is_reasoning_item
-from penstock.conversation.wire import json_text
+from penstock.conversation.view import Handoff, is_merged
+from penstock.conversation.wire import json_text, to_plain
 from penstock.engine.attempt import Conversation, WriterMemory, WritingJob
 from penstock.engine.summariser import summariser_of
 from penstock.engine.threads import in_thread
-from penstock.errors import InputError, SettingsError, UnknownHandle
+from penstock.errors import SettingsError, UnknownHandle
 from penstock.measure.prices import Money, Unknown
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.weigh import MESSAGE_FRAME, tools_tokens
@@ -38,6 +40,7 @@ from penstock.measure.windows import resolve_window
 from penstock.planning.compact import CompactionResult, compact
 from penstock.planning.layout import Wishes
 from penstock.planning.plan import CompactionOrder, Fate, Goal, Verdict, verdicts
+from penstock.planning.policy import Trigger, refuse_model
 from penstock.planning.receipt import DEGRADED
 from penstock.settings import Settings, settings_from
 from penstock.writing.extractive import ExtractiveWriter
@@ -99,6 +102,10 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
     memory: WriterMemory = WriterMemory()
     recall_tool: str | None = None
     """The tool by which the agent reads originals, where it has one."""
+    trigger: Trigger = Trigger.MANUAL
+    """The occasion of the compaction."""
+    most_request_tokens: int | None = None
+    """The most that a request for a summary may take, where that is less than the window of the model that writes it."""
     make_writer: MakeWriter = ExtractiveWriter
     """Makes the writer of the handoff."""
     importance: Importance | None = None
@@ -110,6 +117,11 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
         for name, value in numbers.items():
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise SettingsError(f"{name} is {value!r}; give a whole number of tokens, at least 1")
+        tools: Any = self.tools
+        if tools is not None and not isinstance(tools, (list, tuple)):
+            raise SettingsError(
+                f"tools is a {type(tools).__name__}; give a list of the tools as the request has them"
+            )
         texts: dict[str, Any] = {"model": self.model, "focus": self.focus, "dialect": self.dialect}
         for name, value in texts.items():
             if value is not None and not isinstance(value, str):
@@ -120,7 +132,7 @@ class CompressRequest(msgspec.Struct, frozen=True, kw_only=True):
         configured = self.context_length or self.settings.model.window_of(self.model or "")
         window = configured if configured is not None else resolve_window(self.model).tokens
         outside = tools_tokens(self.tools, tokenizer) + _system_tokens(self.system, tokenizer)
-        return Goal(self.target_tokens, window, outside)
+        return Goal(self.target_tokens, window, outside, self.trigger.forces)
 
     def order(self, notebook: Notebook) -> CompactionOrder:
         """Returns what the planner is told."""
@@ -272,11 +284,8 @@ def open_messages(
     messages: Sequence[Any], request: CompressRequest, notebook: Notebook, raws: Sequence[bytes] | None = None
 ) -> Opened:
     """Returns the list as it was read. Raises InputError for what is no list of messages."""
-    if isinstance(messages, (str, bytes, Mapping)):
-        raise InputError("messages must be a list of message objects, not one object or text")
-    wires = list(messages)
-    dialect = detect(wires) if request.dialect == "auto" else dialect_named(request.dialect)
-    return notebook.open(wires, dialect, raws, request.numbers)
+    dialect = None if request.dialect == "auto" else dialect_named(request.dialect)
+    return notebook.open(list(require_list(messages)), dialect, raws, request.numbers)
 
 
 def _begin_document(document: Document, request: CompressRequest) -> FirstPass:
@@ -294,6 +303,8 @@ async def _summarise(
     plan = first.result.plan
     if plan is None or not plan.handoff_tokens:
         return deliver(first)
+    if said := refuse_model(request.trigger, request.settings.compression, len(first.opened.came)):
+        return deliver(first, reason=said)
     prose_tokens = int(plan.handoff_room * PROSE_SHARE)
     if prose_tokens < _LEAST_PROSE:
         said = f"a handoff of at most {plan.handoff_room:,} tokens has no room for a model's words"
@@ -316,7 +327,7 @@ def _make_job(first: FirstPass, plan: Plan, request: CompressRequest, prose_toke
     maker = WorkMaker(transcript, scope, book.tokenizer, book.redactor)
     outside = request.goal(book.tokenizer).outside_tokens
     conversation = Conversation(
-        messages=opened.came,
+        messages=to_plain(opened.came),
         dialect=transcript.dialect.name,
         model=request.model or "",
         tokens=transcript.total_tokens + outside,
@@ -326,7 +337,11 @@ def _make_job(first: FirstPass, plan: Plan, request: CompressRequest, prose_toke
     )
     reusable = not opened.repairs and request.settings.model.cache_ttl != "off"
     return WritingJob(
-        maker.make(prose_tokens), maker.trim, conversation if reusable else None, request.memory
+        maker.make(prose_tokens),
+        maker.trim,
+        conversation if reusable else None,
+        request.memory,
+        request.most_request_tokens,
     )
 
 
@@ -372,7 +387,8 @@ class Compressed:
     """A compacted conversation.
 
     `messages` has the dialect and shape of the input; what was kept is the caller's own objects. `receipt`
-    says what was done, `verdicts` what became of each message and why.
+    says what was done, `sources` where each message of the result came from, `verdicts` what became of each message of
+    the input and why.
     """
 
     __slots__ = (
@@ -420,7 +436,7 @@ class Compressed:
             Verdict(index, 0, Fate.REPAIRED, f"left out by repair: {reason}", self._removed_tokens[index], 0)
             for index, reason in self._opened.removed.items()
         ]
-        for place, (one, source) in enumerate(zip(judged, self.sources, strict=True)):
+        for place, (one, source) in enumerate(zip(judged, self.read_sources, strict=True)):
             if source is not None:
                 reason = f"{one.reason}; repaired first" if place in changed else one.reason
                 told.append(msgspec.structs.replace(one, position=source, reason=reason))
@@ -445,8 +461,23 @@ class Compressed:
         return self._transcript
 
     @property
-    def sources(self) -> Sequence[int | None]:
-        """The index in what was given of each message of the opened list; None for one that was not given."""
+    def sources(self) -> tuple[int | None, ...]:
+        """The index in what was given of each message of `messages`; None for a handoff and for what repair put in.
+
+        A message that was shortened, or has a handoff in front of its text, has the index of the one it was made of:
+        where `messages[i]` is that very object, it was kept.
+        """
+        if self._plan is None:
+            return tuple(self.read_sources)
+        return tuple(
+            None if isinstance(piece, Handoff) else self.read_sources[piece.position]
+            for piece in self._plan.pieces
+            if not is_merged(piece)
+        )
+
+    @property
+    def read_sources(self) -> Sequence[int | None]:
+        """The index in what was given of each message of `read`; None for one that was not given."""
         return self._opened.sources
 
     @property
@@ -508,9 +539,14 @@ def new_notebook(model: str | None, settings: Settings) -> Notebook:
 
 def read_settings(settings: Settings | Mapping[str, Any] | None) -> Settings:
     """Returns the settings that a caller gave as an object or by their names. Raises SettingsError for a wrong one."""
-    if isinstance(settings, Settings):
-        return settings
-    return settings_from(settings) if settings is not None else Settings()
+    given: Any = settings
+    if given is None or isinstance(given, Settings):
+        return given or Settings()
+    if not isinstance(given, Mapping):
+        raise SettingsError(
+            f'settings are a penstock.Settings or a dict like {{"compression.threshold": 0.6}}, not a {type(given).__name__}'
+        )
+    return settings_from(given)
 
 
 def _system_tokens(system: Any, tokenizer: Tokenizer) -> int:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 
-from penstock.config import SecretText
-from penstock.conversation.dialects import detect
+from penstock._log import log
+from penstock.conversation.dialects.base import require_list
 from penstock.conversation.handles import parse_message_handle
 from penstock.engine.attempt import WriterMemory
-from penstock.engine.auxiliary import provider_of, summariser_for
-from penstock.engine.compress import CompressRequest, compress_list, new_notebook, run_sync, summarise_list
+from penstock.engine.auxiliary import provider_of, summariser_for, writes_summaries
+from penstock.engine.compress import (
+    CompressRequest,
+    compress_list,
+    new_notebook,
+    read_settings,
+    run_sync,
+    summarise_list,
+)
 from penstock.engine.contract import CompactionWish, ContextEngine, Hosting
 from penstock.engine.learned import Learned, notes_for
 from penstock.engine.recollection import Recollection
@@ -23,13 +31,15 @@ from penstock.measure.calibration import Calibration
 from penstock.measure.running import RunningEstimate
 from penstock.measure.tokens import tokenizer_for
 from penstock.measure.usage import normalise_usage
-from penstock.planning.policy import Compact, Guard, Policy, Thrash, worth_it
+from penstock.measure.windows import resolve_window
+from penstock.planning.policy import Compact, Decision, Guard, Policy, Thrash, Trigger, worth_it
 from penstock.planning.pressure import Level, Notice, Pressure
-from penstock.planning.receipt import NOTHING_TO_DO
-from penstock.providers.connect import ConnectOptions, connect
+from penstock.planning.receipt import NOTHING_TO_DO, describe_compaction
+from penstock.providers.connect import connect
+from penstock.providers.presets import PRESETS
 from penstock.recall.semantic import embedder_for
 from penstock.recall.tools import EXPAND, limit_answer, tool_schemas
-from penstock.settings import Settings
+from penstock.stores.store import require_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,25 +47,36 @@ if TYPE_CHECKING:
     from penstock.engine.compress import Compressed
     from penstock.engine.learned import PartNotes
     from penstock.engine.summariser import Summariser
+    from penstock.measure.windows import Window
     from penstock.planning.receipt import Receipt
+    from penstock.settings import Settings
     from penstock.stores.store import Store
     from penstock.writing.notebook import Notebook
 
 __all__ = ["ContextCompressor"]
 
-_log = logging.getLogger("penstock")
 _LEVELS = {Level.LOG: logging.INFO}
+_API_MODES = {
+    "chat_completions": "openai",
+    "anthropic_messages": "anthropic",
+    "responses": "responses",
+    "codex_responses": "responses",
+}
+"""The ways to reach a model that hosts name, and the provider whose dialect each is."""
 
 
 class ContextCompressor(ContextEngine):
     """The engine `compressor`.
+
+    `context_length` is the window; without it, that of `model` as the settings, the store or the bundled table have it. Where
+    none of them knows the model, a notice says which window is assumed.
 
     `summariser` has a model write the prose of handoffs: a `Summariser`, a model, or a function from a prompt to a
     text. Without it, the settings and `update_model` decide; without those, no model is asked. From the emergency
     level on none is asked in any case. `on_notice` is called with what a person should see (pressure, and why
     compaction rests); without it the notices go to the log. With `recall_tools` the agent gets tools by which it finds
     and reads what has left its view, and stubs and handoffs name them. One instance serves one conversation at a time
-    and is not safe to share between threads.
+    and is not safe to share between threads; `copy.deepcopy` of it is a fresh one of the same settings, model and store.
 
     With a `store`, what is learned about models outlives the process: how they count and how large their windows are;
     and, for a session that the store knows, what a summariser noted on parts of it.
@@ -66,23 +87,30 @@ class ContextCompressor(ContextEngine):
     threshold_percent = 0.50
     protect_first_n = 3
     protect_last_n = 20
+    _shared: ClassVar[frozenset[str]] = frozenset(
+        {"settings", "_on_notice", "_given_summariser", "_summariser", "_store", "_learned"}
+    )
+    """The attributes that a deep copy has in common with its original."""
+    _forgotten: ClassVar[frozenset[str]] = frozenset({"_notebook", "_recollection"})
+    """The attributes that `on_session_reset` makes anew."""
 
     def __init__(  # noqa: PLR0913  # all but the first by name
         self,
-        context_length: int = 200_000,
+        context_length: int | None = None,
         *,
         model: str | None = None,
         threshold_percent: float | None = None,
         protect_first_n: int | None = None,
         protect_last_n: int | None = None,
-        settings: Settings | None = None,
+        settings: Settings | Mapping[str, Any] | None = None,
         summariser: Any = None,
         on_notice: Callable[[Notice], None] | None = None,
         recall_tools: bool = False,
         store: Store | None = None,
         reserved_output_tokens: int = 0,
     ) -> None:
-        base = settings or Settings()
+        _require_kinds(model, on_notice, store, reserved_output_tokens)
+        base = read_settings(settings)
         wished = {
             "threshold": threshold_percent,
             "protect_first_n": protect_first_n,
@@ -105,6 +133,7 @@ class ContextCompressor(ContextEngine):
         self._recollection = self._new_recollection() if recall_tools else None
         self._store = store
         self._learned = None if store is None else Learned(store)
+        self._own_calibration = Calibration()  # of this model, where no store keeps it
         self._endpoint = ""
         self._notes: PartNotes | None = None
         self._observed = (0, 0)  # of the last response: what was counted, and what was reported
@@ -114,7 +143,21 @@ class ContextCompressor(ContextEngine):
         self._pressure: Pressure
         self._compressible = self._passed_at = 0
         self._running = RunningEstimate()
-        self._fit_window(context_length)
+        window = None if context_length is not None else self._find_window()
+        self._fit_window(context_length if window is None else window.tokens)
+        if window is not None and window.source == "default" and model:
+            self._say([_assume_window(model, window)])
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Returns a fresh engine of the same settings, model, store and summariser: one that knows no conversation."""
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        apart: dict[str, Any] = {"pins": set(), "_originals": {}, "_notes": None}
+        for name, value in vars(self).items():
+            same = name in self._shared or name in self._forgotten
+            setattr(twin, name, value if same else copy.deepcopy(apart.get(name, value), memo))
+        twin.on_session_reset()
+        return twin
 
     @property
     def name(self) -> str:
@@ -135,7 +178,7 @@ class ContextCompressor(ContextEngine):
             use_summariser=self._use_summariser,
         )
 
-    def update_from_response(self, usage: Mapping[str, Any]) -> None:
+    def update_from_response(self, usage: Any) -> None:
         """Reported prompt tokens decide, never completion or reasoning tokens."""
         reported = normalise_usage(usage)
         self._learn(reported.prompt_tokens)
@@ -147,50 +190,102 @@ class ContextCompressor(ContextEngine):
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
         """Asks the policy for the time after a response."""
-        tokens = self.last_prompt_tokens if prompt_tokens is None else prompt_tokens
-        return isinstance(self._policy.after_response(tokens, self._guard(tokens)), Compact)
+        return isinstance(self._decide(prompt_tokens), Compact)
 
-    def should_compress_preflight(self, messages: Sequence[dict[str, Any]]) -> bool:
+    def should_compress_info(self, prompt_tokens: int | None = None) -> tuple[bool, str | None]:
+        """As `should_compress`, with the reason where it is over the threshold and rests all the same."""
+        tokens = self._prompt_tokens() if prompt_tokens is None else prompt_tokens
+        decision = self._decide(prompt_tokens)
+        rests = not isinstance(decision, Compact) and tokens >= self.threshold_tokens
+        return isinstance(decision, Compact), decision.reason if rests else None
+
+    def should_compress_preflight(self, messages: Sequence[Any]) -> bool:
         """Asks the policy for the time before a request, with the estimate of these messages."""
         tokens = self.estimate(messages)
         return isinstance(self._policy.preflight(tokens, self._guard(tokens)), Compact)
 
-    def has_content_to_compress(self, messages: Sequence[dict[str, Any]]) -> bool:
+    def has_content_to_compress(self, messages: Sequence[Any]) -> bool:
         """Returns True where a compression would save a tenth."""
         request = self._request(None, None)
         return compress_list(messages, request, self._notebook).receipt.outcome != NOTHING_TO_DO
 
     def compress(
         self,
-        messages: Sequence[dict[str, Any]],
+        messages: Sequence[Any],
         current_tokens: int | None = None,
         focus_topic: str | None = None,
-    ) -> list[dict[str, Any]]:
-        """Returns the messages of `compact`."""
+        force: bool = False,
+        memory_context: str = "",  # noqa: ARG002 - of the contract
+    ) -> list[Any]:
+        """Returns the messages of `compact`.
+
+        With `force` the guard against useless compactions starts afresh. `memory_context` is not used: a handoff is made
+        of the conversation's own words.
+        """
+        if force:
+            self._thrash = Thrash(threshold_tokens=self.threshold_tokens)
         return self.compact(messages, current_tokens, focus_topic).messages
+
+    async def acompress(
+        self,
+        messages: Sequence[Any],
+        current_tokens: int | None = None,
+        focus_topic: str | None = None,
+    ) -> list[Any]:
+        """As `compress`, without blocking the event loop."""
+        return (await self.acompact(messages, current_tokens, focus_topic)).messages
 
     def compact(
         self,
-        messages: Sequence[dict[str, Any]],
+        messages: Sequence[Any],
         current_tokens: int | None = None,
         focus_topic: str | None = None,
         *,
         target_tokens: int | None = None,
     ) -> Compressed:
         """Compresses, and says what was done. `current_tokens` is what the whole request takes, where known."""
-        result = self._prepare(messages, focus_topic, target_tokens=target_tokens)
-        self._on_compaction(result.receipt, current_tokens)
+        trigger = self._find_trigger(focus_topic, target_tokens)
+        result = self._prepare(messages, focus_topic, target_tokens=target_tokens, trigger=trigger)
+        self._finish(result, trigger, current_tokens)
         return result
 
-    def _prepare(
+    async def acompact(
         self,
-        messages: Sequence[dict[str, Any]],
+        messages: Sequence[Any],
+        current_tokens: int | None = None,
         focus_topic: str | None = None,
         *,
         target_tokens: int | None = None,
     ) -> Compressed:
+        """As `compact`, without blocking the event loop. Cancelling it stops a model that is being asked."""
+        trigger = self._find_trigger(focus_topic, target_tokens)
+        request = msgspec.structs.replace(self._request(focus_topic, target_tokens), trigger=trigger)
+        result = await self._compact_beside(messages, request)
+        self._finish(result, trigger, current_tokens)
+        return result
+
+    def _finish(self, result: Compressed, trigger: Trigger, current_tokens: int | None) -> None:
+        self._on_compaction(result.receipt, current_tokens)
+        if result.plan is not None:
+            log.info("%s", describe_compaction(trigger, result.receipt, result.plan.pieces))
+
+    def _find_trigger(self, focus: str | None, target: int | None) -> Trigger:
+        """Returns the occasion on which a host that only has a list asks: by its wishes, and the size of the last request."""
+        if self._in_emergency():
+            return Trigger.EMERGENCY
+        return Trigger.PREFLIGHT if focus is None and target is None else Trigger.MANUAL
+
+    def _prepare(
+        self,
+        messages: Sequence[Any],
+        focus_topic: str | None = None,
+        *,
+        target_tokens: int | None = None,
+        trigger: Trigger = Trigger.PREFLIGHT,
+    ) -> Compressed:
         """Compresses for later: nothing counts as done before `_on_compaction`."""
-        request, writer = self._request(focus_topic, target_tokens), self._writer(may_call_model=True)
+        request = msgspec.structs.replace(self._request(focus_topic, target_tokens), trigger=trigger)
+        writer = self._writer(may_call_model=True)
         if writer is None:
             return self._remember(self._extractive(messages, request))
         return self._remember(run_sync(self._write_with_model(messages, request, writer)))
@@ -204,21 +299,37 @@ class ContextCompressor(ContextEngine):
         own words.
         """
         self.pins = set(wish.pins)
-        request = msgspec.structs.replace(self._request(wish.focus, wish.target_tokens), numbers=numbers)
-        writer = self._writer(may_call_model=wish.may_call_model)
+        request = msgspec.structs.replace(
+            self._request(wish.focus, wish.target_tokens),
+            numbers=numbers,
+            trigger=wish.trigger,
+            most_request_tokens=wish.most_request_tokens,
+        )
+        return await self._compact_beside(messages, request, may_call_model=wish.may_call_model)
+
+    async def _compact_beside(
+        self, messages: Sequence[Any], request: CompressRequest, *, may_call_model: bool = True
+    ) -> Compressed:
+        """Compresses for later, as `prepare` does, beside the event loop."""
+        writer = self._writer(may_call_model=may_call_model)
         if writer is None:
             return self._remember(await in_thread(self._extractive, messages, request))
         return self._remember(await self._write_with_model(messages, request, writer))
 
     def _on_compaction(self, receipt: Receipt, current_tokens: int | None = None) -> None:
         """Counts it, and rests where compactions save too little. `current_tokens` is what the request took before."""
-        outside = max(0, (current_tokens or receipt.tokens_before) - receipt.tokens_before)
+        # What the receipt says is counted by us, what the request takes is counted by the provider.
+        scale = self._calibration().estimate
+        before, after = scale(receipt.tokens_before), scale(receipt.tokens_after)
+        whole = current_tokens or 0  # a host that does not know it passes None, 0 or -1
+        outside = max(0, whole - before) if whole > 0 else self._outside_tokens()
         effective = receipt.outcome != NOTHING_TO_DO and worth_it(
             receipt.tokens_before, receipt.tokens_after, forced=False
         )
-        compressible = max(0, receipt.tokens_before - self._policy.budgets.tail_tokens)
+        compressible = max(0, before - self._policy.budgets.tail_tokens)
+        self.last_summary_call = receipt.summary_call
         self._thrash = self._thrash.after_pass(effective=effective, compressible_tokens=compressible)
-        self._passed_at, self._compressible = receipt.tokens_before + outside, compressible
+        self._passed_at, self._compressible = before + outside, compressible
         if reason := self._thrash.reason(compressible):
             limit = self._policy.budgets.threshold_tokens
             self._on_notice(
@@ -226,7 +337,7 @@ class ContextCompressor(ContextEngine):
             )
         if receipt.outcome != NOTHING_TO_DO:
             self.compression_count += 1
-            self.last_prompt_tokens = receipt.tokens_after + outside
+            self.last_prompt_tokens = after + outside
             self._running = RunningEstimate(receipt.tokens_after).report(self.last_prompt_tokens)
             self._observed = (0, 0)
             self._pressure, notices = self._pressure.observe_compaction(self.last_prompt_tokens)
@@ -239,12 +350,12 @@ class ContextCompressor(ContextEngine):
             raise UnknownHandle(f"there is no original {handle!r} in this conversation")
         return self._originals[number]
 
-    def estimate(self, messages: Sequence[dict[str, Any]]) -> int:
+    def estimate(self, messages: Sequence[Any]) -> int:
         """Tokens of a request with these messages: what the provider reported last, plus what came since.
 
         Only messages that were not seen before are counted. With a store, as the model was seen to count.
         """
-        counted = sum(self._notebook.weigh(messages, detect(messages)))
+        counted = sum(self._notebook.weigh(list(require_list(messages))))
         self._running = self._running.recount(counted)
         if self._recollection is not None:
             self._recollection.see(messages)
@@ -305,12 +416,16 @@ class ContextCompressor(ContextEngine):
         base_url: str = "",
         api_key: str = "",
         provider: str = "",
+        api_mode: str = "",
     ) -> None:
         """Another window, with fresh guards; what was read stays read unless the tokenizer changes.
 
         Where the call says how the model is reached (`provider`, `base_url` or `api_key`), it is the session's own
-        model, which `auxiliary.mode` may let write summaries.
+        model, which `auxiliary.mode` may let write summaries. `api_mode` says how a provider is spoken to that we do not
+        know by its name: `chat_completions`, `anthropic_messages` or `responses`.
         """
+        if (model, base_url) != (self._model, self._endpoint):
+            self._own_calibration = Calibration()
         if tokenizer_for(model).name != self._notebook.tokenizer.name:
             self._model = model
             self._notebook = self._new_notebook()
@@ -318,7 +433,8 @@ class ContextCompressor(ContextEngine):
                 self._recollection.notebook = self._notebook
         self._model, self._endpoint, self._observed = model, base_url, (0, 0)
         if self._given_summariser is None and (base_url or api_key or provider):
-            self._summariser = self._summariser_of(model, context_length, base_url, api_key, provider)
+            known = provider if provider in PRESETS else _API_MODES.get(api_mode, provider)
+            self._summariser = self._summariser_of(model, context_length, base_url, api_key, known)
         self._fit_window(context_length)
 
     def _writer(self, *, may_call_model: bool) -> Summariser | None:
@@ -332,12 +448,12 @@ class ContextCompressor(ContextEngine):
             self._recollection.take(result)
         return result
 
-    def _extractive(self, messages: Sequence[dict[str, Any]], request: CompressRequest) -> Compressed:
+    def _extractive(self, messages: Sequence[Any], request: CompressRequest) -> Compressed:
         """Compacts without a model. `lossless` overrides it."""
         return compress_list(messages, request, self._notebook)
 
     async def _write_with_model(
-        self, messages: Sequence[dict[str, Any]], request: CompressRequest, summariser: Summariser
+        self, messages: Sequence[Any], request: CompressRequest, summariser: Summariser
     ) -> Compressed:
         """Compacts with a model's words. `lossless` overrides it."""
         return await summarise_list(messages, request, summariser, self._notebook)
@@ -346,22 +462,24 @@ class ContextCompressor(ContextEngine):
         self, model: str, context_length: int, base_url: str, api_key: str, provider: str
     ) -> Summariser | None:
         """Returns the summariser for a session with this model; none where it cannot be reached in a way that we know."""
+        if not writes_summaries(self.settings, model, provider):
+            return summariser_for(self.settings, None)
         try:
             main = connect(
                 provider or provider_of(model),
                 model,
                 base_url=base_url or None,
-                options=ConnectOptions(api_key=SecretText(api_key) if api_key else None),
+                api_key=api_key or None,
             )
         except SettingsError as error:
-            _log.info("handoffs will be written without a model: %s", error)
+            log.info("handoffs will be written without a model: %s", error)
             return None
-        return summariser_for(self.settings, main, context_length)
+        return summariser_for(self.settings, main, context_length, provider)
 
     def _request(self, focus: str | None, target: int | None) -> CompressRequest:
         return CompressRequest(
             target_tokens=target,
-            context_length=self._policy.budgets.window_tokens,
+            context_length=max(1, self._calibration().count(self._policy.budgets.window_tokens)),
             model=self._model,
             focus=focus,
             settings=self.settings,
@@ -372,7 +490,7 @@ class ContextCompressor(ContextEngine):
 
     def _calibration(self) -> Calibration:
         if self._learned is None or not self._model:
-            return Calibration()
+            return self._own_calibration
         return self._learned.calibration(self._model, self._endpoint)
 
     def _learn(self, reported: int) -> None:
@@ -380,8 +498,12 @@ class ContextCompressor(ContextEngine):
         counted, before = self._observed
         now = self._running.counted_tokens
         self._observed = (now, reported)
-        if self._learned is not None and self._model and counted and before:
+        if not counted or not before:
+            return
+        if self._learned is not None and self._model:
             self._learned.observe(self._model, self._endpoint, now - counted, reported - before)
+        else:
+            self._own_calibration = self._own_calibration.observe(now - counted, reported - before)
 
     def _keep_notes_of(self, session_id: str) -> None:
         if self._store is not None:
@@ -389,18 +511,43 @@ class ContextCompressor(ContextEngine):
 
     def _in_emergency(self) -> bool:
         """Returns True where there is no time for a model: the request is close to the end of the window."""
-        return (
-            self.last_prompt_tokens >= self.settings.pressure.emergency * self._policy.budgets.window_tokens
+        return self._prompt_tokens() >= self.settings.pressure.emergency * self._policy.budgets.window_tokens
+
+    def _prompt_tokens(self) -> int:
+        """Returns the size of the last prompt; our own estimate where the host has written -1, as not known."""
+        known = self.last_prompt_tokens
+        return known if known >= 0 else self._running.tokens(self._calibration())
+
+    def _outside_tokens(self) -> int:
+        """Returns what the last report had beyond our count of the messages: tools and system prompt, mostly."""
+        running = self._running
+        return max(0, running.reported_tokens - self._calibration().estimate(running.covered_tokens))
+
+    def _decide(self, prompt_tokens: int | None) -> Decision:
+        tokens = self._prompt_tokens() if prompt_tokens is None else prompt_tokens
+        return self._policy.after_response(tokens, self._guard(tokens))
+
+    def _find_window(self) -> Window:
+        """Returns the window of the model that the engine was made for."""
+        model = self._model or ""
+        return resolve_window(
+            self._model,
+            configured=self.settings.model.window_of(model),
+            learned=self._learned.window(model) if self._learned is not None and model else None,
         )
 
-    def _fit_window(self, context_length: int) -> None:
-        self.context_length = context_length
+    def _fit_window(self, context_length: Any) -> None:
+        if not isinstance(context_length, int) or isinstance(context_length, bool):
+            raise SettingsError(
+                f"context_length is {context_length!r}; give a whole number of tokens, at least 1"
+            )
         self._policy = Policy.of(
             self.settings.compression,
             context_length,
             self._reserved_output_tokens,
             emergency=self.settings.pressure.emergency,
         )
+        self.context_length = context_length
         self.threshold_tokens = self._policy.budgets.threshold_tokens
         self._thrash = Thrash(threshold_tokens=self.threshold_tokens)
         self._pressure = Pressure.of(
@@ -432,5 +579,27 @@ class ContextCompressor(ContextEngine):
         return Recollection(self._notebook, embedder=embedder_for(self.settings))
 
 
+def _require_kinds(model: Any, on_notice: Any, store: Any, reserved_output_tokens: Any) -> None:
+    """Raises SettingsError for an option that cannot be what it has to be."""
+    if model is not None and not isinstance(model, str):
+        raise SettingsError(f"model is {model!r}; give the name of a model as a text")
+    if on_notice is not None and not callable(on_notice):
+        raise SettingsError(f"on_notice is a {type(on_notice).__name__}; give a function that takes a Notice")
+    if store is not None:
+        require_store(store)
+    if not isinstance(reserved_output_tokens, int) or reserved_output_tokens < 0:
+        raise SettingsError(
+            f"reserved_output_tokens is {reserved_output_tokens!r}; give a whole number of tokens, at least 0"
+        )
+
+
+def _assume_window(model: str, window: Window) -> Notice:
+    text = (
+        f"the window of {model!r} is not known, so {window.tokens:,} tokens are assumed: pass context_length, "
+        "or set model.context_length"
+    )
+    return Notice(level=Level.WARN, text=text, prompt_tokens=0, limit_tokens=window.tokens)
+
+
 def _log_notice(notice: Notice) -> None:
-    _log.log(_LEVELS.get(notice.level, logging.WARNING), "%s", notice.text)
+    log.log(_LEVELS.get(notice.level, logging.WARNING), "%s", notice.text)

@@ -1,10 +1,11 @@
 """`ContextEngine`: the contract between a host (an agent, a gateway) and the engine that keeps its context small.
 
-Lists are lists of OpenAI-format dicts. An engine never mutates what it is given.
+Lists are lists of OpenAI-format dicts, or of an SDK's objects that stand for them. An engine never mutates what it is given.
 
 An engine needs four members. All that a host does around a compaction is the same for every engine: it is decided on,
 committed to the session's log, opens a continuation session, is counted, can be undone and survives a restart. By
 `hosting` an engine says more: that it may work in the background, how much it keeps, that it watches the pressure itself.
+Hosts pass what an engine's method takes, and leave out the rest.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from penstock.planning.policy import Trigger
+from penstock.planning.receipt import SummaryCall
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -35,6 +39,10 @@ class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of messages that stay whole."""
     may_call_model: bool = True
     """False where no model may be asked: there is no time for it, or it would cost more than it saves."""
+    most_request_tokens: int | None = None
+    """The most that a request for a summary may take, as we count: the provider has refused a larger one."""
+    trigger: Trigger = Trigger.MANUAL
+    """The occasion: a refused request or an emergency is worth any saving; at the threshold a few messages ask no model."""
 
     @property
     def is_plain(self) -> bool:
@@ -79,8 +87,8 @@ class Hosting(msgspec.Struct, frozen=True, kw_only=True):
 class ContextEngine(ABC):
     """The members that a host may use. The first four members are required; the rest have defaults.
 
-    The attributes are the engine's view of the last response and of its limits. A host may read them at any
-    time and writes none of them.
+    The attributes are the engine's view of the last response and of its limits. A host may read them at any time. It writes
+    none of them but `last_prompt_tokens`, which it may set to -1 after a compaction: not known before the next response.
     """
 
     last_prompt_tokens: int = 0
@@ -89,6 +97,8 @@ class ContextEngine(ABC):
     threshold_tokens: int = 0
     context_length: int = 0
     compression_count: int = 0
+    last_summary_call: SummaryCall = SummaryCall()
+    """What came of the last request for a summary: its outcome, its error, and which model stepped in."""
 
     threshold_percent: float = 0.75
     protect_first_n: int = 3
@@ -100,8 +110,8 @@ class ContextEngine(ABC):
         """The name by which `context.engine` chooses it."""
 
     @abstractmethod
-    def update_from_response(self, usage: Mapping[str, Any]) -> None:
-        """Takes note of the usage that a provider reported. Call it after every response."""
+    def update_from_response(self, usage: Any) -> None:
+        """Takes note of the usage that a provider reported, as a dict or as its SDK's object. Call it after every response."""
 
     @abstractmethod
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
@@ -110,17 +120,45 @@ class ContextEngine(ABC):
     @abstractmethod
     def compress(
         self,
-        messages: Sequence[dict[str, Any]],
+        messages: Sequence[Any],
         current_tokens: int | None = None,
         focus_topic: str | None = None,
-    ) -> list[dict[str, Any]]:
-        """Returns a smaller list, or the same messages where there is nothing to do."""
+    ) -> list[Any]:
+        """Returns a smaller list, or the same messages where there is nothing to do.
 
-    def should_compress_preflight(self, messages: Sequence[dict[str, Any]]) -> bool:
+        The newest hosts pass two more, by name, to an engine whose method takes them: `force` where a person asks for it, so
+        that what holds the engine back does not count, and `memory_context`, what the host's memory knows.
+        """
+
+    def should_compress_preflight(self, messages: Sequence[Any]) -> bool:
         """Returns True where a request with these messages should be compressed before it is sent."""
         return False
 
-    def has_content_to_compress(self, messages: Sequence[dict[str, Any]]) -> bool:
+    def should_compress_info(self, prompt_tokens: int | None = None) -> tuple[bool, str | None]:
+        """Returns what `should_compress` does, and for a person the reason why a compaction that is due has to wait."""
+        return self.should_compress(prompt_tokens), None
+
+    def select_context(self, request_messages: Sequence[Any], **context: Any) -> list[Any] | None:
+        """Returns other messages for this one request; None leaves it as it is. What is returned is not kept.
+
+        The host may name `conversation_messages`, `incoming_message` and `budget_tokens`.
+        """
+        return None
+
+    def on_turn_complete(self, messages: Sequence[Any], usage: Any = None, **context: Any) -> None:
+        """A turn has ended. `usage` is what its last response reported, None where there was none."""
+
+    def prune_tool_results_only(
+        self, messages: Sequence[Any], current_tokens: int | None = None
+    ) -> tuple[Sequence[Any], int]:
+        """Returns the messages with old tool results shortened, and how many were; the list that was given where none was.
+
+        Shortening what a provider holds in its cache costs more than it saves before the threshold is reached, so the
+        built-in engines leave results to `compress`.
+        """
+        return messages, 0
+
+    def has_content_to_compress(self, messages: Sequence[Any]) -> bool:
         """Returns True where a compression of these messages could do anything."""
         return True
 
@@ -132,7 +170,7 @@ class ContextEngine(ABC):
     def on_session_start(self, session_id: str, **context: Any) -> None:
         """A session begins or is resumed."""
 
-    def on_session_end(self, session_id: str, messages: Sequence[dict[str, Any]]) -> None:
+    def on_session_end(self, session_id: str, messages: Sequence[Any]) -> None:
         """A session really ends; a compaction is no end."""
 
     def on_session_reset(self) -> None:
@@ -153,9 +191,10 @@ class ContextEngine(ABC):
 
     def get_status(self) -> dict[str, Any]:
         """Returns the figures of a status line."""
-        used = 100.0 * self.last_prompt_tokens / self.context_length if self.context_length else 0.0
+        prompt_tokens = max(0, self.last_prompt_tokens)
+        used = 100.0 * prompt_tokens / self.context_length if self.context_length else 0.0
         return {
-            "last_prompt_tokens": self.last_prompt_tokens,
+            "last_prompt_tokens": prompt_tokens,
             "threshold_tokens": self.threshold_tokens,
             "context_length": self.context_length,
             "usage_percent": min(100.0, round(used, 1)),
@@ -169,7 +208,8 @@ class ContextEngine(ABC):
         base_url: str = "",
         api_key: str = "",
         provider: str = "",
+        api_mode: str = "",
     ) -> None:
-        """The host switched to another model."""
+        """The host switched to another model. `api_mode` is how it is spoken to, in the host's words."""
         self.context_length = context_length
         self.threshold_tokens = int(context_length * self.threshold_percent)

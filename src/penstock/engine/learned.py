@@ -8,11 +8,11 @@ store fails, the log says so, and what this process learns lives as long as it d
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock._log import log
 from penstock.errors import UnknownSession
 from penstock.measure.calibration import Calibration
 from penstock.stores.shelf import StoreShelf, open_shelf
@@ -28,7 +28,6 @@ __all__ = ["Learned", "PartNotes", "notes_for"]
 
 _LEAST_WINDOW, _MOST_WINDOW = 1_024, 10_000_000
 _LEAST_CAP = 256  # tokens: no model is limited to less, so a smaller number meant something else
-_log = logging.getLogger("penstock")
 
 
 class Learned:
@@ -131,4 +130,4 @@ def _read_number(note: bytes | None) -> int | None:
 
 
 def _warn(error: StoreError) -> None:
-    _log.warning("what was learned about a model is not at hand, or not kept: %s", error)
+    log.warning("what was learned about a model is not at hand, or not kept: %s", error)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.conversation.dialects import detect
 from penstock.conversation.handles import name_message
 from penstock.conversation.view import Handoff
 from penstock.errors import InputError
@@ -71,7 +70,7 @@ class Recollection:
         if result.plan is None:
             return
         read, times = result.read, dict(enumerate(self._came))
-        for (number, message), source in zip(read, result.sources, strict=True):
+        for (number, message), source in zip(read, result.read_sources, strict=True):
             self._history.add(number, message, None if source is None else times.get(source))
         self._compactions += 1
         for piece in result.plan.pieces:
@@ -96,7 +95,7 @@ class Recollection:
         if not self._list:
             return
         try:
-            opened = self.notebook.open(self._list, detect(self._list))
+            opened = self.notebook.open(self._list)
         except InputError:  # a list that cannot be sent is no view; the one before stays
             return
         standing = (self._newest,) if opened.transcript.handoffs else ()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 
-from penstock.engine.attempt import Allowance, Writer, WriterMemory, Writing, WritingJob
+from penstock.engine.attempt import Allowance, Writer, Writing, WritingJob
 from penstock.engine.learned import PartNotes
 from penstock.errors import ErrorClass, ErrorKind, NotWritten, ProviderError, SettingsError
 from penstock.measure.prices import Cost, Money, add_costs, cost_of
@@ -29,6 +29,7 @@ from penstock.providers.exchange import Answer, Ask
 from penstock.stores.shelf import MemoryShelf
 
 if TYPE_CHECKING:
+    from penstock.engine.learned import Learned
     from penstock.providers.exchange import Model
     from penstock.stores.shelf import Shelf
     from penstock.writing.prose import Prose
@@ -191,9 +192,7 @@ class Summariser:
         """
         limits = limits or self._limits
         run = _Run(limits, self._now)
-        writers = [
-            await self._find_writer(model, place, job.memory) for place, model in enumerate(self._models)
-        ]
+        writers = [await self._find_writer(model, place, job) for place, model in enumerate(self._models)]
         attempts: list[Attempt] = []
         spent: set[str] = set()
         for writer, way in self._list_rungs(writers, job, spent):
@@ -230,7 +229,7 @@ class Summariser:
                 yield writer, ON_ITS_OWN
         for writer in writers if job.work.tokens >= 2 * _LEAST_PART else ():
             if writer.key not in spent:
-                window = self._windows.get(writer.key, writer.window_tokens)
+                window = min(writer.window_tokens, self._windows.get(writer.key, writer.window_tokens))
                 most = min(job.work.tokens // 2 + 1, window // 2)
                 yield (
                     msgspec.structs.replace(writer, window_tokens=window, most_tokens=most),
@@ -276,20 +275,32 @@ class Summariser:
     def _start_writing(self, writer: Writer, job: WritingJob, run: _Run) -> Writing:
         return Writing(writer, job, run, job.memory.notes or self._notes)
 
-    async def _find_writer(self, model: Model, place: int, memory: WriterMemory) -> Writer:
-        """Returns the model with its window: given, learned, stated by its provider, or from the table."""
-        bare = Writer(model, 0, self._timeout_seconds, model is self._main)
-        if bare.key not in self._windows:
+    async def _find_writer(self, model: Model, place: int, job: WritingJob) -> Writer:
+        """Returns the model with its window, in tokens as we count them."""
+        writer, known = Writer(model, 0, self._timeout_seconds, model is self._main), job.memory.learned
+        window = await self._find_window(writer, place, known)
+        if known is not None:  # where its tokens are smaller than ours, fewer of ours fit
+            window = min(window, known.calibration(model.name, writer.endpoint).count(window))
+        if writer.is_main and job.most_request_tokens is not None:
+            window = min(window, job.most_request_tokens)
+        return msgspec.structs.replace(writer, window_tokens=window)
+
+    async def _find_window(self, writer: Writer, place: int, known: Learned | None) -> int:
+        """Returns the window of a model: given, learned, stated by its provider, or from the table.
+
+        What its provider has stated in an error since is never exceeded.
+        """
+        name, key = writer.model.name, writer.key
+        learned = None if known is None else known.window(name, writer.endpoint)
+        if key not in self._windows:
             configured = self._given_window if place == 0 else None
-            known = memory.learned
-            learned = None if known is None else known.window(model.name, bare.endpoint)
-            window = resolve_window(model.name, configured=configured, learned=learned)
+            window = resolve_window(name, configured=configured, learned=learned)
             if window.source == "default":
-                window = resolve_window(model.name, listed=await _ask_window(model))
-            if window.source != "default":
-                self._windows[bare.key] = window.tokens
-            return msgspec.structs.replace(bare, window_tokens=window.tokens)
-        return msgspec.structs.replace(bare, window_tokens=self._windows[bare.key])
+                window = resolve_window(name, listed=await _ask_window(writer.model))
+            if window.source == "default":
+                return window.tokens
+            self._windows[key] = window.tokens
+        return min(self._windows[key], learned or self._windows[key])
 
 
 class _Run:

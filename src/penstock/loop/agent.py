@@ -127,6 +127,8 @@ class Agent:
                     reason, what = "done", ""
                     break
                 await self._run(answer)
+                if (focus := self.calls.take_compaction()) is not None:
+                    await self._interruptible(self.context.compact_for_model(focus))
         except asyncio.CancelledError:
             if not self._stopped:
                 raise

@@ -22,7 +22,7 @@ from typing import TypeAlias
 import msgspec
 
 from penstock.errors import SettingsError
-from penstock.loop.globs import glob_regex
+from penstock.loop.globs import compile_glob
 
 __all__ = [
     "Access",
@@ -76,14 +76,14 @@ class ApprovalRule(msgspec.Struct, frozen=True):
 
     def allows(self, asked: Permission) -> bool:
         """True for calls of this tool with such a subject."""
-        if not glob_regex(self.tool).fullmatch(asked.tool):
+        if not compile_glob(self.tool).matches(asked.tool):
             return False
         if self.pattern is None or self.pattern == asked.subject:
             return True
         if self.exact or (asked.tool == "terminal" and _CHAINS.search(asked.subject)):
             return False
         crossing = asked.tool == "terminal"  # a command has no folders
-        return glob_regex(self.pattern, star_crosses=crossing).fullmatch(asked.subject) is not None
+        return compile_glob(self.pattern, star_crosses=crossing).matches(asked.subject)
 
     def __str__(self) -> str:
         return self.tool if self.pattern is None else f"{self.tool}({self.pattern})"

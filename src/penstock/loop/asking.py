@@ -16,6 +16,7 @@ from penstock.errors import PenstockError, ProviderError, SettingsError
 from penstock.loop.events import Asked, Noticed, Recovering, Said, Thought, Used
 from penstock.providers.cache_marks import caching_for, mark_cache
 from penstock.providers.exchange import Answered, Ask, Finish, ReasoningDelta, TextDelta
+from penstock.writing.handoff import SYSTEM_NOTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,7 +90,10 @@ class Asking:
 
     def beside(self) -> Beside:
         """Returns the system prompt and the tools of the next request."""
-        return Beside(self._prompt.current.text, self._offer(), passing=tuple(self.passing))
+        text = self._prompt.current.text
+        if self._context.session.settings.compression.system_note and self._context.prefix_end is not None:
+            text = f"{text}\n\n{SYSTEM_NOTE}"  # from the first compaction on, which changes the prefix anyway
+        return Beside(text, self._offer(), passing=tuple(self.passing))
 
     async def learn_window(self) -> None:
         """Asks the provider how large the model's window is, where that is not known. `ask` does so by itself."""
@@ -139,7 +143,8 @@ class Asking:
         context.use_model(model.name, session.window.tokens, provider)
         self._use_model(model, provider)
         await context.fit()  # by the model that was there before, whose window holds all of it
-        context.engine.hosting.use_summariser(summariser_for(session.settings, model, session.window.tokens))
+        summariser = summariser_for(session.settings, model, session.window.tokens, provider)
+        context.engine.hosting.use_summariser(summariser)
 
     def _use_model(self, model: StreamingModel, provider: str) -> None:
         """Asks this model from now on: its prompts are cached as it allows, and its books are opened."""

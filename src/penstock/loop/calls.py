@@ -1,6 +1,7 @@
 """The tools of one session: which the next request offers, and one call from its arguments to its outcome.
 
-There are four kinds: those handed in, those of MCP servers, the recall tools of the session, and those of its engine.
+There are five kinds: those handed in, those of MCP servers, the recall tools of the session, those of its engine, and
+`compact_context`, by which the model asks for a compaction where `agent.compact_tool` lets it.
 """
 
 from __future__ import annotations
@@ -31,8 +32,27 @@ if TYPE_CHECKING:
     from penstock.loop.tools import Tool, ToolContext
     from penstock.providers.exchange import Called
 
-__all__ = ["ToolCalls"]
+__all__ = ["COMPACT_CONTEXT", "ToolCalls"]
 
+COMPACT_CONTEXT = "compact_context"
+_COMPACT_SCHEMA = {
+    "type": "function",
+    "function": {
+        "name": COMPACT_CONTEXT,
+        "description": (
+            "Have the older part of this conversation replaced by a summary, after this step and if it is long enough. Call it "
+            "when a piece of work is finished and its details are not needed any more; originals can still be found with "
+            "history_search."
+        ),
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "focus": {"type": "string", "description": "a topic, file or task to keep in full detail"}
+            },
+            "additionalProperties": False,
+        },
+    },
+}
 _ALWAYS = ("terminal", "read_file", "patch")  # are offered in full, however little room there is
 _RECALL = TOOL_NAMES - {ENTITY}  # a search finds what it would tell, where there is no room for both
 _CUT = ToolOutcome(
@@ -58,6 +78,7 @@ class ToolCalls:
         self._given = given
         self._tell = tell
         self._use = ToolUse()
+        self._focus: str | None = None  # of the compaction that the model asked for in this step
         self._ends_itself = False
         self._asked_seconds = 0.0  # how long a person was asked during the call
 
@@ -76,6 +97,7 @@ class ToolCalls:
         schemas = [
             *map(function_schema, self.toolbox.tools.values()),
             *session.get_tool_schemas(),
+            *([_COMPACT_SCHEMA] if self._may_compact() else []),
             *own,
         ]
         offer = make_offer(
@@ -83,12 +105,22 @@ class ToolCalls:
             self._use,
             window_tokens=self._context.engine.context_length,
             tokenizer=tokenizer_for(session.row.model),
-            always=(*_ALWAYS, *_RECALL, *(schema["function"]["name"] for schema in own)),
+            always=(*_ALWAYS, *_RECALL, COMPACT_CONTEXT, *(schema["function"]["name"] for schema in own)),
         )
         return tools_in(session.row.dialect, offer.schemas)
 
+    def take_compaction(self) -> str | None:
+        """Returns the focus of the compaction that the model asked for since, empty for none; None where it did not ask."""
+        focus, self._focus = self._focus, None
+        return focus
+
+    def _may_compact(self) -> bool:
+        settings = self._context.session.settings
+        return settings.agent.compact_tool and settings.compression.enabled
+
     def begin_turn(self) -> None:
         """Forgets what interrupted the turn before."""
+        self._focus = None
         if self._given.interrupt is not None:
             self._given.interrupt.clear()
 
@@ -119,12 +151,22 @@ class ToolCalls:
             text = await asyncio.to_thread(self.recall, call.name, call.arguments)
             summary = "searched the history" if "search" in call.name else "read the history"
             return ToolOutcome(text, summary=summary)
+        if call.name == COMPACT_CONTEXT and self._may_compact():
+            return self._note_compaction(call)
         if call.name == LOAD_TOOLS:
             text, is_error = answer_load(call.arguments, self.toolbox.tools)
             return ToolOutcome(text, is_error=is_error, summary=text.partition("\n")[0])
         if any(call.name == schema["function"]["name"] for schema in self._engine_schemas()):
             return await self._run_engine_tool(call)
         return await self.toolbox.run(call.name, call.arguments, self._context_for(call))
+
+    def _note_compaction(self, call: Called) -> ToolOutcome:
+        """Notes the wish for after this step: with the results logged, the summary reads what is cached."""
+        given = arguments_of(ToolCall(call.id, call.name, call.arguments)).get("focus")
+        self._focus = given.strip() if isinstance(given, str) else ""
+        about = f" It keeps most of its room for: {self._focus}." if self._focus else ""
+        text = f"Before your next step, earlier turns are replaced by a summary if that saves enough.{about}"
+        return ToolOutcome(text, summary="asked for a compaction")
 
     async def _run_engine_tool(self, call: Called) -> ToolOutcome:
         try:
@@ -135,7 +177,7 @@ class ToolCalls:
 
     def _engine_schemas(self) -> list[dict[str, Any]]:
         """Returns the tools of the engine; ours win where two have one name."""
-        return self._context.engine_tools({*self.toolbox.tools, *TOOL_NAMES, LOAD_TOOLS})
+        return self._context.engine_tools({*self.toolbox.tools, *TOOL_NAMES, LOAD_TOOLS, COMPACT_CONTEXT})
 
     def recall(self, name: str, arguments: str) -> str:
         """Returns the answer of a recall tool, in a share of the window."""

@@ -1,56 +1,117 @@
-"""Patterns for names and paths: `*`, `?`, `[…]`, and `**` across folders. Pure."""
+"""Patterns for names and paths: `*`, `?`, `[…]`, and `**` across folders. Pure.
+
+Patterns come from strangers: a cloned repository brings its `.gitignore`. So no match takes more than the length of the
+text times the length of the pattern. A star gives nothing back: what follows it up to the next star is taken where it
+first fits, which leaves the most for the rest; only what follows the last star is fixed, to the end. The same holds for
+`**` and the folders between two of them.
+"""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
 
-__all__ = ["glob_regex", "path_matcher"]
+import msgspec
+
+__all__ = ["Glob", "compile_glob", "compile_path_glob"]
+
+_LONGEST = 1_000  # characters of a pattern; a longer one matches nothing
+_FOLDERS = "**"
+
+
+class Glob(msgspec.Struct, frozen=True):
+    """A pattern, ready to be asked: one expression for each name in a path, None for `**`."""
+
+    names: tuple[re.Pattern[str] | None, ...]
+    in_one_piece: bool = False
+    """The text is no path: a `/` in it is like any other character."""
+
+    def matches(self, text: str) -> bool:
+        """Returns True if the pattern stands for the whole text."""
+        if self.in_one_piece:
+            (whole,) = self.names
+            return whole is not None and whole.fullmatch(text) is not None
+        return self._match_names(text.split("/"))
+
+    def _match_names(self, path: list[str]) -> bool:
+        names, at, place = self.names, 0, 0
+        resume: tuple[int, int] | None = (
+            None  # behind the last `**`: where in the pattern, and how far in the path
+        )
+        while place < len(path):
+            expression = names[at] if at < len(names) else None
+            if at < len(names) and expression is None:
+                if at + 1 == len(names):
+                    return True  # all that is inside
+                resume = at + 1, place
+                at += 1
+            elif expression is not None and expression.fullmatch(path[place]):
+                at, place = at + 1, place + 1
+            elif resume is not None:
+                at, place = resume[0], resume[1] + 1
+                resume = at, place
+            else:
+                return False
+        return at == len(names)
 
 
 @lru_cache(maxsize=1_000)
-def glob_regex(pattern: str, *, star_crosses: bool = False) -> re.Pattern[str]:
-    """The pattern as a regular expression for the whole text.
+def compile_glob(pattern: str, *, star_crosses: bool = False) -> Glob:
+    """Returns the pattern for a whole path, or for a text in one piece where `star_crosses`.
 
-    `*` and `?` end at a `/` unless `star_crosses`. `**/` stands for any number of folders, also none.
+    `*` and `?` end at a `/` unless `star_crosses`. `**/` stands for any number of folders, also none, and `/**` for all
+    that is inside one.
     """
-    star, one = (".*", ".") if star_crosses else ("[^/]*", "[^/]")
-    out: list[str] = []
+    if len(pattern) > _LONGEST:
+        return Glob((re.compile("(?!)"),))
+    if star_crosses:
+        return Glob((_compile_name(pattern),), in_one_piece=True)
+    return Glob(tuple(None if name == _FOLDERS else _compile_name(name) for name in pattern.split("/")))
+
+
+def compile_path_glob(pattern: str) -> Glob:
+    """Returns the pattern for a path from a folder on: one without `/` means the last name, at any depth."""
+    return compile_glob(pattern.removeprefix("/") if "/" in pattern else f"**/{pattern}")
+
+
+def _compile_name(pattern: str) -> re.Pattern[str]:
+    first, *others = _read_pieces(pattern)
+    if not others:
+        return re.compile("".join(first), re.DOTALL)
+    *middle, last = others
+    inner = "".join(f"(?>.*?{''.join(piece)})" for piece in middle if piece)
+    # Every element of a piece stands for one character, so that the last piece can be looked for from the end.
+    return re.compile(f"{''.join(first)}{inner}(?>.{{{len(last)},}})(?<={''.join(last)})", re.DOTALL)
+
+
+def _read_pieces(pattern: str) -> list[list[str]]:
+    """Returns what stands between the stars, each as the expressions of single characters."""
+    pieces: list[list[str]] = [[]]
     at = 0
     while at < len(pattern):
-        rest = pattern[at:]
-        if rest.startswith("**/") and (at == 0 or pattern[at - 1] == "/"):
-            out.append("(?:.*/)?")
-            at += 3
-        elif rest.startswith("**"):
-            out.append(".*")
-            at += 2
-        elif rest[0] in "*?":
-            out.append(star if rest[0] == "*" else one)
+        if pattern[at] == "*":
+            pieces.append([])
             at += 1
-        elif (inside := _bracket(rest)) is not None:
-            out.append(inside[0])
-            at += inside[1]
+        elif pattern[at] == "?":
+            pieces[-1].append(".")
+            at += 1
+        elif (inside := _read_class(pattern, at)) is not None:
+            pieces[-1].append(inside[0])
+            at = inside[1]
         else:
-            out.append(re.escape(rest[0]))
+            pieces[-1].append(re.escape(pattern[at]))
             at += 1
-    return re.compile("".join(out), re.DOTALL)
+    return pieces
 
 
-@lru_cache(maxsize=100)
-def path_matcher(pattern: str) -> re.Pattern[str]:
-    """For a path from a folder on: a pattern without `/` means the last name, at any depth."""
-    return glob_regex(pattern.removeprefix("/") if "/" in pattern else f"**/{pattern}")
-
-
-def _bracket(text: str) -> tuple[str, int] | None:
-    """A class of characters at the start of the text, and its length; None where there is none."""
-    if text[0] != "[":
+def _read_class(pattern: str, at: int) -> tuple[str, int] | None:
+    """Returns the class of characters at this place, and where it ends; None where there is none."""
+    if pattern[at] != "[":
         return None
-    end = text.find("]", 3 if text[1:2] in {"!", "^"} else 2)
+    end = pattern.find("]", at + (3 if pattern[at + 1 : at + 2] in {"!", "^"} else 2))
     if end < 0:
         return None
-    inside = text[1:end]
+    inside = pattern[at + 1 : end]
     negated = inside[:1] in {"!", "^"}
     body = inside[1:] if negated else inside
     body = re.sub(r"([\\\[\]&~|^])", r"\\\1", body)
@@ -58,5 +119,5 @@ def _bracket(text: str) -> tuple[str, int] | None:
     try:
         re.compile(candidate)
     except re.error:  # a range from high to low matches nothing, as a shell has it
-        return "(?!)", end + 1
+        return "(?!).", end + 1
     return candidate, end + 1

@@ -10,6 +10,8 @@ import contextlib
 import hashlib
 import os
 import re
+import shutil
+import tempfile
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import msgspec
@@ -38,7 +40,6 @@ __all__ = ["ConnectedTools", "ForeignTool", "LastWords", "McpConnection", "McpSe
 
 _LONGEST_NAME = 64  # what providers allow
 _LONGEST_DESCRIPTION = 1_000
-_DETAIL_CHARS = 2_000
 
 
 class ConnectedTools(msgspec.Struct, frozen=True):
@@ -54,7 +55,11 @@ class McpServers:
     def __init__(
         self, servers: Mapping[str, McpServer], *, folder: Path, variables: Mapping[str, str] | None = None
     ) -> None:
-        """`folder` is where commands start; `variables` holds the values of those that the servers name."""
+        """`variables` holds the values of those that the servers name.
+
+        Commands start in an empty folder of their own, never in `folder`, where the agent works: a cloned repository
+        must not decide what `python -m server` or `npx server` is. They are told of it by PENSTOCK_FOLDER.
+        """
         self._connections = {
             name: McpConnection(name, server, folder=folder, variables=variables or {})
             for name, server in servers.items()
@@ -108,10 +113,9 @@ class McpTool:
             given = read_object(args)
         except InputError as error:
             return fail(str(error))
-        detail = cap_text(json_text(given), _DETAIL_CHARS)
-        decision = await context.approve(
-            Permission(tool=self.name, access=self.access, subject="", detail=detail)
-        )
+        # The arguments are what is allowed: "always" is for this very call, a rule of the settings may be for the tool.
+        subject = json_text(given)
+        decision = await context.approve(Permission(tool=self.name, access=self.access, subject=subject))
         if not decision.allowed:
             return refuse(decision)
         try:
@@ -255,19 +259,21 @@ class McpConnection:
             if self._server.url is not None:
                 transport: Any = await self._http_transport(stack)
             else:
-                transport = mcp.stdio_client(self._command(), complaints)
+                empty = await asyncio.to_thread(tempfile.mkdtemp, prefix="penstock-mcp-")
+                stack.callback(shutil.rmtree, empty, ignore_errors=True)
+                transport = mcp.stdio_client(self._command(empty), complaints)
             client = mcp.Client(transport, read_timeout_seconds=_CALL_SECONDS)
             yield await stack.enter_async_context(client)
 
-    def _command(self) -> mcp.StdioServerParameters:
+    def _command(self, start_folder: str) -> mcp.StdioServerParameters:
         import mcp  # noqa: PLC0415 - as above
 
         values = {name: self._variable(name) for name in self._server.env}
         return mcp.StdioServerParameters(
             command=self._server.command or "",
             args=list(self._server.args),
-            env=values,
-            cwd=self._folder,
+            env={"PENSTOCK_FOLDER": str(self._folder), "PYTHONSAFEPATH": "1", **values},
+            cwd=start_folder,
         )
 
     async def _http_transport(self, stack: contextlib.AsyncExitStack) -> Any:

@@ -21,6 +21,7 @@ from penstock.engine.threads import in_thread
 from penstock.lossless.outline import NodeTexts, children_of, header_of_node
 from penstock.lossless.writer import OutlineWriter, nodes_of
 from penstock.planning.compact import compact
+from penstock.planning.policy import refuse_model
 from penstock.planning.receipt import ALL_STRUCK, DEGRADED
 from penstock.writing.verify import check_prose
 from penstock.writing.work import Work, WorkMaker, WorkScope, WorkTurn, source_of
@@ -85,6 +86,8 @@ async def _write_notes(
     fresh = [node for node in nodes_of(plan) if node.fresh]
     if plan is None or not fresh:
         return deliver(first)
+    if said := refuse_model(request.trigger, request.settings.compression, len(first.opened.came)):
+        return deliver(first, reason=said)
     count = first.notebook.tokenizer.count_many([node.text for node in fresh])
     tokens = int(PROSE_SHARE * sum(count) / len(fresh))
     if tokens < _LEAST_NOTES:

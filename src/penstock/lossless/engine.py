@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from penstock._log import log
 from penstock.conversation.handles import HandleKind, parse_handle
 from penstock.engine.compressor import ContextCompressor
 from penstock.engine.recollection import Recollection
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["LosslessEngine", "SessionNodes"]
 
 
-_log = logging.getLogger("penstock")
-
-
 class LosslessEngine(ContextCompressor):
     """The engine `lossless`.
 
@@ -48,9 +45,13 @@ class LosslessEngine(ContextCompressor):
     with the process.
     """
 
+    _forgotten: ClassVar[frozenset[str]] = frozenset(
+        {"_notebook", "_recollection", "_tree", "_stored", "_shown"}
+    )
+
     def __init__(
         self,
-        context_length: int = 200_000,
+        context_length: int | None = None,
         *,
         store: Store | None = None,
         shelf: Shelf | None = None,
@@ -119,11 +120,11 @@ class LosslessEngine(ContextCompressor):
     def _request(self, focus: str | None, target: int | None) -> CompressRequest:
         return use_tree(super()._request(focus, target), self._tree)
 
-    def _extractive(self, messages: Sequence[dict[str, Any]], request: CompressRequest) -> Compressed:
+    def _extractive(self, messages: Sequence[Any], request: CompressRequest) -> Compressed:
         return self._take_note(compress_with_tree(messages, request, self._notebook, self._tree))
 
     async def _write_with_model(
-        self, messages: Sequence[dict[str, Any]], request: CompressRequest, summariser: Summariser
+        self, messages: Sequence[Any], request: CompressRequest, summariser: Summariser
     ) -> Compressed:
         result = await summarise_with_tree(messages, request, self._notebook, self._tree, summariser)
         return self._take_note(result)
@@ -143,7 +144,7 @@ class LosslessEngine(ContextCompressor):
 
 
 def _say_failure(error: StoreError) -> None:
-    _log.warning("nodes of the outline are not kept: %s", error)
+    log.warning("nodes of the outline are not kept: %s", error)
 
 
 class SessionNodes:

@@ -68,6 +68,10 @@ class Calibration(msgspec.Struct, frozen=True):
         """Returns what the provider would report for `counted` tokens."""
         return round(max(0, counted) * self.ratio)
 
+    def count(self, reported: int) -> int:
+        """Returns the most tokens, as we count, that the provider would report as no more than `reported`."""
+        return int(max(0, reported) / self.ratio)
+
     @property
     def has_basis(self) -> bool:
         """True where enough was counted for the ratio to speak against a report."""

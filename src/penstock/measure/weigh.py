@@ -3,7 +3,9 @@
 A message is 4 + the tokens of its text parts joined by line breaks (results of tools included) + 8 for each
 call with the tokens of its name and arguments. Counted apart, since they are no text of the message:
 reasoning and its seal (as the text that stands on the wire: more than a provider charges, never less), what
-we do not understand (as its JSON) and pictures (by the size rules that providers publish).
+we do not understand (as its JSON), names and unknown fields (as their JSON), files in base64 (by their size) and pictures
+(by the size rules that providers publish). A message whose parts stand in its text in another form, as ShareGPT writes
+JSON in JSON, weighs what its text does.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from penstock.conversation import mark
+from penstock.conversation.dialects.protocol import Weight, known_kind
 from penstock.conversation.message import (
     Image,
     Message,
@@ -49,6 +52,12 @@ UNKNOWN_SIZE_TOKENS = 1_600
 _ANTHROPIC_LONG_EDGE = 1_568
 _ANTHROPIC_PIXELS_PER_TOKEN = 750
 _ANTHROPIC_CEILING = 1_600
+
+# A page of a PDF is read as its text and as a picture. Providers do not say how many pages a file has before they have
+# read it; this is a page of a typical one, and usage that is reported corrects it.
+_PAGE_BYTES = 50_000
+_PAGE_TOKENS = 3_000
+_SOUND_BYTES_PER_TOKEN = 3_200  # a tenth of a second of 16-bit sound at 16 kHz
 
 _TILE_EDGE = 512
 _TILED_LONG_EDGE = 2_048
@@ -90,8 +99,8 @@ def _split_message(message: Message) -> tuple[int, list[str]]:
     """Returns the fixed tokens of a message and the texts whose tokens come on top."""
     fixed = MESSAGE_FRAME
     joined: list[str] = []
-    apart: list[str] = []
-    for part in message.parts:
+    apart: list[str] = [message.beside, message.written]
+    for part in () if message.written else message.parts:
         match part:
             case Text():
                 joined.append(part.text)
@@ -106,11 +115,25 @@ def _split_message(message: Message) -> tuple[int, list[str]]:
             case Reasoning():
                 apart += (part.text, part.seal)
             case Opaque():
-                apart.append(part.text)
+                fixed += _count_media_tokens(part)
+                apart.append("" if part.media_bytes else part.text)
             case Image():
                 fixed += count_image_tokens(part)
     apart.append("\n".join(joined))
     return fixed, [text for text in apart if text]
+
+
+def _count_media_tokens(part: Opaque) -> int:
+    """Returns the tokens of a file in base64: a picture, pages of a document or seconds of sound, by its size; 0 for none."""
+    if not part.media_bytes:
+        return 0
+    kind = known_kind(part)
+    weight = kind.weight if kind is not None else Weight.TEXT
+    if weight is Weight.PAGES:
+        return max(1, math.ceil(part.media_bytes / _PAGE_BYTES)) * _PAGE_TOKENS
+    if weight is Weight.SECONDS:
+        return 1 + part.media_bytes // _SOUND_BYTES_PER_TOKEN
+    return UNKNOWN_SIZE_TOKENS
 
 
 def tools_tokens(tools: Sequence[Any] | None, tokenizer: Tokenizer) -> int:
@@ -127,7 +150,7 @@ def _compact_json(tool: Any, position: int) -> str:
         return json_text(tool)
     except (InputError, ValueError) as error:
         raise InputError(
-            f"a tool schema cannot be written as JSON: {error}; give plain dicts, lists, strings and numbers",
+            f"a tool schema cannot be written as JSON: {error}",
             position=f"tool {position}",
         ) from error
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from penstock.conversation.message import leading_system
+from penstock.conversation.message import Text, leading_system
 from penstock.conversation.rules import check
 from penstock.conversation.view import Handoff, Kept, Rewritten, as_message, encode, is_merged
 from penstock.errors import IllegalResult, TargetTooSmall
@@ -23,6 +23,7 @@ from penstock.planning.plan import CompactionOrder, NothingToDo, Plan, make_plan
 from penstock.planning.policy import budgets, summary_budget, worth_it
 from penstock.planning.receipt import ALL_STRUCK, COMPACTED, DEGRADED, NOTHING_TO_DO, Receipt
 from penstock.redaction import REDACTED
+from penstock.writing.handoff import SYSTEM_NOTE
 from penstock.writing.verify import check_prose
 from penstock.writing.work import source_of
 
@@ -69,18 +70,22 @@ def compact(opened: Opened, order: CompactionOrder, prose: Prose | None = None) 
     checked = None
     if prose is not None:
         checked = check_prose(prose, source_of(transcript, order.redactor), order.redactor)
+    note = _make_note(transcript, order)
     try:
-        planned = make_plan(transcript, limits, order, checked)
+        planned = make_plan(transcript, limits if note is None else _leave_room(limits, note), order, checked)
     except TargetTooSmall as error:
         least = _find_least_target(transcript, error.target_tokens, order, checked)
         unpin = " or unpin messages" if order.wishes.pins else ""
+        noted = 0 if note is None else note.tokens
         raise TargetTooSmall(
-            f"{error}; raise the target to at least {pluralise(least, 'token')}{unpin}",
-            target_tokens=error.target_tokens,
+            f"{error}; raise the target to at least {pluralise(least + noted, 'token')}{unpin}",
+            target_tokens=limits.target_tokens,
             parts=error.parts,
         ) from None
     if isinstance(planned, NothingToDo):
         return _leave(opened, planned.reason, limits, order)
+    if note is not None and planned.handoff.text:
+        planned = _add_note(planned, note)
     before, after = transcript.total_tokens, planned.tokens_after
     if not worth_it(before, after, forced=goal.forced or limits.explicit):
         reason = f"{before:,} tokens would become {after:,}: less than a tenth saved"
@@ -178,6 +183,42 @@ def _limits_for_window(
         protect_last_n=settings.protect_last_n,
         explicit=False,
         spend_tokens=min(target, int(allowed.threshold_tokens * _SPENT_OF_THRESHOLD)),
+    )
+
+
+class _SystemNote(msgspec.Struct, frozen=True):
+    """The system prompt of a list with a note on compaction in it, and what the note adds."""
+
+    piece: Rewritten
+    tokens: int
+
+
+def _make_note(transcript: Transcript, order: CompactionOrder) -> _SystemNote | None:
+    """Returns the note where it is asked for; None where the list has no system prompt, or one that has it already."""
+    end = leading_system(transcript.messages)
+    if not order.settings.system_note or not end:
+        return None
+    parts = transcript.messages[end - 1].parts
+    for at, part in enumerate(parts):
+        if isinstance(part, Text) and SYSTEM_NOTE not in part.text:
+            text = f"{part.text.rstrip()}\n\n{SYSTEM_NOTE}"
+            added = order.tokenizer.count(text) - order.tokenizer.count(part.text)
+            return _SystemNote(Rewritten(end - 1, {at: Text(text)}), max(0, added))
+    return None
+
+
+def _leave_room(limits: PlanLimits, note: _SystemNote) -> PlanLimits:
+    target, spent = limits.target_tokens - note.tokens, limits.spend_tokens - note.tokens
+    return msgspec.structs.replace(limits, target_tokens=max(1, target), spend_tokens=max(1, spent))
+
+
+def _add_note(plan: Plan, note: _SystemNote) -> Plan:
+    """Returns the plan with the note in the system prompt. Only for one that puts a handoff into the list."""
+    place = note.piece.position
+    pieces = tuple(note.piece if piece == Kept(place) else piece for piece in plan.pieces)
+    sizes = plan.sizes | {place: plan.sizes[place] + note.tokens}
+    return msgspec.structs.replace(
+        plan, pieces=pieces, sizes=sizes, tokens_after=plan.tokens_after + note.tokens
     )
 
 

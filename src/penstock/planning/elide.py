@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.conversation.dialects.content import read_attachment
+from penstock.conversation.dialects.protocol import is_attachment, is_fixed
 from penstock.conversation.handles import name_message
-from penstock.conversation.message import Image, Message, Part, Text, ToolCall, ToolResult
+from penstock.conversation.message import Image, Message, Opaque, Part, Text, ToolCall, ToolResult
 from penstock.conversation.speakers import Voice, VoicedPart, part_voices
+from penstock.writing.excerpts import redact_readable
 from penstock.writing.harness import shorten_harness
 from penstock.writing.stubs import clip, describe, shows_files, state_outcome
 
@@ -27,6 +30,8 @@ __all__ = ["Elider"]
 _SMALLEST_RESULT = 200  # characters: a shorter one stays
 _LONGEST_LEAF = 200  # characters of one text in the arguments of a call
 _LEAF_HEAD = 60
+_LONGEST_ARGUMENTS = 1_000  # characters of all arguments of a call together, however short each value is
+_LONGEST_TITLE = 80
 _LEAST_COPY = 24  # tokens of a harness text that stands again in a later message
 
 
@@ -55,6 +60,8 @@ class Elider:
         """Returns long results as stubs, images as a line. Empty when nothing gets smaller."""
         parts: dict[int, Part] = {}
         for place, part in enumerate(message.parts):
+            if is_fixed(part):
+                continue
             if isinstance(part, ToolResult) and (len(part.text) > _SMALLEST_RESULT or part.images):
                 stub = self.stub(part, number)
                 if len(stub) < len(part.text) or part.images:
@@ -63,24 +70,38 @@ class Elider:
                 parts[place] = Text(
                     f"[image, {part.size_bytes:,} bytes ({name_message(number)}{self._recall})]"
                 )
+            elif isinstance(part, Opaque) and is_attachment(part):
+                line = self.name_attachment(part, number)
+                if part.media_bytes or len(line) < len(part.text):
+                    parts[place] = Text(line)
         return parts
+
+    def name_attachment(self, part: Opaque, number: int) -> str:
+        """Returns the line that stands for a document or file, with the handle of the original."""
+        title, text = read_attachment(part)
+        size = f"{part.media_bytes:,} bytes" if part.media_bytes else f"{len(text or part.text):,} chars"
+        named = f" {self._redactor.redact(title[:_LONGEST_TITLE])!r}" if title else ""
+        return f"[{part.kind}{named}, {size} ({name_message(number)}{self._recall})]"
 
     def tell_result(
         self, message: Message, at: int, number: int, limit: int, teller: Teller
     ) -> ToolResult | None:
         """Returns the result at this place of the message as its most telling lines under its outcome and its handle.
 
-        The call stands right before it, so that nothing of it is said again. It takes about `limit` tokens. Returns None where that would not be smaller than the result itself.
+        The call stands right before it, so that nothing of it is said again. It takes about `limit` tokens. Returns None
+        where that would not be smaller than the result itself.
         """
         part = message.parts[at]
-        if not isinstance(part, ToolResult):
+        if not isinstance(part, ToolResult) or is_fixed(part):
             return None
         call = self._calls.get(part.call_id)
         count = self._tokenizer.count
         pictures = f", {len(part.images)} images" if part.images else ""
         head = f"[in part: {state_outcome(call, part)}{pictures} ({name_message(number)}{self._recall})]"
         is_file = shows_files(call) and not part.is_error
-        lines = teller.tell(self._redactor.redact(part.text), limit - count(head) - 1, is_file=is_file)
+        room = limit - count(head) - 1
+        clean = redact_readable(part.text, self._redactor.redact)
+        lines = teller.tell(clean, room, is_file=is_file) if room > 0 else ""
         text = f"{head}\n{lines}" if lines else self.stub(part, number)
         if count(text) >= count(part.text) and not part.images:
             return None
@@ -90,7 +111,7 @@ class Elider:
         """Returns the calls whose long arguments are shortened; the JSON stays valid."""
         parts: dict[int, Part] = {}
         for place, part in enumerate(message.parts):
-            if isinstance(part, ToolCall) and len(part.arguments) > _LONGEST_LEAF:
+            if isinstance(part, ToolCall) and len(part.arguments) > _LONGEST_LEAF and not is_fixed(part):
                 shorter = self._shorten_json(part.arguments, number)
                 if shorter is not None:
                     parts[place] = msgspec.structs.replace(part, arguments=shorter)
@@ -134,28 +155,56 @@ class Elider:
         )
 
     def _shorten_json(self, arguments: str, number: int) -> str | None:
-        """Returns the arguments with their long texts shortened; None where they have none.
+        """Returns the arguments with their long texts shortened and, of very many values, the first; None where they are short.
 
         What is written again is redacted, as a whole: a secret is often told by the key it stands under.
         """
         try:
-            if not _has_long_leaf(msgspec.json.decode(arguments)):
+            given = msgspec.json.decode(arguments)
+            if len(arguments) <= _LONGEST_ARGUMENTS and not _has_long_leaf(given):
                 return None
             clean = msgspec.json.decode(self._redactor.redact(arguments))
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
             return self._leaf(arguments, number)
-        return msgspec.json.encode(self._shorten(clean, number)).decode()
+        shortened = self._shorten(clean, number)
+        text = msgspec.json.encode(shortened).decode()
+        if len(text) > _LONGEST_ARGUMENTS:
+            text = msgspec.json.encode(_keep_first(shortened, [_LONGEST_ARGUMENTS // 2], number)).decode()
+        return text if len(text) < len(arguments) else None
 
     def _shorten(self, node: Any, number: int) -> Any:
         if isinstance(node, dict):
             return {key: self._shorten(value, number) for key, value in node.items()}
         if isinstance(node, list):
             return [self._shorten(value, number) for value in node]
-        return self._leaf(node, number) if isinstance(node, str) and len(node) > _LONGEST_LEAF else node
+        if isinstance(node, str):
+            return self._leaf(node, number) if len(node) > _LONGEST_LEAF else self._redactor.redact(node)
+        return node
 
     def _leaf(self, text: str, number: int) -> str:
         head = " ".join(self._redactor.redact(text[: _LEAF_HEAD * 4])[:_LEAF_HEAD].split())
         return f"{head}… [{len(text):,} chars, {name_message(number)}]"
+
+
+def _keep_first(node: Any, room: list[int], number: int) -> Any:
+    """Returns the first values of lists and objects, as many as `room[0]` characters hold, and how many more there were.
+
+    The types stay as they are: a list of texts stays one, and so does an object. `room` is what is left, one number.
+    """
+    if not isinstance(node, dict | list):
+        room[0] -= len(node) if isinstance(node, str) else 6
+        return node
+    kept: list[tuple[Any, Any]] = []
+    items = list(node.items()) if isinstance(node, dict) else list(enumerate(node))
+    for key, value in items:
+        if room[0] <= 0:
+            break
+        room[0] -= len(key) + 6 if isinstance(key, str) else 2
+        kept.append((key, _keep_first(value, room, number)))
+    left = len(items) - len(kept)
+    if left:
+        kept.append(("…", f"[{left:,} more, {name_message(number)}]"))
+    return dict(kept) if isinstance(node, dict) else [value for _, value in kept]
 
 
 def _has_long_leaf(node: Any) -> bool:

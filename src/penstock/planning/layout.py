@@ -2,7 +2,10 @@
 
 Results that the model has not answered yet are what it reads next: they stay whole as far as their share goes,
 then by their most telling lines. When not all of it fits, parts give way in a fixed order: first the head, then
-the tail down to its last segment, then those results, then the middle of the user's last request.
+the tail down to its last segment, then those results, then the whole tail, then the middle of the user's last request.
+
+A compaction of the provider is a barrier: what stands before it no longer counts. It stays as it came, and so does
+every item by which the provider reads the others.
 """
 
 from __future__ import annotations
@@ -13,9 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
-from penstock.conversation.message import Part, Role, Text, ToolResult, leading_system
-from penstock.conversation.pairing import find_unanswered
+from penstock.conversation.dialects import wire_of
+from penstock.conversation.dialects.content import read_attachment
+from penstock.conversation.dialects.protocol import find_barrier, is_attachment, is_standing
+from penstock.conversation.message import Opaque, Part, Role, Text, ToolResult, leading_system
+from penstock.conversation.pairing import PartPlace, find_unanswered, match
 from penstock.conversation.repair import open_calls
+from penstock.conversation.rules import ServerTools
 from penstock.conversation.speakers import last_request
 from penstock.conversation.view import Rewritten, as_message
 from penstock.measure.weigh import message_tokens
@@ -81,7 +88,9 @@ class Sacrifice(IntEnum):
     HEAD = 1
     TAIL = 2
     FRESH = 3
-    REQUEST = 4
+    END = 4  # of the tail too, all but the request, pins, open calls and what the provider needs
+    REQUEST = 5
+    REQUEST_AND_END = 6
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -127,8 +136,10 @@ class LayoutMaker:
         self.request = last_request(transcript.messages)
         self._teller = Teller(transcript, self.request, wishes.focus, tokenizer, importance)
         self.system_end = leading_system(transcript.messages)
-        self.open = open_calls(transcript.messages)
+        self.open = _find_open(transcript)
         self.pins = _places_of(wishes.pins, transcript)
+        self.barrier = find_barrier(transcript.messages)
+        self.standing = find_standing(transcript, self.barrier)
         fixed = {*self.pins, self.request}
         self.fresh = tuple(place for place in find_unanswered(transcript.messages) if place not in fixed)
         # Harness text gives way before anything else does: all that follows plans with what is left of it.
@@ -138,6 +149,8 @@ class LayoutMaker:
             self._sizes[place] = self.size(place, self._trimmed)
         before = [0, *accumulate(self._sizes)]
         self.cuts = Cuts(transcript.legal, tuple(before))
+        # What comes before this no longer counts, since a barrier stands for it.
+        self.floor = self.system_end if self.barrier is None else self.cuts.segment(self.barrier)[0]
 
     def lay_out(self, sacrifice: Sacrifice) -> Layout:
         """Returns the layout after this sacrifice."""
@@ -148,6 +161,8 @@ class LayoutMaker:
             others = self._arrange(Sacrifice.TAIL, 0).tokens
             left = limits.target_tokens - others - min(_LEAST_FOR_HANDOFF, limits.target_tokens // 5)
             return self._arrange(sacrifice, min(limits.fresh_tokens, max(0, left)))
+        if sacrifice in {Sacrifice.END, Sacrifice.REQUEST_AND_END}:
+            return self._arrange(sacrifice, 0)
         some = self._arrange(sacrifice, limits.fresh_tokens // 2)
         return some if some.tokens <= limits.target_tokens else self._arrange(sacrifice, 0)
 
@@ -167,9 +182,11 @@ class LayoutMaker:
             1 if hard else limits.protect_last_n,
             self.system_end,
         )
-        start, rewritten = self._fit_tail(start, tail_limit + now, given)
+        start, rewritten = self._fit_tail(max(start, self.floor), tail_limit + now, given)
+        if sacrifice in {Sacrifice.END, Sacrifice.REQUEST_AND_END}:
+            start, rewritten = length, given
         head_end = self.system_end
-        if sacrifice < Sacrifice.HEAD:
+        if sacrifice < Sacrifice.HEAD and self.barrier is None:
             system = self.cuts.tokens(0, self.system_end)
             ceiling = min(start, self._first_handoff())
             head_end = self.cuts.head_end(
@@ -181,6 +198,7 @@ class LayoutMaker:
         # What was not answered stays also where other messages follow it, as long as there is room.
         fresh = frozenset(self.fresh if sacrifice < Sacrifice.FRESH else ())
         islands = self._islands(head_end, start, fresh)
+        rewritten = self._squeeze(islands, rewritten)
         if sacrifice >= Sacrifice.REQUEST and self.request is not None:
             stays = (*range(head_end), *islands, *range(start, length))
             others = self._tokens([place for place in stays if place != self.request], rewritten)
@@ -193,6 +211,19 @@ class LayoutMaker:
         places = (*range(head_end), *islands, *range(start, length))
         rewritten = {place: parts for place, parts in rewritten.items() if place in places}
         return Layout(head_end, islands, start, rewritten, self._tokens(places, rewritten), fresh)
+
+    def start_at(self, tail_start: int) -> Layout:
+        """Returns the layout with no head and with all messages from this position on, as they came."""
+        islands = self._islands(self.system_end, tail_start, frozenset())
+        places = (*range(self.system_end), *islands, *range(tail_start, len(self._transcript.messages)))
+        return Layout(self.system_end, islands, tail_start, {}, self._tokens(places, {}))
+
+    def front(self, layout: Layout) -> int:
+        """Returns how many of the messages that stay come before the handoff: the head, and all up to a barrier."""
+        if self.barrier is None or self.barrier >= layout.tail_start:
+            return layout.head_end
+        end = self.cuts.segment(self.barrier)[1]
+        return layout.head_end + sum(place < end for place in layout.islands)
 
     def shorten_head(self, layout: Layout, head_end: int) -> Layout:
         """Returns the layout with a shorter head."""
@@ -221,6 +252,8 @@ class LayoutMaker:
                 name = "open calls"
             elif place == self.request:
                 name = "last user message"
+            elif place in self.standing:
+                name = "items that the provider needs"
             else:
                 name = (
                     "messages that belong to these" if place in layout.islands else "end of the conversation"
@@ -234,7 +267,7 @@ class LayoutMaker:
 
     def _islands(self, head_end: int, tail_start: int, brought: frozenset[int]) -> tuple[int, ...]:
         """Returns the messages between head and tail that stay, each with the messages it may not be parted from."""
-        wanted = {*self.pins, *self.open, *brought}
+        wanted = {*self.pins, *self.open, *self.standing, *brought}
         if self.request is not None:
             wanted.add(self.request)
         islands: set[int] = set()
@@ -242,6 +275,26 @@ class LayoutMaker:
             if head_end <= place < tail_start:
                 islands.update(range(*self.cuts.segment(place)))
         return tuple(sorted(place for place in islands if head_end <= place < tail_start))
+
+    def _squeeze(self, islands: Iterable[int], rewritten: Rewrites) -> Rewrites:
+        """Returns also what stands beside standing items, in the same message or segment, as small as it gets."""
+        if not self.standing:
+            return rewritten
+        fixed = {*self.pins, *self.open, *self.fresh, self.request}
+        beside = {one for place in self.standing for one in range(*self.cuts.segment(place))}
+        squeezed = dict(rewritten)
+        for place in islands:
+            if place in beside and place not in fixed:
+                message, number = self._transcript.messages[place], self._transcript.numbers[place]
+                parts = self._elide_results(place, 0) | self._shorten_arguments(place, 0)
+                for at, part in enumerate(message.parts):
+                    if isinstance(part, Text):
+                        long = _LongText(self._tokenizer.count(part.text), at, part.text)
+                        if long.tokens > _SHORT_TEXT:
+                            parts[at] = self._clip(long, _SHORT_TEXT, number)
+                if parts:
+                    squeezed[place] = squeezed.get(place, {}) | parts
+        return squeezed
 
     def tell_results(self, places: Iterable[int], allowed: int) -> Rewrites:
         """Returns the results of these messages that are too long for an equal part of `allowed` tokens, shortened.
@@ -323,11 +376,26 @@ class LayoutMaker:
             return {}
         message, number = self._transcript.messages[place], self._transcript.numbers[place]
         parts = {**self._trimmed.get(place, {}), **self._elider.elide_results(message, number)}
-        longest = self._longest_text(as_message(Rewritten(place, parts), self._transcript.messages))
-        if longest is not None:
+        parts |= self._clip_attachment(message, number, room - self.size(place, {place: parts}))
+        longest = self._longest_text(as_message(Rewritten(place, parts), self._transcript))
+        if longest is not None and self.size(place, {place: parts}) > room:
             others = self.size(place, {place: parts}) - longest.tokens
             parts[longest.at] = self._clip(longest, max(_LEAST_REQUEST, room - 2 - others), number)
         return {place: parts} if parts else {}
+
+    def _clip_attachment(self, message: Message, number: int, room: int) -> dict[int, Part]:
+        """Returns the longest document in plain text, as text: its start and its end, within the room beside its name."""
+        texts = [
+            (len(text), at, part, text)
+            for at, part in enumerate(message.parts)
+            if isinstance(part, Opaque) and is_attachment(part) and (text := read_attachment(part)[1])
+        ]
+        if not texts:
+            return {}
+        _, at, part, text = max(texts)
+        name = self._elider.name_attachment(part, number)
+        clipped = self._elider.clip(text, room - 4, number, self._tokenizer.count)
+        return {at: Text(f"{name}\n{clipped}")} if room > _LEAST_REQUEST else {}
 
     def _trim_harness(self, limit: int) -> Rewrites:
         """Returns every user message in which a harness says much, with no more of it than `limit` tokens a part."""
@@ -361,10 +429,45 @@ class LayoutMaker:
         parts = rewritten.get(place)
         if not parts:
             return self._transcript.tokens[place]
-        return message_tokens(as_message(Rewritten(place, parts), self._transcript.messages), self._tokenizer)
+        piece = Rewritten(place, parts)
+        return message_tokens(as_message(piece, self._transcript, self._transcript.dialect), self._tokenizer)
 
     def _tokens(self, places: range | tuple[int, ...] | list[int], rewritten: Rewrites) -> int:
         return sum(self.size(place, rewritten) for place in places)
+
+
+def find_standing(transcript: Transcript, barrier: int | None) -> frozenset[int]:
+    """Returns the positions of the newest barrier, of the items that a request breaks without, and of what those refer to.
+
+    A reference may stand for a call that only the provider has: then every output without a call stays as well.
+    """
+    messages = transcript.messages
+    standing = {place for place, one in enumerate(messages) if any(map(is_standing, one.parts))}
+    references = {
+        wire_of(transcript[place], transcript.dialect).get("id")
+        for place in standing
+        if any(isinstance(part, Opaque) and part.kind == "item_reference" for part in messages[place].parts)
+    }
+    if references:
+        standing.update(
+            place
+            for place in range(len(messages))
+            if wire_of(transcript[place], transcript.dialect).get("id") in references
+        )
+        answered = {result for _, result in match(messages, transcript.dialect.pairing).pairs}
+        standing.update(
+            place
+            for place, message in enumerate(messages)
+            for at, part in enumerate(message.parts)
+            if isinstance(part, ToolResult) and PartPlace(place, at) not in answered
+        )
+    return frozenset(standing if barrier is None else {*standing, barrier})
+
+
+def _find_open(transcript: Transcript) -> set[int]:
+    """Returns the positions of calls that have no result yet, the provider's own included."""
+    rules = (rule for rule in transcript.dialect.rules if isinstance(rule, ServerTools))
+    return open_calls(transcript.messages).union(*(rule.open_uses(transcript.messages) for rule in rules))
 
 
 def _merge(some: Rewrites, others: Rewrites) -> Rewrites:

@@ -18,10 +18,12 @@ import msgspec
 import numpy as np
 
 from penstock.conversation import mark
+from penstock.conversation.dialects.chat import CHAT
+from penstock.conversation.dialects.protocol import is_fixed
 from penstock.conversation.handles import AFTER, name_message, numbers_after
 from penstock.conversation.message import Message, Part, Role, Summary, Text, ToolResult
 from penstock.conversation.pairing import calls_by_id
-from penstock.conversation.rules import UserOpens
+from penstock.conversation.rules import Alternation, UserOpens, first_speaker
 from penstock.conversation.speakers import is_request
 from penstock.conversation.view import Handoff, Kept, Piece, Rewritten, as_message, encode, wire_text
 from penstock.errors import TargetTooSmall
@@ -29,7 +31,7 @@ from penstock.measure.weigh import weigh
 from penstock.measure.wording import pluralise
 from penstock.planning.elide import Elider
 from penstock.planning.layout import Layout, LayoutMaker, PlanLimits, Rewrites, Sacrifice, Wishes
-from penstock.writing.choice import begin_choice, join_excerpts
+from penstock.writing.choice import FOCUS_SHARE, begin_choice, find_topic, join_excerpts
 from penstock.writing.extractive import ExtractiveWriter
 from penstock.writing.importance import importance_named, weigh_once
 from penstock.writing.reading import Speaker, spoken_text
@@ -38,6 +40,8 @@ from penstock.writing.writer import HandoffAims, HandoffMaterial, HandoffText, S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
 
     from penstock.measure.tokens import Tokenizer
     from penstock.redaction import Redactor
@@ -78,6 +82,7 @@ class Goal(msgspec.Struct, frozen=True):
     window_tokens: int
     outside_tokens: int = 0
     forced: bool = False
+    """True where any saving is worth it."""
 
 
 class CompactionOrder(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -128,6 +133,10 @@ class KeptReasons(msgspec.Struct, frozen=True):
     brought: frozenset[int]
     """Those that came back because there was room left."""
     protect_first_n: int
+    provider: frozenset[int] = frozenset()
+    """The provider's own compaction, and what it reads the others by."""
+    counts_from: int = 0
+    """What comes before this position the provider's own compaction stands for."""
 
 
 class Plan(msgspec.Struct, frozen=True, eq=False):
@@ -189,7 +198,12 @@ def _verdict(place: int, number: int, before: int, plan: Plan, rewritten: frozen
     if after is None:
         lines = plan.handoff.quoted.get(place, 0)
         kept = f"{pluralise(lines, 'excerpt')} in the handoff" if lines else "reachable by its handle"
-        return Verdict(place, number, Fate.SUMMARISED, f"older than the tail: {kept}", before, 0)
+        older = (
+            "before the provider's own compaction"
+            if place < plan.standing.counts_from
+            else "older than the tail"
+        )
+        return Verdict(place, number, Fate.SUMMARISED, f"{older}: {kept}", before, 0)
     fate = Fate.ELIDED if place in rewritten else Fate.KEPT
     return Verdict(place, number, fate, _reason(place, plan.standing, fate, before < after), before, after)
 
@@ -197,7 +211,10 @@ def _verdict(place: int, number: int, before: int, plan: Plan, rewritten: frozen
 def _reason(place: int, standing: KeptReasons, fate: Fate, grown: bool) -> str:
     if fate is Fate.ELIDED:
         if grown:
-            return "the handoff stands in front of it"
+            noted = place < standing.system_end
+            return (
+                "system prompt, with a note on compaction" if noted else "the handoff stands in front of it"
+            )
         if place == standing.request:
             return "the user's last request, shortened to fit"
         if place < standing.head_end:
@@ -210,6 +227,7 @@ def _reason(place: int, standing: KeptReasons, fate: Fate, grown: bool) -> str:
         ("pinned", place in standing.pins),
         ("the user's last request", place == standing.request),
         ("open call", place in standing.open),
+        ("the provider needs it", place in standing.provider),
         (f"head: one of the first {standing.protect_first_n}", place < standing.head_end),
         ("not answered yet", place in standing.fresh),
         ("room was left for it", place in standing.brought),
@@ -233,9 +251,9 @@ def make_plan(
     planner = _Planner(transcript, limits, order, prose)
     layouts = planner.layouts
     first = layouts.lay_out(Sacrifice.NOTHING)
-    elided = planner.elide_only(first)
-    if elided is not None:
-        return elided
+    lighter = planner.drop_before_barrier() if layouts.barrier is not None else planner.elide_only(first)
+    if lighter is not None:
+        return lighter
     writer = order.make_writer(planner.material)
     for sacrifice in Sacrifice:  # the head gives way first, the middle of the request last
         layout = first if sacrifice is Sacrifice.NOTHING else layouts.lay_out(sacrifice)
@@ -275,17 +293,27 @@ class _Planner:
 
     def least_handoff(self, layout: Layout, sacrifice: Sacrifice) -> int:
         """Returns the tokens that must be left for a handoff: in the end none, unless the list cannot begin without."""
-        if sacrifice < Sacrifice.REQUEST or self._needs_opening(layout):
+        if sacrifice < Sacrifice.END or self._needs_opening(layout):
             return _LEAST_HANDOFF
         return 0
 
     def _needs_opening(self, layout: Layout) -> bool:
-        """Returns True if what stays begins with a speaker who may not open a conversation of this dialect."""
-        if not any(isinstance(rule, UserOpens) for rule in self._transcript.dialect.rules):
+        """Returns True if what stays begins with a speaker who may not open this conversation.
+
+        Many servers behind the chat dialect want the user first, as Anthropic does: a list that the user began still
+        begins with the user.
+        """
+        messages, rules = self._transcript.messages, self._transcript.dialect.rules
+        first = first_speaker(messages)
+        strict = any(isinstance(rule, UserOpens) for rule in rules)
+        by_user = first < len(messages) and messages[first].role is Role.USER
+        if not strict and not (by_user and any(isinstance(rule, Alternation) for rule in rules)):
             return False
-        messages = self._transcript.messages
-        speakers = (messages[place].role for place in layout.positions(len(messages)))
-        return next((role for role in speakers if role is not Role.SYSTEM), Role.USER) is not Role.USER
+        speakers = (
+            place for place in layout.positions(len(messages)) if messages[place].role is not Role.SYSTEM
+        )
+        place = next(speakers, None)
+        return place is not None and messages[place].role is not Role.USER and place != self.layouts.barrier
 
     def too_small(self, layout: Layout) -> TargetTooSmall:
         """Returns the error for a target that even the last layout exceeds: which parts take how much."""
@@ -297,6 +325,17 @@ class _Planner:
             target_tokens=target,
             parts=parts,
         )
+
+    def drop_before_barrier(self) -> Plan | None:
+        """Returns the plan without what a barrier stands for, where that alone reaches the target; it needs no handoff."""
+        layouts, length = self.layouts, len(self._transcript.messages)
+        layout = layouts.start_at(layouts.floor)
+        if layout.tokens > self._limits.target_tokens or layouts.floor <= layouts.system_end:
+            return None
+        plan = self._weigh(
+            tuple(_piece(place, layout.rewritten) for place in layout.positions(length)), layout
+        )
+        return plan if plan.tokens_after <= self._limits.target_tokens else None
 
     # Eliding alone.
 
@@ -323,10 +362,15 @@ class _Planner:
         total = sum(self._sizes(rewritten))
         if total > _ELISION_SHARE * target:
             return None
-        rewritten = self._restore_lines(rewritten, self._limits.spend_tokens - total)
+        room = self._limits.spend_tokens - total
+        topic = self._find_topic()
+        if topic is not None:
+            rewritten = self._restore_topic(rewritten, topic, int(room * FOCUS_SHARE))
+        rewritten = self._restore_lines(rewritten, room, topic)
         rewritten = self._restore_messages(rewritten, newest)
         pieces = tuple(_piece(place, rewritten) for place in range(len(messages)))
-        return self._weigh(pieces, layout)
+        plan = self._weigh(pieces, layout)
+        return plan if plan.tokens_after <= target else None
 
     def _newest_copies(self) -> dict[str, int]:
         """Returns for each long result the number of the newest message that holds it."""
@@ -341,14 +385,39 @@ class _Planner:
         number = self._transcript.numbers[place]
         parts: dict[int, Part] = {}
         for at, part in enumerate(self._transcript.messages[place].parts):
+            if is_fixed(part):
+                continue
             if isinstance(part, ToolResult) and newest.get(part.text, number) != number:
                 stub = f"{self._elider.stub(part, number)}, the same as {name_message(newest[part.text])}"
                 parts[at] = msgspec.structs.replace(part, text=stub, images=())
         return parts
 
-    def _restore_lines(self, rewritten: Rewrites, room: int) -> Rewrites:
-        """Returns the elided results with their most needed lines below the stub, as far as the room allows."""
+    def _find_topic(self) -> NDArray[np.bool_] | None:
+        """Returns for each source whether it is about the topic that was asked for; None without one."""
+        focus = self._wishes.focus
+        return find_topic(self._transcript.index, self.material.calls, focus) if focus else None
+
+    def _restore_topic(self, rewritten: Rewrites, topic: NDArray[np.bool_], room: int) -> Rewrites:
+        """Returns the elided messages without those about the topic that fit the room whole, the newest first."""
+        about = set(self._transcript.index.message_of_source[topic].tolist())
+        sizes, whole = self._sizes(rewritten), self._transcript.tokens
+        restored = dict(rewritten)
+        for place in sorted(about & rewritten.keys(), reverse=True):
+            more = whole[place] - sizes[place]
+            if more <= room:
+                del restored[place]
+                room -= more
+        return restored
+
+    def _restore_lines(
+        self, rewritten: Rewrites, granted: int, topic: NDArray[np.bool_] | None = None
+    ) -> Rewrites:
+        """Returns the elided results with their most needed lines below the stub, as far as the room allows.
+
+        Of what is granted, some may have been spent on messages of the topic; it gets its share of lines first.
+        """
         index = self._transcript.index
+        room = self._limits.spend_tokens - sum(self._sizes(rewritten))
         choice = begin_choice(
             self._transcript,
             self.layouts.request,
@@ -367,7 +436,12 @@ class _Planner:
         ]
         choice.cover(index.vocabulary.known_in(stubs), bare=True)
         results = index.speakers == Speaker.RESULT
-        choice.fill((elided & results)[index.source_of], room - 2)
+        allowed = (elided & results)[index.source_of]
+        if topic is not None:
+            share = int(granted * FOCUS_SHARE) - (granted - room)  # what whole messages have left of it
+            choice.fill(allowed & topic[index.source_of], min(share, room - 2))
+            choice.fill(allowed & ~topic[index.source_of], room - 2)
+        choice.fill(allowed, room - 2)
         while True:
             restored = self._add_lines(rewritten, choice)
             if sum(self._sizes(restored)) <= self._limits.target_tokens or not choice.drop_last():
@@ -439,10 +513,12 @@ class _Planner:
         return restored
 
     def _sizes(self, rewritten: Rewrites) -> list[int]:
-        messages = self._transcript.messages
         sizes = list(self._transcript.tokens)
         places = sorted(rewritten)
-        shorter = [as_message(Rewritten(place, rewritten[place]), messages) for place in places]
+        shorter = [
+            as_message(Rewritten(place, rewritten[place]), self._transcript, self._transcript.dialect)
+            for place in places
+        ]
         for place, tokens in zip(places, weigh(shorter, self._tokenizer), strict=True):
             sizes[place] = tokens
         return sizes
@@ -454,7 +530,7 @@ class _Planner:
         transcript, limits = self._transcript, self._limits
         role, layout = self._role(layout)
         stays = layout.positions(len(transcript.messages))
-        at = layout.head_end if role is not None else self._next_speaker(layout)
+        at = self.layouts.front(layout) if role is not None else self._next_speaker(layout)
         room = limits.target_tokens - layout.tokens
         budget = min(room, max(limits.handoff_tokens, limits.spend_tokens - layout.tokens))
         beside = Surroundings(
@@ -479,7 +555,7 @@ class _Planner:
                 wrapped = mark.wrap(f"{note}\n{text}", attributes, writer.mark_version)
                 return 4 + self._tokenizer.count(wrapped if role else wrapped + "\n\n")
 
-            fits = budget >= measure("") + 8
+            fits = budget >= measure("") + 8 and (not gone or gone[-1] >= self.layouts.floor)
             written = writer.write(budget, measure, beside) if fits else HandoffText()
             pieces = kept
             if written.text or self._needs_opening(layout):
@@ -522,7 +598,7 @@ class _Planner:
         handoffs = set(self._transcript.handoffs)
         rewritten = dict(layout.rewritten)
         brought = set(layout.brought)
-        places = range(layouts.system_end, len(whole))
+        places = range(layouts.floor, len(whole))
         for place in reversed(places) if in_a_row else self._by_need(places):
             if place in stays:
                 more = whole[place] - layouts.size(place, rewritten)
@@ -548,17 +624,21 @@ class _Planner:
         """Adds the newest message whose results are too large to come back whole, with the lines that fit the room."""
         layouts, messages = self.layouts, self._transcript.messages
         handoffs = set(self._transcript.handoffs)
-        for place in self._by_need(range(layouts.system_end, len(messages))):
-            if place in stays and place not in rewritten:
+        tried: set[int] = set()  # a batch of many results is one segment: once is enough
+        for place in self._by_need(range(layouts.floor, len(messages))):
+            if place in tried or (place in stays and place not in rewritten):
                 continue
             if not any(isinstance(part, ToolResult) for part in messages[place].parts):
                 continue
             segment = [place] if place in stays else [*range(*layouts.cuts.segment(place))]
             if handoffs.intersection(segment):
                 continue
+            tried.update(segment)
             now = sum(layouts.size(one, rewritten) for one in segment if one in stays)
             bare = layouts.tell_results(segment, 0)
             least = sum(layouts.size(one, rewritten | bare) for one in segment)
+            if least - now > room:
+                continue
             told = layouts.tell_results(segment, max(0, room + now - least))
             more = sum(layouts.size(one, rewritten | told) for one in segment) - now
             if 0 < more <= room:
@@ -578,7 +658,7 @@ class _Planner:
         """Returns the first place after the head, among what stays, where not the system speaks."""
         messages = self._transcript.messages
         stays = layout.positions(len(messages))
-        place = layout.head_end
+        place = self.layouts.front(layout)
         while place < len(stays) and messages[stays[place]].role is Role.SYSTEM:
             place += 1
         return place
@@ -588,7 +668,7 @@ class _Planner:
 
         Where neither role alternates with what is beside it, the head gives up its last messages if that helps, or
         what was said before the live request stays; else the role is None and the handoff is merged into the message
-        that follows.
+        that follows. In the chat dialect it is merged at once: what an answer or a head costs keeps more as excerpts.
         """
         layouts = self.layouts
         shorter = [cut for cut in layouts.cuts.legal if layouts.system_end <= cut < layout.head_end]
@@ -597,6 +677,8 @@ class _Planner:
             role = self._role_at(candidate)
             if role is not None:
                 return role, candidate
+        if self._transcript.dialect is CHAT:
+            return None, layouts.shorten_head(layout, layouts.system_end)
         wider = self._with_answer_before_request(layout)
         role = self._role_at(wider) if wider is not None else None
         return (role, wider) if role is not None and wider is not None else (None, layout)
@@ -622,9 +704,6 @@ class _Planner:
         for role in (Role.USER, Role.ASSISTANT):
             if dialect.can_follow(before, role) and (after is None or dialect.can_follow(role, after)):
                 return role
-        asks = at < len(stays) and stays[at] == self.layouts.request
-        if dialect.name == "chat" and asks and before in {None, Role.SYSTEM}:
-            return Role.ASSISTANT  # the API takes it, and merging would change the bytes of the request
         return None
 
     # Both ways.
@@ -673,6 +752,8 @@ class _Planner:
                 fresh=frozenset(layouts.fresh),
                 brought=layout.brought,
                 protect_first_n=self._limits.protect_first_n,
+                provider=layouts.standing,
+                counts_from=layouts.floor if layouts.barrier is not None else 0,
             ),
             tokens_after=total,
             handoff=written,

@@ -18,6 +18,7 @@ from penstock.settings import CompressionSettings  # noqa: TC001 - a struct's fi
 
 __all__ = [
     "BY_HAND",
+    "WAYS_OUT",
     "Budgets",
     "Compact",
     "Decision",
@@ -27,6 +28,7 @@ __all__ = [
     "Trigger",
     "Wait",
     "budgets",
+    "refuse_model",
     "share",
     "summary_budget",
     "worth_it",
@@ -37,10 +39,15 @@ FLOOR_TOKENS = 64_000
 SUMMARY_FLOOR_TOKENS = 2_000
 SUMMARY_CEILING_TOKENS = 12_000
 HYGIENE_MESSAGES = 4
+LEAST_TAIL = 3
 INEFFECTIVE_PASSES = 2
 BACKGROUND_SHARE = 0.85
 """Of the threshold: from here on a compaction is prepared beside the work."""
 BY_HAND = "asked for by hand"
+BY_MODEL = "asked for by the model"
+WAYS_OUT = (
+    "compact by hand (/compress), begin anew (/new), or choose a model with a larger window (/model NAME)"
+)
 _BANDS = ((10_000, 0.20), (30_001, 0.15), (100_001, 0.10))
 _LAST_BAND = 0.05
 
@@ -114,6 +121,18 @@ def worth_it(tokens_before: int, predicted_after: int, *, forced: bool) -> bool:
     return saved > 0 and (forced or saved * 10 >= tokens_before)
 
 
+def refuse_model(trigger: Trigger, settings: CompressionSettings, messages: int) -> str:
+    """Returns why no model is asked to summarise so few messages, in words; empty where one may be asked.
+
+    At the threshold, fewer than the head, a tail of three and one between them leave a model nothing to say. Who asks for
+    a compaction, or cannot go on without one, gets all that can be done with any number of messages.
+    """
+    least = settings.protect_first_n + LEAST_TAIL + 1
+    if not trigger.is_at_threshold or messages >= least:
+        return ""
+    return f"{messages} messages are too few to summarise (from {least} on a model is asked)"
+
+
 class Trigger(StrEnum):
     """The occasion of a compaction."""
 
@@ -121,18 +140,28 @@ class Trigger(StrEnum):
     RESPONSE = "response"
     HYGIENE = "hygiene"
     MANUAL = "manual"
+    MODEL = "model"
     OVERFLOW = "overflow"
     EMERGENCY = "emergency"
     ECONOMY = "economy"
     BACKGROUND = "background"
 
+    @property
+    def forces(self) -> bool:
+        """True where a compaction runs also if it saves less than a tenth: without it there is no next request."""
+        return self in (Trigger.OVERFLOW, Trigger.EMERGENCY)
+
+    @property
+    def is_at_threshold(self) -> bool:
+        """True where nobody asked for it: the conversation has reached its threshold, or soon will."""
+        return self in (Trigger.PREFLIGHT, Trigger.RESPONSE, Trigger.BACKGROUND)
+
 
 class Compact(msgspec.Struct, frozen=True, kw_only=True):
-    """Compact now. `forced`: also where less than 10 % would be saved."""
+    """Compact now."""
 
     reason: str
     trigger: Trigger
-    forced: bool = False
 
     @property
     def may_call_model(self) -> bool:
@@ -248,9 +277,13 @@ class Policy(msgspec.Struct, frozen=True):
             return Wait(reason=f"{messages} messages are too few; hygiene starts at {HYGIENE_MESSAGES}")
         return self._from(Trigger.HYGIENE, tokens, self.budgets.hygiene_tokens, guard)
 
-    def manual(self, *, explicit_target: bool = False) -> Decision:
-        """A person asked: neither switch nor guard stands in the way, and an explicit target forces the pass."""
-        return Compact(trigger=Trigger.MANUAL, forced=explicit_target, reason=BY_HAND)
+    def manual(self) -> Decision:
+        """A person asked: neither switch nor guard stands in the way."""
+        return Compact(trigger=Trigger.MANUAL, reason=BY_HAND)
+
+    def by_model(self) -> Decision:
+        """The model asked, by the tool that the host offers it: as by hand, but off means off."""
+        return Compact(trigger=Trigger.MODEL, reason=BY_MODEL) if self.settings.enabled else _OFF
 
     def due(self, prompt_tokens: int, guard: Guard = _OPEN) -> Decision:
         """Before a request for which the engine in use says that it is due, by its own guards and threshold."""
@@ -258,6 +291,8 @@ class Policy(msgspec.Struct, frozen=True):
             return _OFF
         if objection := guard.objection(prompt_tokens):
             return Wait(reason=objection)
+        if prompt_tokens >= self.budgets.emergency_tokens:
+            return self._emergency(prompt_tokens)
         limit = self.budgets.threshold_tokens
         if prompt_tokens < limit:
             reason = f"the engine asked for it at {prompt_tokens:,} tokens"
@@ -291,19 +326,17 @@ class Policy(msgspec.Struct, frozen=True):
         most = self.settings.max_attempts
         if attempt > most:
             return Wait(
-                reason=f"the request is still too large after {most} attempts (compression.max_attempts)"
+                reason=f"the request is still too large after {most} attempts (compression.max_attempts): {WAYS_OUT}"
             )
         reason = f"the provider refused the request as too large (attempt {attempt} of {most})"
-        return Compact(trigger=Trigger.OVERFLOW, forced=True, reason=reason)
+        return Compact(trigger=Trigger.OVERFLOW, reason=reason)
 
     def _from(self, trigger: Trigger, tokens: int, limit: int, guard: Guard) -> Decision:
         """Compact from `limit` on unless the guard objects; from the emergency level on in any case."""
         if not self.settings.enabled:
             return _OFF
-        budgets = self.budgets
-        if tokens >= budgets.emergency_tokens:
-            reason = f"{tokens:,} of the {budgets.window_tokens:,} tokens of the window are used"
-            return Compact(trigger=Trigger.EMERGENCY, forced=True, reason=reason)
+        if tokens >= self.budgets.emergency_tokens:
+            return self._emergency(tokens)
         if tokens < limit:
             return Wait(reason=f"{tokens:,} tokens are below the {trigger} limit of {limit:,}")
         if objection := guard.objection(tokens):
@@ -311,6 +344,10 @@ class Policy(msgspec.Struct, frozen=True):
         return Compact(
             trigger=trigger, reason=f"{tokens:,} tokens have reached the {trigger} limit of {limit:,}"
         )
+
+    def _emergency(self, tokens: int) -> Compact:
+        reason = f"{tokens:,} of the {self.budgets.window_tokens:,} tokens of the window are used"
+        return Compact(trigger=Trigger.EMERGENCY, reason=reason)
 
 
 _OFF = Wait(reason="automatic compaction is off (compression.enabled is false)")

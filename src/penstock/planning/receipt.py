@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.conversation.view import Handoff
 from penstock.measure.wording import pluralise
 
-__all__ = ["ALL_STRUCK", "COMPACTED", "DEGRADED", "NOTHING_TO_DO", "LiveQuality", "Outcome", "Receipt"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.conversation.view import Piece
+
+__all__ = [
+    "ALL_STRUCK",
+    "COMPACTED",
+    "DEGRADED",
+    "NOTHING_TO_DO",
+    "LiveQuality",
+    "Outcome",
+    "Receipt",
+    "SummaryCall",
+    "describe_compaction",
+]
 
 Outcome = str
 COMPACTED, NOTHING_TO_DO, DEGRADED = "compacted", "nothing_to_do", "degraded"
@@ -73,6 +89,19 @@ class LiveQuality(msgspec.Struct, frozen=True, kw_only=True):
         return f"Of {pluralise(self.used, 'earlier value')} the agent used next, {', '.join(parts)}."
 
 
+class SummaryCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of asking a model for a handoff."""
+
+    outcome: str = "not asked"
+    """`written`, `fallback` (another model stepped in), `failed` (excerpts stand in its place), or `not asked`."""
+    chosen: str = ""
+    """The model that was asked first."""
+    model: str = ""
+    """The model that wrote the handoff."""
+    error: str = ""
+    """Why the chosen model did not write it."""
+
+
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Counts before and after, what became of the messages and of the facts in them, and what it cost.
 
@@ -126,6 +155,17 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         if not self.facts_added:
             del plain["facts_added"]
         return plain if self.quality is None else {**plain, "quality": self.quality.to_dict()}
+
+    @property
+    def summary_call(self) -> SummaryCall:
+        """What came of asking a model."""
+        if not self.attempts:
+            return SummaryCall()
+        chosen = str(self.attempts[0]["model"])
+        if self.model == chosen:
+            return SummaryCall(outcome="written", chosen=chosen, model=chosen)
+        outcome, error = "fallback" if self.model else "failed", str(self.attempts[0]["outcome"])
+        return SummaryCall(outcome=outcome, chosen=chosen, model=self.model, error=error)
 
     @property
     def ratio(self) -> float:
@@ -185,6 +225,20 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         if self.cost is not None:
             return f"${self.cost:.4f}"
         return f"cost unknown ({self.cost_note})" if self.cost_note else "no cost"
+
+
+def describe_compaction(trigger: str, receipt: Receipt, pieces: Sequence[Piece]) -> str:
+    """Returns one line for a log: why now, what became of the messages, and what it saved."""
+    first = next((at for at, piece in enumerate(pieces) if isinstance(piece, Handoff)), len(pieces))
+    handoffs = sum(isinstance(piece, Handoff) for piece in pieces)
+    tail = max(0, len(pieces) - first - handoffs)
+    by = f" by {receipt.model}" if receipt.model else ""
+    why = f"; {receipt.reason}" if receipt.reason else ""
+    return (
+        f"{receipt.outcome} ({trigger}): {receipt.messages_before:,} -> {pluralise(receipt.messages_after, 'message')}, "
+        f"{receipt.summarised:,} summarised{by}, {receipt.elided:,} elided, head {first:,}, tail {tail:,}, "
+        f"{receipt.tokens_before:,} -> {receipt.tokens_after:,} tokens in {receipt.seconds:.2f} s{why}"
+    )
 
 
 def _calls(count: int) -> str:

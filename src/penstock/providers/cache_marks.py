@@ -15,7 +15,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from penstock.errors import SettingsError
+from penstock.conversation.wire import to_plain
+from penstock.errors import InputError, SettingsError
 from penstock.providers.address import read_address
 from penstock.providers.presets import PRESETS
 
@@ -82,9 +83,15 @@ def mark_cache(request: Request, *, dialect: str, ttl: Ttl = "5m", prefix_end: i
     """
     if ttl not in ("5m", "1h", "off"):
         raise SettingsError(f"the cache ttl is {ttl!r}; allowed: 5m, 1h, off")
-    if ttl == "off" or dialect not in ("anthropic", "chat") or _is_marked(request, dialect):
+    given: Any = request
+    if not isinstance(given, Mapping):
+        raise InputError(f"the request is a {type(given).__name__}; give the dict with its messages")
+    if ttl == "off" or dialect not in ("anthropic", "chat"):
         return request
-    spots = [*_opening(request, dialect), *_tail(request, dialect, prefix_end)]
+    plain = to_plain(request)  # an SDK's objects, too, have places for marks
+    if _is_marked(plain, dialect):
+        return request
+    spots = [*_opening(plain, dialect), *_tail(plain, dialect, prefix_end)]
     return _place(request, dict.fromkeys(spots[:MOST_MARKS], ttl))
 
 
@@ -271,12 +278,12 @@ def _place(request: Request, marks: Mapping[_Spot, str]) -> Request:
     for spot, ttl in marks.items():
         mark = dict(_WIRE[ttl])
         if spot.section == _SYSTEM:
-            changed["system"] = _with_mark(request["system"], spot.part, mark)
+            changed["system"] = _with_mark(to_plain(request["system"]), spot.part, mark)
             continue
         field = _FIELDS[spot.section]
         if changed[field] is request[field]:
             changed[field] = list(request[field])
-        owner = request[field][spot.index]
+        owner = to_plain(request[field][spot.index])
         changed[field][spot.index] = (
             {**owner, "cache_control": mark}
             if spot.section == _TOOLS

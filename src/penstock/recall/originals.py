@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.conversation.dialects.protocol import read_words
 from penstock.conversation.message import (
     Image,
     Message,
@@ -17,6 +18,7 @@ from penstock.conversation.message import (
     ToolCall,
     ToolResult,
 )
+from penstock.writing.excerpts import redact_readable
 from penstock.writing.handoff import header_of
 from penstock.writing.stubs import arguments_of, describe, main_argument, shorten, tool_family
 
@@ -49,8 +51,10 @@ def write_title(message: Message, calls: Mapping[str, ToolCall], redact: Callabl
     """
     for part in message.parts:
         match part:
-            case Text(text=text) | Reasoning(text=text) | Summary(text=text) | Opaque(text=text):
+            case Text(text=text) | Reasoning(text=text) | Summary(text=text):
                 words = " ".join(redact(text).split())
+            case Opaque(kind=kind):
+                words = " ".join(redact(read_words(part)).split()) or f"[{kind}]"
             case ToolCall(name=name):
                 family = tool_family(name)
                 words = f"[{name}] {redact(main_argument(family, arguments_of(part)))}".rstrip()
@@ -64,7 +68,7 @@ def write_title(message: Message, calls: Mapping[str, ToolCall], redact: Callabl
 
 
 def redact_message(message: Message, redact: Callable[[str], str]) -> Message:
-    """Returns the message with every text in it redacted, part by part.
+    """Returns the message with every text in it redacted, part by part, as it stands and as it is laid out.
 
     No piece of it can hold half of a secret.
     """
@@ -90,8 +94,8 @@ def _describe_image(image: Image) -> str:
 def _redact_part(part: Part, redact: Callable[[str], str]) -> Part:
     match part:
         case ToolCall(arguments=arguments):
-            return msgspec.structs.replace(part, arguments=redact(arguments))
+            return msgspec.structs.replace(part, arguments=redact_readable(arguments, redact))
         case Image():
             return part
         case _:
-            return msgspec.structs.replace(part, text=redact(part.text))
+            return msgspec.structs.replace(part, text=redact_readable(part.text, redact))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.conversation.dialects.protocol import read_words
 from penstock.conversation.message import Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 from penstock.writing.excerpts import lay_out
 from penstock.writing.reading import Speaker
@@ -117,8 +118,8 @@ def _split_voices(message: Message) -> Iterator[tuple[Speaker, str, str]]:
                 yield Speaker.CALL, f"{name}\n{lay_out(arguments).text}", call_id
             case ToolResult(call_id=call_id, text=text):
                 yield Speaker.RESULT, text, call_id
-            case Opaque(text=text):
-                yield Speaker.RESULT, text, ""
+            case Opaque():
+                yield Speaker.RESULT, read_words(part), ""
             case Summary(text=text):
                 yield Speaker.HANDOFF, text, ""
             case _:

@@ -39,7 +39,8 @@ _NAMES = {
     ),
     Tells.SECRET: (
         "secret api_key apikey access_key accesskey private_key privatekey account_key accountkey encryption_key "
-        "signing_key master_key shared_key subscription_key auth_key authkey secret_key storage_key jwt_key webhook_key"
+        "signing_key master_key shared_key subscription_key auth_key authkey secret_key storage_key jwt_key webhook_key "
+        "dockerconfigjson dockercfg"
     ),
     Tells.TOKEN: "token auth credential credentials bearer _KEY",
 }
@@ -48,13 +49,75 @@ _SUFFIX = re.compile(
     r"|base|key_base|hex|base64|b64|data|pem|primary|secondary|main|admin|root|user|db|old|new|current))?",
     re.IGNORECASE,
 )
-_OTHERWISE_MEANT = re.compile(
-    r"(?:(?<![A-Za-z])|(?=[A-Z]))(?i:max|min|num|next|page|paging|pagination|continuation|continue|cancel|cancell?ation|eos|bos|pad|unk|cls|sep|mask"
-    r"|special|stop|start|end|first|last|sync|cursor|resume|skip|per|total|count|image|prompt|completion|lock|fencing"
-    r"|parse|lexer|syntax|ast|public|public_?key|publishable|design|color|has|is|use|with|forgot"
-    r"|cache|primary|foreign|sort|partition|object|idempotency|dedup|index|routing|row|group)[_.-]?\Z",
+_OTHERWISE_MEANT = frozenset(
+    [
+        "max",
+        "min",
+        "num",
+        "next",
+        "page",
+        "paging",
+        "pagination",
+        "continuation",
+        "continue",
+        "cancel",
+        "cancelation",
+        "cancellation",
+        "eos",
+        "bos",
+        "pad",
+        "unk",
+        "cls",
+        "sep",
+        "mask",
+        "special",
+        "stop",
+        "start",
+        "end",
+        "first",
+        "last",
+        "sync",
+        "cursor",
+        "resume",
+        "skip",
+        "per",
+        "total",
+        "count",
+        "image",
+        "prompt",
+        "completion",
+        "lock",
+        "fencing",
+        "parse",
+        "lexer",
+        "syntax",
+        "ast",
+        "public",
+        "publickey",
+        "publishable",
+        "design",
+        "color",
+        "has",
+        "is",
+        "use",
+        "with",
+        "forgot",
+        "cache",
+        "primary",
+        "foreign",
+        "sort",
+        "partition",
+        "object",
+        "idempotency",
+        "dedup",
+        "index",
+        "routing",
+        "row",
+        "group",
+    ]
 )
-_LEFT_PART = re.compile(r"[\w.$-]*\Z")
+_LAST_WORD = re.compile(r"[_.-]?([A-Za-z]{1,16})")  # of what stands before the name, read backwards
+_LEFT_PART = re.compile(r"[\w.$-]*")  # of what stands before the name, read backwards
 _NEXT_WORD = re.compile(r"(?<=.)_(\w)")
 
 
@@ -85,25 +148,53 @@ def _is_telling(text: str, start: int, suffix: str) -> int | None:
     """
     if suffix and not _SUFFIX.fullmatch(suffix):
         return None
-    left = _LEFT_PART.search(text, max(0, start - 48), start)
-    begin = left.start() if left else start
-    if _OTHERWISE_MEANT.search(text, begin, start) or text.endswith("etc/", 0, begin):
+    before = text[max(0, start - 1) : start]
+    if not (before.isalnum() or before in {"_", ".", "$", "-"}):
+        return None if before == "/" and text.endswith("etc/", 0, start) else start
+    left = _LEFT_PART.match(text[max(0, start - 48) : start][::-1])
+    begin = start - left.end() if left else start
+    if (
+        text[max(0, begin - 1) : begin] == "\\"
+        and text[begin : begin + 1] in {"n", "r", "t"}
+        and begin < start
+    ):
+        begin += 1  # the letter of an escaped line break
+    if (begin < start and _means_otherwise(text[max(begin, start - 18) : start])) or text.endswith(
+        "etc/", 0, begin
+    ):
         return None
     return begin
+
+
+def _means_otherwise(left: str) -> bool:
+    """Returns True if the last word before the name changes what it means: `max_tokens`, `nextToken`, `public_key`."""
+    last = _LAST_WORD.match(left[::-1])
+    if last is None:
+        return False
+    word = last[1][::-1]
+    if any(
+        (not place or letter.isupper()) and word[place:].lower() in _OTHERWISE_MEANT
+        for place, letter in enumerate(word)
+    ):
+        return True
+    return left.lower().rstrip("_.-").endswith("public_key")
 
 
 _TAIL = re.compile(
     r"""
     (?P<suffix>[A-Za-z0-9_-]{0,24}+)
-    (?P<close>(?:\\{0,7}["'`]|\])*+)
+    (?P<close>(?:\\{0,63}["'`]|\])*+)
     (?:
         (?P<typed>(?:\??[ \t]{0,3}:[ \t]{0,3}[&A-Za-z][\w\[\]&'.|<>\ ]{0,40}?|[ \t]string[ \t])
-            =[ \t]{0,3}(?=[A-Za-z&@$]{0,2}["']))
-      | (?P<assign>(?:\ (?:for|of)\ [\w.@-]{1,40})?[ \t]{0,12}(?:=>|:=|\?=|<-|={1,3}|!==?|[:：＝])[ \t\u3000]{0,12})
-      | (?P<comma>[ \t]{0,4},[ \t]{0,4}(?=\\{0,7}["']))
-      | (?P<pair>\s{0,12},?\s{0,12}["']?[Vv]alue["']?[ \t]{0,4}[:=][ \t]{0,4})
-      | (?P<says>(?:\ (?:for|of|to|on|at)\ [\w .@/-]{1,40}?)?
-            (?:\ (?:is|was|ist|lautet|es|est|это)\ |是|为|為|は|는|은)[ ]?:?[ ]{0,3})
+            =[ \t]{0,3}(?=[A-Za-z&@$]{0,2}\\{0,63}["'][^\s}\],)\\]))
+      | (?P<below>[ \t]{0,4}:[ \t]{0,4}\r?\n[ \t]{0,8})
+      | (?P<assign>(?P<tie>(?:\ (?:for|of)\ [\w.@-]{1,40})?[ \t]{0,12}(?:=>|:=|\?=|<-|={1,3}|!==?|[:：＝])[ \t\u3000]{0,12})
+            (?:\\\r?\n[ \t]{0,40}|[>|][-+]?[ \t]{0,4}\r?\n[ \t]{1,40})?+)
+      | (?P<cell>[ \t]{0,40}\|[ \t]{0,40})
+      | (?P<comma>[ \t]{0,4},[ \t]{0,4}(?=\\{0,63}["']))
+      | (?P<pair>(?:\s(?![Vv]alue)[\w-]{1,24}=["'][^"'<>\n]{0,60}["']){0,3}+\s{0,12},?\s{0,12}["']?[Vv]alue["']?[ \t]{0,4}[:=][ \t]{0,4})
+      | (?P<says>(?:\ (?:for|of|to|on|at|für|zu|zum|zur|von|vom|de|del|do|da|di|du|pour|para|per|к|от|для)\ [\w .@/-]{1,40}?)?
+            (?:\ (?:is|was|ist|lautet|es|est|é|è|это)(?=[ :])|是|为|為|は|는|은)[ ]?:?[ ]{0,3})
       | (?P<element>>)
       | (?P<space>[ \t]{1,4}(?=[^\s=:]))
     )
@@ -113,7 +204,7 @@ _TAIL = re.compile(
 _VALUE = re.compile(
     r"""
     (?P<call>[A-Za-z_][\w.:]{0,40}\((?=["']))? [brfuBRFU@$&]{0,2}+
-    (?: \\{1,7}["'`](?P<escaped>[^\\\n"]{1,4000}+)
+    (?: \\{1,63}["'`](?P<escaped>[^\\\n"]{1,4000}+)
       | "(?P<double>(?:[^"\\\n]|\\.){1,4000}+)
       | '(?P<single>(?:[^'\\\n]|\\.){1,4000}+)
       | `(?P<tick>[^`\n]{1,4000}+) )
@@ -124,9 +215,11 @@ _VALUE = re.compile(
 _REST_OF_RUN = re.compile(r"""[^\s"'`,;&<>(){}\[\]\\|]*+""")
 _JUDGED = 64  # characters of a value that are enough to judge it by
 _LINE_HEAD = re.compile(
-    r"""(?:\A|[\n\r]|\\n)[ \t>|+-]{0,40}(?:[0-9]{1,6}(?:→|[:|\t])[ \t]{0,40})?(?:(?:export|set|setx|ENV|ARG)\ )?["']?\Z"""
+    r"""(?:\A|[\n\r]|\\n|\\t|[:,\[]\ ?\\{0,63}")[ \t>|+-]{0,40}(?:[0-9]{1,6}(?:→|[:|\t])[ \t]{0,40})?(?:(?:export|set|setx|ENV|ARG)\ )?["']?\Z"""
 )
-_LINE_END = re.compile(r"[ \t]*(?:\Z|[\n\r#]|\\[nr])")
+_LINE_END = re.compile(r"""[ \t]*(?:\Z|[\n\r#]|\\{1,63}[nr"]|"[ \t]*(?:[,}\]\n]|\Z))""")
+_CELL_BEFORE = re.compile(r"\|[ \t*`]{0,20}(?:[\w()-]{1,20}[ ]){0,3}[*`]{0,2}\Z")
+_WITH = re.compile(r"\b(?:with|using|and|mit|avec|con|com)\ (?:the\ |its\ )?\Z")
 _NETRC = re.compile(r"\blogin\s+\S+\s+\Z")
 _ENDS_A_PAIR = frozenset({"", " ", "\n", "\r", "\t", '"', "'", "\\"})
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
@@ -157,6 +250,10 @@ class _Site(msgspec.Struct, frozen=True):
         """Returns True if a space ties the value to its name: `--name value`, `setx NAME value`."""
         return self.name.startswith("-") or self.text.endswith("setx ", 0, self.begin)
 
+    def is_defined(self) -> bool:
+        """Returns True for `define('NAME', 'value')`."""
+        return "define(" in self.text[max(0, self.begin - 16) : self.begin]
+
     def is_setting(self) -> bool:
         """True for `NAME=value`, `--name=value`, `?name=value`, `;Name=value`, `a.b.name=value`."""
         if self.tie == "=":
@@ -173,20 +270,35 @@ def _rule(tells: Tells) -> RedactionRule:
     return RedactionRule(_spellings(tells), _finder(tells))
 
 
+def _whole_word_rule() -> RedactionRule:
+    """Returns the rule of names that are too short, or too common inside other words, to tell anything but alone."""
+    find_value = _finder(Tells.PASSWORD)
+
+    def find(text: str, start: int, end: int) -> Iterator[Secret]:
+        if not text[max(0, start - 1) : start].isalnum() and not text[end : end + 1].isalnum():
+            yield from find_value(text, start, end)
+
+    return RedactionRule(("pw", "PW", "Pw", "psk", "PSK", "clave", "Clave", "CLAVE"), find)
+
+
 def _finder(tells: Tells) -> Find:
     def find(text: str, start: int, end: int) -> Iterator[Secret]:
         tail = _TAIL.match(text, end)
         if tail is None or (tail["space"] and not _may_follow_a_space(text, start, tail.end(), tells)):
             return
+        value = _VALUE.match(text, tail.end())
+        if value is None or value.lastgroup is None:
+            return
         begin = _is_telling(text, start, tail["suffix"])
-        value = _VALUE.match(text, tail.end()) if begin is not None else None
-        if begin is None or value is None or value.lastgroup is None:
+        if begin is None:
             return
         how = tail.lastgroup or ""
         first, last = value.span(value.lastgroup)
         bare = value.lastgroup == "bare"
         last = _end_of_bare(text, first, last) if bare else last
-        site = _Site(text, tells, begin, text[begin : tail.end("suffix")], how, tail[how], last)
+        site = _Site(
+            text, tells, begin, text[begin : tail.end("suffix")], how, tail["tie"] or tail[how], last
+        )
         judged = text[first : min(last, first + _JUDGED)]
         accepts = _accepts_bare if bare else _accepts_call if value["call"] else _accepts_quoted
         if accepts(site, judged):
@@ -204,6 +316,11 @@ def _may_follow_a_space(text: str, start: int, end: int, tells: Tells) -> bool:
         or "setx " in before
         or _LONG_RUN.match(text, end) is not None
     )
+
+
+def _is_row(text: str, begin: int) -> bool:
+    """Returns True if the name is the cell of a Markdown table, the value the next one."""
+    return _CELL_BEFORE.search(text, max(0, begin - 60), begin) is not None
 
 
 def _end_of_bare(text: str, first: int, last: int) -> int:
@@ -225,9 +342,13 @@ def _accepts_quoted(site: _Site, value: str) -> bool:
         return False  # the quote that we took for the first was the last of something else
     if "phrase" in site.name.lower() and value.count(" ") >= 2:
         return True
-    in_a_list = site.how == "comma" and (site.tells is Tells.SECRET or not value.isalnum())
+    in_a_list = (
+        site.how == "comma" and not site.is_defined() and (site.tells is Tells.SECRET or not value.isalnum())
+    )
     if " " in value or in_a_list or site.tells is Tells.TOKEN:
         return looks_random(value)
+    if site.how == "cell":
+        return _is_row(site.text, site.begin) and (looks_random(value) or looks_chosen(value))
     if site.how in {"comma", "space", "says"} or site.tells is Tells.SECRET:
         return _is_phrase_or_drawn(site, value)
     return True
@@ -248,6 +369,10 @@ def _accepts_bare(site: _Site, value: str) -> bool:
         return False
     if site.how == "element" and (site.before, site.after) != ("<", "<"):
         return False
+    if site.how in {"below", "cell"}:
+        return _accepts_apart(site, value)
+    if site.how == "space" and _is_told_with(site, value):
+        return True
     if site.how == "space" and not (site.is_flag() and value[0] != "-") and not _is_netrc(site):
         return len(value) >= 20 and _TOKEN.fullmatch(value) is not None and looks_random(value)
     if looks_random(value):
@@ -255,6 +380,25 @@ def _accepts_bare(site: _Site, value: str) -> bool:
     if site.tells is Tells.TOKEN or (site.after in set("([{<") and site.how != "element"):
         return False
     return _accepts_word(site, value)
+
+
+def _accepts_apart(site: _Site, value: str) -> bool:
+    """Returns True for a value on the line below its name, and for one in the cell beside it."""
+    chosen = site.tells is Tells.PASSWORD and len(value) >= 6 and looks_chosen(value) and not value.isdigit()
+    if site.how == "cell":
+        return (chosen or looks_random(value)) and _is_row(site.text, site.begin)
+    return (chosen or looks_random(value)) and _LINE_END.match(site.text, site.end) is not None
+
+
+def _is_told_with(site: _Site, value: str) -> bool:
+    """Returns True for "log in with password X", where X can be nothing else."""
+    return (
+        site.tells is Tells.PASSWORD
+        and len(value) >= 8
+        and any(map(str.isdigit, value))
+        and looks_chosen(value)
+        and _WITH.search(site.text, max(0, site.begin - 20), site.begin) is not None
+    )
 
 
 def _is_netrc(site: _Site) -> bool:
@@ -288,4 +432,4 @@ def _is_lower_word(value: str) -> bool:
     return value.isalpha() and value.islower()
 
 
-RULES = tuple(_rule(tells) for tells in Tells)
+RULES = (*(_rule(tells) for tells in Tells), _whole_word_rule())

@@ -1,7 +1,8 @@
 """The redactor: one pass for the anchors of all rules, then the rules, where their anchors stand.
 
-The process's own secrets are rules too: `secret_variables` says which they are, and each is known in every form in which
-it turns up in text.
+A text is read as it stands and as it would be read once its escapes are undone: JSON may write the `=` of `PASSWORD=` as
+four hexadecimal digits, and nobody would see the anchor before the text is decoded. The process's own secrets are rules
+too: `secret_variables` says which they are, and each is known in every form in which it turns up in text.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import re
 from base64 import b64encode
 from bisect import bisect_left, bisect_right
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ahocorasick_rs import AhoCorasick, Implementation
 
 from penstock.redaction import named, tokens
-from penstock.redaction.rules import ADDRESS_RULES, COMMAND_RULES, HEADER_RULES, KEY_RULES
+from penstock.redaction.rules import ADDRESS_RULES, COMMAND_RULES, HEADER_RULES, KEY_RULES, PHRASE_RULES
 from penstock.redaction.secret import REDACTED, Detector, Find, RedactionRule, Secret
-from penstock.redaction.value import is_literal
+from penstock.redaction.tables import TABLE_RULES
+from penstock.redaction.value import is_literal, looks_chosen, looks_random
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -31,13 +33,35 @@ _RULES: tuple[RedactionRule, ...] = (
     *HEADER_RULES,
     *ADDRESS_RULES,
     *COMMAND_RULES,
+    *PHRASE_RULES,
     *named.RULES,
     *tokens.RULES,
+    *TABLE_RULES,
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BLOCK = 1 << 22  # characters searched at once, so that the list of anchors found stays small
 _SHORTEST = 6
 _PASSES = 4  # more than one secret hiding another is rare, a chain of them is made up
+
+# Escapes of JSON. Those that can hide an anchor are looked for in the same pass as the anchors.
+_HIDING = ("\\u", "\\/")
+_ESCAPE = re.compile(r"""\\(?:u([0-9A-Fa-f]{4})|(["'/\\bfnrt]))""")
+_PLAIN_FORM = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_LEVELS = 4  # JSON in JSON in JSON: arguments of a call that quote a result that quotes a file
+# Where an escape other than a quote stands between a name and its value: `password:\n…`, `API_KEY=\\\n…`.
+_ESCAPE_IN_TIE = re.compile(
+    r"""[A-Za-z0-9_-]{0,24}+(?:\\{0,63}["'`\]])*+[ \t]{0,4}(?:[=:：]{1,2}[ \t]{0,4}(?:[>|][-+]?)?)?\\{1,63}[nrt]"""
+)
+# So many anchors that close together are no text that a person or a program writes. To ask every rule at each would take
+# longer than the text is worth, so whatever looks chosen or drawn between them goes, with a name or without.
+_CROWD, _CROWDED = 64, 20  # anchors in a row, and the most characters from one to the next on average
+_RUN = re.compile(
+    r"""(?<![^\s"'`,;&<>(){}\[\]\\|=:：＝是为為は는은])(?=[^\s"'`,;&<>(){}\[\]\\|=:：＝是为為は는은0-9]{0,63}[0-9])"""
+    r"""[^\s"'`,;&<>(){}\[\]\\|=:：＝是为為は는은]{6,}"""
+)
+# The undoing of escapes around an anchor is paid for once in so many characters, beyond the first few.
+_LOOK_EACH, _LOOK_FREE = 100, 800
+_WINDOW_BEFORE, _WINDOW_AFTER = 48, 120
 
 # The names of variables whose values are secrets of the process.
 _TELLING = re.compile(
@@ -51,14 +75,18 @@ _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 _SHORTEST_VALUE = 8
 
 
+_Hit: TypeAlias = tuple[int, int, int]
+"""Which anchor stands in a text, where it begins, and where it ends."""
+
+
 class Redactor:
-    """Finds secrets in text and blanks them. Immutable, and safe to share between threads.
+    """Finds secrets in text and blanks them. Safe to share between threads.
 
     `secret_values` are values that must never be shown, the process's own secrets; shorter ones than six
     characters are left out. `detectors` are asked as well, about every text that is not empty.
     """
 
-    __slots__ = ("_anchors", "_detectors", "_finds", "_overlap", "_own")
+    __slots__ = ("_anchors", "_detectors", "_escapes", "_finds", "_last", "_named", "_overlap", "_own")
 
     def __init__(self, secret_values: Iterable[str] = (), *, detectors: Iterable[Detector] = ()) -> None:
         finds: dict[str, list[Find]] = {}
@@ -67,10 +95,15 @@ class Redactor:
             for anchor in rule.anchors:
                 finds.setdefault(anchor, []).append(rule.find)
         self._own = len({anchor for rule in own for anchor in rule.anchors})
+        told_by_name = {anchor for rule in named.RULES for anchor in rule.anchors}
+        self._named = {which for which, anchor in enumerate(finds) if anchor in told_by_name}
+        self._escapes = len(finds)
+        finds |= {escape: [] for escape in _HIDING}
         self._finds = tuple(map(tuple, finds.values()))
         self._overlap = max(map(len, finds)) - 1
         self._anchors = AhoCorasick(list(finds), store_patterns=False, implementation=Implementation.DFA)
         self._detectors = tuple(detectors)
+        self._last: tuple[str, tuple[Secret, ...]] = ("", ())
 
     def find(self, text: str) -> list[Secret]:
         """Returns the secrets in the text, in order, apart from each other: what `redact` would replace.
@@ -78,12 +111,16 @@ class Redactor:
         Blanking one secret can bring another to light, whose anchor or border it had covered. So what was
         found is blanked and looked at again, until there is nothing more: a text without secrets is read once.
         """
+        asked, answer = self._last
+        if asked is text:  # a message is read for its values, its facts and its state, one after the other
+            return list(answer)
         secrets = found = self._scan(text)
         for _ in range(_PASSES):
             if not found:
                 break
             found = self._scan(_blank(text, secrets))
             secrets = _apart(secrets + _unblank(secrets, found))
+        self._last = text, tuple(secrets)
         return secrets
 
     def redact(self, text: str) -> str:
@@ -93,34 +130,98 @@ class Redactor:
 
     def _scan(self, text: str) -> list[Secret]:
         found: list[Secret] = []
-        covered = 0
-        for which, start, end in self._hits(text):
-            # Inside a secret there is nothing left to find, but for an own value that reaches beyond it.
-            if start >= covered or which < self._own:
-                for find in self._finds[which]:
-                    for secret in find(text, start, end):
-                        found.append(secret)
-                        covered = max(covered, secret.end)
+        is_escaped = False
+        for hits in self._hits(text):
+            is_escaped |= self._apply_rules(text, hits, found)
+        if is_escaped:
+            found += self._scan_unescaped(text)
         for detector in self._detectors:
             found.extend(
                 secret for secret in detector(text) if REDACTED not in text[secret.start : secret.end]
             )
         return _apart(found) if found else found
 
-    def _hits(self, text: str) -> Iterator[tuple[int, int, int]]:
+    def _apply_rules(self, text: str, hits: list[_Hit], found: list[Secret]) -> bool:
+        """Adds what the rules find at their anchors. Returns True if escapes may hide more anchors."""
+        covered = crowded = looked = 0
+        has_escapes = "\\" in text
+        is_escaped = has_escapes and any(which >= self._escapes for which, _, _ in hits)
+        if is_escaped:
+            hits = [hit for hit in hits if hit[0] < self._escapes]
+        for number, (which, start, end) in enumerate(hits):
+            if not number % _CROWD and len(hits) > number + _CROWD:
+                last = hits[number + _CROWD][2]
+                if last - start < _CROWD * _CROWDED:
+                    found += _find_in_crowd(text, start, last)
+                    crowded = last
+            # Inside a secret there is nothing left to find, but for an own value that reaches beyond it.
+            if which < self._own or (start >= covered and start >= crowded):
+                before = len(found)
+                for find in self._finds[which]:
+                    for secret in find(text, start, end):
+                        found.append(secret)
+                        covered = max(covered, secret.end)
+                if (
+                    has_escapes
+                    and len(found) == before
+                    and which in self._named
+                    and _ESCAPE_IN_TIE.match(text, end)
+                    and looked * _LOOK_EACH <= start + _LOOK_FREE
+                ):
+                    looked += 1
+                    for secret in self._look_through_escapes(text, which, start, end):
+                        found.append(secret)
+                        covered = max(covered, secret.end)
+        return is_escaped
+
+    def _look_through_escapes(self, text: str, which: int, start: int, end: int) -> Iterator[Secret]:
+        """Yields what the rules of an anchor find where the escapes around it are undone."""
+        first = max(0, start - _WINDOW_BEFORE)
+        window, place = text[first : end + _WINDOW_AFTER], start - first
+        maps: list[_Unescaped] = []
+        width = end - start
+        while _ESCAPE_IN_TIE.match(window, place + width) and (undone := _undo_escapes(window)) is not None:
+            maps.append(undone)
+            window, place = undone.text, undone.locate(place)
+            for find in self._finds[which]:
+                for secret in find(window, place, place + width):
+                    yield _map_back(secret, maps, first)
+
+    def _scan_unescaped(self, text: str) -> list[Secret]:
+        """Returns the secrets that the text shows once its escapes are undone, once and again."""
+        found: list[Secret] = []
+        maps: list[_Unescaped] = []
+        while len(maps) < _LEVELS and (undone := _undo_escapes(text)) is not None:
+            maps.append(undone)
+            text = undone.text
+            shown: list[Secret] = []
+            for hits in self._hits(text):
+                self._apply_rules(text, hits, shown)
+            found += [_map_back(secret, maps) for secret in shown]
+        return found
+
+    def _hits(self, text: str) -> Iterable[list[_Hit]]:
+        """Returns the anchors in the text, block by block."""
+        if len(text) > _BLOCK:
+            return self._hits_in_blocks(text)
+        try:
+            hits = self._anchors.find_matches_as_indexes(text, overlapping=True)
+        except UnicodeEncodeError:
+            hits = self._anchors.find_matches_as_indexes(_SURROGATE.sub("\ufffd", text), overlapping=True)
+        return (hits,) if hits else ()
+
+    def _hits_in_blocks(self, text: str) -> Iterator[list[_Hit]]:
         for begin in range(0, len(text), _BLOCK):
-            block = text[begin : begin + _BLOCK + self._overlap] if len(text) > _BLOCK else text
-            try:
-                hits = self._anchors.find_matches_as_indexes(block, overlapping=True)
-            except UnicodeEncodeError:
-                block = _SURROGATE.sub("\ufffd", block)
-                hits = self._anchors.find_matches_as_indexes(block, overlapping=True)
-            if not begin and len(text) <= _BLOCK:
-                yield from hits
-            else:
-                yield from (
-                    (which, begin + start, begin + end) for which, start, end in hits if start < _BLOCK
-                )
+            block = _SURROGATE.sub("\ufffd", text[begin : begin + _BLOCK + self._overlap])
+            hits = self._anchors.find_matches_as_indexes(block, overlapping=True)
+            yield [(which, begin + start, begin + end) for which, start, end in hits if start < _BLOCK]
+
+
+def _find_in_crowd(text: str, start: int, end: int) -> Iterator[Secret]:
+    for run in _RUN.finditer(text, start, end):
+        value = run[0][:64]
+        if (looks_chosen(value) or looks_random(value)) and is_literal(value):
+            yield Secret(run.start(), run.end(), "crowded")
 
 
 def secret_variables(environ: Mapping[str, str]) -> list[str]:
@@ -173,6 +274,66 @@ def _forms(value: str) -> set[str]:
         inner = encoded[(offset * 8 + 5) // 6 : (offset + len(data)) * 8 // 6]
         found |= {inner, inner.replace("+", "-").replace("/", "_")}
     return {form for form in found if len(form) >= _SHORTEST_VALUE - 2}
+
+
+# Texts without their escapes, and the way back from a place in one.
+
+
+class _Unescaped(NamedTuple):
+    """A text with one level of its escapes undone."""
+
+    text: str
+    places: list[int]
+    """Where each character that was escaped stands in `text`."""
+    ends: list[int]
+    """Where its escape ends in the text that it was undone from."""
+    lengths: list[int]
+    """How many characters its escape takes there."""
+
+    def start_of(self, place: int) -> int:
+        """Returns where the character at this place begins in the escaped text."""
+        before = bisect_right(self.places, place) - 1
+        if before < 0:
+            return place
+        beyond = place - self.places[before]
+        return self.ends[before] + beyond - 1 if beyond else self.ends[before] - self.lengths[before]
+
+    def end_of(self, place: int) -> int:
+        """Returns where the character before this place ends in the escaped text."""
+        before = bisect_left(self.places, place) - 1
+        return place if before < 0 else self.ends[before] + place - self.places[before] - 1
+
+    def locate(self, place: int) -> int:
+        """Returns where the character that stood at this place of the escaped text stands now."""
+        before = bisect_right(self.ends, place) - 1
+        return place if before < 0 else self.places[before] + 1 + place - self.ends[before]
+
+
+def _undo_escapes(text: str) -> _Unescaped | None:
+    """Returns the text with one level of escapes undone; None where it has none."""
+    pieces: list[str] = []
+    places: list[int] = []
+    ends: list[int] = []
+    lengths: list[int] = []
+    done = at = 0
+    for match in _ESCAPE.finditer(text):
+        start, end = match.span()
+        code, char = match.groups()
+        pieces += (text[done:start], chr(int(code, 16)) if code else _PLAIN_FORM.get(char, char))
+        at += start - done
+        places.append(at)
+        ends.append(end)
+        lengths.append(end - start)
+        at += 1
+        done = end
+    return _Unescaped("".join((*pieces, text[done:])), places, ends, lengths) if places else None
+
+
+def _map_back(secret: Secret, maps: list[_Unescaped], shift: int = 0) -> Secret:
+    start, end = secret.start, secret.end
+    for undone in reversed(maps):
+        start, end = undone.start_of(start), undone.end_of(end)
+    return Secret(start + shift, end + shift, secret.kind)
 
 
 # Places of secrets in a text: sorting them, blanking them, and finding the way back from the blanked text.

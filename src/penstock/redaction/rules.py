@@ -7,28 +7,48 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.redaction.secret import Find, RedactionRule, Secret
-from penstock.redaction.value import is_literal, is_masked, looks_random
+from penstock.redaction.value import is_literal, is_masked, looks_chosen, looks_random
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ADDRESS_RULES", "COMMAND_RULES", "HEADER_RULES", "KEY_RULES"]
+__all__ = ["ADDRESS_RULES", "COMMAND_RULES", "HEADER_RULES", "KEY_RULES", "PHRASE_RULES"]
 
 
 # The password may hold an unescaped @, never a slash: the last @ before the path ends it.
 _USERINFO = re.compile(r"""[^\s:/@?#"'`<>\\,;(){}|]{0,256}+:(?P<v>[^\s/"'`<>\\]{1,256})@(?=[\w\[.$%{-])""")
+# Nor may it, but some do: then a host with a port, a path or nothing must follow the @, and no port stand before it.
+_WITH_SLASH = re.compile(
+    r"""[^\s:/@?#"'`<>\\,;(){}|]{0,256}+:(?![0-9]*+/)(?P<v>[^\s/@"'`<>\\]{1,128}+/[^\s@"'`<>\\]{1,128}+)"""
+    r"""@(?=[\w-]+(?:\.[\w-]+)*(?::[0-9]+)?(?:[/\s"'`]|\Z))"""
+)
+_SLASHED = re.compile(r"""[\w$#.-]{1,64}/(?P<v>[^\s/@"'`<>\\]{3,128}+)@""")
+_VARIABLE = re.compile(r"\$[A-Z_][A-Z0-9_]*|\$[a-z_]+[0-9]?")
+_PERCENT = re.compile("%[0-9A-Fa-f]{2}")
 _ONLY_USER = re.compile(r"(?P<v>[A-Za-z0-9_-]{20,256}+)@(?=\w)")
 _USER_AND_PASSWORD = re.compile(r"""[\w.-]{1,64}:(?P<v>[^\s"'`/]{1,80})\Z""")
 _SIGNATURE = re.compile(r"(?P<v>[A-Za-z0-9%+/_-]{20,}+={0,2})")
 
 
 def _userinfo(text: str, _start: int, end: int) -> Iterator[Secret]:
-    if match := _USERINFO.match(text, end):
-        value = match["v"]
-        # A template or a variable has braces that the user part cannot have.
-        if not is_masked(value) and value[0] not in "$%{[":
+    if match := _USERINFO.match(text, end) or _WITH_SLASH.match(text, end):
+        if not _is_template(match["v"]):
             yield Secret(match.start("v"), match.end("v"), "url-password")
     elif (match := _ONLY_USER.match(text, end)) and looks_random(match["v"]):
+        yield Secret(match.start("v"), match.end("v"), "url-password")
+
+
+def _is_template(value: str) -> bool:
+    """Returns True for a variable or a mask: `$DB_PASSWORD`, `%s`, `${…}`. `$` and `%24` may begin a password, too."""
+    if value[0] == "$":
+        return value[1:].isalpha() or _VARIABLE.fullmatch(value) is not None or not value[1:2].isalnum()
+    if value[0] == "%" and _PERCENT.match(value):
+        return False
+    return value[0] in "%{[" or is_masked(value)
+
+
+def _oracle(text: str, _start: int, end: int) -> Iterator[Secret]:
+    if (match := _SLASHED.match(text, end)) and not _is_template(match["v"]):
         yield Secret(match.start("v"), match.end("v"), "url-password")
 
 
@@ -46,22 +66,63 @@ def _signature(text: str, _start: int, end: int) -> Iterator[Secret]:
 ADDRESS_RULES = (
     RedactionRule(("://",), _userinfo),
     RedactionRule(("@tcp(", "@unix("), _go_address),
+    RedactionRule((":thin:", "sqlplus ", "sqlldr "), _oracle),
     RedactionRule(
         ("?sig=", "&sig=", "-Signature=", "&Signature=", "?Signature=", "SharedAccessSignature=", "&hmac="),
         _signature,
     ),
 )
 
+_OTP = re.compile(r"[^\s\"'<>]{0,256}?[?&]secret=(?P<v>[A-Za-z2-7]{16,}+)")
+_SEED_PHRASE = re.compile(
+    r"""\w{0,12}+\\{0,63}+["']?+(?:[ ]is\b)?+[ \t]{0,4}+[:=]{0,2}+[ \t]{0,4}+\\{0,63}+["']?+(?P<v>[a-z]{3,8}+(?:[ ]{1,2}[a-z]{3,8}+){11,23}+)(?![ ][a-z])"""
+)
+
+
+def _otp(text: str, _start: int, end: int) -> Iterator[Secret]:
+    if match := _OTP.match(text, end):
+        yield Secret(match.start("v"), match.end("v"), "one-time-passwords")
+
+
+def _seed_phrase(text: str, _start: int, end: int) -> Iterator[Secret]:
+    if match := _SEED_PHRASE.match(text, end):
+        yield Secret(match.start("v"), match.end("v"), "seed-phrase")
+
+
+PHRASE_RULES = (
+    RedactionRule(("otpauth://",), _otp),
+    RedactionRule(
+        (
+            "mnemonic",
+            "MNEMONIC",
+            "Mnemonic",
+            "seed phrase",
+            "Seed phrase",
+            "seed_phrase",
+            "SEED_PHRASE",
+            "recovery phrase",
+        ),
+        _seed_phrase,
+    ),
+)
+
 
 # Passwords that commands and statements take without a telling name.
 
-_WORD = r"""(?:\\{0,7}"(?P<d>[^"\\\n]{1,256})|\\{0,7}'(?P<s>[^'\\\n]{1,256})|(?P<b>[^\s"'\\|;<>()]{1,256}))"""
+_WORD = (
+    r"""(?:\\{0,63}"(?P<d>[^"\\\n]{1,256})|\\{0,63}'(?P<s>[^'\\\n]{1,256})|(?P<b>[^\s"'\\|;<>()]{1,256}))"""
+)
 _ATTACHED = re.compile(_WORD)
 _NEXT = re.compile(r"[ \t=]+" + _WORD)
-_QUOTED = re.compile(r"""[ \t]+(?:\\{0,7}"(?P<d>[^"\\\n]{1,256})|\\{0,7}'(?P<s>[^'\\\n]{1,256}))""")
+_QUOTED = re.compile(r"""[ \t]+(?:\\{0,63}"(?P<d>[^"\\\n]{1,256})|\\{0,63}'(?P<s>[^'\\\n]{1,256}))""")
 _OPTION_USER_AND_PASSWORD = re.compile(
-    r"""[ \t=]+\\{0,7}(?:"[^":\s]{1,128}:(?P<d>[^"\\\n]{1,256})|'[^':\s]{1,128}:(?P<s>[^'\\\n]{1,256})"""
+    r"""[ \t=]+\\{0,63}(?:"[^":\s]{1,128}:(?P<d>[^"\\\n]{1,256})|'[^':\s]{1,128}:(?P<s>[^'\\\n]{1,256})"""
     r"""|[^\s:"'\\]{1,128}:(?P<b>[^\s"'\\|;<>()]{1,256}))"""
+)
+_AFTER_USER = re.compile(r"\S{1,128}[ \t]+" + _WORD)
+_USER_THEN_PASSWORD = re.compile(
+    r"""\s{0,8}\\{0,63}["'][^"'\\\n]{1,128}\\{0,63}["']\s{0,8},\s{0,8}"""
+    r"""\\{0,63}(?:"(?P<d>[^"\\\n]{4,256})(?=\\{0,63}")|'(?P<s>[^'\\\n]{4,256})(?=\\{0,63}'))"""
 )
 _PGPASS = re.compile(r"[\w*.-]+:[\w*.@-]+:(?P<b>[^\s:]{4,256}+)(?=\s|$)")
 
@@ -82,6 +143,25 @@ def _after(pattern: re.Pattern[str], *commands: str) -> Find:
     return find
 
 
+def _second_argument(text: str, _start: int, end: int) -> Iterator[Secret]:
+    """`server.login("user", "password")`, `auth=("user", "password")`."""
+    match = _USER_THEN_PASSWORD.match(text, end)
+    if (
+        match
+        and match.lastgroup
+        and is_literal(match[match.lastgroup])
+        and looks_chosen(match[match.lastgroup])
+    ):
+        yield Secret(*match.span(match.lastgroup), "command-password")
+
+
+def _option_cookies(text: str, start: int, end: int) -> Iterator[Secret]:
+    match = _NEXT.match(text, end)
+    line = text[max(0, start - 240) : start].rpartition("\n")[2]
+    if match and match.lastgroup and "curl" in line:
+        yield from _session_pairs(match[match.lastgroup], match.start(match.lastgroup))
+
+
 COMMAND_RULES = (
     RedactionRule((" -u", " --user"), _after(_OPTION_USER_AND_PASSWORD, "curl", "http ", "wget")),
     RedactionRule((" -p",), _after(_ATTACHED, "mysql", "mariadb")),
@@ -92,12 +172,15 @@ COMMAND_RULES = (
     RedactionRule((" -a",), _after(_NEXT, "redis-cli")),
     RedactionRule(("IDENTIFIED BY", "identified by"), _after(_QUOTED)),
     RedactionRule((":5432:",), _after(_PGPASS)),
+    RedactionRule((" /user:", " /USER:"), _after(_AFTER_USER, "net use", "NET USE", "runas", "psexec")),
+    RedactionRule((" -b", " --cookie"), _option_cookies),
+    RedactionRule((".login(", "auth=(", "BasicAuth(", "auth_basic("), _second_argument),
 )
 
 
 # What HTTP headers carry: authorisation of any scheme, and cookies.
 
-_BETWEEN = r"""[\\"'`\])]{0,8}[ \t]{0,8}(?:=>|[:=,])[ \t]{0,8}(?:[fbr]?\\{0,7}["'`])?"""
+_BETWEEN = r"""[\\"'`\])]{0,8}[ \t]{0,8}(?:=>|[:=,])[ \t]{0,8}(?:[fbr]?\\{0,63}["'`])?"""
 _AUTHORIZATION = re.compile(
     rf"""{_BETWEEN}(?:(?P<scheme>[A-Za-z][A-Za-z0-9_-]{{1,24}})[ ]+)?(?P<v>[^\s"'`\\,;<>(){{}}]{{6,}}+)"""
 )
@@ -149,8 +232,11 @@ def _cookies(text: str, _start: int, end: int) -> Iterator[Secret]:
     header = _COOKIES.match(text, end, following if following >= 0 else end + _LONGEST_HEADER)
     if header is None:
         return
-    begin = header.start("pairs")
-    for pair in header["pairs"].split(";"):
+    yield from _session_pairs(header["pairs"], header.start("pairs"))
+
+
+def _session_pairs(pairs: str, begin: int) -> Iterator[Secret]:
+    for pair in pairs.split(";"):
         name, _, value = pair.partition("=")
         start = begin + len(name) + 1
         begin += len(pair) + 1
@@ -194,6 +280,20 @@ _BODY = re.compile(
     """,
     re.VERBOSE,
 )
+_LONGEST_KEY = 16_000
+_KEY_END = re.compile(r" (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-{1,5}")
+# Read from the end backwards, so that no stretch of text is read twice.
+_BETWEEN_REVERSED = r"""(?:[\s"'`,>|#*\\]|[nrt]\\{1,63}|[:|→][0-9]{1,6})"""
+_LINES_ABOVE_REVERSED = re.compile(
+    rf"-{{0,5}}+{_BETWEEN_REVERSED}{{0,80}}+(?P<key>={{0,2}}[A-Za-z0-9+/]{{4,}}+"
+    rf"(?:{_BETWEEN_REVERSED}{{1,80}}+[A-Za-z0-9+/]{{16,}}+)*+)"
+)
+_LINES_BELOW = re.compile(
+    r"""[^\n\\"]{0,80}+(?:\n|\\{1,63}n)(?P<key>[A-Za-z0-9+/]{60,80}(?:(?:\n|\\{1,63}n)[A-Za-z0-9+/]{60,80}(?![A-Za-z0-9+/])){1,400}+
+        (?:(?:\n|\\{1,63}n)[A-Za-z0-9+/]{1,79}={1,2})?)""",
+    re.VERBOSE,
+)
+_PUBLIC_END = re.compile(r"(?:\s|\\{1,63}n){0,4}-----END (?:CERTIFICATE|PUBLIC|RSA PUBLIC|X509|PKCS7)")
 _PUTTY = re.compile(
     r"Private-Lines: \d+(?:\s|\\{1,4}[nr])++(?P<key>[A-Za-z0-9+/=]{16,}(?:(?:\s|\\{1,4}[nr])+[A-Za-z0-9+/=]{16,})*)"
 )
@@ -204,6 +304,27 @@ _ENCODED = re.compile(r"[A-Za-z0-9+/]*+={0,2}")
 def _find_armoured(text: str, _start: int, end: int) -> Iterator[Secret]:
     armour = _ARMOUR.match(text, end - len("-BEGIN")) or _ARMOUR.match(text, end - len("- BEGIN"))
     if armour and (body := _BODY.match(text, armour.end())):
+        yield Secret(body.start("key"), body.end("key"), "private-key")
+
+
+def _find_tail(text: str, start: int, end: int) -> Iterator[Secret]:
+    """Finds the lines of a key above its last line, where its first line is missing."""
+    if _KEY_END.match(text, end):
+        body = _LINES_ABOVE_REVERSED.match(text[max(0, start - _LONGEST_KEY) : start][::-1])
+        if body and len(body["key"]) >= 40:
+            yield Secret(start - body.end("key"), start - body.start("key"), "private-key")
+
+
+def _find_lines(text: str, _start: int, end: int) -> Iterator[Secret]:
+    """Finds lines of base64 below a command that reads a file of keys: the middle of a key."""
+    match = _LINES_BELOW.match(text, end)
+    if match and not _PUBLIC_END.match(text, match.end()) and looks_random(match["key"][:64]):
+        yield Secret(match.start("key"), match.end("key"), "private-key")
+
+
+def _find_bare(text: str, start: int, _end: int) -> Iterator[Secret]:
+    """Finds a key without armour by how its structure begins."""
+    if (body := _BODY.match(text, start)) and body.start("key") == start and len(body["key"]) >= 60:
         yield Secret(body.start("key"), body.end("key"), "private-key")
 
 
@@ -223,6 +344,55 @@ def _find_encoded(text: str, start: int, _end: int) -> Iterator[Secret]:
 
 
 KEY_RULES = (
+    RedactionRule(("--END",), _find_tail),
+    RedactionRule(("id_rsa", "id_ed25519", "id_ecdsa", "id_dsa", ".key", ".pem", ".p8"), _find_lines),
+    RedactionRule(
+        # PKCS#1 and PKCS#8 of the usual sizes, EC, Ed25519, OpenSSH.
+        (
+            *(
+                f"MII{size}IBAAKC"
+                for size in (
+                    "CXQ",
+                    "CXA",
+                    "CWw",
+                    "CXg",
+                    "EpA",
+                    "Eow",
+                    "Eog",
+                    "EpQ",
+                    "Jow",
+                    "JKA",
+                    "JKQ",
+                    "JKg",
+                    "JJw",
+                )
+            ),
+            *(
+                f"MII{size}IBADANBgkqhkiG9w0BAQEFAASC"
+                for size in (
+                    "Evg",
+                    "Evw",
+                    "EvQ",
+                    "EvA",
+                    "Euw",
+                    "JQg",
+                    "JQw",
+                    "JRA",
+                    "JQQ",
+                    "CdQ",
+                    "Cdw",
+                    "Cdg",
+                    "CeA",
+                )
+            ),
+            "MHcCAQEE",
+            "MIGHAgEAMBMGByqGSM49",
+            "MIGkAgEBBD",
+            "MC4CAQAwBQYDK2Vw",
+            "b3BlbnNzaC1rZXktdjE",
+        ),
+        _find_bare,
+    ),
     RedactionRule(("--BEGIN", "-- BEGIN"), _find_armoured),
     RedactionRule(("Private-Lines: ",), _putty),
     RedactionRule(("LS0tLS1CRUdJTi",), _find_encoded),

@@ -8,6 +8,7 @@ for a little less than the issuers promise, since issuers have changed lengths b
 from __future__ import annotations
 
 import re
+import string
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,17 @@ _W = "[A-Za-z0-9_-]"
 _H = "[0-9a-f]"
 _UUID = f"{_H}{{8}}-{_H}{{4}}-{_H}{{4}}-{_H}{{4}}-{_H}{{12}}"
 _HEX_STARTS = "0123456789abcdef"
+# Every path has a `pat` in it: the letters behind it are part of the anchor, so that most of them are passed over.
+_PAT_STARTS = " ".join(
+    [f"pat{char}" for char in string.ascii_letters + string.digits if char != "h"]
+    + [f"path{char}" for char in string.ascii_letters + string.digits]
+)
+# How the base64 of a number begins, by its first two digits: the first part of a Discord token is one of 17 to 19 digits.
+_NUMBER_STARTS = " ".join(
+    first + second
+    for first in ("MT", "Mj", "Mz", "ND", "NT", "Nj", "Nz", "OD", "OT")
+    for second in "AEIMQUYcgk"
+)
 
 _CLOUD = (
     _Shape("aws", "AKIA ASIA ABIA ACCA", r"(?<![+/])A(?:KI|SI|BI|CC)A[A-Z0-9]{16}(?![A-Za-z0-9+/])"),
@@ -121,7 +133,13 @@ _MESSAGING = (
     _Shape(
         "discord",
         "Bot .run( .login(",
-        rf"(?:Bot\ |\.(?:run|login)\(['\"`])(?P<v>[MNO]{_W}{{22,27}}\.{_W}{{6}}\.{_W}{{27,}})",
+        rf"(?:Bot\ |\.(?:run|login)\(\\{{0,63}}['\"`])(?P<v>[MNO]{_W}{{22,27}}\.{_W}{{6}}\.{_W}{{27,}})",
+    ),
+    _Shape("discord", _NUMBER_STARTS, rf"{_A}{{22,27}}\.{_W}{{6}}\.{_W}{{27,}}"),
+    _Shape(
+        "twilio",
+        "'AC \"AC",
+        rf"['\"]AC{_H}{{32}}\\{{0,63}}['\"]\s{{0,8}},\s{{0,8}}\\{{0,63}}['\"](?P<v>{_H}{{32}})(?!{_A})",
     ),
     _Shape(
         "teams", "webhook.office.com/webhookb2/", r"webhook\.office\.com/webhookb2/(?P<v>[A-Za-z0-9@/-]{40,})"
@@ -153,7 +171,7 @@ _PAYMENTS = (
     _Shape("braintree", "access_token$", rf"access_token\$[a-z]{{4,12}}\$[a-z0-9]{{16}}\${_H}{{32}}"),
     _Shape("plaid", "access-sandbox- access-production- access-development-", f"access-[a-z]+-{_UUID}"),
     _Shape("dropbox", "sl.", rf"sl\.(?:u\.)?{_W}{{100,}}"),
-    _Shape("airtable", "pat", rf"pat{_A}{{14}}\.{_H}{{64}}"),
+    _Shape("airtable", _PAT_STARTS, rf"pat{_A}{{14}}\.{_H}{{64}}"),
 )
 _CRYPTO = (
     _Shape("age", "AGE-SECRET-KEY-1", "AGE-SECRET-KEY-1[A-Z0-9]{50,}"),
@@ -201,8 +219,10 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 def _stands_free(text: str, start: int) -> bool:
-    """Returns True if the token is not the rest of a word or of base64."""
+    """Returns True if the token is not the rest of a word or of base64. The letter of an escape is no word."""
     before = text[start - 1] if start else " "
+    if before in "nrtbf" and text[max(0, start - 2) : start - 1] == "\\":
+        return True
     if before in "+/" and text[start : start + 4].isalnum():
         return False
     return not (before.isalnum() or before in "_-")

@@ -15,6 +15,7 @@ _MASKS = (
     "REDACTED", "MASKED", "FILTERED", "[HIDDEN]", "[secret", "***", "•••", "…", "...", "xxxxxx", "XXXXXX", "____", "####",
     "${", "$(", "{{", "}}", "#{", "<%", "%s",
 )  # fmt: skip
+_ANY_MASK = re.compile("|".join(map(re.escape, _MASKS)))
 _MASKED = re.compile(
     r"""
       [xX]{3,} | [-.*_•\#]+
@@ -36,7 +37,9 @@ _REFERENCE = re.compile(
     """,
     re.VERBOSE,
 )
+_KEY_LIKE_PATH = re.compile(r"(?=.{0,40}[0-9])(?=.{0,40}[A-Z])[A-Za-z0-9+/]{40}|[A-Za-z0-9+/]{42,}={1,2}")
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
+_WORD_AND_YEAR = re.compile(r"[A-Z][a-z]{2,}_[0-9]{2,4}")
 # Words that stand where a secret would: placeholders, types, labels, and what error messages say of one.
 _PLAIN = """
     a access account an and any api apikey app auth authorization authtoken bar base basic baz
@@ -54,8 +57,10 @@ _PLAIN = """
 """
 _PLAIN_WORDS = frozenset(_PLAIN.split())
 _WORD_BREAK = re.compile(r"[^A-Za-z0-9\u0080-\U0010ffff]+|(?<=[a-z])(?=[A-Z])")
+_WORDS_READ = 6  # of a value, to tell whether it is made of plain words
 _NOT_ALNUM = re.compile(r"[^A-Za-z0-9]+")
 _CHUNK = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_HEX = re.compile(r"[0-9a-f]+")
 _SYMBOL = re.compile(r"[!@#$%^&*+=?~|:/\\]")
 
 
@@ -63,12 +68,12 @@ def is_masked(value: str) -> bool:
     """Returns True if the value is a blank, a mask or a template: no secret, by its form alone."""
     if len(set(value)) < 2 or _MASKED.fullmatch(value):
         return True
-    return any(mask in value for mask in _MASKS)
+    return _ANY_MASK.search(value) is not None
 
 
 def _is_placeholder(value: str) -> bool:
     """Returns True if the value says, in words, that a secret belongs here: `your-api-key`, `changeme`."""
-    for word in _WORD_BREAK.split(value):
+    for word in _WORD_BREAK.split(value, _WORDS_READ)[:_WORDS_READ]:
         stem = word[:-1] if word[-1:].isdigit() else word
         if stem and stem.lower() not in _PLAIN_WORDS:
             return False
@@ -79,7 +84,10 @@ def is_literal(value: str) -> bool:
     """Returns True if the value is neither a mask, a placeholder nor a reference to where the secret really is."""
     if len(value) < 4 or is_masked(value) or _is_placeholder(value):
         return False
-    return _REFERENCE.match(value) is None
+    # A key of base64 that begins with a slash is no path.
+    return _REFERENCE.match(value) is None or (
+        value[0] == "/" and _KEY_LIKE_PATH.fullmatch(value) is not None
+    )
 
 
 def looks_chosen(value: str) -> bool:
@@ -89,6 +97,8 @@ def looks_chosen(value: str) -> bool:
     if not letters:
         return digits >= 4 and digits == len(value)
     if _SYMBOL.search(value):
+        return True
+    if _WORD_AND_YEAR.fullmatch(value):
         return True
     if _IDENTIFIER.fullmatch(value) and not value.rstrip("0123456789").isalpha():
         return looks_random(value) or (digits >= 2 and "_" not in value)
@@ -114,4 +124,6 @@ def _is_drawn(segment: str) -> bool:
         return size >= 12 and mixed and size <= (3.2 if size >= 20 else 2.3) * chunks
     if segment.isdigit():
         return False
+    if size >= 32 and _HEX.fullmatch(segment):
+        return True
     return size <= (3.6 if size >= 20 else 2.9) * chunks

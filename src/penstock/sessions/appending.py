@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.conversation.dialects import decode_all
+from penstock.conversation.dialects.base import require_list
 from penstock.conversation.identity import content_digest
 from penstock.conversation.message import ToolResult
-from penstock.conversation.wire import encode_wire, parse_json
-from penstock.errors import InputError, MalformedJSON
+from penstock.conversation.wire import encode_wire, parse_json, to_plain
+from penstock.errors import MalformedJSON
 from penstock.measure.weigh import weigh
 from penstock.sessions.previews import find_stored_handles
 from penstock.stores.values import NewMessage
@@ -28,14 +28,13 @@ _JSON = (str, bytes, bytearray)
 
 
 def read_given(given: Sequence[Any]) -> list[Any]:
-    """Returns messages as a caller hands them over, objects or their JSON, as objects.
+    """Returns messages as a caller hands them over, dicts, objects of an SDK or their JSON, as JSON objects.
 
     Raises InputError for anything but a list of messages, MalformedJSON with the number of one whose JSON cannot be read.
     """
-    if isinstance(given, (*_JSON, Mapping)):
-        raise InputError("messages are given as a list: put a single one into a list of its own")
     return [
-        _parse(one, number) if isinstance(one, _JSON) else one for number, one in enumerate(given, start=1)
+        _parse(one, number) if isinstance(one, _JSON) else to_plain(one)
+        for number, one in enumerate(require_list(given), start=1)
     ]
 
 

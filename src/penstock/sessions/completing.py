@@ -15,7 +15,7 @@ from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.view import Compaction, Handoff, Rewritten
 from penstock.sessions.quality import Speech, Utterance, find_uses, hear_messages, hold_values
 from penstock.sessions.stored_view import read_view
-from penstock.writing.excerpts import excerpts, lay_out
+from penstock.writing.excerpts import excerpts, lay_out_redacted
 from penstock.writing.handoff import (
     HandoffEntry,
     HandoffSection,
@@ -248,7 +248,7 @@ class _Original(msgspec.Struct, frozen=True):
         """Returns the first line that holds the value, or the sentence of a long one, without secrets."""
         if value not in self.raw:
             return None
-        laid = lay_out(self.redact(self.raw)).text
+        laid = lay_out_redacted(self.raw, self.redact).text
         for line in laid.split("\n"):
             if value in line and value in hold_values([Utterance(Speech.OTHER, line)]):
                 pieces = [line.strip()] if len(line) <= _LONGEST_LINE else excerpts(line)

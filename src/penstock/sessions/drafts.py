@@ -78,13 +78,13 @@ def _record_pieces(view: StoredView, result: Compressed) -> tuple[Piece, ...]:
     for piece in plan.pieces:
         match piece:
             case Handoff(summary=summary, covers=covers, role=role):
-                gone = _find_positions(covers, result.sources, view)
+                gone = _find_positions(covers, result.read_sources, view)
                 recorded.append(Handoff(summary, tuple(covered | gone), role))
             case Kept(position=place):
-                recorded += _record_message(place, {}, result.sources, view, before)
+                recorded += _record_message(place, {}, result.read_sources, view, before)
             case Rewritten(position=place, parts=parts):
-                own = _as_logged(parts, read[place][1], result.sources[place], view)
-                recorded += _record_message(place, own, result.sources, view, before)
+                own = _as_logged(parts, read[place][1], result.read_sources[place], view)
+                recorded += _record_message(place, own, result.read_sources, view, before)
     return _uncover_what_stands(recorded)
 
 

@@ -50,6 +50,10 @@ class Meter:
         running = self._running.recount(counted_tokens)
         return running.tokens(self.learned.calibration(self.model, self.endpoint))
 
+    def count(self, reported_tokens: int) -> int:
+        """Returns what we count in a prompt that the provider reports as so many tokens."""
+        return self.learned.calibration(self.model, self.endpoint).count(reported_tokens)
+
     def record(self, row: UsageRow, counted_tokens: int) -> None:
         """Books a request; learns from it where this model answered it and what we counted for it is known."""
         self._store.book(row)

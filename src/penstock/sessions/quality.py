@@ -25,6 +25,7 @@ from penstock.conversation.wire import parse_json
 from penstock.errors import StoreError
 from penstock.planning.receipt import LiveQuality, Receipt
 from penstock.recall.tools import TOOL_NAMES
+from penstock.sessions.rewinding import REWOUND
 from penstock.writing.excerpts import lay_out
 from penstock.writing.values import PHRASE, tokens_of, values_in_phrase, values_in_token, values_of_each
 
@@ -160,6 +161,9 @@ def measure_qualities(store: Store, session_id: str) -> dict[int, LiveQuality]:
     log: _HeardLog | None = None
     for row, after in zip_longest(rows, rows[1:]):
         name = f"{conversation}/{row.key}"
+        if REWOUND in row.receipt:
+            found[row.key] = LiveQuality()
+            continue
         if (kept := _read_kept(store, name)) is not None:
             found[row.key] = kept
             continue

@@ -7,13 +7,13 @@ circles. Where storing fails, the preview says that the rest could not be kept, 
 from __future__ import annotations
 
 import hashlib
-import logging
 import time
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from penstock._log import log
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.handles import HandleKind, parse_handle
 from penstock.conversation.message import Message, ToolCall, ToolResult
@@ -37,7 +37,6 @@ __all__ = ["READ_FILE", "ResultKeeper"]
 
 READ_FILE = "read_file"
 _BACK = 64  # messages before a result among which its call, and the other results of its turn, are looked for
-_log = logging.getLogger("penstock")
 
 _Turn: TypeAlias = list[tuple[int, int, ToolResult]]
 
@@ -142,7 +141,7 @@ class ResultKeeper(msgspec.Struct, frozen=True, kw_only=True):
         try:
             self.store.put_result(result)
         except StoreError as error:
-            _log.warning("a tool result of %d characters could not be kept: %s", len(text), error)
+            log.warning("a tool result of %d characters could not be kept: %s", len(text), error)
             handle = ""
         return write_preview(text, room, handle, self.redact, self.recall_tool)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
+from penstock._log import log
 from penstock.conversation.wire import encode_wire, parse_json
 from penstock.errors import StoreError
 
@@ -20,7 +20,6 @@ __all__ = ["expire", "honour_retention"]
 DAY_SECONDS = 86_400.0
 _HOUR_SECONDS = 3_600.0
 _NOTE = "retention"
-_log = logging.getLogger("penstock")
 
 
 def honour_retention(store: Store, settings: Settings, now: float) -> Sequence[ExpiredConversation]:
@@ -38,7 +37,7 @@ def honour_retention(store: Store, settings: Settings, now: float) -> Sequence[E
         store.put_note(_NOTE, "checked", str(now).encode())
         return expire(store, now, days)
     except StoreError as error:
-        _log.warning("what is due by store.retention_days stays for now: %s", error)
+        log.warning("what is due by store.retention_days stays for now: %s", error)
         return ()
 
 
@@ -49,7 +48,7 @@ def expire(store: Store, now: float, days: float) -> Sequence[ExpiredConversatio
         messages = sum(one.messages for one in gone)
         receipt = {"at": now, "days": days, "conversations": len(gone), "messages": messages}
         store.put_note(_NOTE, "last", encode_wire(receipt))
-        _log.info(
+        log.info(
             "deleted %d conversations that nobody used for %g days, %d messages", len(gone), days, messages
         )
     return gone

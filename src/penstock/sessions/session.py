@@ -1,4 +1,4 @@
-"""A conversation in a store: append, view, compact, undo, pin, search.
+"""A conversation in a store: append, view, compact, rewind, undo, pin, search.
 
     store = penstock.open_store("sqlite:///work.db")
     session = penstock.Session.create(store, model="gpt-4.1")
@@ -8,8 +8,8 @@
     session.search("the port of the staging database")
     session.original("m14")
 
-The log only grows. A compaction is one more record: it is made of the view, and committed only if no other process has
-committed one meanwhile. Messages that arrive while it is made stand behind it.
+The log only grows. A compaction is one more record, and so is a rewind: both can be undone. It is made of the view, and
+committed only if no other process has committed one meanwhile. Messages that arrive while it is made stand behind it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,22 @@ from typing import TYPE_CHECKING, Any, Self
 
 from penstock.conversation.dialects import dialect_named
 from penstock.conversation.handles import HandleKind, name_message, parse_handle, parse_message_handle
+from penstock.conversation.view import Compaction
 from penstock.conversation.wire import parse_json
 from penstock.engine.attempt import WriterMemory
-from penstock.engine.compress import CompressRequest, compress_list, run_sync, summarise_list
+from penstock.engine.compress import (
+    CompressRequest,
+    compress_list,
+    read_settings,
+    run_sync,
+    summarise_list,
+)
 from penstock.engine.learned import notes_for
 from penstock.engine.summariser import summariser_of
 from penstock.engine.threads import in_thread
-from penstock.errors import UnknownHandle
+from penstock.errors import SettingsError, UnknownHandle
 from penstock.measure.usage import Usage, normalise_usage
+from penstock.planning.policy import Trigger
 from penstock.recall.ranking import Wish
 from penstock.recall.tools import Budget, answer, tool_schemas
 from penstock.sessions.branches import branch_off
@@ -35,8 +43,10 @@ from penstock.sessions.pins import stands_whole
 from penstock.sessions.quality import measure_qualities, read_receipt
 from penstock.sessions.results import READ_FILE
 from penstock.sessions.retention import honour_retention
+from penstock.sessions.rewinding import describe_rewind, rewind_view, standing_pins
+from penstock.sessions.stored_view import read_view
 from penstock.sessions.workings import Workings, new_session_id
-from penstock.settings import Settings
+from penstock.stores.store import require_store
 from penstock.stores.values import BRANCH, SUBAGENT, NewSession
 from penstock.writing.entities import EVERYTHING, match_entities
 
@@ -49,6 +59,7 @@ if TYPE_CHECKING:
     from penstock.measure.windows import Window
     from penstock.planning.receipt import Receipt
     from penstock.recall.history import Finding, History
+    from penstock.settings import Settings
     from penstock.stores.store import Store
     from penstock.stores.values import LogEntry, SessionRow, UsageRow
     from penstock.writing.entities import EntityState
@@ -68,9 +79,11 @@ class Session:
     both. `workings` is for hosts inside this package and may change at any time.
     """
 
-    def __init__(self, store: Store, row: SessionRow, settings: Settings | None = None) -> None:
+    def __init__(
+        self, store: Store, row: SessionRow, settings: Settings | Mapping[str, Any] | None = None
+    ) -> None:
         self.store = store
-        self.settings = settings or Settings()
+        self.settings = read_settings(settings)
         self.endpoint = ""
         self.tool_limits: dict[str, int | None] = {READ_FILE: None}
         self.recall_tool: str | None = None
@@ -84,19 +97,21 @@ class Session:
         model: str = "",
         dialect: str = "chat",
         title: str = "",
-        settings: Settings | None = None,
+        settings: Settings | Mapping[str, Any] | None = None,
     ) -> Self:
         """Returns a new conversation. First deletes from the store what is due by `store.retention_days` of the settings."""
         dialect_named(dialect)
-        honour_retention(store, settings or Settings(), time.time())
+        honour_retention(require_store(store), read_settings(settings), time.time())
         new = NewSession(id=new_session_id(), at=time.time(), dialect=dialect, model=model, title=title)
         return cls(store, store.create(new), settings)
 
     @classmethod
-    def resume(cls, store: Store, session_id: str, settings: Settings | None = None) -> Self:
+    def resume(
+        cls, store: Store, session_id: str, settings: Settings | Mapping[str, Any] | None = None
+    ) -> Self:
         """Returns the conversation of a session, at its tip. Raises UnknownSession, also where it was due for deletion."""
-        honour_retention(store, settings or Settings(), time.time())
-        return cls(store, store.tip(session_id), settings)
+        honour_retention(require_store(store), read_settings(settings), time.time())
+        return cls(store, store.tip(str(session_id)), settings)
 
     @property
     def id(self) -> str:
@@ -158,7 +173,7 @@ class Session:
         """
         return [message.raw for message in self.workings.standing().view.mend()]
 
-    def compact(
+    def compact(  # noqa: PLR0913  # all by name
         self,
         *,
         target_tokens: int | None = None,
@@ -167,8 +182,9 @@ class Session:
         system: Any = None,
         focus: str | None = None,
         summariser: Any = None,
+        trigger: Trigger = Trigger.MANUAL,
     ) -> Compressed:
-        """Compacts the view and commits it. Nothing is committed where there is nothing to do.
+        """Compacts the view and commits it. Nothing is committed where there is nothing to do. `trigger` is the occasion.
 
         Raises what `penstock.compress` raises, and StoreConflict where another process has compacted the same view
         meanwhile: that compaction stands, and this one is discarded.
@@ -181,10 +197,11 @@ class Session:
                 system=system,
                 focus=focus,
                 summariser=summariser,
+                trigger=trigger,
             )
         )
 
-    async def acompact(
+    async def acompact(  # noqa: PLR0913  # all by name
         self,
         *,
         target_tokens: int | None = None,
@@ -193,20 +210,22 @@ class Session:
         system: Any = None,
         focus: str | None = None,
         summariser: Any = None,
+        trigger: Trigger = Trigger.MANUAL,
     ) -> Compressed:
         """As `compact`, without blocking the event loop. Where it is cancelled, nothing is committed."""
         standing = await in_thread(self.workings.standing, with_pins=True)
         request = CompressRequest(
             target_tokens=target_tokens,
-            context_length=context_length or self.window.tokens,
+            context_length=context_length or max(1, self.workings.count_reported(self.window.tokens)),
             model=self.row.model or None,
             tools=tools,
             system=system,
             focus=focus,
+            trigger=trigger,
             dialect=self.row.dialect,
             settings=self.settings,
             recall_tool=self.recall_tool,
-            pins=frozenset(position + 1 for position in self.store.pins(self.id)),
+            pins=frozenset(position + 1 for position in standing_pins(self.store, self.id)),
             numbers=standing.view.numbers,
             memory=WriterMemory(
                 notes_for(self.store, self.id, self.workings.notebook.redactor.redact),
@@ -215,7 +234,7 @@ class Session:
         )
         writer = None if summariser is None else summariser_of(summariser)
         result = await self._compact_list(standing.view.wires, request, writer)
-        await in_thread(self.workings.commit, standing, result)
+        await in_thread(self.workings.commit, standing, result, None, trigger)
         return result
 
     async def _compact_list(
@@ -228,8 +247,38 @@ class Session:
             return await in_thread(compress_list, wires, request, self.workings.notebook)
         return await summarise_list(wires, request, writer, self.workings.notebook)
 
+    def rewind(self, n: int = 1) -> list[Any]:
+        """Takes the last `n` messages out of the view; returns them, in their order, or all where there are fewer.
+
+        The log keeps them, and `undo` brings them back. Where the newest compaction summarised some of them, the view is
+        again the one that it had before. A call whose result is taken out stands at the end of the view, open. Raises
+        StoreConflict where another process has compacted the view meanwhile.
+        """
+        count: Any = n
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise SettingsError(f"n is {count!r}; give the number of messages to take back, at least 1")
+        base = self.workings.standing()
+        records = [row.compaction for row in self.store.compactions(self.id)]
+        rewound = rewind_view(records, base.tip.length, count)
+        if not rewound.gone:
+            return []
+        compaction = Compaction(base.tip.id, base.tip.length, rewound.pieces)
+        after = read_view(self.store, self.row, compaction, base.tip.length)
+        receipt = {
+            **describe_rewind(rewound),
+            "tokens_before": self.workings.weigh(base.view.wires),
+            "tokens_after": self.workings.weigh(after.wires),
+        }
+        gone = [parse_json(entry.raw) for entry in self.store.read(self.id, rewound.gone)]
+        self.workings.record(base, compaction, receipt)
+        return gone
+
+    def clear(self) -> None:
+        """Empties the view: the next message is the first that a model is sent. The log keeps all, and `undo` brings it back."""
+        self.rewind(max(1, len(self)))
+
     def undo(self) -> bool:
-        """Takes the newest compaction back; returns False where there is none."""
+        """Takes the newest compaction, rewind or clearing back; returns False where there is none."""
         self.workings.forget_report()
         return self.store.undo(self.id, time.time()) is not None
 
@@ -356,7 +405,7 @@ class Session:
 
     def record_usage(
         self,
-        usage: Usage | Mapping[str, Any],
+        usage: Any,
         counted_tokens: int = 0,
         *,
         model: str = "",
@@ -364,7 +413,7 @@ class Session:
     ) -> UsageRow:
         """Books what a request used and cost, and learns from it how the provider counts; returns what was booked.
 
-        `usage` is what the provider reported, in any shape. `counted_tokens` is what `count` gave for that request, where
+        `usage` is what the provider reported, in any shape, as a dict or as its SDK's object. `counted_tokens` is what `count` gave for that request, where
         it was one of the present view. `model` is the one that answered, where it is not the session's.
         """
         reported = usage if isinstance(usage, Usage) else normalise_usage(usage)

@@ -11,13 +11,15 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
+from penstock._log import log
 from penstock.conversation.dialects import decode_all, dialect_named
 from penstock.conversation.view import ViewMessage
 from penstock.conversation.wire import parse_json
 from penstock.engine.compress import CompressRequest, new_notebook
 from penstock.engine.registry import session_compactors
 from penstock.measure.weigh import weigh
-from penstock.planning.receipt import NOTHING_TO_DO
+from penstock.planning.policy import Trigger
+from penstock.planning.receipt import NOTHING_TO_DO, describe_compaction
 from penstock.recall.semantic import embedder_for
 from penstock.sessions.appending import encode_given, prepare_messages, read_given
 from penstock.sessions.completing import CompletionLimits, complete_draft
@@ -26,6 +28,7 @@ from penstock.sessions.facts import list_demands
 from penstock.sessions.history import SessionHistory
 from penstock.sessions.metering import CountedView, Meter
 from penstock.sessions.previews import scale_limits
+from penstock.sessions.quality import read_receipt
 from penstock.sessions.results import ResultKeeper
 from penstock.sessions.stored_view import ViewBase, read_standing
 from penstock.stores.values import COMPRESSION, NewCompaction, NewSession
@@ -33,6 +36,7 @@ from penstock.stores.values import COMPRESSION, NewCompaction, NewSession
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from penstock.conversation.view import Compaction
     from penstock.engine.compress import Compressed
     from penstock.errors import ErrorClass
     from penstock.measure.windows import Window
@@ -138,7 +142,11 @@ class Workings:
         return list_demands(self.standing().view, dialect_named(self.row.dialect), self.notebook.redactor)
 
     def commit(
-        self, standing: ViewBase, result: Compressed, decision: Mapping[str, Any] | None = None
+        self,
+        standing: ViewBase,
+        result: Compressed,
+        decision: Mapping[str, Any] | None = None,
+        trigger: Trigger = Trigger.MANUAL,
     ) -> bool:
         """Commits a compaction of that view, whatever was appended since; returns False where there was nothing to do.
 
@@ -147,7 +155,7 @@ class Workings:
         """
         draft = self.draft(standing, result)
         if draft is not None:
-            self.commit_draft(draft, decision)
+            self.commit_draft(draft, decision, trigger)
         return draft is not None
 
     def draft(self, standing: ViewBase, result: Compressed) -> CompactionDraft | None:
@@ -171,9 +179,27 @@ class Workings:
         limits = CompletionLimits(target_tokens, self.weigh, book.tokenizer.count, book.redactor.redact)
         return complete_draft(draft, missed, self.store, self.row, limits)
 
-    def commit_draft(self, draft: CompactionDraft, decision: Mapping[str, Any] | None = None) -> None:
-        """Commits a draft, as `commit` does."""
-        over = draft.base.newest
+    def commit_draft(
+        self,
+        draft: CompactionDraft,
+        decision: Mapping[str, Any] | None = None,
+        trigger: Trigger = Trigger.MANUAL,
+    ) -> None:
+        """Commits a draft, as `commit` does; the log says what was done, and on which occasion."""
+        receipt = {**draft.receipt, **({"decision": dict(decision)} if decision else {})}
+        self.record(draft.base, draft.compaction, receipt, draft.facts)
+        if (made := read_receipt(draft.receipt)) is not None:
+            log.info("%s", describe_compaction(trigger, made, draft.compaction.pieces))
+
+    def record(
+        self,
+        base: ViewBase,
+        compaction: Compaction,
+        receipt: Mapping[str, Any],
+        facts: Sequence[NewFact] = (),
+    ) -> None:
+        """Writes a record over the view that it was made of, and goes on in the session that it opens."""
+        over = base.newest
         new = NewSession(
             id=new_session_id(),
             at=time.time(),
@@ -185,12 +211,12 @@ class Workings:
         row = self.store.commit(
             self.row.id,
             NewCompaction(
-                compaction=draft.compaction,
+                compaction=compaction,
                 over=over.key if over is not None else 0,
-                receipt={**draft.receipt, **({"decision": dict(decision)} if decision else {})},
+                receipt=receipt,
                 session=new,
                 key=new.id,
-                facts=draft.facts,
+                facts=facts,
             ),
         )
         self.row = self.store.session(row.session)
@@ -209,9 +235,13 @@ class Workings:
         """Returns the tokens that the provider would report for a request of the view that we count so many in."""
         return self.meter.estimate(counted_tokens)
 
+    def count_reported(self, reported_tokens: int) -> int:
+        """Returns what we count in a prompt that the provider reports as so many tokens: windows are in its tokens."""
+        return self.meter.count(reported_tokens)
+
     def weigh(self, messages: Sequence[Any]) -> int:
         """Returns the tokens of messages as we count them."""
-        decoded = decode_all(dialect_named(self.row.dialect), messages)
+        decoded = decode_all(dialect_named(self.row.dialect), read_given(messages))
         return sum(weigh(decoded, self.notebook.tokenizer))
 
     def weigh_outside(self, *, tools: Sequence[Any] | None = None, system: Any = None) -> int:

@@ -201,9 +201,11 @@ class McpServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AgentSettings(SettingsSection, frozen=True, kw_only=True):
-    """The agent's permissions, the secrets that its commands get, and its MCP servers."""
+    """The agent's permissions, the secrets that its commands get, its MCP servers, and whether it may compact by itself."""
 
     section: ClassVar[str] = "agent"
+
+    compact_tool: bool = False
 
     allow: (
         Annotated[tuple[Name, ...], Meta(extra={"allowed": "a list of rules such as terminal(git status*)"})]

@@ -5,12 +5,12 @@ Calls are synchronous and each is one transaction, durable when it returns. Asyn
 
 from __future__ import annotations
 
-import logging
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+from penstock._log import log
 from penstock.config import data_folder
 from penstock.errors import SettingsError, StoreError, StoreUnavailable
 from penstock.recall.ranking import Wish
@@ -71,10 +71,9 @@ if TYPE_CHECKING:
     )
     from penstock.writing.entities import EntityState
 
-__all__ = ["Store", "open_store"]
+__all__ = ["Store", "open_store", "require_store"]
 
 
-_log = logging.getLogger("penstock")
 _FILE = "sqlite:///"
 _MUCH = 8_000  # passages: the room that they had is worth having back at once
 
@@ -418,7 +417,7 @@ class Store:
                 pass
             self._database.scrub()
         except StoreError as error:
-            _log.warning("what was deleted has not left the files of the store yet: %s", error)
+            log.warning("what was deleted has not left the files of the store yet: %s", error)
 
     def _purge_one(self) -> bool:
         with self._database.writing() as do:
@@ -451,6 +450,11 @@ def open_store(url: str | None = None, *, wait_seconds: float = 10.0) -> Store:
     `wait_seconds` is how long the lock of another process is waited for. Raises SettingsError for an address
     that is none of these, StoreError for a store that cannot be opened.
     """
+    given: Any = url
+    if given is not None and not isinstance(given, str):
+        raise SettingsError(
+            f"the address of a store is a text, not a {type(given).__name__}; for a file use {_FILE}FILE"
+        )
     if url is None:
         return _sqlite(data_folder() / "sessions.db", wait_seconds)
     if url == "memory:":
@@ -464,6 +468,13 @@ def open_store(url: str | None = None, *, wait_seconds: float = 10.0) -> Store:
     if not {":", "@"} & set(url) and {"/", "."} & set(url):  # a path; an address may hold a password
         raise SettingsError(f"{url!r} is not the address of a store; for a file use {_FILE}{quote(url)}")
     raise SettingsError("this is not the address of a store; use sqlite:///FILE, postgresql://… or memory:")
+
+
+def require_store(store: Any) -> Store:
+    """Returns the store. Raises SettingsError for what is none, such as the address of one."""
+    if not hasattr(store, "log_tip"):
+        raise SettingsError(f"store is a {type(store).__name__}; open one first, with penstock.open_store(…)")
+    return store  # type: ignore[no-any-return]  # anything that does what a store does
 
 
 def _sqlite(path: Path | None, wait_seconds: float) -> Store:

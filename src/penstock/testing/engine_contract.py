@@ -13,6 +13,7 @@ test framework.
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -30,6 +31,7 @@ __all__ = [
     "Chat",
     "EngineContract",
     "agent_turns",
+    "call_as_host",
     "check_engine",
     "every_shape",
     "giant_result",
@@ -278,6 +280,64 @@ class EngineContract(ABC):
         _require(isinstance(engine.should_compress_preflight(messages), bool), "yes or no")
         _require(isinstance(engine.has_content_to_compress(messages), bool), "yes or no")
         _require(messages == before, "asking changes nothing")
+
+    def test_what_newer_hosts_ask_is_answered(self) -> None:
+        """Optional questions and hooks of the newest hosts, which leave out what a method does not take."""
+        engine, messages = self.told_engine(), self.conversation()
+        before = copy.deepcopy(messages)
+        due, reason = engine.should_compress_info(1)
+        _require(due is False and reason is None, "one token is no reason, and none for a warning")
+        _require(engine.should_compress_info(engine.context_length)[0], "a full window is one")
+        pruned, count = engine.prune_tool_results_only(messages, current_tokens=1_000)
+        _require(len(pruned) == len(messages) and count >= 0, "shortening results removes no message")
+        _require(
+            bool(count) or pruned is messages,
+            "where nothing was shortened, the list is the one that was given",
+        )
+        selected = engine.select_context(
+            messages, conversation_messages=messages, incoming_message=messages[-1], budget_tokens=1_000
+        )
+        _require(selected is None or isinstance(selected, list), "another list for the request, or none")
+        engine.on_turn_complete(messages, usage={"prompt_tokens": 1_000}, turn_id="1", interrupted=False)
+        engine.on_turn_complete(messages, usage=None)
+        _require(messages == before, "asking changes nothing")
+        call_as_host(engine.compress, messages, current_tokens=None, force=True, memory_context="It is late.")
+        call_as_host(engine.update_model, "some-model", _WINDOW, api_mode="chat_completions")
+        _require(engine.context_length == _WINDOW, "the window is the new model's")
+
+    def test_a_host_may_forget_the_size_of_the_last_prompt(self) -> None:
+        """After a compression some hosts write -1: not known before the next response."""
+        engine = self.told_engine()
+        engine.update_from_response({"prompt_tokens": engine.context_length, "completion_tokens": 1})
+        messages = engine.compress(self.conversation())
+        engine.last_prompt_tokens = -1
+        _require(isinstance(engine.should_compress(), bool), "yes or no")
+        status = engine.get_status()
+        _require(
+            status["last_prompt_tokens"] >= 0 and status["usage_percent"] >= 0, "no number below 0 is shown"
+        )
+        engine.compress(messages, current_tokens=-1)
+
+    def test_an_engine_can_be_copied_deep(self) -> None:
+        """Hosts copy the engine that was registered for each of their agents: it has seen nothing of the other's talk."""
+        engine = self.told_engine()
+        engine.compress(self.conversation())
+        twin = copy.deepcopy(engine)
+        _require(twin.name == engine.name, "the copy is the same engine")
+        _require(twin.context_length == engine.context_length, "for the same window")
+        twin.on_session_reset()
+        before = engine.compression_count
+        _require_legal(twin, self.conversation(), "the conversation of the copy")
+        _require(engine.compression_count == before, "what the copy does is its own")
+
+
+def call_as_host(method: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Calls a method of an engine with those of the options that it takes, as hosts do with engines of older contracts."""
+    taken = inspect.signature(method).parameters.values()
+    if any(one.kind is one.VAR_KEYWORD for one in taken):
+        return method(*args, **options)
+    names = {one.name for one in taken}
+    return method(*args, **{name: value for name, value in options.items() if name in names})
 
 
 def check_engine(make_engine: Callable[[], ContextEngine], *, converges: bool = False) -> list[str]:

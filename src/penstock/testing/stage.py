@@ -29,7 +29,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     `window_tokens` refuses prompts that do not fit, `api_key` those that come with another key or none.
     `prompt_cache` reports what a provider would have read from its cache. `check` refuses what breaks the
-    rules of the dialect; every breach is on record either way. Tokens are counted with `tokenizer`.
+    rules of the dialect; every breach is on record either way. Tokens are counted with `tokenizer`, and `token_factor`
+    times as many are reported and held against the window: no two providers count alike.
     """
 
     repeat_last: bool = False
@@ -38,6 +39,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     prompt_cache: PromptCache | None = None
     check: bool = True
     tokenizer: str = "o200k_base"
+    token_factor: float = 1.0
     models: tuple[str, ...] = ("scripted-model",)
 
 
@@ -50,6 +52,7 @@ class Choices(TypedDict, total=False):
     prompt_cache: PromptCache | None
     check: bool
     tokenizer: str
+    token_factor: float
     models: tuple[str, ...]
 
 
@@ -96,7 +99,7 @@ class Stage:
                 headers=headers,
                 streaming=fields.get("stream") is True,
             )
-            reading = read_request(received, self._tokenizer)
+            reading = read_request(received, self._tokenizer).scale(self.options.token_factor)
             received = msgspec.structs.replace(received, prompt_tokens=reading.prompt_tokens)
             self._received.append(received)
             self._violations += [Breach(received.number, fault.rule, fault.text) for fault in reading.faults]

@@ -21,6 +21,7 @@ from penstock.config import redactor_of_process
 from penstock.conversation.dialects import decode_all
 from penstock.conversation.message import Role, Text
 from penstock.conversation.rules import Pairs, legal_cuts
+from penstock.conversation.wire import to_plain
 from penstock.engine.compress import run_sync
 from penstock.errors import IllegalResult
 from penstock.trajectories.metrics import TrajectoryMetrics, TrajectoryOutcome
@@ -470,13 +471,13 @@ async def acompress_trajectory(  # noqa: PLR0913 - the public signature
         tokenizer=tokenizer,
         shorten_protected=shorten_protected,
     )
-    compressor = Compressor(options)
+    compressor, plain = Compressor(options), to_plain(turns)
     if summariser is None:
-        done = await asyncio.to_thread(compressor.compress, turns)
+        done = await asyncio.to_thread(compressor.compress, plain)
     else:
         from penstock.trajectories.model_summaries import ModelSummaries  # noqa: PLC0415 - only where a model is asked
 
-        done = await ModelSummaries.of(summariser, timeout_seconds).compress(compressor, turns)
+        done = await ModelSummaries.of(summariser, timeout_seconds).compress(compressor, plain)
     return done.turns(turns), done.metrics
 
 

@@ -23,7 +23,7 @@ from penstock.conversation.handles import AFTER, number_messages, numbers_after
 from penstock.conversation.message import Message, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 from penstock.conversation.pairing import calls_by_id
 from penstock.measure.weigh import MESSAGE_FRAME
-from penstock.writing.excerpts import lay_out
+from penstock.writing.excerpts import lay_out_redacted
 from penstock.writing.extractive import ExtractiveWriter
 from penstock.writing.importance import Live, score_by_rule
 from penstock.writing.reading import Index, Reader, Reading
@@ -318,9 +318,10 @@ class _Sieve:
         if not wanted and not beginning:
             return ""
         # The whole text first: half of a secret could not be told from a word.
-        clean = self._redactor.redact(text)
-        if not beginning and _OPENS_JSON(clean):
-            clean = lay_out(clean).text
+        if not beginning and _OPENS_JSON(text):
+            clean = lay_out_redacted(text, self._redactor.redact).text
+        else:
+            clean = self._redactor.redact(text)
         start = clean if len(clean) <= beginning else clean[:beginning].rsplit("\n", 1)[0]
         if not beginning:
             start = ""

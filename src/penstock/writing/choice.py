@@ -18,19 +18,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.writing.importance import live_of, score_values
-from penstock.writing.values import plain_words
+from penstock.writing.values import plain_words, sub_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from penstock.conversation.message import ToolCall
     from penstock.measure.tokens import Tokenizer
     from penstock.writing.reading import Index
     from penstock.writing.transcript import Transcript
     from penstock.writing.writer import Importance
 
-__all__ = ["ExcerptChoice", "begin_choice", "join_excerpts"]
+__all__ = ["FOCUS_SHARE", "ExcerptChoice", "begin_choice", "find_topic", "join_excerpts"]
+
+FOCUS_SHARE = 0.65
+"""Of what is written: the share of the topic that a person asks to keep in full detail."""
+_TOPIC_WORDS = 0.7  # of a topic's words, by how rare they are, make a source be about it
+_SHORTEST_TOPIC_WORD = 3
 
 _BARE = 0.5  # what a value without plain words beside it is worth
 _WORDS = 2  # that many plain words make it usable
@@ -59,6 +65,39 @@ def begin_choice(
     live = live_of(transcript, request, focus)
     weights = (importance or score_values)(index, live, transcript.tokens_after())
     return ExcerptChoice(index, weights, tokenizer, header)
+
+
+def find_topic(index: Index, calls: Mapping[str, ToolCall], focus: str) -> NDArray[np.bool_]:
+    """Returns for each source whether it speaks of the topic, or answers a call that does.
+
+    A topic of several words counts as it was written, and where most of its words stand, in any order; rare ones say more
+    than common ones. Where no source has most of them, those count that have the most.
+    """
+    topic = " ".join(focus.lower().split())
+    texts = [
+        f"{source.text}\n{calls[tag].arguments if tag in calls else ''}".lower()
+        for source, tag in zip(index.sources, index.tags, strict=True)
+    ]
+    as_written = np.array([topic in text for text in texts], np.bool_)
+    words = sorted({word for word in topic.split() if len(word) >= _SHORTEST_TOPIC_WORD})
+    if len(words) < 2 and as_written.any():
+        return as_written
+    scores = _score_topic(texts, words)
+    if not scores.any():
+        scores = _score_topic(texts, sorted(sub_words(focus)))
+    if not scores.any():
+        return as_written
+    most = scores >= _TOPIC_WORDS
+    return as_written | (most if most.any() else scores >= _TOPIC_WORDS * scores.max())
+
+
+def _score_topic(texts: Sequence[str], words: Sequence[str]) -> NDArray[np.float64]:
+    """Returns for each text the share of these words that it holds, each by how rare it is; from 0 to 1."""
+    holds = np.array([[word in text for word in words] for text in texts], np.float64).reshape(len(texts), -1)
+    rarity = np.log((2.0 + len(texts)) / (1.0 + holds.sum(axis=0)))
+    total = float(rarity.sum())
+    scores: NDArray[np.float64] = holds @ rarity / total if total else np.zeros(len(texts))
+    return scores
 
 
 def join_excerpts(index: Index, numbers: Sequence[int]) -> str:

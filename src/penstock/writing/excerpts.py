@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
     TakeLines: TypeAlias = Callable[[dict[str, Any] | list[Any], str, list[str]], bool]
 
-__all__ = ["Laid", "excerpts", "flatten_json", "lay_out", "write_scalar"]
+__all__ = [
+    "Laid",
+    "excerpts",
+    "flatten_json",
+    "lay_out",
+    "lay_out_redacted",
+    "redact_readable",
+    "write_scalar",
+]
 
 _WISHED = 85  # characters: shorter pieces of a long line are joined up to this length
 _WISHED_ITEMS = 60
@@ -71,6 +79,32 @@ def lay_out(text: str) -> Laid:
     if "→" in text or "\t" in text or "|" in text:
         text = _LINE_NUMBER.sub("", text)
     return Laid(text)
+
+
+def lay_out_redacted(text: str, redact: Callable[[str], str]) -> Laid:
+    """Returns the text laid out, without secrets: redacted as it came, and again as it is read.
+
+    Before, since the key that a value stands under often tells what it is; after, since escapes and colour codes can
+    stand between a name and its value.
+    """
+    clean = redact(text)
+    laid = lay_out(clean)
+    if laid.text is not clean and ("\\" in clean or "\x1b" in clean):
+        return Laid(redact(laid.text), laid.keys)
+    return laid
+
+
+def redact_readable(text: str, redact: Callable[[str], str]) -> str:
+    """Returns the text without secrets, whoever decodes it later.
+
+    It stays as it was written, unless laying it out would show one that was not seen before: then it is laid out.
+    """
+    clean = redact(text)
+    if "\\" not in clean and "\x1b" not in clean:
+        return clean
+    laid = lay_out(clean).text
+    shown = redact(laid)
+    return clean if shown == laid else shown
 
 
 def flatten_json(text: str, keys: set[str], take: TakeLines | None = None) -> list[str] | None:

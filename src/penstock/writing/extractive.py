@@ -19,7 +19,7 @@ from penstock.conversation.message import Summary
 from penstock.conversation.pairing import find_unanswered
 from penstock.conversation.speakers import Voice, people_in
 from penstock.writing.asked import find_asked
-from penstock.writing.choice import begin_choice, join_excerpts
+from penstock.writing.choice import FOCUS_SHARE, begin_choice, find_topic, join_excerpts
 from penstock.writing.constraints import sentences
 from penstock.writing.handoff import HandoffEntry, HandoffSection, header_of, render_handoff
 from penstock.writing.ledger import Fact, Ledger
@@ -28,7 +28,6 @@ from penstock.writing.state import GO_ON, State, adds_to, contradicts, entries_o
 from penstock.writing.stubs import clip, shows_files
 from penstock.writing.telling import Teller, share_out
 from penstock.writing.transcript import MODEL, WRITTEN_BY
-from penstock.writing.values import sub_words
 from penstock.writing.verify import Checked, Verified, strike_unknown
 from penstock.writing.writer import HandoffText
 
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ExtractiveWriter"]
 
-_FOCUS_SHARE = 0.65
 _LONGEST_REQUEST = 600  # characters of one older user message that are quoted before coverage decides
 _REFILLS = 2
 _LAST_TEXTS = 8
@@ -216,7 +214,9 @@ class ExtractiveWriter:
             asked = find_asked(self._transcript, self._calls, beside.request, shut)
             choice.take(asked, choice.tokens + int(left * _ASKED_SHARE))
         if focus:
-            choice.fill(allowed & self._about(focus), taken + int(left * _FOCUS_SHARE))
+            about = find_topic(index, self._calls, focus)[index.source_of]
+            choice.fill(allowed & about, min(room, choice.tokens + int(left * FOCUS_SHARE)))
+            choice.fill(allowed & ~about, room)
         choice.fill(allowed, room)
 
     def _fit(
@@ -290,37 +290,6 @@ class ExtractiveWriter:
         first, after = index.first_excerpt[source], index.first_excerpt[source + 1]
         characters = np.cumsum(index.lengths[first:after])
         return list(range(first, first + int(np.searchsorted(characters, _LONGEST_REQUEST, side="right"))))
-
-    def _about(self, focus: str) -> Flags:
-        """Returns for each excerpt whether its source speaks of the focus, or answers a call that does.
-
-        The topic counts as it was written; only where nothing names it so, its words count one by one.
-        """
-        index = self._transcript.index
-        topic = focus.lower().strip()
-        flags = self._speak_of({topic})
-        if not flags.any():
-            flags = self._speak_of({word for word in topic.split() if len(word) > 2})
-        if not flags.any():
-            flags = self._speak_of(sub_words(focus))
-        result: Flags = flags[index.source_of]
-        return result
-
-    def _speak_of(self, words: set[str]) -> Flags:
-        """Returns for each source whether it holds one of the words."""
-        index = self._transcript.index
-        asked = {
-            call_id
-            for call_id, call in self._calls.items()
-            if any(w in call.arguments.lower() for w in words)
-        }
-        return np.array(
-            [
-                tag in asked or any(word in source.text.lower() for word in words)
-                for source, tag in zip(index.sources, index.tags, strict=True)
-            ],
-            np.bool_,
-        )
 
     def _render(self, entries: Sequence[HandoffEntry], choice: ExcerptChoice) -> str:
         """Returns the text of entries and excerpts. A blank line stands where something is left out in between."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NODE_HEADER",
     "OUTLINE",
+    "SYSTEM_NOTE",
     "HandoffEntry",
     "HandoffSection",
     "escape",
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 OUTLINE = "Outline"
+SYSTEM_NOTE = "Some earlier turns of this conversation may be replaced by a summary of them."
+"""The note on compaction that a system prompt gets where it is asked for."""
 NODE_HEADER = re.compile(r"\[(n\d{1,9}(?: n\d{1,9})*) m(\d{1,9}[\d -]*)\]$")
 _NOTES = "notes"
 

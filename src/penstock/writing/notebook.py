@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from penstock.conversation.dialects import detect
 from penstock.conversation.handles import number_messages
 from penstock.conversation.message import Message, Summary
 from penstock.conversation.opening import OpenedList, holds_handoff, open_list
+from penstock.conversation.wire import to_plain
 from penstock.errors import InputError
 from penstock.measure.weigh import weigh
 from penstock.writing.reading import Index, Reader, Reading
@@ -63,6 +65,14 @@ class _Seen(NamedTuple):
             return 0
 
 
+class _ReadList(NamedTuple):
+    """A list as JSON objects: how many of them are as in the last one, and our copies of the others."""
+
+    wires: Sequence[Any]
+    same: int
+    copies: list[Any]
+
+
 class Opened(msgspec.Struct, frozen=True, eq=False):
     """A conversation ready for planning, what it came as, and what had to be mended in it."""
 
@@ -100,21 +110,24 @@ class Notebook:
 
     def open(
         self,
-        wires: Sequence[Any],
-        dialect: Dialect,
+        given: Sequence[Any],
+        dialect: Dialect | None = None,
         origins: Sequence[bytes] | None = None,
         numbers: Sequence[int] | None = None,
     ) -> Opened:
         """Returns the conversation as a transcript.
 
-        Only what was not seen before is decoded, weighed and read.
+        Only what was not seen before is decoded, weighed and read. Without a dialect it is the one that the messages fit.
 
-        `origins` are the exact bytes of the wires, where they came as bytes. `numbers` are those of the
+        `origins` are the exact bytes of the messages, where they came as bytes. `numbers` are those of the
         messages, 0 for a handoff, where the caller knows them; else they are counted, from what the marks of
         handoffs say. Raises InputError with the number of the message that cannot be read.
         """
-        messages = self._decode(wires, dialect)
-        came = list(wires) if origins is None else [msgspec.Raw(origin) for origin in origins]
+        read = self._read_objects(given)
+        wires = read.wires
+        dialect = dialect or detect(wires)
+        messages = self._decode(read, dialect)
+        came = list(given) if origins is None else [msgspec.Raw(origin) for origin in origins]
         opened = open_list(
             messages,
             wires,
@@ -146,28 +159,54 @@ class Notebook:
         weights = weigh([messages[index] for index in removed], self.tokenizer) if removed else ()
         return Opened(transcript, came, opened, dict(zip(removed, weights, strict=True)))
 
-    def weigh(self, wires: Sequence[Any], dialect: Dialect) -> list[int]:
+    def weigh(self, given: Sequence[Any], dialect: Dialect | None = None) -> list[int]:
         """Returns the tokens of each message, without planning anything.
 
         Only what was not seen before is weighed.
         """
-        messages = self._decode(wires, dialect)
+        read = self._read_objects(given)
+        messages = self._decode(read, dialect or detect(read.wires))
         return [known.tokens for known in self._learn(messages, messages)]
 
-    def _decode(self, wires: Sequence[Any], dialect: Dialect) -> list[Message]:
+    def _read_objects(self, given: Sequence[Any]) -> _ReadList:
+        """Returns each message as a JSON object, an SDK's as that SDK would send it.
+
+        What is equal to the last list is JSON: only the rest is looked through, in the one walk that copies it.
+        """
+        start = self._seen.equal_until(given)
+        copies: list[Any] = []
+        read: dict[int, Any] = {}
+        for place in range(start, len(given)):
+            found: list[Any] = []
+            try:
+                copies.append(_copy_json(given[place], found))
+            except RecursionError:
+                raise InputError(
+                    "the message is nested too deeply", position=f"message {place + 1}"
+                ) from None
+            if found:
+                read[place] = copies[-1]
+        if not read:
+            return _ReadList(given, start, copies)
+        wires = [read.get(place, one) for place, one in enumerate(given)]
+        same = self._seen.equal_until(wires)
+        return _ReadList(wires, same, copies[same - start :])
+
+    def _decode(self, read_list: _ReadList, dialect: Dialect) -> list[Message]:
         """Returns each wire object as a message that does not hold it.
 
-        What is equal to the last list is not decoded.
+        Those that are equal to the last list's are not decoded again, where that was of the same dialect.
         """
-        seen = self._seen if self._seen.dialect is dialect else _Seen(dialect, [], [], [], [])
-        same = seen.equal_until(wires)
+        seen, (wires, same, fresh) = self._seen, read_list
+        if seen.dialect is not dialect:
+            fresh = [*seen.copies[:same], *fresh]
+            seen, same = _Seen(dialect, [], [], [], []), 0
         copies, messages = seen.copies[:same], seen.messages[:same]
         mixed = [place for place in seen.mixed if place < same]
         merged = [place for place in seen.merged if place < same]
-        for place in range(same, len(wires)):
+        for place, copy in enumerate(fresh, start=same):
             try:
                 read = dialect.decode(wires[place])
-                copy = _copy_json(wires[place])
             except InputError as error:
                 raise type(error)(str(error), position=f"message {place + 1}") from None
             except RecursionError:
@@ -175,7 +214,7 @@ class Notebook:
                     "the message is nested too deeply", position=f"message {place + 1}"
                 ) from None
             copies.append(copy)
-            messages.append(Message(read.role, read.parts))
+            messages.append(Message(read.role, read.parts, None, read.beside, read.written))
             if not _holds_only_texts(copy):
                 mixed.append(place)
             if len(read.parts) > 1 and holds_handoff(read):
@@ -232,10 +271,11 @@ def _same_until(one: Sequence[Message], other: Sequence[Message]) -> int:
 
 def _content_key(message: Message) -> Hashable:
     """Returns the content that tokens and reading depend on."""
-    return message.role, tuple(
+    parts = tuple(
         (part.text, part.version, tuple(part.attributes.items())) if isinstance(part, Summary) else part
         for part in message.parts
     )
+    return message.role, parts, message.beside, message.written
 
 
 def _is_written_alike(one: Any, other: Any) -> bool:
@@ -256,10 +296,15 @@ def _holds_only_texts(node: Any) -> bool:
     return node is None or type(node) is str
 
 
-def _copy_json(node: Any) -> Any:
-    """Returns a copy that the caller cannot change."""
+def _copy_json(node: Any, found: list[Any]) -> Any:
+    """Returns a copy that the caller cannot change. Objects of an SDK in it become JSON, and are put into `found`."""
     if isinstance(node, dict):
-        return {key: value if type(value) is str else _copy_json(value) for key, value in node.items()}
+        return {key: value if type(value) is str else _copy_json(value, found) for key, value in node.items()}
     if isinstance(node, list):
-        return [_copy_json(value) for value in node]
-    return node
+        return [_copy_json(value, found) for value in node]
+    if node is None or isinstance(node, (str, int, float)):
+        return node
+    plain = to_plain(node)
+    if plain is not node:
+        found.append(node)
+    return plain

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from penstock.conversation.dialects.protocol import read_words
 from penstock.conversation.message import (
     Message,
     Opaque,
@@ -31,7 +32,7 @@ from penstock.conversation.message import (
     ToolResult,
 )
 from penstock.conversation.speakers import Voice, part_voices, person_words, typed_command, without_reminders
-from penstock.writing.excerpts import excerpts, lay_out
+from penstock.writing.excerpts import excerpts, lay_out_redacted
 from penstock.writing.handoff import HandoffEntry, HandoffSection, parse_handoff
 from penstock.writing.ledger import Fact, facts_in
 from penstock.writing.state import signs_in
@@ -227,11 +228,12 @@ class Reader:
         known = self._results.get(text) if speaker is Speaker.RESULT else None
         if known is not None:
             return known
-        clean = self._redactor.redact(_readable(text))
         keys: frozenset[str] = frozenset()
         if speaker in {Speaker.RESULT, Speaker.CALL}:
-            laid = lay_out(clean)
+            laid = lay_out_redacted(_readable(text), self._redactor.redact)
             clean, keys = laid.text, laid.keys
+        else:
+            clean = self._redactor.redact(_readable(text))
         draft = _Draft(speaker, tuple(excerpts(clean, items=bool(keys))), keys)
         if speaker is Speaker.RESULT:
             self._results[text] = draft
@@ -324,8 +326,9 @@ def _voices(message: Message, entries: list[HandoffEntry]) -> Iterator[tuple[Spe
                 yield Speaker.CALL, name, arguments
             case ToolResult(call_id=call_id, text=text):
                 yield Speaker.RESULT, call_id, without_reminders(text)
-            case Opaque(kind=kind, text=text):
-                yield Speaker.RESULT, kind, text
+            case Opaque(kind=kind):
+                if words := read_words(part):
+                    yield Speaker.RESULT, kind, words
             case Summary(text=text):
                 yield from _voices_of_handoff(text, entries)
             case _:

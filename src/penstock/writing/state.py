@@ -98,7 +98,7 @@ _OPEN = frozenset(
         "new",
     ]
 )
-_BOX = re.compile(r"^\s*(?:[-*+•]|\d{1,3}[.)])?\s*\[([ xX\-~/✓✔])\]\s+(.+?)\s*$", re.MULTILINE)
+_BOX = re.compile(r"^[ \t]*(?:[-*+•]|\d{1,3}[.)])?[ \t]*\[([ xX\-~/✓✔])\][ \t]+(\S.*)$", re.MULTILINE)
 _STEP = re.compile(r"^\s{0,3}(?:\*\*)?(?:step )?(\d{1,2})[.):]\s*(.+?)\s*$", re.MULTILINE | re.IGNORECASE)
 _PLAN_TITLE = re.compile(
     r"(?:\bplan\b|\bsteps?\b|\bto-?do\b|\bremaining\b|what[’']s left|left to do|next up|\bi(?:[’']ll|"
@@ -112,7 +112,7 @@ _STEP_DONE = re.compile(
     re.IGNORECASE,
 )
 _STEP_BEGUN = re.compile(
-    r"^\W*(?:now,? |next,? |then,? |moving on to |on to |starting (?:with )?|let me (?:start|begin|"
+    r"^[^\w\n]{0,40}(?:now,? |next,? |then,? |moving on to |on to |starting (?:with )?|let me (?:start|begin|"
     r"do) )*(?:step|phase|task) (\d{1,2})\b",
     re.IGNORECASE | re.MULTILINE,
 )

@@ -54,7 +54,7 @@ class Transcript(msgspec.Struct, frozen=True, eq=False):
     def __getitem__(self, place: int) -> Message:
         """Returns the message with its origin, to be sent on."""
         message = self.messages[place]
-        return Message(message.role, message.parts, self.origins[place])
+        return Message(message.role, message.parts, self.origins[place], message.beside, message.written)
 
     def cuts(self) -> Cuts:
         """Returns the places where the list may be cut."""

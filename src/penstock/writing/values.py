@@ -40,7 +40,7 @@ _SUB_WORD = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{3,}|\d{3,}|[^\W\d_a-zA-Z]{2,}")
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uffef]+")
 # Digits, an inner _ or ., a change of case inside, @ or #, or all capitals.
 _is_marked = re.compile(r"\d|[^_]_+[^_]|[^.]\.+[^.]|[a-z][A-Z]|[A-Z]{2}[a-z]|[@#]|^[A-Z]{3,}$").search
-_NAME_LIKE = re.compile(r"\S*[_/\\.@#\d]\S*|\S*[a-z][A-Z]\S*")
+_NAME_LIKE = re.compile(r"(?<!\S)(?:\S*[_/\\.@#\d]\S*|\S*[a-z][A-Z]\S*)")
 _SHORTEST_WORD = 4
 _PLAIN_WORD = re.compile(r"[^\W\d_]{4,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}")
 _LONGEST = 200

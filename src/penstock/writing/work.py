@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from penstock.conversation.dialects.protocol import read_words
 from penstock.conversation.handles import name_message
 from penstock.conversation.message import Image, Opaque, Reasoning, Role, Summary, Text, ToolCall, ToolResult
 from penstock.conversation.pairing import calls_by_id
@@ -181,8 +182,8 @@ class WorkMaker:
                 return f"result of {call.name if call else 'a tool'}", text
             case Image():
                 return message.role.value, "(an image)"
-            case Opaque(kind=kind, text=text):
-                return kind, text
+            case Opaque(kind=kind):
+                return kind, read_words(part)
             case Summary(text=text):
                 return "handoff", text
 

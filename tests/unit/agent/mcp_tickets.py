@@ -32,7 +32,7 @@ def fail() -> str:
 @server.tool()
 def surroundings() -> dict[str, str]:
     """What the server sees of its surroundings."""
-    named = {name: os.environ.get(name, "") for name in ("TICKETS_TOKEN", "OTHER_TOKEN")}
+    named = {name: os.environ.get(name, "") for name in ("TICKETS_TOKEN", "OTHER_TOKEN", "PENSTOCK_FOLDER")}
     return {**named, "folder": str(Path.cwd()), "pid": str(os.getpid())}
 
 

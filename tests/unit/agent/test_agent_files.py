@@ -33,6 +33,35 @@ class TestReading:
         stage.run("read_file", path="a.txt")
         assert stage.person.asked == []
 
+    @pytest.mark.parametrize(
+        "name", [".env", "deploy/.env.production", "keys/id_ed25519", "tls/server.key", "secrets.yaml"]
+    )
+    def test_a_file_that_looks_like_secrets_needs_a_yes(self, stage, name):
+        stage.write(name, "VALUE=hunter2-but-longer\n")
+        assert "hunter2" in stage.run("read_file", path=name).text
+        (asked,) = stage.person.asked
+        assert (asked.subject, asked.why) == (name, "a file that looks like it holds secrets")
+        stage.person.reply = ApprovalReply.NO
+        told = stage.run("read_file", path=name)
+        assert (told.is_error, "hunter2" in told.text) == (True, False)
+
+    @pytest.mark.outside
+    def test_a_link_does_not_hide_such_a_file_and_a_search_does_not_show_it(self, stage):
+        stage.write(".env", "VALUE=hunter2-but-longer\n")
+        (stage.root / "notes.txt").symlink_to(stage.root / ".env")
+        stage.person.reply = ApprovalReply.NO
+        assert "hunter2" not in stage.run("read_file", path="notes.txt").text
+        for where in (".", "notes.txt"):
+            assert "hunter2" not in stage.run("search_files", pattern="VALUE", path=where).text
+
+    @pytest.mark.parametrize(
+        "name", [".env.example", "id_rsa.pub", "secrets.py", "credentials.md", "environment.txt"]
+    )
+    def test_a_file_that_only_sounds_like_it_is_free(self, stage, name):
+        stage.write(name, "one")
+        stage.run("read_file", path=name)
+        assert stage.person.asked == []
+
     def test_a_long_line_is_cut_and_its_rest_can_be_read(self, stage):
         line = "".join(str(number % 10) for number in range(9_000))
         stage.write("a.txt", f"short\n{line}\nend\n")

@@ -50,6 +50,7 @@ def test_a_prompt_that_stays_too_long_ends_in_one_clear_error_each_try_smaller(s
     ended = run(agent, "go on")
     assert ended.reason == "failed"
     assert "compression.max_attempts" in ended.what or "tokens" in ended.what
+    assert all(way in ended.what for way in ("/compress", "/new", "larger window"))
     assert len(script.sizes) <= 4
     assert script.sizes == sorted(set(script.sizes), reverse=True)
     script.refusals = []
@@ -151,8 +152,56 @@ def test_a_request_that_cannot_be_made_smaller_ends_in_one_error_that_names_its_
     ended = run(agent, "hello")
     assert ended.reason == "failed"
     assert "no more of the request can give way: it has system prompt " in ended.what
-    assert re.search(r"tools [\d,]+, last user message 5 tokens$", ended.what)
+    assert re.search(
+        r"tools [\d,]+, last user message 5 tokens; .*/compress.*/new.*larger window", ended.what
+    )
     assert len(script.sizes) <= 4
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.6])
+def test_a_refusal_has_the_conversation_compacted_to_the_target_and_the_next_turns_leave_it(
+    store, tmp_path, factor
+):
+    script = Refusing()
+    agent, model, events = agent_of(script, store, tmp_path, name="unheard-of", token_factor=factor)
+    talked(agent, 20)
+    window = int(agent.context.tokens() * 0.98)
+    script.refusals = [Reply.too_long(window=window, prompt=agent.context.tokens())]
+    assert run(agent, "go on").reason == "done"
+    assert agent.context.engine.context_length == window
+    budgets = agent.context.policy.budgets
+    outside = agent.context.outside_tokens * factor
+    after = model.received[-1].prompt_tokens
+    assert after <= budgets.target_tokens(0) + outside < 0.75 * budgets.threshold_tokens
+    talked(agent, 3)
+    assert len([event for event in events if isinstance(event, Compacted)]) == 1
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_no_request_for_a_summary_is_as_large_as_what_was_refused(store, tmp_path, told):
+    asked = []
+
+    class Writing(Refusing):
+        def __call__(self, request):
+            if "handoff" in str(request.messages[-1]["content"]):
+                asked.append(request.prompt_tokens)
+                return Reply(text="## Goal\nTo speak of the harbour.")
+            return super().__call__(request)
+
+    script = Writing()
+    agent, _, events = agent_of(script, store, tmp_path, name="unheard-of", token_factor=1.3)
+    talked(agent, 20)
+    sent = agent.context.tokens()
+    refusal = (
+        Reply.too_long(window=int(sent * 0.9), prompt=sent)
+        if told
+        else Reply.failing(400, {"error": {"message": "prompt is too long", "type": "invalid_request_error"}})
+    )
+    script.refusals = [refusal]
+    assert run(agent, "go on").reason == "done"
+    assert max(asked, default=0) <= 0.9 * sent
+    # What is over a window that is known is an emergency: no model is asked.
+    assert [bool(event.receipt.model) for event in events if isinstance(event, Compacted)] == [not told]
 
 
 @pytest.mark.outside
@@ -228,7 +277,12 @@ def test_every_step_is_smaller_than_what_was_refused(attempt, sent, window):
         failure = ErrorClass(kind, window_tokens=window, prompt_tokens=sent)
         step = next_step(failure, POLICY, sent_tokens=sent, max_output_tokens=4_000, attempt=attempt)
         assert isinstance(step, Shrink)
-        assert 0 <= step.target_tokens < sent
+        assert step.sent_tokens == sent
+        for target in (0, 500, 40_000, 10**9):
+            sizes = step.aim(target)
+            assert 0 <= sizes[0] <= sizes[-1] == step.most_tokens < sent
+            assert sizes[0] <= min(target, 0.75 * sent)
+            assert window is None or kind is ErrorKind.PAYLOAD_TOO_LARGE or sizes[-1] <= 0.95 * window
     failure = ErrorClass(ErrorKind.OUTPUT_CAP_TOO_LARGE, window_tokens=window, prompt_tokens=sent)
     step = next_step(failure, POLICY, sent_tokens=sent, max_output_tokens=4_000, attempt=attempt)
     assert (isinstance(step, LowerCap) and step.max_output_tokens < 4_000) or isinstance(step, Shrink)

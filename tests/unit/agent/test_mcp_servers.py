@@ -122,13 +122,16 @@ class TestOverStdio:
 
         assert [outcome.text for outcome in desk.runner.run(many())] == [f"T-1: w{n}" for n in range(8)]
 
-    def test_every_call_asks_and_a_session_remembers_the_tool(self, stage, desk):
+    def test_every_call_asks_and_a_session_remembers_the_call_with_its_arguments(self, stage, desk):
         stage.person.reply = ApprovalReply.SESSION
-        desk.run(stage, "tickets__find", words="one")
-        desk.run(stage, "tickets__find", words="two")
+        for words in ("one", "one", "two"):
+            desk.run(stage, "tickets__find", words=words)
         desk.run(stage, "tickets__surroundings")
-        assert [asked.tool for asked in stage.person.asked] == ["tickets__find", "tickets__surroundings"]
-        assert stage.person.asked[0].detail == '{"words":"one"}'
+        assert [(asked.tool, asked.subject) for asked in stage.person.asked] == [
+            ("tickets__find", '{"words":"one"}'),
+            ("tickets__find", '{"words":"two"}'),
+            ("tickets__surroundings", "{}"),
+        ]
 
     def test_a_refused_call_never_reaches_the_server(self, stage, desk):
         before = json.loads(desk.run(stage, "tickets__surroundings").text)["pid"]
@@ -145,12 +148,23 @@ class TestOverStdio:
         assert not alive(before)
 
 
-def test_it_gets_the_variables_that_are_named_starts_in_the_folder_and_ends(stage, monkeypatch):
+def test_a_file_in_the_working_folder_is_not_taken_for_the_server(stage):
+    (stage.root / "tickets_server.py").write_text("open('shadowed', 'w').close()")
+    server = McpServer(command=sys.executable, args=("-m", "tickets_server"))
+    desk = Desk({"tickets": server}, stage.root)
+    assert "No module named" in desk.found.failures["tickets"]
+    assert not (stage.root / "shadowed").exists()
+    desk.close()
+
+
+def test_it_gets_the_variables_that_are_named_starts_in_a_folder_of_its_own_and_ends(stage, monkeypatch):
     monkeypatch.setenv("OTHER_TOKEN", "made-up-other")
     desk = Desk({"tickets": TICKETS}, stage.root, TICKETS_TOKEN="made-up-value")
     seen = json.loads(desk.run(stage, "tickets__surroundings").text)
     assert (seen["TICKETS_TOKEN"], seen["OTHER_TOKEN"]) == ("made-up-value", "")
-    assert seen["folder"] == str(stage.root)
+    assert seen["folder"] != str(stage.root)
+    assert list(Path(seen["folder"]).iterdir()) == []
+    assert seen["PENSTOCK_FOLDER"] == str(stage.root)
     assert alive(seen["pid"])
     desk.close()
     assert not alive(seen["pid"])

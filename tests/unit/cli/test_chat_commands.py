@@ -353,9 +353,9 @@ def test_a_resumed_conversation_shows_its_last_answer_as_it_looked(tmp_path, mon
 
 def test_another_model_of_the_same_server(tmp_path, monkeypatch):
     async def act(person):
-        assert (await person.command("/model"))[0] == "gpt-4.1 (openai), window 32,000 tokens"
+        assert (await person.command("/model"))[0] == "gpt-4.1 (openai, at 127.0.0.1), window 32,000 tokens"
         lines = await person.command("/model gpt-4.1-mini")
-        assert lines[0] == "now gpt-4.1-mini (openai), window 32,000 tokens"
+        assert lines[0] == "now gpt-4.1-mini (openai, at 127.0.0.1), window 32,000 tokens"
         assert lines[1].startswith("prompt caching: no marks for gpt-4.1-mini by openai")
         await person.says("Hello.")
         assert person.server.received[-1].body["model"] == "gpt-4.1-mini"

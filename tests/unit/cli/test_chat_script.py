@@ -41,7 +41,7 @@ def test_the_answer_alone_goes_to_standard_output(chat):
     assert lines[1:3] == ["Let me see.", "✓ list_files → 1 entries"] or lines[1] == "Let me see."
     assert "✓ list_files" in lines[2]
     assert lines[3].startswith("2 requests · ")
-    assert re.fullmatch(r"to continue: penstock chat --store \S+ --resume [0-9a-f]{8}", lines[4])
+    assert re.fullmatch(r"to continue: penstock chat --store sqlite:\S+ --resume [0-9a-f]{8}", lines[4])
     assert "\x1b" not in ran.err
 
 
@@ -222,3 +222,24 @@ def test_a_resume_into_a_smaller_window_asks_first(chat, monkeypatch, answer):
         assert chat(server, "--resume", "--context-length", "12k", "--yes").code == 0
         assert chat(server, "--resume", "--context-length", "900k").code == 0  # smaller, and all of it fits
         assert len(asked) == 1
+
+
+def test_the_log_says_what_became_of_the_context(chat, tmp_path):
+    words = "".join(f"word {n} of many, " for n in range(2_000))
+    options = ("--log", "context.log", "--context-length", "18000", "--set", "context.economics=off")
+    with scripted_provider(["Yes."], repeat_last=True) as server:
+        first = chat(server, "-p", words, *options)
+        again = chat(
+            server, "-p", words[:25_000], "--resume", *options, PENSTOCK_COMPRESSION_PROTECT_FIRST_N="0"
+        )
+    assert (first.code, again.code) == (0, 0)
+    lines = (tmp_path / "context.log").read_text()
+    assert re.search(r"INFO The context is growing: [\d,]+ of 15,300 tokens; nothing to do yet\.", lines)
+    told = re.search(
+        r"INFO compacted \((\w+)\): \d+ -> \d+ messages?, \d+ summarised, \d+ elided, head \d+, tail \d+, "
+        r"[\d,]+ -> [\d,]+ tokens in",
+        lines,
+    )
+    assert told.group(1) in {"preflight", "hygiene", "emergency"}
+    refused = chat(server, "-p", "Go on.", "--log", "no/such/folder.log")
+    assert_one_clear_error(refused, "--log no/such/folder.log cannot be written")

@@ -60,7 +60,7 @@ def test_items_of_a_codex_request():
     ]
     assert messages[3].parts == (Reasoning("**Look**", sealed=True, seal="gAAA"),)
     assert messages[5].parts == (ToolCall("call_2", "exec_command", '{"cmd":"pwd"}'),)
-    assert messages[8].parts == (ToolCall("call_3", "apply_patch", "*** Begin Patch"),)
+    assert messages[8].parts == (ToolCall("call_3", "apply_patch", "*** Begin Patch", "custom_tool_call"),)
     assert check(messages, RESPONSES.rules) == []
     assert legal_cuts(messages, RESPONSES.rules) == [0, 1, 2, 3, 8, 10, 11]
 
@@ -74,8 +74,10 @@ def test_calls_of_built_in_tools_are_paired():
     }
     output = {"type": "local_shell_call_output", "id": "c1", "output": "a.py"}
     made, result = decode_all(RESPONSES, [shell, output])
-    assert made.parts == (ToolCall("c1", "local_shell", '{"type":"exec","command":["ls"]}'),)
-    assert result.parts == (ToolResult("c1", "a.py"),)
+    assert made.parts == (
+        ToolCall("c1", "local_shell", '{"type":"exec","command":["ls"]}', "local_shell_call"),
+    )
+    assert result.parts == (ToolResult("c1", "a.py", kind="local_shell_call_output"),)
     patched = RESPONSES.rewrite(made, {0: ToolCall("c1", "local_shell", '{"type":"exec"}')})
     assert patched["action"] == {"type": "exec"}
 

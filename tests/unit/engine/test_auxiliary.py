@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.engine.auxiliary import provider_of, summariser_for
+from penstock.engine.compressor import ContextCompressor
 from penstock.errors import SettingsError
 from penstock.providers.connect import connect
 from penstock.settings import settings_from
@@ -66,3 +67,27 @@ def test_custom_without_a_model_is_an_error():
 def test_providers_by_name():
     assert provider_of("claude-haiku-4-5") == "anthropic"
     assert provider_of("gpt-4.1") == "openai"
+
+
+def test_the_bundled_model_writes_no_summaries_unless_it_is_named():
+    main = main_model()
+    assert summariser_for(settings_from({}), main, provider="local") is None
+    named = settings_from({"compression.summary_model": main.name})
+    same = settings_from({"auxiliary.mode": "same-as-main"})
+    for settings in (named, same):
+        assert summariser_for(settings, main, provider="local").model is main
+    custom = settings_from(
+        {
+            "auxiliary.mode": "custom",
+            "auxiliary.compression.model": "small-model",
+            "auxiliary.compression.base_url": main.base_url,
+        }
+    )
+    assert repr(summariser_for(custom, main, provider="local")) == "Summariser(small-model)"
+    assert repr(summariser_for(custom, main, provider="openai")) == "Summariser(small-model, big-model)"
+
+
+def test_an_engine_that_is_told_of_the_bundled_model_asks_it_as_little():
+    engine = ContextCompressor()
+    engine.update_model("small", 8_192, base_url="http://127.0.0.1:9/v1", provider="local")
+    assert engine._summariser is None

@@ -86,7 +86,10 @@ class TestLastRequest:
         asked = {"role": "user", "content": "Read all parts, then say which one names owner_17."}
         calls = [message for message in work if message["role"] != "user"]
         result = penstock.compress([*MESSAGES[:1], asked, *calls], target_tokens=2_000)
-        at = next(place for place, message in enumerate(result.messages) if message is asked)
+        texts = [str(message["content"]) for message in result.messages]
+        at = next(place for place, text in enumerate(texts) if text.endswith(asked["content"]))
+        assert result.messages[at]["role"] == "user"
+        assert texts[at].startswith("<penstock-handoff")  # no role of its own could stand there
         assert 0 < at < len(result.messages) - 1
 
     def test_one_that_cannot_fit_keeps_its_head_its_tail_and_its_handle(self):
@@ -96,7 +99,7 @@ class TestLastRequest:
         }
         result = penstock.compress([*MESSAGES, MESSAGES[-2], giant], target_tokens=1_500)
         kept = result.messages[-1]["content"]
-        assert kept.startswith("Sort this list.")
+        assert "</penstock-handoff>\n\nSort this list." in kept
         assert kept.endswith("Please sort it now.")
         assert f"m{len(MESSAGES) + 2}" in kept
         assert result.original(f"m{len(MESSAGES) + 2}") is giant

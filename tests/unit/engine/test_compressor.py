@@ -28,7 +28,7 @@ def notices():
 
 @pytest.fixture
 def engine(notices):
-    return ContextCompressor(on_notice=notices.append)
+    return ContextCompressor(200_000, on_notice=notices.append)
 
 
 class TestDefaults:
@@ -37,8 +37,8 @@ class TestDefaults:
         assert (engine.threshold_percent, engine.protect_first_n, engine.protect_last_n) == (0.50, 3, 20)
         assert (engine.name, engine.context_length, engine.threshold_tokens) == (
             "compressor",
-            200_000,
-            100_000,
+            128_000,  # what is assumed where neither a window nor a model is named, as for `compress`
+            64_000,
         )
 
     def test_a_small_window_fires_later(self):
@@ -47,7 +47,7 @@ class TestDefaults:
 
     def test_what_is_wished_by_name_wins_over_settings(self):
         settings = settings_from({"compression": {"threshold": 0.8, "protect_last_n": 5}})
-        engine = ContextCompressor(settings=settings, threshold_percent=0.6)
+        engine = ContextCompressor(200_000, settings=settings, threshold_percent=0.6)
         assert (engine.threshold_percent, engine.protect_last_n) == (0.6, 5)
         assert engine.threshold_tokens == 120_000
         assert ContextCompressor.threshold_percent == 0.50
@@ -123,7 +123,7 @@ class TestEstimate:
         counted = engine.estimate(messages)
         engine.update_from_response(reported(counted + 3_000))
         more = [*messages, *SHORT]
-        fresh = ContextCompressor()
+        fresh = ContextCompressor(200_000)
         assert engine.estimate(more) == fresh.estimate(more) + 3_000
 
     def test_preflight_fires_on_it(self, engine):
@@ -138,6 +138,21 @@ class TestEstimate:
         assert not engine.should_compress_preflight(messages)
         engine.update_model("gpt-4o", engine.estimate(messages) + 100)
         assert engine.should_compress_preflight(messages)
+
+    @pytest.mark.parametrize("factor", [1.0, 1.5])
+    def test_windows_are_in_the_tokens_of_the_provider(self, factor):
+        engine, messages = ContextCompressor(24_000), long_conversation()
+        count = ContextCompressor().estimate
+        for length in range(4, len(messages), len(messages) // 8):
+            engine.estimate(messages[:length])
+            engine.update_from_response(reported(round(factor * count(messages[:length]))))
+        sent = engine.estimate(messages)
+        assert sent == pytest.approx(factor * count(messages), rel=0.01)
+        result = engine.compact(messages, sent)
+        assert engine.last_prompt_tokens == pytest.approx(factor * result.receipt.tokens_after, rel=0.01)
+        assert engine.last_prompt_tokens <= engine.hosting.kept_tokens + factor * count(
+            messages[:4]
+        )  # and the head
 
 
 class TestCompact:
@@ -179,18 +194,20 @@ class TestCompact:
         ]
         shares = []
         for focus in (None, "billing"):
-            said = str(ContextCompressor().compact(messages, focus_topic=focus, target_tokens=1_500).messages)
+            said = str(
+                ContextCompressor(200_000).compact(messages, focus_topic=focus, target_tokens=1_500).messages
+            )
             shares.append(said.count("billing_") / said.count("ing_"))
         assert shares[1] > max(0.55, shares[0] + 0.1)
 
     def test_a_focus_on_a_file_keeps_what_was_read_of_it(self):
         messages = long_conversation(40)
-        focused = ContextCompressor().compact(messages, focus_topic="part_3.py", target_tokens=3_000)
+        focused = ContextCompressor(200_000).compact(messages, focus_topic="part_3.py", target_tokens=3_000)
         assert str(focused.messages).count("step_3_") > 10
         assert focused.receipt.tokens_after <= 3_000
 
     def test_pinned_messages_stay(self):
-        engine = ContextCompressor()
+        engine = ContextCompressor(200_000)
         messages = long_conversation(40)
         engine.pins.add(8)
         result = engine.compact(messages, target_tokens=4_000)
@@ -203,7 +220,7 @@ class TestCompact:
 
 class TestOriginals:
     def test_every_round_can_be_asked_for(self):
-        engine = ContextCompressor()
+        engine = ContextCompressor(200_000)
         log = long_conversation(40)
         view = engine.compact(log, target_tokens=3_000).messages
         more = [
@@ -215,20 +232,20 @@ class TestOriginals:
             assert engine.original(f"m{number}") == message
 
     def test_handles_may_be_copied_with_their_brackets(self):
-        engine = ContextCompressor()
+        engine = ContextCompressor(200_000)
         log = long_conversation(40)
         engine.compact(log, target_tokens=3_000)
         assert engine.original("(m4)") is engine.original(" [m4] ") is log[3]
 
     @pytest.mark.parametrize("handle", ["m9999", "m0", "4", "", "handoff!"])
     def test_an_unknown_handle_is_told_so(self, handle):
-        engine = ContextCompressor()
+        engine = ContextCompressor(200_000)
         engine.compact(long_conversation(40), target_tokens=3_000)
         with pytest.raises(UnknownHandle, match=r"handle|original"):
             engine.original(handle)
 
     def test_a_reset_forgets_them(self):
-        engine = ContextCompressor()
+        engine = ContextCompressor(200_000)
         engine.compact(long_conversation(40), target_tokens=3_000)
         engine.pins.add(2)
         engine.on_session_reset()
@@ -264,7 +281,7 @@ class TestThrash:
         assert engine.should_compress(190_000)
 
     def test_an_effective_pass_starts_the_count_anew(self, notices):
-        engine = ContextCompressor(on_notice=notices.append)
+        engine = ContextCompressor(200_000, on_notice=notices.append)
         engine.compact(SHORT, current_tokens=105_000)
         engine.compact(long_conversation(40), target_tokens=3_000)
         engine.compact(SHORT, current_tokens=105_000)
@@ -305,7 +322,7 @@ class TestPressure:
         assert len(notices) > said
 
     def test_without_a_listener_they_go_to_the_log(self, caplog):
-        engine = ContextCompressor()
+        engine = ContextCompressor(200_000)
         with caplog.at_level(logging.INFO, logger="penstock"):
             engine.update_from_response(reported(86_000))
         assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
@@ -322,7 +339,7 @@ class TestOff:
     @pytest.fixture
     def off(self, notices):
         settings = settings_from({"compression.enabled": False})
-        return ContextCompressor(settings=settings, on_notice=notices.append)
+        return ContextCompressor(200_000, settings=settings, on_notice=notices.append)
 
     def test_off_means_off_even_in_an_emergency(self, off):
         assert not off.should_compress(199_999)
@@ -361,11 +378,11 @@ class TestModels:
 
 def test_a_copy_of_the_conversation_gives_the_same():
     messages = long_conversation(20)
-    engine = ContextCompressor()
+    engine = ContextCompressor(200_000)
     first = engine.compact(messages, target_tokens=3_000)
     second = engine.compact(copy.deepcopy(messages), target_tokens=3_000)
     assert first.messages == second.messages
-    assert Settings() == ContextCompressor().settings
+    assert Settings() == ContextCompressor(200_000).settings
 
 
 def test_reserved_output_comes_off_the_window():

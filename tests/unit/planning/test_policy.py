@@ -177,7 +177,7 @@ class TestDecisions:
         assert isinstance(ask(99_999), Wait)
         decision = ask(100_000)
         assert isinstance(decision, Compact)
-        assert not decision.forced
+        assert not decision.trigger.forces
         assert decision.may_call_model
         assert "100,000" in decision.reason
 
@@ -189,9 +189,13 @@ class TestDecisions:
         assert self.policy.overflow(1).trigger is Trigger.OVERFLOW
 
     def test_an_emergency_is_forced_and_calls_no_model(self):
-        for decision in (self.policy.preflight(190_000), self.policy.hygiene(190_000, 9)):
+        for decision in (
+            self.policy.preflight(190_000),
+            self.policy.hygiene(190_000, 9),
+            self.policy.due(190_000),
+        ):
             assert decision.trigger is Trigger.EMERGENCY
-            assert decision.forced
+            assert decision.trigger.forces
             assert not decision.may_call_model
             assert "190,000 of the 200,000 tokens" in decision.reason
 
@@ -206,7 +210,7 @@ class TestDecisions:
 
     def test_overflow_is_forced_up_to_the_attempts_allowed(self):
         decisions = [self.policy.overflow(attempt) for attempt in (1, 2, 3)]
-        assert all(isinstance(decision, Compact) and decision.forced for decision in decisions)
+        assert all(isinstance(decision, Compact) and decision.trigger.forces for decision in decisions)
         assert "attempt 3 of 3" in decisions[-1].reason
         last = self.policy.overflow(4)
         assert isinstance(last, Wait)
@@ -242,17 +246,13 @@ class TestDecisions:
         assert isinstance(self.policy.due(50_000), Compact)
         assert isinstance(self.policy.due(50_000, Guard(fires_from_tokens=60_000)), Wait)
 
-    def test_an_explicit_target_forces_a_manual_pass(self):
-        assert not self.policy.manual().forced
-        assert self.policy.manual(explicit_target=True).forced
-
     def test_a_closed_guard_stops_automatic_passes_only(self):
         thrash = after(50_000, 50_000)
         guard = Guard(thrash=thrash, compressible_tokens=55_000)
         for decision in (self.policy.preflight(120_000, guard), self.policy.hygiene(180_000, 9, guard)):
             assert isinstance(decision, Wait)
             assert decision.reason == thrash.reason(55_000)
-        assert self.policy.preflight(195_000, guard).forced
+        assert self.policy.preflight(195_000, guard).trigger.forces
         assert isinstance(
             self.policy.preflight(120_000, Guard(thrash=thrash, compressible_tokens=60_000)), Compact
         )
@@ -263,7 +263,7 @@ class TestDecisions:
         assert isinstance(waiting, Wait)
         assert "120,000" in waiting.reason
         assert isinstance(self.policy.preflight(120_000, guard), Compact)
-        assert self.policy.preflight(190_000, Guard(fires_from_tokens=195_000)).forced
+        assert self.policy.preflight(190_000, Guard(fires_from_tokens=195_000)).trigger.forces
 
     @few
     @given(any_settings, windows, st.integers(0, 10_000_000), st.integers(0, 1_000_000))

@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from penstock.config import SecretText
 from penstock.errors import SettingsError
 from penstock.providers.address import read_address
 from penstock.providers.connect import ConnectOptions, connect
@@ -63,6 +64,28 @@ def test_a_named_variable_must_be_set():
 def test_a_named_variable_wins():
     model = with_environ("openai", {**KEYS, "MY_KEY": "another-made-up-key"}, api_key_env="MY_KEY")
     assert key_of(model) == "another-made-up-key"
+
+
+def test_a_key_that_is_passed_wins_over_every_variable():
+    other = "a-key-that-was-passed"
+    assert key_of(with_environ("openai", KEYS, api_key=other)) == other
+    assert key_of(with_environ("openai", {}, api_key=f" {other}\n")) == other
+    assert key_of(with_environ("openai", {}, api_key=SecretText(other), api_key_env="MY_KEY")) == other
+    assert key_of(with_environ("openai", KEYS, base_url="https://other.example/v1", api_key=other)) == other
+    model = with_environ("openai", {}, api_key=other)
+    assert other not in f"{model!r}{model._endpoint!r}{model._caller._headers!r}{vars(model)!r}"
+
+
+@pytest.mark.parametrize("key", ["", "  ", "with\nline", "schlüssel", 5, b"bytes"])
+def test_what_cannot_be_a_key_is_refused_without_being_shown(key):
+    with pytest.raises(SettingsError, match="api_key is not a key") as caught:
+        with_environ("openai", KEYS, api_key=key)
+    assert "schl" not in str(caught.value)
+
+
+def test_a_passed_key_is_not_sent_in_plain_text_to_another_machine():
+    with pytest.raises(SettingsError, match="allow_plain_http"):
+        with_environ("openai", {}, base_url="http://192.168.1.20:8000", api_key=KEY)
 
 
 @pytest.mark.parametrize(

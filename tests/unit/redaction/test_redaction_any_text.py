@@ -89,7 +89,9 @@ HOSTILE = [
     "Bearer ", "Basic ", "Cookie: a=", "cookie:", "Cookie: a=bbbbbbbbb;", " -u a:", "curl -u a:", " -p", "mysql -p",
     "-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\n", "LS0tLS1CRUdJTi", "$6$a", "$6$a$", "-us", ":AA", ".atlasv1.",
     "hooks.slack.com/a/", "A3-ABCDEF-ABCDE-", "\\", '\\"', '"', "=", "x", "a1", "A", "密码", "password\n", "api_key: &", "auth = f(",
-    "password: &a", "../", "password=a/", "password=a.", "password=$", "{{",
+    "password: &a", "../", "password=a/", "password=a.", "password=$", "{{", "密码是", "密码是 a", "password,", "password|", "a,password\n",
+    "| password |\n|---|\n", "\\u003d", "\\\\u003d", "password\\n", "password:\\n", "-----END PRIVATE KEY-----\n", "id_rsa\n", "otpauth://", "MTA",
+    "seed phrase abcd ", "pw ", "auth=('a','", "curl -b a=", "://a:b/", "\\/", "net use /user:a", "'AC", "sqlplus a/b",
 ]  # fmt: skip
 
 

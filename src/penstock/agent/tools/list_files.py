@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from penstock.agent.tools.walking import FolderEntry, levels_below
 from penstock.errors import ToolFailure
-from penstock.loop.globs import path_matcher
+from penstock.loop.globs import compile_path_glob
 from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome
 from penstock.measure.wording import pluralise
 
@@ -70,12 +70,10 @@ def _found(root: Path, folder: str, wanted: ListArguments) -> tuple[list[FolderE
     if wanted.glob is None:
         found = list(islice(visited, _ENTRIES + 1))
         return found[:_ENTRIES], len(found) <= _ENTRIES
-    matches = path_matcher(wanted.glob)
+    glob = compile_path_glob(wanted.glob)
     prefix = f"{folder}/" if folder else ""
     files = (
-        entry
-        for entry in visited
-        if not entry.is_folder and matches.fullmatch(entry.path.removeprefix(prefix))
+        entry for entry in visited if not entry.is_folder and glob.matches(entry.path.removeprefix(prefix))
     )
     found = list(islice(files, _ENTRIES + 1))
     kept = found[:_ENTRIES]

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
+from penstock.agent.tools.walking import looks_secret
 from penstock.errors import ToolFailure
+from penstock.loop.approvals import Access, Permission
 from penstock.loop.text_files import TextFile, read_text
 from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome
 
@@ -74,10 +76,23 @@ class ReadFile(OwnTool[ReadArguments]):
         if path.is_dir():
             raise ToolFailure(f"{name} is a folder; in it: {_entries(path)}")
         if path.exists():
+            if looks_secret(name) or looks_secret(context.workspace.relative_name(path)):
+                await self._require_yes(name, context)
             return await asyncio.to_thread(read_text, path, name)
         if (text := await context.stored(name)) is not None:
             return TextFile(text, len(text))
         raise ToolFailure(_missing(name, path, context))
+
+    async def _require_yes(self, name: str, context: ToolContext) -> None:
+        """Raises ToolFailure unless somebody allows it: such a file is read by mistake more often than on purpose."""
+        asked = Permission(
+            tool=self.name, access=Access.READ, subject=name, why="a file that looks like it holds secrets"
+        )
+        decision = await context.approve(asked)
+        if not decision.allowed:
+            raise ToolFailure(
+                f"{name} looks like it holds secrets, and reading it was not allowed: {decision.reason}"
+            )
 
 
 def _notes(page: Page, total: int, *, exact: bool) -> list[str]:

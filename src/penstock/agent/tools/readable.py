@@ -60,10 +60,22 @@ _SPACES = re.compile(r"[ \t\r\f\v\n]+")
 def readable(html: str, base: str = "") -> str:
     """The text of a page; `base` is its address, for links that are relative."""
     reader = _Reader(base)
-    reader.feed(html)
+    reader.feed(_escape_unclosed(html))
     reader.close()
     lines = (line.rstrip() for line in "".join(reader.pieces).split("\n"))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+
+
+def _escape_unclosed(html: str) -> str:
+    """Returns the page with what is opened and never closed as text.
+
+    The parser looks for the end of each from there to the end of the page: thousands of them would take minutes.
+    """
+    for opening, closing in (("<!--", "-->"), ("<![", "]"), ("<", ">")):
+        at = html.rfind(closing)
+        end = at + len(closing) if at >= 0 else 0
+        html = html[:end] + html[end:].replace(opening, f"&lt;{opening[1:]}")
+    return html
 
 
 class _Reader(HTMLParser):

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.agent.tools.walking import files_below
-from penstock.loop.globs import path_matcher
+from penstock.agent.tools.walking import files_below, looks_secret
+from penstock.loop.globs import compile_path_glob
 from penstock.loop.text_files import looks_binary
 
 if TYPE_CHECKING:
@@ -95,12 +95,12 @@ def _compile_pattern(job: SearchJob) -> tuple[re.Pattern[str], bool]:
 def _paths(job: SearchJob) -> Iterator[str]:
     root = Path(job.root)
     if (root / job.start).is_file():
-        return iter([job.start])
-    paths = (entry.path for entry in files_below(root, job.start))
+        return iter([] if looks_secret(job.start) else [job.start])
+    paths = (entry.path for entry in files_below(root, job.start) if not looks_secret(entry.path))
     if job.glob is None:
         return paths
-    matches, prefix = path_matcher(job.glob), f"{job.start}/" if job.start else ""
-    return (path for path in paths if matches.fullmatch(path.removeprefix(prefix)))
+    glob, prefix = compile_path_glob(job.glob), f"{job.start}/" if job.start else ""
+    return (path for path in paths if glob.matches(path.removeprefix(prefix)))
 
 
 def _batches(paths: Iterator[str]) -> Iterator[list[str]]:

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from penstock.agent.tools.search_child import FoundLines, SearchJob
+from penstock.agent.tools.walking import looks_secret
 from penstock.errors import ToolFailure
 from penstock.loop.tools import OwnTool, ToolContext, ToolOutcome
 from penstock.measure.wording import pluralise
@@ -68,6 +69,10 @@ class SearchFiles(OwnTool[SearchArguments]):
         lines = [f"{hit.path}:{hit.line}: {hit.text}" for hit in found.hits]
         if not lines:
             lines = [f"[no match in {pluralise(found.files, 'file')}]"]
+            if looks_secret(job.start):
+                lines = [
+                    "[files that look like they hold secrets are not searched; read_file asks for approval]"
+                ]
         elif found.more:
             lines.append(f"[more than {wanted.limit:,} matches: narrow the pattern, the path or the glob]")
         hits = pluralise(len(found.hits), "match", "matches")

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.loop.globs import glob_regex
+from penstock.loop.globs import Glob, compile_glob
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -22,6 +21,7 @@ __all__ = [
     "files_below",
     "is_ignored",
     "levels_below",
+    "looks_secret",
     "read_rules",
 ]
 
@@ -108,6 +108,45 @@ def _scope_of(root: Path, folder: str) -> tuple[IgnoreScope, ...]:
     return (IgnoreScope(f"{folder}/" if folder else "", read_rules(text)),)
 
 
+# Files that hold secrets by their name. Pure.
+
+_SECRET_NAMES = tuple(
+    compile_glob(name)
+    for name in (
+        ".env", ".env.*", "*.env", ".envrc", "*.pem", "*.key", "*.p8", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk",
+        "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".npmrc", ".pypirc",
+        ".git-credentials", ".htpasswd", ".dockerconfigjson", ".dockercfg", "credentials", "credentials.*", "*.credentials",
+        "secrets.*", "secret.*", "*.tfstate", "*.tfvars", "kubeconfig", ".vault-token", "service-account*.json",
+        "service_account*.json", ".*_history", "master.key", "shadow",
+    )
+)  # fmt: skip
+_HARMLESS_NAMES = tuple(
+    compile_glob(name)
+    for name in (
+        "*.example",
+        "*.sample",
+        "*.template",
+        "*.dist",
+        "*.pub",
+        "*.md",
+        "*.py",
+        "*.pyi",
+        "*.ts",
+        "*.go",
+        "*.rs",
+        "*.java",
+    )
+)
+
+
+def looks_secret(path: str) -> bool:
+    """Returns True for a file that is made to hold secrets, such as `.env` or a private key. Only the name is looked at."""
+    name = path.rpartition("/")[2].lower()
+    if any(glob.matches(name) for glob in _HARMLESS_NAMES):
+        return False
+    return any(glob.matches(name) for glob in _SECRET_NAMES)
+
+
 # What `.gitignore` files leave out. Pure.
 #
 # The rules of git, but for three things: no file above the working folder, no `.git/info/exclude` and no user's own list
@@ -117,7 +156,7 @@ def _scope_of(root: Path, folder: str) -> tuple[IgnoreScope, ...]:
 class IgnoreRule(msgspec.Struct, frozen=True):
     """One line of a file: what it matches, from the file's folder on."""
 
-    matches: re.Pattern[str]
+    glob: Glob
     negated: bool
     folders_only: bool
 
@@ -143,7 +182,7 @@ def is_ignored(path: str, *, is_folder: bool, scopes: tuple[IgnoreScope, ...]) -
     for scope in scopes:
         inside = path.removeprefix(scope.base)
         for rule in scope.rules:
-            if (is_folder or not rule.folders_only) and rule.matches.fullmatch(inside):
+            if (is_folder or not rule.folders_only) and rule.glob.matches(inside):
                 verdict = not rule.negated
     return verdict
 
@@ -159,4 +198,4 @@ def _rule(line: str) -> IgnoreRule | None:
     if not pattern:
         return None
     anchored = pattern.removeprefix("/") if "/" in pattern else f"**/{pattern}"
-    return IgnoreRule(glob_regex(anchored), negated, folders_only)
+    return IgnoreRule(compile_glob(anchored), negated, folders_only)

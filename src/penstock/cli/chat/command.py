@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +29,7 @@ from penstock.sessions.session import Session
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from penstock.cli.chat.model import ModelChoice, Route
     from penstock.settings import Settings
@@ -48,10 +50,13 @@ def run(args: argparse.Namespace) -> int:
             raise SettingsError("--json reports on one answer: give the prompt with -p, or in a pipe")
     prompt = "" if person else read_prompt(args.prompt)
     with ExitStack() as stack:
+        if args.log is not None:
+            stack.enter_context(_log_to(Path(args.log)))
         settings = settings_of(args)
         store = stack.enter_context(open_store_of(args))
         resumed = _find_resumed(store, args.resume)
-        chooser = ModelChooser(stack, ModelWish.of(args, settings.model))
+        wish = ModelWish.of(args, settings.model)
+        chooser = ModelChooser(stack, wish, _confirm_host if person else None)
         route = read_route(store, resumed) if resumed else None
         try:
             choice = chooser.choose_first(resumed, route)
@@ -89,6 +94,38 @@ async def _talk(
         return await TerminalChat(setup, choice, yes=args.yes).run(session_id)
     finally:
         await setup.chooser.aclose()
+
+
+@contextmanager
+def _log_to(path: Path) -> Iterator[None]:
+    """Writes the log of the package to a file meanwhile. Raises SettingsError where that cannot be written."""
+    log = logging.getLogger("penstock")
+    try:
+        handler = logging.FileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"--log {path} cannot be written: {error.strerror}; name another file") from error
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        handler.close()
+
+
+def _confirm_host(host: str) -> bool:
+    """Asks the person, before anything is sent. Only a plain yes is one."""
+    print(
+        f"This conversation was with {printable(host)}, which no setting names, only the store. Whoever runs it would read "
+        "the conversation and what the tools read."
+    )
+    try:
+        return input("Go on there? [y/N] ").strip().lower() in {"y", "yes"}
+    except EOFError:
+        return False
 
 
 def _check_installed() -> None:

@@ -203,7 +203,9 @@ async def _model(chat: Chat, argument: str, screen: Screen) -> list[str]:
     if argument:
         await chat.switch_model(chat.setup.chooser.choose_other(argument, chat.choice))
     status = chat.status
-    now = f"{printable(status.model)} ({chat.choice.provider}), window {status.window_tokens:,} tokens"
+    now = (
+        f"{printable(status.model)} ({printable(chat.choice.where)}), window {status.window_tokens:,} tokens"
+    )
     return [f"{'now ' if argument else ''}{now}", *wrap(printable(status.caching), screen.columns)]
 
 

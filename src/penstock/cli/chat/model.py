@@ -13,15 +13,16 @@ import msgspec
 
 from penstock.cli.progress import ProgressLine
 from penstock.config import read_secret
-from penstock.engine.auxiliary import provider_of
+from penstock.engine.auxiliary import LOCAL, provider_of
 from penstock.errors import SettingsError
 from penstock.local import LocalServer, bundled_model, missing
 from penstock.providers.address import read_address
-from penstock.providers.connect import connect
+from penstock.providers.connect import ConnectOptions, connect
 from penstock.providers.presets import PRESETS
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
     from contextlib import ExitStack
 
     from penstock.providers.model import ProviderModel
@@ -39,8 +40,6 @@ __all__ = [
     "keep_route",
     "read_route",
 ]
-
-LOCAL = "local"
 
 # Providers that only serve their own models, and the maker of those; elsewhere a name says nothing about the provider.
 _SINGLE = {"anthropic": "anthropic", "openai": "openai", "responses": "openai", LOCAL: ""}
@@ -97,6 +96,8 @@ class ModelWish(msgspec.Struct, frozen=True, kw_only=True):
     """An option says how to reach the model: that wins over the route of a resumed conversation."""
     given_key: str = ""
     """The variable of the key, where an option names it."""
+    only_stored: bool = False
+    """The address, on another machine, is in the store alone: no option and no setting names it."""
 
     @classmethod
     def of(cls, args: argparse.Namespace, settings: ModelSettings) -> ModelWish:
@@ -147,12 +148,13 @@ class ModelWish(msgspec.Struct, frozen=True, kw_only=True):
         )
         if self._is_at(route.base_url):
             return known
-        if self.given_key and not read_address(route.base_url).loopback:
+        is_elsewhere = not read_address(route.base_url).loopback
+        if self.given_key and is_elsewhere:
             raise SettingsError(
                 f"this conversation was with {read_address(route.base_url).hostname}: to send it the key in "
                 f"{self.given_key}, add its address with --base-url"
             )
-        return msgspec.structs.replace(known, api_key_env=self.given_key or None)
+        return msgspec.structs.replace(known, api_key_env=self.given_key or None, only_stored=is_elsewhere)
 
     def _with_model(self, row: SessionRow) -> ModelWish:
         return msgspec.structs.replace(self, model=self.model or row.model or self.usual)
@@ -206,7 +208,7 @@ class ModelChoice(msgspec.Struct, frozen=True, eq=False):
 
     def keep_length(self, row: SessionRow, route: Route | None) -> ModelChoice:
         """Returns the choice with the window that was once given for the conversation, where this is its model."""
-        if route is None or not route.context_length or row.model != self.model.name:
+        if route is None or route.context_length <= 0 or row.model != self.model.name:
             return self
         return msgspec.structs.replace(self, context_length=route.context_length)
 
@@ -219,13 +221,27 @@ class ModelChoice(msgspec.Struct, frozen=True, eq=False):
         )
         return msgspec.structs.replace(settings, model=known)
 
+    @property
+    def where(self) -> str:
+        """Returns the provider, and the host where that is not the provider's own."""
+        return (
+            f"{self.provider}, at {read_address(self.base_url).hostname}" if self.base_url else self.provider
+        )
+
 
 class ModelChooser:
-    """Connects models. A server that it starts ends with `stack`, connections end with `aclose`."""
+    """Connects models. A server that it starts ends with `stack`, connections end with `aclose`.
 
-    def __init__(self, stack: ExitStack, wish: ModelWish) -> None:
+    `confirm` is asked before a conversation goes to a host that only the store names: whoever can write to the store
+    would be the model, with all that the tools may read. Without it the answer is no.
+    """
+
+    def __init__(
+        self, stack: ExitStack, wish: ModelWish, confirm: Callable[[str], bool] | None = None
+    ) -> None:
         self._stack = stack
         self._wish = wish
+        self._confirm = confirm
         self._server: LocalServer | None = None
         self._opened: list[ProviderModel] = []
         self._home = ModelWish()  # the provider with the address and the key that were given for it
@@ -256,6 +272,8 @@ class ModelChooser:
         name = wish.model or wish.usual
         if wish.provider == LOCAL or self._is_local(name):
             return self._start_local()
+        if wish.only_stored and wish.base_url:
+            self._require_yes(wish.base_url)
         provider = wish.provider or _choose_provider(name, wish, dialect)
         self._home = msgspec.structs.replace(wish, provider=provider)
         if name:
@@ -273,6 +291,14 @@ class ModelChooser:
             "no key is set: the small model on this machine answers, which is only good for trying things out"
         )
         return msgspec.structs.replace(self._start_local(), note=note)
+
+    def _require_yes(self, base_url: str) -> None:
+        host = read_address(base_url).hostname
+        if self._confirm is None or not self._confirm(host):
+            raise SettingsError(
+                f"this conversation was with {host}, which no setting names, only the store: to go on there, add "
+                f"--base-url {base_url}; to go on elsewhere, add --provider"
+            )
 
     def choose_other(self, name: str, now: ModelChoice) -> ModelChoice:
         """Returns the model that `/model NAME` means: of the present provider, unless the name implies another.
@@ -304,7 +330,10 @@ class ModelChooser:
 
     def _connect(self, provider: str, name: str) -> ModelChoice:
         given = self._home if provider == self._home.provider else ModelWish()
-        model = connect(provider, name, base_url=given.base_url, api_key_env=given.api_key_env)
+        options = ConnectOptions(address_is_given=not given.only_stored)
+        model = connect(
+            provider, name, base_url=given.base_url, api_key_env=given.api_key_env, options=options
+        )
         self._opened.append(model)
         return ModelChoice(model, provider, base_url=given.base_url or "")
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from penstock.conversation.dialects.anthropic import ANTHROPIC
-from penstock.conversation.dialects.base import Dialect, describe, wire_of
+from penstock.conversation.dialects.base import WAY_OUT, Dialect, describe, wire_of
 from penstock.conversation.dialects.chat import CHAT
 from penstock.conversation.dialects.responses import RESPONSES
 from penstock.conversation.dialects.sharegpt import SHAREGPT
@@ -97,6 +97,6 @@ def _unknown_dialect(wire: Any, number: int, left: Sequence[Dialect]) -> Unknown
     else:
         text = (
             f"{seen} is not a message of a dialect known here ({_NAMES}): a message is an object with a role, "
-            "a type, or from and value"
+            f"a type, or from and value; {WAY_OUT}"
         )
     return UnknownDialect(text, position=f"message {number}")

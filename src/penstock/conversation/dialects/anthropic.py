@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.conversation.dialects.base import holds_block, is_one_of, require_object, unknown_role, wire_of
+from penstock.conversation.dialects.base import (
+    holds_block,
+    is_one_of,
+    require_object,
+    text_beside,
+    unknown_role,
+    wire_of,
+)
 from penstock.conversation.dialects.content import (
     Slotted,
     opaque,
@@ -16,6 +23,7 @@ from penstock.conversation.dialects.content import (
     rewrite_result,
     text_of,
 )
+from penstock.conversation.dialects.protocol import ANTHROPIC_BLOCKS, is_barrier
 from penstock.conversation.message import (
     Image,
     Message,
@@ -44,6 +52,20 @@ __all__ = ["ANTHROPIC", "AnthropicDialect"]
 
 # "system" inside the list is a beta that real clients use; it stays where it is.
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
+# What an answer of the API says beside its content is not charged when it is sent back.
+_FIELDS = frozenset(
+    (
+        "role",
+        "content",
+        "model",
+        "stop_reason",
+        "stop_sequence",
+        "stop_details",
+        "usage",
+        "container",
+        "clear_at",
+    )
+)
 _FOREIGN_BLOCKS = frozenset(
     ("image_url", "input_audio", "file", "refusal", "input_text", "output_text", "input_image", "input_file")
 )
@@ -59,10 +81,10 @@ class AnthropicDialect:
     rules = (
         Pairs(Pairing.MERGED),
         Batches(),
-        ServerTools(),
+        ServerTools(ANTHROPIC_BLOCKS),
         ThinkingFirst(),
         NonEmpty(),
-        UserOpens(),
+        UserOpens(is_barrier),
         Alternation(),
     )
 
@@ -81,7 +103,7 @@ class AnthropicDialect:
         if role is None:
             raise unknown_role("role", wire.get("role"), tuple(_ROLES))
         parts = tuple([part for _, part in read_content(wire.get("content"), _read_block)])
-        return Message(role, parts, wire if origin is None else origin)
+        return Message(role, parts, wire if origin is None else origin, text_beside(wire, _FIELDS))
 
     def build(self, message: Message) -> dict[str, Any]:
         """One message. Pictures and what we do not understand cannot be built: only their origin has them."""

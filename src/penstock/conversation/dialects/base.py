@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from penstock.conversation.wire import parse_json
+from penstock.conversation.wire import json_text, parse_json, to_plain
 from penstock.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,7 +17,41 @@ if TYPE_CHECKING:
     from penstock.conversation.pairing import Pairing
     from penstock.conversation.rules import Rule
 
-__all__ = ["Dialect", "describe", "holds_block", "is_one_of", "require_object", "unknown_role", "wire_of"]
+__all__ = [
+    "WAY_OUT",
+    "Dialect",
+    "describe",
+    "holds_block",
+    "is_one_of",
+    "require_list",
+    "require_object",
+    "text_beside",
+    "unknown_role",
+    "wire_of",
+]
+
+WAY_OUT = (
+    "give dicts as the provider's API takes them, or its SDK's own objects (any with a method model_dump); "
+    "convert those of another library first, LangChain's with convert_to_openai_messages"
+)
+_LIST_WAY_OUT = "put a single message into a list of its own, and read JSON with json.loads first"
+# Fields that say nothing to the model, whatever holds them: no provider charges for them.
+_UNCOUNTED = frozenset(
+    (
+        "annotations",
+        "cache_control",
+        "citations",
+        "id",
+        "internal_chat_message_metadata_passthrough",
+        "logprobs",
+        "metadata",
+        "phase",
+        "prompt_cache_breakpoint",
+        "role",
+        "status",
+        "type",
+    )
+)
 
 
 class Dialect(Protocol):
@@ -86,12 +120,13 @@ class Dialect(Protocol):
 
 
 def wire_of(message: Message, dialect: Dialect) -> Mapping[str, Any]:
-    """Returns the wire object of the message: decoded from its bytes, the caller's own, or built from its parts."""
+    """Returns the wire object of the message: decoded from its bytes, the caller's own as JSON, or built from its parts."""
     origin = message.origin
     if origin is None:
         return dialect.build(message)
-    if isinstance(origin, Mapping):
-        return origin
+    plain = to_plain(origin)
+    if isinstance(plain, Mapping):
+        return plain
     data = bytes(origin) if isinstance(origin, msgspec.Raw) else origin
     decoded = parse_json(data)
     if not isinstance(decoded, dict):
@@ -99,11 +134,63 @@ def wire_of(message: Message, dialect: Dialect) -> Mapping[str, Any]:
     return decoded
 
 
+def text_beside(wire: Mapping[str, Any], known: frozenset[str]) -> str:
+    """Returns the JSON of the fields that are in no part: a name, and those that we do not know; empty where there are none.
+
+    `known` are the fields that the parts are read from. Of a block in the content, every field but its content counts.
+    """
+    beside: list[Any] = []
+    if not wire.keys() <= known:
+        beside.append(_unknown_fields(wire, known))
+    content = wire.get("content")
+    if type(content) is list:
+        beside += [
+            _unknown_fields(block, _READ_BLOCKS[block["type"]])
+            for block in content
+            if type(block) is dict and is_one_of(block.get("type"), _READ_BLOCKS)
+        ]
+    told = [fields for fields in beside if fields]
+    if not told:
+        return ""
+    try:
+        return json_text(told[0] if len(told) == 1 else told)
+    except InputError:  # a caller's own object, which only its maker can write
+        return ""
+
+
+# The blocks that become words, calls and results, and the fields that those are read from.
+_READ_BLOCKS = {
+    "text": frozenset(("text",)),
+    "input_text": frozenset(("text",)),
+    "output_text": frozenset(("text",)),
+    "tool_use": frozenset(("name", "input")),
+    "tool_result": frozenset(("tool_use_id", "content", "is_error")),
+}
+
+
+def _unknown_fields(wire: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in wire.items()
+        if name not in known and name not in _UNCOUNTED and value is not None
+    }
+
+
 def require_object(wire: Any) -> Mapping[str, Any]:
     """Returns the wire object. Raises InputError where it is none."""
     if type(wire) is dict or isinstance(wire, Mapping):  # the first is quicker, and nearly always true
         return wire
-    raise InputError(f"a message must be a JSON object, not {describe(wire)}")
+    raise InputError(f"a message must be a JSON object, not {describe(wire)}: {WAY_OUT}")
+
+
+def require_list(messages: Any) -> Sequence[Any]:
+    """Returns the messages as a list. Raises InputError for what is none; a single message, and text, are none."""
+    if isinstance(messages, (list, tuple)):
+        return messages
+    single = isinstance(messages, (str, bytes, bytearray, Mapping)) or hasattr(messages, "model_dump")
+    if isinstance(messages, Iterable) and not single:
+        return list(messages)
+    raise InputError(f"messages are given as a list, not as {describe(messages)}: {_LIST_WAY_OUT}")
 
 
 def holds_block(content: Any, types: Container[str]) -> bool:

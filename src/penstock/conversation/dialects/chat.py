@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 from penstock.conversation import mark
-from penstock.conversation.dialects.base import require_object, unknown_role, wire_of
+from penstock.conversation.dialects.base import require_object, text_beside, unknown_role, wire_of
 from penstock.conversation.dialects.content import (
     Slot,
     opaque,
@@ -41,6 +41,24 @@ _ROLES = {
     "tool": Role.TOOL,
     "function": Role.TOOL,
 }
+_FIELDS = frozenset(
+    (
+        "role",
+        "content",
+        "tool_calls",
+        "function_call",
+        "tool_call_id",
+        "refusal",
+        "audio",
+        "reasoning",
+        "reasoning_content",
+        "reasoning_details",
+    )
+)
+_RESULT_FIELDS = _FIELDS | {
+    "name"
+}  # of the function that was called: the call says it, and its frame is counted
+_LONGEST_NAME = 64  # characters that the API allows
 _FOREIGN_BLOCKS = frozenset(
     (
         "tool_use",
@@ -91,7 +109,12 @@ class ChatDialect:
             parts = (Text(content),)
         else:
             parts = tuple([part for _, part in _read(wire, role)])
-        return Message(role, parts, wire if origin is None else origin)
+        known = (
+            _FIELDS
+            if role is not Role.TOOL or len(wire.get("name") or "") > _LONGEST_NAME
+            else _RESULT_FIELDS
+        )
+        return Message(role, parts, wire if origin is None else origin, text_beside(wire, known))
 
     def build(self, message: Message) -> dict[str, Any]:
         """One message. A result's message holds the first result alone."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from penstock.conversation import mark
 from penstock.conversation.message import Image, Opaque, Part, Summary, Text, ToolResult
-from penstock.conversation.wire import json_text
+from penstock.conversation.wire import json_text, parse_json
 
 __all__ = [
     "ReadBlock",
@@ -28,6 +28,7 @@ __all__ = [
     "image_from_url",
     "marked_segments",
     "opaque",
+    "read_attachment",
     "read_content",
     "read_image",
     "read_result",
@@ -124,7 +125,53 @@ def opaque(value: Any, kind: str = "") -> Opaque:
     """Returns the part for a block that we do not understand."""
     if not kind and isinstance(value, Mapping) and isinstance(value.get("type"), str):
         kind = value["type"]
-    return Opaque(kind or "unknown", json_text(value))
+    data = _FILES[kind](value) if kind in _FILES and isinstance(value, Mapping) else None
+    return Opaque(kind or "unknown", json_text(value), _size_bytes(data) if isinstance(data, str) else 0)
+
+
+def _read_field(value: Mapping[str, Any], *path: str) -> Any:
+    """Returns the value at the end of the path, None where there is none."""
+    found: Any = value
+    for name in path:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def _read_pdf(value: Mapping[str, Any], *path: str) -> str | None:
+    """Returns the base64 of a PDF, alone or in a `data:` URL; None for any other file, which is weighed as text."""
+    data = _read_field(value, *path)
+    if not isinstance(data, str):
+        return None
+    data = data.partition(";base64,")[2] if data[:5].lower() == "data:" else data
+    return data if data.startswith("JVBER") else None
+
+
+# Types that hold a file in base64, and the place of it. The table in `protocol` says how each is weighed.
+_FILES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "document": lambda value: _read_pdf(value, "source", "data"),
+    "input_file": lambda value: _read_pdf(value, "file_data"),
+    "file": lambda value: _read_pdf(value, "file", "file_data"),
+    "input_audio": lambda value: _read_field(value, "input_audio", "data"),
+    "image_generation_call": lambda value: _read_field(value, "result"),
+}
+
+
+def read_attachment(part: Opaque) -> tuple[str, str]:
+    """Returns the title of a document or file, and its words where it is in plain text."""
+    wire = parse_json(part.text)
+    if not isinstance(wire, Mapping):
+        return "", ""
+    inner = wire.get("file")
+    file = inner if isinstance(inner, Mapping) else wire
+    title = next((file[name] for name in ("title", "filename") if isinstance(file.get(name), str)), "")
+    source = wire.get("source")
+    content = _read_field(wire, "source", "content") if isinstance(source, Mapping) else wire.get("content")
+    if isinstance(source, Mapping) and source.get("type") == "text":
+        content = source.get("data")
+    text = content if isinstance(content, str) else ""
+    if isinstance(content, list):
+        text = "\n".join(filter(None, map(_block_text, content)))
+    return title, text
 
 
 def read_content(content: Any, read_block: ReadBlock) -> list[Slotted]:
@@ -271,9 +318,12 @@ def image_from_reference(media_type: str, reference: str) -> Image:
 
 def image_from_base64(media_type: str, data: str) -> Image:
     """Returns a picture in the message. Width and height are 0 where its header does not say."""
-    size_bytes = max(0, len(data) * 3 // 4 - data.count("=", -2))
     width, height = _dimensions(data)
-    return Image(media_type, size_bytes, _digest(data), width, height)
+    return Image(media_type, _size_bytes(data), _digest(data), width, height)
+
+
+def _size_bytes(data: str) -> int:
+    return max(0, len(data) * 3 // 4 - data.count("=", -2))
 
 
 def _digest(source: str) -> str:

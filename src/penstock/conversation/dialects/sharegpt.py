@@ -16,7 +16,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from penstock.conversation import mark
-from penstock.conversation.dialects.base import require_object, unknown_role, wire_of
+from penstock.conversation.dialects.base import require_object, text_beside, unknown_role, wire_of
 from penstock.conversation.dialects.content import (
     Segment,
     marked_segments,
@@ -62,6 +62,7 @@ _ROLES = {
     "function_response": Role.TOOL,
 }
 _NAMES = {Role.USER: "human", Role.ASSISTANT: "gpt", Role.SYSTEM: "system", Role.TOOL: "tool"}
+_FIELDS = frozenset(("from", "value"))
 _BARE_CALLS = ("function_call", "tool_call")
 _CALL, _RESPONSE, _THINK = "tool_call", "tool_response", "think"
 _NAME_IN_BROKEN_CALL = re.compile(r'"name"\s*:\s*"([^"\\]{1,200})"')
@@ -87,7 +88,15 @@ class ShareGPTDialect:
         if role is None:
             raise unknown_role("from", wire.get("from"), tuple(_ROLES))
         parts = tuple([segment.part for segment in _read(wire, role)])
-        return Message(role, parts, wire if origin is None else origin)
+        value = wire.get("value")
+        plain = all(type(part) is Text for part in parts) or not isinstance(value, str)
+        return Message(
+            role,
+            parts,
+            wire if origin is None else origin,
+            text_beside(wire, _FIELDS),
+            "" if plain else str(value),
+        )
 
     def build(self, message: Message) -> dict[str, Any]:
         """One turn. Pictures have no place in it."""
