@@ -15,6 +15,7 @@ LONG = [
 def counts_masked(text):
     """How long a system prompt is depends on the folder; bars and shares follow from it."""
     shown = re.sub(r", waited [\d.]+\ss", "", re.sub(r"[█▏▎▍▌▋▊▉]+", "█", text))
+    shown = re.sub(r"(?<=compressed 6 messages: )[^;]+", "SO MANY", shown)
     shown = re.sub(r"\d[\d,.]*%", "N%", shown)
     shown = re.sub(r"\b\d[\d,]*(?= +N%| tokens| of 32|\b(?= *→))", "N", shown)
     shown = re.sub(r"[━─]+┼[━─]*", "━━┼──", shown)
