@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.accounts.conversations import find_conversation, iterate_conversations
+from penstock.cli.chat import is_interactive
 from penstock.cli.chat.model import ModelChooser, ModelWish, NoModel, read_route
-from penstock.cli.chat.script import ScriptChat, is_interactive, read_prompt
+from penstock.cli.chat.script import ScriptChat, read_prompt
 from penstock.cli.chat.state import ChatSetup
 from penstock.cli.failure import BAD_INPUT
 from penstock.cli.options import carry_store

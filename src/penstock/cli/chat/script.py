@@ -39,23 +39,12 @@ if TYPE_CHECKING:
     from penstock.cli.chat.state import ChatSetup
     from penstock.loop.events import AgentEvent
 
-__all__ = ["UNANSWERED", "ScriptChat", "is_interactive", "read_prompt"]
+__all__ = ["UNANSWERED", "ScriptChat", "read_prompt"]
 
 UNANSWERED = 4
 _CODES = {"done": 0, "interrupted": 130}
 _PLAIN_COLUMNS = 200
 _PATIENCE_SECONDS = 3.0  # for the first byte of a pipe, where a prompt was given besides
-
-
-def is_interactive(prompt: str | None) -> bool:
-    """Tells a conversation from a script: no prompt was given, and a person is at both ends."""
-    return (
-        prompt is None
-        and sys.stdin is not None
-        and sys.stdin.isatty()
-        and sys.stdout is not None
-        and sys.stdout.isatty()
-    )
 
 
 def read_prompt(given: str | None) -> str:

@@ -10,7 +10,6 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from penstock import __version__
 from penstock.accounts.conversations import list_conversations
 from penstock.accounts.display import SHORT_ID_CHARS
 from penstock.cli.chat.approval import make_key_asker
@@ -116,7 +115,7 @@ class TerminalChat:
 
     def _greeting(self, *, resumed: bool) -> Iterator[str]:
         screen, status, choice = self._screen, self._chat.status, self._chat.choice
-        yield screen.paint(f"penstock {__version__}", "bold") + f"  {printable(status.model)}"
+        yield printable(status.model)
         for line in (
             *([choice.note] if choice.note else []),
             status.caching,
